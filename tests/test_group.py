@@ -15,9 +15,20 @@ from crbc_envs.sokoban.solver import best_moves, distances
 
 ID = "CRBC-Sokoban-v0"
 
+ONE_BY_ONE = "tests/Sokoban-one-by-one-v0"
+"""The same members with no batch of their own, so that a test can look at one, or tamper with it."""
+
+
+class OneByOne(SokobanEnv):
+    def batch(self, num_envs):
+        return None
+
+
+gymnasium.register(ONE_BY_ONE, entry_point=OneByOne)
+
 
 def make(num_groups=2, group_size=3, **options):
-    return GroupVectorEnv(ID, num_groups, group_size, observation="text", **options)
+    return GroupVectorEnv(ONE_BY_ONE, num_groups, group_size, observation="text", **options)
 
 
 def solve(member):
@@ -43,7 +54,7 @@ def play(envs, seed=0, reset=True, **options):
 def win_one(envs, m):
     """Member m solves its room while the others make malformed replies, and dodge no end."""
     while envs.active[m]:
-        envs.step([solve(envs.members[m]) if i == m else "?" for i in range(envs.num_envs)])
+        envs.step([solve(envs.members.envs[m]) if i == m else "?" for i in range(envs.num_envs)])
 
 
 # ---- shape ----------------------------------------------------------------------------------------
@@ -129,7 +140,7 @@ def test_copies_of_a_group_start_alike_and_groups_differ():
 
 def test_a_member_at_another_anchor_is_found_out(monkeypatch):
     envs = make()
-    monkeypatch.setattr(envs.members[4], "_anchor", lambda: "elsewhere")
+    monkeypatch.setattr(envs.members.envs[4], "_anchor", lambda: "elsewhere")
     with pytest.raises(
         GroupError, match="group 1 is not identical at reset: member 4 has anchor 'elsewhere', member 3"
     ):
@@ -138,7 +149,7 @@ def test_a_member_at_another_anchor_is_found_out(monkeypatch):
 
 def test_a_member_with_another_panel_is_found_out():
     envs = make()
-    envs.members[2].panel = SokobanEnv(split="test").panel
+    envs.members.envs[2].panel = SokobanEnv(split="test").panel
     with pytest.raises(GroupError, match="group 0 is not identical at reset: member 2 has task_id 'sokoban/test/3'"):
         envs.reset(options={"task": 3})
 
@@ -146,7 +157,7 @@ def test_a_member_with_another_panel_is_found_out():
 def test_identity_is_proved_at_every_reset_not_only_the_first(monkeypatch):
     envs = make()
     envs.reset(seed=0)
-    monkeypatch.setattr(envs.members[1], "_anchor", lambda: "elsewhere")
+    monkeypatch.setattr(envs.members.envs[1], "_anchor", lambda: "elsewhere")
     with pytest.raises(GroupError, match="member 1 has anchor 'elsewhere'"):
         envs.reset(seed=0)
 
@@ -155,7 +166,7 @@ def test_a_group_that_failed_its_proof_cannot_be_stepped(monkeypatch):
     envs = make()
     envs.reset(seed=0)
     with monkeypatch.context() as broken:
-        broken.setattr(envs.members[1], "_anchor", lambda: "elsewhere")
+        broken.setattr(envs.members.envs[1], "_anchor", lambda: "elsewhere")
         with pytest.raises(GroupError, match="not identical"):
             envs.reset(seed=0)
     with pytest.raises(gymnasium.error.ResetNeeded):
@@ -201,7 +212,7 @@ def test_a_member_that_ended_is_never_stepped_again(monkeypatch):
     envs = make(num_groups=1)
     envs.reset(seed=1)
     calls = [0] * 3
-    for m, member in enumerate(envs.members):
+    for m, member in enumerate(envs.members.envs):
 
         def counted(action, m=m, step=member.step):
             calls[m] += 1
@@ -220,7 +231,7 @@ def test_flags_and_observation_of_a_member_that_ended_stay_and_its_reward_is_zer
     envs = make(num_groups=1)
     envs.reset(seed=1)
     win_one(envs, 1)
-    board = envs.members[1].room.text(envs.members[1].state)
+    board = envs.members.envs[1].room.text(envs.members.envs[1].state)
     for _ in range(2):
         obs, reward, terminated, truncated, info = envs.step(["?", None, "?"])
         assert (reward.tolist(), obs[1]) == ([-0.1, 0.0, -0.1], board)
@@ -370,7 +381,7 @@ def test_rollouts_hold_what_was_played():
     here = info["anchor"]
     while envs.active.any():
         live = envs.active
-        actions = [solve(envs.members[0]) if live[0] else None, "jump"]
+        actions = [solve(envs.members.envs[0]) if live[0] else None, "jump"]
         _, reward, _, _, info = envs.step(actions)
         for m in np.flatnonzero(live):
             played[m].append((here[m], info["action"][m]))
@@ -378,7 +389,7 @@ def test_rollouts_hold_what_was_played():
         here = info["anchor"]
     (group,) = envs.groups()
     assert isinstance(group, RolloutGroup)
-    assert group.task == envs.members[0]._info()["task_id"]
+    assert group.task == envs.members.envs[0]._info()["task_id"]
     for m, rollout in enumerate(group.rollouts):
         assert [(step.anchor, step.action) for step in rollout.steps] == played[m]
         assert rollout.reward == pytest.approx(rewards[m])
@@ -417,9 +428,9 @@ def test_a_rollout_keeps_the_anchor_after_its_last_step():
 
 def test_members_of_a_group_share_the_seed_of_their_dynamics():
     def draws(seed):
-        envs = GroupVectorEnv("CRBC-Sokoban-v0", num_groups=2, group_size=3)
+        envs = make()
         envs.reset(seed=seed, options={"task": [0, 1]})
-        return [int(member.np_random.integers(2**31)) for member in envs.members]
+        return [int(member.np_random.integers(2**31)) for member in envs.members.envs]
 
     first = draws(5)
     assert first[0] == first[1] == first[2] != first[3] == first[4] == first[5]
