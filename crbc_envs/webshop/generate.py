@@ -98,11 +98,12 @@ def _family(draws: Draws, kind: Kind, brands: list[str]) -> Iterator[tuple[Produ
 
 def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
     kind = product.kind
+    title, (bullets, description) = wording.title(draws, product), wording.texts(draws, product)
     item = {
         "asin": asin,
-        "name": wording.title(draws, product),
-        "full_description": wording.description(draws, product),
-        "small_description": wording.bullets(draws, product),
+        "name": title,
+        "full_description": description,
+        "small_description": bullets,
         "pricing": _pricing(draws, price),
         "product_category": kind.breadcrumbs,
         "category": kind.category,

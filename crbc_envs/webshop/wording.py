@@ -69,22 +69,24 @@ def title(draws: Draws, product: Product) -> str:
     return f"{text} ({', '.join(fixed)})" if fixed else text
 
 
-def bullets(draws: Draws, product: Product) -> list[str]:
-    """Up to eight lines: what the shop says of the attributes, and facts of the kind."""
-    form, says = draws.pick(_BULLETS), product.kind.says
-    lines = [form.format(says=says[a], head=a.capitalize(), loud=_loud(a, says[a])) for a in product.attributes]
+def texts(draws: Draws, product: Product) -> tuple[list[str], str]:
+    """The bullets and the description. Between them they say every attribute; the description is empty for
+    about three products in ten, as many of the original's are."""
+    told = draws.shuffled(product.attributes)
+    aside = told[5:] if draws.chance(0.5) else told[draws.between(1, 5) :]
+    says, form = product.kind.says, draws.pick(_BULLETS)
+    lines = [form.format(says=says[a], head=a.capitalize(), loud=_loud(a, says[a])) for a in told if a not in aside]
     lines += draws.some(product.kind.facts, draws.between(0, 2))
-    return draws.shuffled(lines, draws.between(1, 8))
+    if not aside and draws.chance(0.5):
+        return draws.shuffled(lines), ""
+    return draws.shuffled(lines), _description(draws, product, aside)
 
 
-def description(draws: Draws, product: Product) -> str:
-    """Empty for three products in ten, as many of the original's are."""
-    if draws.chance(0.3):
-        return ""
+def _description(draws: Draws, product: Product, aside: Sequence[str]) -> str:
     a, b = map(_spoken, draws.some(product.attributes, 2))
     words = {"theme": product.theme, "name": product.name, "brand": product.brand, "a": a, "b": b}
-    facts = draws.some(product.kind.facts, draws.between(0, 2))
-    return " ".join([draws.pick(_OPENINGS).format_map(words), *facts, draws.pick(_CLOSINGS)])
+    said = [product.kind.says[attribute] for attribute in aside] or draws.some(product.kind.facts, draws.between(0, 2))
+    return " ".join([draws.pick(_OPENINGS).format_map(words), *said, draws.pick(_CLOSINGS)])
 
 
 def instruction(draws: Draws, kind: Kind, wanted: Sequence[str]) -> str:
