@@ -1,0 +1,141 @@
+"""A scripted shopper whose play can be imitated: it sees the pages an agent sees, and nothing else.
+
+It types the telling words of its instruction, opens one offer after another that it can pay for, looks whether
+the wanted options are there and what the pages say, and buys the best it has seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from crbc_envs.webshop.reading import Page, read_page
+from crbc_envs.webshop.request import Request, read_request
+
+if TYPE_CHECKING:
+    from crbc_envs.webshop.env import WebShopEnv
+
+ENOUGH = 0.99
+"""A product is bought without looking further when its pages have this share of the words."""
+
+_LOOK = 4
+"""Steps to look at one more product: open it, read its features, and back twice."""
+_BACK = "click[< prev]"
+_NEXT = "click[next >]"
+_BUY = "click[buy now]"
+
+
+@dataclass(slots=True)
+class Note:
+    """What the shopper remembers of a product it has opened: on which results page, and what it read of it."""
+
+    asin: str
+    number: int
+    text: str
+    options: dict[str, tuple[str, ...]] | None = None
+    unread: list[str] = field(default_factory=lambda: ["features", "description"])
+
+
+@dataclass(slots=True)
+class Shopper:
+    """One episode of at most `steps` actions. A `hasty` shopper buys the first product it opens."""
+
+    steps: int = 15
+    hasty: bool = False
+    request: Request | None = None
+    notes: dict[str, Note] = field(default_factory=dict)
+    open: Note | None = None
+
+    def act(self, observation: str) -> tuple[str, str]:
+        """A short thought, and the action on this page."""
+        page = read_page(observation)
+        if self.request is None:
+            self.request = read_request(page.instruction)
+        thought, action = self._on(page, self.request)
+        self.steps -= 1
+        return thought, action
+
+    def _on(self, page: Page, request: Request) -> tuple[str, str]:
+        if page.kind == "results":
+            return self._browse(page, request)
+        if page.kind == "item" and self.open is not None:
+            return self._examine(page, request, self.open)
+        if page.kind == "details" and self.open is not None:
+            self.open.text += f"\n{page.text}"
+            return "read it", _BACK
+        return "look for it", f"search[{request.query}]"
+
+    def _browse(self, page: Page, request: Request) -> tuple[str, str]:
+        """Open the first offer that can be paid for, or go back to the best product when steps run short."""
+        fresh = [o for o in page.offers if o.asin not in self.notes and request.affords(o.prices)]
+        best = max(self.notes.values(), key=lambda note: _value(request, note), default=None)
+        settled = best is not None and (_value(request, best) >= ENOUGH or self.steps < _LOOK + _buying(request))
+        if best is not None and (settled or not fresh):
+            if best.number != page.number:
+                return "the best was elsewhere", _BACK if best.number < page.number else _NEXT
+            self.open = best
+            return "the best so far", f"click[{best.asin.lower()}]"
+        if not fresh:
+            return "nothing here", _NEXT
+        offer = fresh[0]
+        self.open = self.notes[offer.asin] = Note(offer.asin, page.number, offer.title)
+        return "promising", f"click[{offer.asin.lower()}]"
+
+    def _examine(self, page: Page, request: Request, note: Note) -> tuple[str, str]:
+        """Read about the product while there are steps for it, then go on looking, or choose and buy."""
+        if note.options is None:
+            note.options = page.options
+            note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
+        wanted = [request.choose(group, values) for group, values in page.options.items()]
+        left = [value for value in wanted if value is not None and value not in page.chosen]
+        if not (self.hasty or page.chosen or _value(request, note) >= ENOUGH):
+            if _lacks(request, note) and self._may_leave(request, note):
+                return "an option is missing", _BACK
+            if note.unread and self.steps >= 2 + len(left) + 1:
+                subject = note.unread.pop(0)
+                return f"what {subject}?", f"click[{subject}]"
+            if self._may_leave(request, note):
+                return "not sure", _BACK
+        return ("choose", f"click[{left[0]}]") if left else ("buy", _BUY)
+
+    def _may_leave(self, request: Request, note: Note) -> bool:
+        """Whether there are steps to leave and buy: what was better, or, after a look at another, any."""
+        best = max(self.notes.values(), key=lambda other: _value(request, other))
+        return self.steps >= 1 + _buying(request) + (_LOOK if best is note else 0)
+
+
+def _value(request: Request, note: Note) -> float:
+    """How much of the request a product answers, as far as is known; a lacking option costs a third."""
+    return request.coverage(note.text) - _lacks(request, note) / 3
+
+
+def _lacks(request: Request, note: Note) -> int:
+    """How many options asked for by name the product does not have."""
+    options = note.options
+    return 0 if options is None else sum(v not in options.get(group, ()) for group, v in request.options.items())
+
+
+def _buying(request: Request) -> int:
+    """Steps from the results page to having bought: open it, choose, buy."""
+    return 1 + max(len(request.options), 2) + 1
+
+
+def demonstrations(
+    env: WebShopEnv, rng: np.random.Generator, hasty: float
+) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """One episode after another, for ever: each step's observation, info and the shopper's reply. An episode's
+    shopper is hasty with probability `hasty`. `env` shows `text_rich` pages."""
+    while True:
+        obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
+        shopper = Shopper(env.max_steps, hasty=bool(rng.random() < hasty))
+        over = False
+        while not over:
+            thought, action = shopper.act(obs)
+            reply = f"<think>{thought}</think><action>{action}</action>"
+            yield obs, info, reply
+            obs, _, terminated, truncated, info = env.step(reply)
+            over = terminated or truncated
