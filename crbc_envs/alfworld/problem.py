@@ -35,7 +35,9 @@ class Problem:
         for name in sorted(types):
             self.by_type.setdefault(types[name], []).append(name)
         self.names = numbered_names({name for found in self.facts.values() for fact in found for name in fact})
-        self.object_type = self.pairs("objecttype")
+        # Some published games name an object's properties and never its type or place.
+        kinds = self.pairs("objecttype")
+        self.object_type = {name: kinds.get(name, "") for name in self.by_type.get("object", ()) if name in self.names}
         self.receptacle_type = self.pairs("receptacletype")
         self.objects = {name: n for n, name in enumerate(self.object_type)}
         self.receptacles = {name: n for n, name in enumerate(self.receptacle_type)}
