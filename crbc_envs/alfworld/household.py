@@ -308,3 +308,12 @@ def _nest(rng: np.random.Generator, things: Sequence[Thing]) -> list[Thing]:
                 thing = thing._replace(within=pick(rng, around).name)
         nested.append(thing)
     return nested
+
+
+def attraction(receptacle: str, thing: str) -> float:
+    """How likely a thing of a kind is in a receptacle of a kind, up to a factor; both in lower case."""
+    return _PULL_LOWER[receptacle] if thing in _LIES_IN_LOWER.get(receptacle, ()) else 0.0
+
+
+_LIES_IN_LOWER = {kind.lower(): frozenset(lie.lower() for lie in lies) for kind, lies in _LIES_IN.items()}
+_PULL_LOWER = {kind.lower(): pull for kind, pull in _PULL.items()}
