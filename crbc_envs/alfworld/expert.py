@@ -53,7 +53,7 @@ def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:
 
 
 def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, ...]:
-    """The walk as commands. It may be over early: a mug heated in hand can be on the table as well."""
+    """The walk as commands, up to the goal."""
     commands = []
     for verb, o, r in walk:
         command = game.dialect.command[verb].format(o=game.objects[o], r=game.receptacles[r])
@@ -106,12 +106,15 @@ def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[
             yield from _two(game, state, p, finds)
         return
     for (o, take), p in product(finds, parents):
+        put = [Action("put", o, p)]
+        if take and take[0].receptacle != p and state.inside[p] >> o & 1:
+            put = []  # it is in two receptacles, and stays in this one
         if goal.family not in APPLIANCES or state[_DONE[goal.family]] >> o & 1:
-            yield [*take, Action("put", o, p)]
+            yield [*take, *put]
             continue
         for a, name in enumerate(game.receptacles):
             if kind_of(name) == APPLIANCES[goal.family].lower():
-                yield [*take, Action(goal.family, o, a), Action("put", o, p)]
+                yield [*take, Action(goal.family, o, a), *put]
 
 
 def _two(game: Game, state: State, p: int, finds: Sequence[tuple[int, list[Action]]]) -> Iterator[list[Action]]:
