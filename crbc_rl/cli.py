@@ -1,4 +1,4 @@
-"""The `crbc` command: train, eval, report, play, warmstart, study, doctor."""
+"""The `crbc` command: train, eval, report, play, warmstart, study, data, doctor."""
 
 from __future__ import annotations
 
@@ -255,6 +255,23 @@ def study(
     console.print(f"wrote {out / stem}.json and {out / stem}.png", soft_wrap=True, highlight=False)
 
 
+def data(
+    name: Positional[Literal["alfworld"]],
+    /,
+    sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = (),
+) -> None:
+    """Put a benchmark's official data in place, or check what is in place.
+
+    Args:
+        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2).
+        sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
+            every file in place is compared with its checksum.
+    """
+    from crbc_rl.datasets import install_or_verify
+
+    install_or_verify(name, sources, console)
+
+
 def doctor() -> None:
     """Say what is installed, what is missing, and the command that mends it."""
     from crbc_rl.doctor import examine, show
@@ -270,6 +287,7 @@ COMMANDS: dict[str, Any] = {
     "play": play,
     "warmstart": warmstart,
     "study": study,
+    "data": data,
     "doctor": doctor,
 }
 

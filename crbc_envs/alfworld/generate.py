@@ -12,12 +12,13 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from crbc_envs.alfworld.game import FAMILIES, GameFile
-from crbc_envs.alfworld.goals import APPLIANCES, LAMP, SENTENCES, TREATED, Goal, goal_pddl
+from crbc_envs.alfworld.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile
+from crbc_envs.alfworld.goals import APPLIANCES, LAMP, SENTENCES, TREATED, Goal, goal_pddl, read_task
 from crbc_envs.alfworld.household import Household, Layout, Size, draw_layout, furnish, pick, sources
 from crbc_envs.alfworld.knowledge import FIXED, HOLDS, PROPERTIES, THINGS
 
@@ -141,6 +142,22 @@ def game_json(game: GameFile) -> str:
         fields["walkthrough"] = list(game.walkthrough)
     return json.dumps(fields)
 
+
+def trajectory_json(game: GameFile) -> str:
+    """The text of traj_data.json, as far as ALFWorld reads it."""
+    params = read_task(game.grammar).params(_SPELLING)
+    return json.dumps({"task_id": game.name, "task_type": TASK_TYPES[game.family], "pddl_params": params})
+
+
+def write_game(game: GameFile, folder: Path) -> Path:
+    """Write a game as ALFWorld publishes them: game.tw-pddl and traj_data.json in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / GAME_FILE).write_text(game_json(game), encoding="utf-8")
+    (folder / TRAJECTORY_FILE).write_text(trajectory_json(game), encoding="utf-8")
+    return folder / GAME_FILE
+
+
+_SPELLING = {kind.lower(): kind for kind in [*HOLDS, *(kind for room in THINGS.values() for kind in room)]}
 
 _PUT_WORDS = {
     "You arrive at {r.name}.": "You arrive at {lend.name}.",

@@ -6,6 +6,7 @@ Sentences and goals are ALFWorld's interface (Shridhar et al., 2021; MIT licence
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,12 +40,12 @@ class Goal:
     parent: str = ""
     lamp: str = ""
 
-    def params(self) -> dict[str, Any]:
-        """`pddl_params` of traj_data.json."""
+    def params(self, spelling: Mapping[str, str]) -> dict[str, Any]:
+        """`pddl_params` of traj_data.json, with kinds spelled as `spelling` says."""
         return {
-            "object_target": self.target,
-            "parent_target": self.parent,
-            "toggle_target": self.lamp,
+            "object_target": spelling[self.target],
+            "parent_target": spelling.get(self.parent, ""),
+            "toggle_target": spelling.get(self.lamp, ""),
             "mrecep_target": "",
             "object_sliced": False,
         }
