@@ -135,4 +135,3 @@ def _globals_kept() -> Iterator[None]:
         sys.argv = arguments
         for name in os.environ.keys() - variables.keys():
             del os.environ[name]
-
