@@ -47,11 +47,9 @@ class TextWorldGame:
     """
 
     def __init__(self, file: GameFile) -> None:
-        with _globals_kept():
-            self._env = _idle.pop() if _idle else _make_env()
-            self._env.load(
-                {"pddl_domain": file.domain, "grammar": file.grammar, "pddl_problem": file.problem, "walkthrough": None}
-            )
+        with globals_kept():
+            self._env = _idle.pop() if _idle else original_env()
+            self._env.load(game_data(file))
             state = self._env.reset()
         self._lib = self._env.downward_lib
         self._lib.get_state_id.restype = ctypes.c_int
@@ -112,7 +110,12 @@ def shared_game(file: GameFile) -> TextWorldGame:
     return game
 
 
-def _make_env() -> Any:
+def game_data(file: GameFile) -> dict[str, str]:
+    """A game as TextWorld loads it."""
+    return {"pddl_domain": file.domain, "grammar": file.grammar, "pddl_problem": file.problem}
+
+
+def original_env() -> Any:
     """TextWorld's environment with ALFWorld's names, as `AlfredTWEnv` puts them together."""
     try:
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
@@ -126,7 +129,7 @@ def _make_env() -> Any:
 
 
 @contextmanager
-def _globals_kept() -> Iterator[None]:
+def globals_kept() -> Iterator[None]:
     """Importing alfworld sets an environment variable, and loading a game overwrites the command line."""
     arguments, variables = sys.argv, dict(os.environ)
     try:
