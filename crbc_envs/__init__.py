@@ -13,12 +13,14 @@ from gymnasium.envs.registration import register
 if TYPE_CHECKING:
     from crbc_envs.check import check_anchor_env as check_anchor_env
     from crbc_envs.core import AnchorEnv as AnchorEnv
+    from crbc_envs.discrete import DiscreteActions as DiscreteActions
     from crbc_envs.group import GroupVectorEnv as GroupVectorEnv
 
-__all__ = ["AnchorEnv", "GroupVectorEnv", "check_anchor_env"]
+__all__ = ["AnchorEnv", "DiscreteActions", "GroupVectorEnv", "check_anchor_env"]
 
 _LAZY = {
     "AnchorEnv": "crbc_envs.core",
+    "DiscreteActions": "crbc_envs.discrete",
     "GroupVectorEnv": "crbc_envs.group",
     "check_anchor_env": "crbc_envs.check",
 }
@@ -33,9 +35,14 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
+# make_vec gives one group: num_envs copies of one task.
 register(
     id="CRBC-Sokoban-v0",
     entry_point="crbc_envs.sokoban.env:SokobanEnv",
-    # make_vec gives one group: num_envs copies of one task.
     vector_entry_point="crbc_envs.group:sokoban_group",
+)
+register(
+    id="CRBC-ALFWorld-v0",
+    entry_point="crbc_envs.alfworld.env:AlfworldEnv",
+    vector_entry_point="crbc_envs.group:alfworld_group",
 )

@@ -1,4 +1,4 @@
-"""The `crbc` command: train, eval, report, play, warmstart, study, data, doctor."""
+"""The `crbc` command: train, eval, report, play, warmstart, study, bench, data, doctor."""
 
 from __future__ import annotations
 
@@ -145,7 +145,9 @@ def evaluate(
         )
     console.print(f"{policy}: success {result}", highlight=False, soft_wrap=True)
     console.print(
-        f"reward {result.reward:.2f}  length {result.length:.1f}  invalid {result.invalid_share:.1%}", highlight=False
+        f"reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  length {result.length:.1f}  "
+        f"invalid {result.invalid_share:.1%}",
+        highlight=False,
     )
 
 
@@ -255,6 +257,31 @@ def study(
     console.print(f"wrote {out / stem}.json and {out / stem}.png", soft_wrap=True, highlight=False)
 
 
+def bench(
+    name: Positional[Literal["conformance"]],
+    /,
+    games: Path,
+    count: int | None = None,
+    steps: int = 105,
+    seed: int = 0,
+    out: Path = Path("runs/conformance.jsonl"),
+) -> None:
+    """Hold the suite's own engines against the originals they stand for; ends with status 1 where they differ.
+
+    Args:
+        name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step.
+        games: a folder with game.tw-pddl files anywhere below it.
+        count: how many of them, in the order of their names; all unless given.
+        steps: steps in each game; its walkthrough and random play.
+        seed: of the first game's random play; each further game has the next one.
+        out: where finished games are noted; a run that was stopped goes on from there.
+    """
+    from crbc_rl.bench import conformance
+
+    if not conformance(games, count, steps, seed, out, console):
+        sys.exit(1)
+
+
 def data(
     name: Positional[Literal["alfworld"]],
     /,
@@ -287,6 +314,7 @@ COMMANDS: dict[str, Any] = {
     "play": play,
     "warmstart": warmstart,
     "study": study,
+    "bench": bench,
     "data": data,
     "doctor": doctor,
 }

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from crbc_envs.alfworld.pddl import Formula, parse_lists
@@ -69,14 +69,27 @@ _SLOT = re.compile(r"\{(\w+)(?:\.name)?\}")
 _GO = re.compile(r"\[\{(\w+)\.name \|[^\]]*\}\]")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Dialect:
-    """Format strings by verb, with the slots {o} object, {r} receptacle, {l} location and, in feedback,
-    {view} for what a receptacle shows. `help` is the text of that command, None where there is none."""
+    """Format strings by verb, with the slots {o} object, {r} receptacle, {k} knife and, in feedback,
+    {l} location and {view} for what a receptacle shows. `help` is the text of that command, if there is one."""
 
     command: dict[str, str]
     feedback: dict[str, str]
     help: str | None
+
+    @cached_property
+    def _commands(self) -> list[tuple[str, re.Pattern[str]]]:
+        slot = re.compile(r"\\\{(\w)\\\}")
+        return [(verb, re.compile(slot.sub(r"(?P<\1>.+)", re.escape(text)))) for verb, text in self.command.items()]
+
+    def read(self, command: str) -> tuple[str, dict[str, str]] | None:
+        """The verb of a command and what fills its slots; None for what is no command."""
+        for verb, pattern in self._commands:
+            found = pattern.fullmatch(command)
+            if found:
+                return verb, found.groupdict()
+        return None
 
 
 def read_dialect(domain: str, grammar: str) -> Dialect:
