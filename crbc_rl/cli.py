@@ -1,4 +1,4 @@
-"""The `crbc` command: train, eval, report, play, warmstart, study, bench, doctor."""
+"""The `crbc` command: train, eval, report, play, warmstart, study, bench, data, doctor."""
 
 from __future__ import annotations
 
@@ -282,6 +282,23 @@ def bench(
         sys.exit(1)
 
 
+def data(
+    name: Positional[Literal["alfworld"]],
+    /,
+    sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = (),
+) -> None:
+    """Put a benchmark's official data in place, or check what is in place.
+
+    Args:
+        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2).
+        sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
+            every file in place is compared with its checksum.
+    """
+    from crbc_rl.datasets import install_or_verify
+
+    install_or_verify(name, sources, console)
+
+
 def doctor() -> None:
     """Say what is installed, what is missing, and the command that mends it."""
     from crbc_rl.doctor import examine, show
@@ -298,6 +315,7 @@ COMMANDS: dict[str, Any] = {
     "warmstart": warmstart,
     "study": study,
     "bench": bench,
+    "data": data,
     "doctor": doctor,
 }
 

@@ -44,10 +44,10 @@ def read_game_file(path: str | Path) -> GameFile:
     """
     path = Path(path)
     folder = path.parent if path.name == GAME_FILE else path
-    game, trajectory = _read_json(folder / GAME_FILE), _read_json(folder / TRAJECTORY_FILE)
+    game, trajectory = read_json(folder / GAME_FILE), read_json(folder / TRAJECTORY_FILE)
     for key in ("pddl_domain", "grammar", "pddl_problem"):
         if not isinstance(game.get(key), str):
-            raise DataError(f"{folder / GAME_FILE}: no text {key!r}; it is not an ALFWorld game. {_GET_DATA}")
+            raise DataError(f"{folder / GAME_FILE}: no text {key!r}; it is not an ALFWorld game. {GET_DATA}")
     family = FAMILIES.get(str(trajectory.get("task_type")))
     if family is None:
         raise DataError(
@@ -65,18 +65,19 @@ def read_game_file(path: str | Path) -> GameFile:
     )
 
 
-_GET_DATA = "Put the published games in place with: crbc data alfworld --from DIR"
+GET_DATA = "Put the published games in place with: crbc data alfworld --from DIR"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises `DataError` where there is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file. {_GET_DATA}") from None
+        raise DataError(f"{path}: no such file. {GET_DATA}") from None
     except ValueError as error:
-        raise DataError(f"{path}: damaged, it is not JSON ({error}). {_GET_DATA}") from error
+        raise DataError(f"{path}: damaged, it is not JSON ({error}). {GET_DATA}") from error
     if not isinstance(data, dict):
-        raise DataError(f"{path}: it is JSON, but not an object. {_GET_DATA}")
+        raise DataError(f"{path}: it is JSON, but not an object. {GET_DATA}")
     return data
 
 

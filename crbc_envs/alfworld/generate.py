@@ -12,19 +12,19 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from crbc_envs.alfworld.game import FAMILIES, GameFile
+from crbc_envs.alfworld.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile
+from crbc_envs.alfworld.goals import APPLIANCES, LAMP, SENTENCES, TREATED, Goal, goal_pddl, read_task
 from crbc_envs.alfworld.household import Household, Layout, Size, draw_layout, furnish, pick, sources
 from crbc_envs.alfworld.knowledge import FIXED, HOLDS, PROPERTIES, THINGS
 
 Verb = Literal["move", "put"]
 VERBS: tuple[Verb, ...] = ("move", "put")
 """The two generations of the game: `move X to Y` since ALFWorld 0.4, `put X in/on Y` before."""
-
-LAMP = "DeskLamp"
 
 TASK_TYPES = {family: task_type for task_type, family in FAMILIES.items()}
 
@@ -37,40 +37,6 @@ ROOMS_OF = {
     "pick2": ("kitchen", "living room", "bedroom", "bathroom"),
 }
 """The rooms in which a family's tasks can be set."""
-
-TREATED = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}
-"""What must hold of a thing for the family's treatment."""
-
-SENTENCES = {
-    "pick": ("put a {target} in {parent}.", "put some {target} on {parent}."),
-    "look": ("look at {target} under the {lamp}.", "examine the {target} with the {lamp}."),
-    "clean": ("put a clean {target} in {parent}.", "clean some {target} and put it in {parent}."),
-    "heat": ("put a hot {target} in {parent}.", "heat some {target} and put it in {parent}."),
-    "cool": ("put a cool {target} in {parent}.", "cool some {target} and put it in {parent}."),
-    "pick2": ("put two {target} in {parent}.", "find two {target} and put them in {parent}."),
-}
-"""How each family's tasks are worded; every task in one of two ways."""
-
-
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """`target` is the kind of thing asked for; `parent` the kind of receptacle it goes to, or "" and then
-    `lamp` the kind of lamp to look at it under."""
-
-    family: str
-    target: str
-    parent: str = ""
-    lamp: str = ""
-
-    def params(self) -> dict[str, Any]:
-        """`pddl_params` of traj_data.json."""
-        return {
-            "object_target": self.target,
-            "parent_target": self.parent,
-            "toggle_target": self.lamp,
-            "mrecep_target": "",
-            "object_sliced": False,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +57,7 @@ def goals(layout: Layout, family: str) -> tuple[Goal, ...]:
 
 
 def _equipped(layout: Layout, family: str) -> bool:
-    appliance = {"clean": "SinkBasin", "heat": "Microwave", "cool": "Fridge"}.get(family)
+    appliance = APPLIANCES.get(family)
     if family == "look":
         return sources(layout.furniture, LAMP)
     return appliance is None or appliance in layout.furniture
@@ -177,6 +143,22 @@ def game_json(game: GameFile) -> str:
     return json.dumps(fields)
 
 
+def trajectory_json(game: GameFile) -> str:
+    """The text of traj_data.json, as far as ALFWorld reads it."""
+    params = read_task(game.grammar).params(_SPELLING)
+    return json.dumps({"task_id": game.name, "task_type": TASK_TYPES[game.family], "pddl_params": params})
+
+
+def write_game(game: GameFile, folder: Path) -> Path:
+    """Write a game as ALFWorld publishes them: game.tw-pddl and traj_data.json in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / GAME_FILE).write_text(game_json(game), encoding="utf-8")
+    (folder / TRAJECTORY_FILE).write_text(trajectory_json(game), encoding="utf-8")
+    return folder / GAME_FILE
+
+
+_SPELLING = {kind.lower(): kind for kind in [*HOLDS, *(kind for room in THINGS.values() for kind in room)]}
+
 _PUT_WORDS = {
     "You arrive at {r.name}.": "You arrive at {lend.name}.",
     "You move the {o.name} to the {r.name}.": "You put the {o.name} in/on the {r.name}.",
@@ -227,7 +209,7 @@ def _problem(name: str, puzzle: Puzzle) -> str:
             "  (:init",
             *(f"    ({fact})" for fact in facts),
             "  )",
-            _goal(puzzle.goal),
+            f"  (:goal {goal_pddl(puzzle.goal)})",
             ")\n",
         ]
     )
@@ -260,28 +242,3 @@ def _thing_facts(household: Household) -> list[str]:
         if within:
             facts.append(f"inReceptacleObject {name} {within}")
     return facts
-
-
-_PLACED = (
-    "(and (exists (?r - receptacle) (exists (?o - object) (and (inReceptacle ?o ?r)"
-    " (objectType ?o {target}Type) (receptacleType ?r {parent}Type){treated}))))"
-)
-_PLACED_TWO = (
-    "(and (exists (?r - receptacle) (exists (?o1 - object) (and"
-    " (objectType ?o1 {target}Type) (receptacleType ?r {parent}Type) (inReceptacle ?o1 ?r)"
-    " (exists (?o2 - object) (and (not (= ?o1 ?o2))"
-    " (objectType ?o2 {target}Type) (receptacleType ?r {parent}Type) (inReceptacle ?o2 ?r)))))))"
-)
-_LIT = (
-    "(and (exists (?ot - object ?r - receptacle ?a - agent ?l - location) (and"
-    " (objectType ?ot {lamp}Type) (toggleable ?ot) (isToggled ?ot)"
-    " (receptacleAtLocation ?r ?l) (atLocation ?a ?l) (inReceptacle ?ot ?r)))"
-    " (exists (?o - object ?a - agent) (and (objectType ?o {target}Type) (holds ?a ?o))))"
-)
-
-
-def _goal(goal: Goal) -> str:
-    done = {"clean": "isClean", "heat": "isHot", "cool": "isCool"}.get(goal.family)
-    treated = f" ({TREATED[goal.family]} ?o) ({done} ?o)" if done else ""
-    text = {"look": _LIT, "pick2": _PLACED_TWO}.get(goal.family, _PLACED)
-    return f"  (:goal {text.format(target=goal.target, parent=goal.parent, lamp=goal.lamp, treated=treated)})"

@@ -204,12 +204,11 @@ class _FloorPlan:
 
     def name(self, kind: str, x: float, z: float) -> str:
         """A name for something that stands at about (x, z); never the same twice."""
-        base = kind.removesuffix("Basin")
+        base, tail = (kind.removesuffix("Basin"), f"_bar_{kind}") if kind.endswith("Basin") else (kind, "")
+        draw = self.rng.random
         while True:
-            numbers = (x + self.rng.uniform(-0.3, 0.3), self.rng.uniform(0.05, 2.2), z + self.rng.uniform(-0.3, 0.3))
-            name = "_bar_".join((base, *(_spell(f"{number:+06.2f}") for number in numbers)))
-            if kind != base:
-                name += f"_bar_{kind}"
+            x_, y_, z_ = x + 0.6 * draw() - 0.3, 0.05 + 2.1 * draw(), z + 0.6 * draw() - 0.3
+            name = _spell(f"{base}_bar_{x_:+06.2f}_bar_{y_:+06.2f}_bar_{z_:+06.2f}{tail}")
             if name not in self._names:
                 self._names.add(name)
                 return name
@@ -222,14 +221,14 @@ def _steps(length: float) -> list[float]:
 
 
 def _place(x: float, z: float, turn: int, down: int) -> str:
-    return "_bar_".join(("loc", *(_spell(str(number)) for number in (round(4 * x), round(4 * z), turn, down))))
+    return _spell(f"loc_bar_{round(4 * x)}_bar_{round(4 * z)}_bar_{turn}_bar_{down}")
+
+
+def _spell(name: str) -> str:
+    return name.translate(_SPELLED)
 
 
 _SPELLED = str.maketrans({"-": "_minus_", "+": "_plus_", ".": "_dot_"})
-
-
-def _spell(number: str) -> str:
-    return number.translate(_SPELLED)
 
 
 # ---- things ----------------------------------------------------------------------------------------
@@ -308,3 +307,12 @@ def _nest(rng: np.random.Generator, things: Sequence[Thing]) -> list[Thing]:
                 thing = thing._replace(within=pick(rng, around).name)
         nested.append(thing)
     return nested
+
+
+def attraction(receptacle: str, thing: str) -> float:
+    """How likely a thing of a kind is in a receptacle of a kind, up to a factor; both in lower case."""
+    return _PULL_LOWER[receptacle] if thing in _LIES_IN_LOWER.get(receptacle, ()) else 0.0
+
+
+_LIES_IN_LOWER = {kind.lower(): frozenset(lie.lower() for lie in lies) for kind, lies in _LIES_IN.items()}
+_PULL_LOWER = {kind.lower(): pull for kind, pull in _PULL.items()}

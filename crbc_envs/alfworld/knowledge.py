@@ -25,6 +25,10 @@ def _counts(text: str) -> dict[str, Count]:
     return {kind: Count(float(p), int(low), float(mean), int(high)) for kind, p, low, mean, high in rows}
 
 
+def _set(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 def _words(table: dict[str, str]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(text.split()) for key, text in table.items()}
 
@@ -146,8 +150,8 @@ HOLDS = _words(
             SprayBottle Statue TissueBox ToiletPaper Vase Watch WateringCan WineBottle""",
         "SideTable": """AlarmClock Apple BaseballBat BasketBall Book Bowl Box Bread ButterKnife CD Candle CellPhone
             Cloth CreditCard Cup DishSponge Egg Fork HandTowel Kettle KeyChain Knife Laptop Lettuce Mug Newspaper Pan
-            Pen Pencil PepperShaker Plate Pot Potato RemoteControl SaltShaker SoapBar SoapBottle Spatula Spoon SprayBottle
-            Statue TennisRacket TissueBox ToiletPaper Tomato Vase Watch WateringCan WineBottle""",
+            Pen Pencil PepperShaker Plate Pot Potato RemoteControl SaltShaker SoapBar SoapBottle Spatula Spoon
+            SprayBottle Statue TennisRacket TissueBox ToiletPaper Tomato Vase Watch WateringCan WineBottle""",
         "SinkBasin": """Apple Bowl ButterKnife Cloth Cup DishSponge Egg Fork Glassbottle HandTowel Kettle Knife Ladle
             Lettuce Mug Pan Plate Pot Potato SoapBar Spatula Spoon Tomato""",
         "Sofa": "Book Box CellPhone CreditCard KeyChain Laptop Newspaper Pillow RemoteControl",
@@ -209,9 +213,9 @@ ALSO_IN: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {
 }
 """How often a thing that is in a receptacle counts as in one of other kinds as well, as in the published games."""
 
-FIXED = frozenset(
+FIXED = _set(
     """Bathtub Blinds Chair Curtains DeskLamp FloorLamp Footstool HousePlant LaundryHamperLid LightSwitch Mirror
-    Painting Poster ShowerDoor ShowerGlass Sink StoveKnob Television Window""".split()
+    Painting Poster ShowerDoor ShowerGlass Sink StoveKnob Television Window"""
 )
 """Nobody can pick these up."""
 
@@ -231,5 +235,5 @@ PROPERTIES: dict[str, frozenset[str]] = {
 }
 """Object kinds by the predicate that holds of them."""
 
-NESTS = frozenset("ButterKnife CellPhone Fork Knife Ladle Pen Pencil Spatula Spoon".split())
+NESTS = _set("ButterKnife CellPhone Fork Knife Ladle Pen Pencil Spatula Spoon")
 """Things that lie in a bowl, mug or plate now and then."""
