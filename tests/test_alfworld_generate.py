@@ -93,7 +93,9 @@ def test_full_households_are_like_the_published_ones():
     # Of the published games 79 in 100 have a place with several receptacles, 44 a thing in several of them.
     games = many("full", 60)
     crowded = np.mean([any(len(here) > 1 for here in game.receptacles_at) for game in games])
-    twice = np.mean([any(n > 1 for n in Counter(o for row in game.start.inside for o in bits(row)).values()) for game in games])
+    twice = np.mean(
+        [any(n > 1 for n in Counter(o for row in game.start.inside for o in bits(row)).values()) for game in games]
+    )
     nested = np.mean([any(game.within) for game in games])
     assert 0.6 < crowded < 0.9
     assert 0.2 < twice < 0.6
@@ -127,7 +129,12 @@ def test_a_written_game_is_read_back_as_it_was(tmp_path):
         game = game_of(11, family, "small")
         write_game(game, tmp_path / family / "trial_1")
         read = read_game_file(tmp_path / family / "trial_1")
-        assert (read.family, read.domain, read.grammar, read.problem) == (family, game.domain, game.grammar, game.problem)
+        assert (read.family, read.domain, read.grammar, read.problem) == (
+            family,
+            game.domain,
+            game.grammar,
+            game.problem,
+        )
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
@@ -139,7 +146,7 @@ rng = np.random.default_rng(7)
 texts = [game_json(generate_game(rng, family, size=size)) for family in ROOMS_OF for size in ("full", "small")]
 print(hashlib.sha256("".join(texts).encode()).hexdigest())
 """
-    assert run_python(code, hash_seed) == "GOLDEN"
+    assert run_python(code, hash_seed) == "8648c32a8d6587f7c39808f95ad79d0409be57ab8e8d5f1b5e6a36a10cfca992"
 
 
 def test_unknown_families_rooms_sizes_and_generations_are_named():
@@ -163,7 +170,7 @@ def test_the_tables_speak_of_the_same_kinds():
     assert set(OPENABLE) | set(BESIDE) <= furniture
     assert {kind for _, kinds in BESIDE.values() for kind in kinds} <= furniture
     assert {kind for kinds in HOLDS.values() for kind in kinds} <= things
-    assert FIXED <= things
+    assert things >= FIXED
     assert set().union(*PROPERTIES.values()) <= things
     assert all(thing in things and receptacle in furniture for thing, receptacle in ALSO_IN)
     assert set(ROOMS_OF) == set(FAMILIES.values())
