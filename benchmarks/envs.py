@@ -111,11 +111,21 @@ def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs", description="What environments cost.")
-    parser.add_argument("--env", choices=["sokoban"], required=True)
-    parser.add_argument("--rooms", action="store_true", required=True, help="the board generators")
+    parser.add_argument("--env", choices=["sokoban", "alfworld"], required=True)
+    parser.add_argument("--rooms", action="store_true", help="Sokoban's board generators")
+    parser.add_argument("--games", type=Path, help="a folder of ALFWorld's published games; generated ones without it")
+    parser.add_argument("--count", type=int, default=12, help="how many games of ALFWorld")
+    parser.add_argument("--steps", type=int, default=40, help="steps in each game of ALFWorld")
     parser.add_argument("--seeds", type=int, default=500, help="boards each of them draws")
     parser.add_argument("--room-utils", type=Path, help="verl-agent's or RAGEN's room_utils.py, to time it too")
     given = parser.parse_args(arguments)
+    if given.env == "alfworld":
+        from benchmarks.alfworld import benchmark
+
+        benchmark(given.games, given.count, given.steps)
+        return
+    if not given.rooms:
+        parser.error("the following arguments are required: --rooms")
     if given.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {given.seeds}")
     rooms(range(given.seeds), given.room_utils)

@@ -13,8 +13,8 @@ _CHATTER = frozenset(
     re.findall(
         r"\S+",
         "a about am an and any are as be can could find for from get give have hello hi i i'd i'm in is it item its "
-        "like look looking make me my need of or pair please product purchase search should show some sold something that "
-        "the them this to us want was which with would you size color style flavor scent",
+        "like look looking make me my need of or pair please product purchase search should show some sold something "
+        "that the them this to us want was which with would you size color style flavor scent",
     )
 )
 """Words that say nothing of the product."""
