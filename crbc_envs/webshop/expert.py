@@ -31,13 +31,20 @@ _BUY = "click[buy now]"
 
 @dataclass(slots=True)
 class Note:
-    """What the shopper remembers of a product it has opened: on which results page, and what it read of it."""
+    """What the shopper remembers of a product it has opened: on which results page it is, what it read, the
+    values to choose, and how many options asked for by name it lacks."""
 
     asin: str
     number: int
     text: str
-    options: dict[str, tuple[str, ...]] | None = None
+    choices: list[str] | None = None
+    lacks: int = 0
     unread: list[str] = field(default_factory=lambda: ["features", "description"])
+
+    @property
+    def buying(self) -> int:
+        """Steps from the results page to having bought it."""
+        return 2 + len(self.choices or ())
 
 
 @dataclass(slots=True)
@@ -72,8 +79,8 @@ class Shopper:
     def _browse(self, page: Page, request: Request) -> tuple[str, str]:
         """Open the first offer that can be paid for, or go back to the best product when steps run short."""
         fresh = [o for o in page.offers if o.asin not in self.notes and request.affords(o.prices)]
-        best = max(self.notes.values(), key=lambda note: _value(request, note), default=None)
-        settled = best is not None and (_value(request, best) >= ENOUGH or self.steps < _LOOK + _buying(request))
+        best = self._best(request)
+        settled = best is not None and (_value(request, best) >= ENOUGH or self.steps < _LOOK + best.buying)
         if best is not None and (settled or not fresh):
             if best.number != page.number:
                 return "the best was elsewhere", _BACK if best.number < page.number else _NEXT
@@ -87,15 +94,17 @@ class Shopper:
 
     def _examine(self, page: Page, request: Request, note: Note) -> tuple[str, str]:
         """Read about the product while there are steps for it, then go on looking, or choose and buy."""
-        if note.options is None:
-            note.options = page.options
+        if note.choices is None:
+            found = [request.choose(group, values) for group, values in page.options.items()]
+            note.choices = [value for value in found if value is not None]
+            note.lacks = len(request.options) - len(note.choices) if request.options else 0
             note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
-        wanted = [request.choose(group, values) for group, values in page.options.items()]
-        left = [value for value in wanted if value is not None and value not in page.chosen]
+        left = [value for value in note.choices if value not in page.chosen]
         if not (self.hasty or page.chosen or _value(request, note) >= ENOUGH):
-            if _lacks(request, note) and self._may_leave(request, note):
+            if note.lacks and self._may_leave(request, note):
                 return "an option is missing", _BACK
-            if note.unread and self.steps >= 2 + len(left) + 1:
+            others = [1 + other.buying for other in self.notes.values() if other is not note]
+            if note.unread and self.steps >= 2 + max([len(left) + 1, *others]):
                 subject = note.unread.pop(0)
                 return f"what {subject}?", f"click[{subject}]"
             if self._may_leave(request, note):
@@ -104,24 +113,17 @@ class Shopper:
 
     def _may_leave(self, request: Request, note: Note) -> bool:
         """Whether there are steps to leave and buy: what was better, or, after a look at another, any."""
-        best = max(self.notes.values(), key=lambda other: _value(request, other))
-        return self.steps >= 1 + _buying(request) + (_LOOK if best is note else 0)
+        best = self._best(request)
+        return best is not None and self.steps >= 1 + best.buying + (_LOOK if best is note else 0)
+
+    def _best(self, request: Request) -> Note | None:
+        """The product that answers most of the request; of equals the one the shop ranks first."""
+        return max(self.notes.values(), key=lambda note: _value(request, note), default=None)
 
 
 def _value(request: Request, note: Note) -> float:
     """How much of the request a product answers, as far as is known; a lacking option costs a third."""
-    return request.coverage(note.text) - _lacks(request, note) / 3
-
-
-def _lacks(request: Request, note: Note) -> int:
-    """How many options asked for by name the product does not have."""
-    options = note.options
-    return 0 if options is None else sum(v not in options.get(group, ()) for group, v in request.options.items())
-
-
-def _buying(request: Request) -> int:
-    """Steps from the results page to having bought: open it, choose, buy."""
-    return 1 + max(len(request.options), 2) + 1
+    return request.coverage(note.text) - note.lacks / 3
 
 
 def demonstrations(

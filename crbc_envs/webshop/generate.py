@@ -87,12 +87,12 @@ def _family(draws: Draws, kind: Kind, brands: list[str]) -> Iterator[tuple[Produ
     theme, name = draws.pick(kind.themes), draws.pick(kind.names)
     core = [draws.pick(role) for role in (kind.qualities, kind.parts, kind.uses)]
     others = [attribute for attribute in kind.attributes if attribute not in core]
-    groups = [group for group in kind.groups if draws.chance(0.65)]
+    groups = [group for group in kind.groups if draws.chance(0.75)]
     low, high = kind.price
     price = low * (high / low) ** draws.uniform()
     for brand in draws.shuffled(brands, size):
         attributes = core + draws.some(others, draws.between(1, 4))
-        options = tuple((group, tuple(draws.some(values, draws.between(2, 8)))) for group, values in groups)
+        options = tuple((group, tuple(draws.some(values, draws.between(2, 6)))) for group, values in groups)
         yield Product(kind, brand, theme, name, tuple(attributes), options), price * (0.6 + draws.uniform())
 
 
@@ -119,8 +119,9 @@ def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
     }
     instruction: dict[str, Any] = {"attributes": list(product.attributes)}
     if draws.chance(_INSTRUCTED):
-        # One attribute that the whole family has, so that rivals come close, and up to two of any.
-        asked = {draws.pick(product.attributes[:_CORE]), *draws.shuffled(product.attributes, draws.between(0, 2))}
+        # One attribute that the whole family has, so that rivals come close, and up to three that few have.
+        core, own = product.attributes[:_CORE], product.attributes[_CORE:]
+        asked = {draws.pick(core), *draws.shuffled(own, draws.between(0, 3))}
         wanted = [attribute for attribute in product.attributes if attribute in asked]
         instruction |= {"instruction": wording.instruction(draws, kind, wanted), "instruction_attributes": wanted}
     human = [_human(draws, asin, product)] if draws.chance(_HUMAN) else []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from crbc_envs.data import Tell
 from crbc_envs.errors import DataError
 
 _CHUNK = 1 << 20
@@ -14,22 +15,20 @@ _LONGEST = 1 << 26
 """No entry of a sound file is nearly as long, in characters: a broken one is not read to its end."""
 _ENDS = ",:]} \t\r\n"
 
-Progress = Callable[[int, int], None]
-"""Told now and then how many bytes of how many have been read."""
 
-
-def array_entries(path: Path, progress: Progress | None = None, chunk: int = _CHUNK) -> Iterator[Any]:
-    """The entries of a file that holds one JSON array. Raises DataError where the file is anything else."""
+def array_entries(path: Path, tell: Tell = lambda done, total: None, chunk: int = _CHUNK) -> Iterator[Any]:
+    """The entries of a file that holds one JSON array. `tell` hears of the bytes that were read.
+    Raises `DataError` where the file is anything else."""
     with path.open(encoding="utf-8") as file:
-        reader = _Reader(path, file, progress, chunk)
+        reader = _Reader(path, file, tell, chunk)
         for _ in reader.items("[", "]"):
             yield reader.value()
 
 
-def object_entries(path: Path, progress: Progress | None = None, chunk: int = _CHUNK) -> Iterator[tuple[str, Any]]:
-    """The (key, value) pairs of a file that holds one JSON object. Raises DataError where it is anything else."""
+def object_entries(path: Path, tell: Tell = lambda done, total: None, chunk: int = _CHUNK) -> Iterator[tuple[str, Any]]:
+    """The (key, value) pairs of a file that holds one JSON object; otherwise as `array_entries`."""
     with path.open(encoding="utf-8") as file:
-        reader = _Reader(path, file, progress, chunk)
+        reader = _Reader(path, file, tell, chunk)
         for _ in reader.items("{", "}"):
             key = reader.value()
             reader.expect(":")
@@ -39,10 +38,10 @@ def object_entries(path: Path, progress: Progress | None = None, chunk: int = _C
 class _Reader:
     """A window on the file that moves on as values are taken from it."""
 
-    def __init__(self, path: Path, file: TextIO, progress: Progress | None, chunk: int) -> None:
+    def __init__(self, path: Path, file: TextIO, tell: Tell, chunk: int) -> None:
         self._path = path
         self._file = file
-        self._progress = progress
+        self._tell = tell
         self._size = path.stat().st_size
         self._chunk = chunk
         self._text = ""
@@ -102,8 +101,7 @@ class _Reader:
             more = self._file.read(self._chunk)
         except UnicodeDecodeError as error:
             raise self._broken("not UTF-8 text") from error
-        if self._progress is not None:
-            self._progress(self._file.buffer.tell(), self._size)
+        self._tell(self._file.buffer.tell(), self._size)
         self._text = self._text[self._at :] + more
         self._at = 0
         return bool(more)
