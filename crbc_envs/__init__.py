@@ -35,9 +35,14 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
+# make_vec gives one group: num_envs copies of one task.
 register(
     id="CRBC-Sokoban-v0",
     entry_point="crbc_envs.sokoban.env:SokobanEnv",
-    # make_vec gives one group: num_envs copies of one task.
     vector_entry_point="crbc_envs.group:sokoban_group",
+)
+register(
+    id="CRBC-WebShop-v0",
+    entry_point="crbc_envs.webshop.env:WebShopEnv",
+    vector_entry_point="crbc_envs.group:webshop_group",
 )

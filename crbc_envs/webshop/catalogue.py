@@ -158,7 +158,9 @@ def product_of(
         instruction=instruction.get("instruction"),
         instruction_attributes=tuple(instruction.get("instruction_attributes") or ()),
         human=tuple(
-            HumanInstruction(one["instruction"], tuple(one["instruction_attributes"]), tuple(one["instruction_options"]))
+            HumanInstruction(
+                one["instruction"], tuple(one["instruction_attributes"]), tuple(one["instruction_options"])
+            )
             for one in human
         ),
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -26,6 +25,7 @@ K1, B = 0.9, 0.4
 
 FORMAT = 1
 """Version of the files of an index."""
+
 
 def _length_of(byte: int) -> int:
     """The length a byte stands for (SmallFloat.byte4ToInt): exact below 40, then three bits of mantissa."""
@@ -118,7 +118,9 @@ def build(catalogue: Catalogue) -> Index:
     return _index(order, list(numbers), (terms, documents, codes), total)
 
 
-def _index(order: list[int], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int) -> Index:
+def _index(
+    order: list[int], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int
+) -> Index:
     """Terms in the order of their bytes, postings by term, those of one term in the order of documents."""
     encoded = [term.encode(errors="surrogatepass") for term in terms]
     by_bytes = sorted(range(len(encoded)), key=encoded.__getitem__)
