@@ -14,7 +14,7 @@ def without_task(observation: str, task: str) -> str:
     for head in _HEADS:
         told = head.format(task)
         if told in observation:
-            return observation.replace(told, "", 1)
+            return observation.replace(told, "", 1).rstrip("\n")
     return observation
 
 
@@ -26,6 +26,8 @@ def compact(observation: str) -> str:
 
 
 def _brackets(line: str) -> str:
+    if line == "[button] Search [button_]":
+        return "search[...]"
     for opening, closing, star in (("[button] ", " [button_]", ""), ("[clicked button] ", " [clicked button_]", "*")):
         if line.startswith(opening) and line.endswith(closing):
             return f"[{line.removeprefix(opening).removesuffix(closing).lower()}]{star}"
