@@ -158,10 +158,13 @@ def product_of(
         instruction=instruction.get("instruction"),
         instruction_attributes=tuple(instruction.get("instruction_attributes") or ()),
         human=tuple(
-            HumanInstruction(one["instruction"], tuple(one["instruction_attributes"]), tuple(one["instruction_options"]))
+            HumanInstruction(one["instruction"], *(tuple(one[f"instruction_{what}"]) for what in _NAMED))
             for one in human
         ),
     )
+
+
+_NAMED = ("attributes", "options")
 
 
 def prices_of(pricing: str | None) -> tuple[float, ...]:

@@ -103,6 +103,4 @@ def _weighted(goals: list[Goal]) -> list[Goal]:
         attributes: sum(1.0 / count[attribute] for attribute in attributes) / len(attributes)
         for attributes in {goal.attributes: None for goal in goals}
     }
-    return [
-        Goal(g.product, g.asin, g.text, g.attributes, g.options, g.price_cap, weight[g.attributes]) for g in goals
-    ]
+    return [Goal(g.product, g.asin, g.text, g.attributes, g.options, g.price_cap, weight[g.attributes]) for g in goals]

@@ -21,13 +21,14 @@ Tagger = Callable[[str], Nouns]
 
 _WORD = re.compile(r"[^\W\d_](?:[\w]|[.'&](?=\w))*")
 
-_FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = (
     "a about above after against all also an and any are as at be because before below between both but by can "
     "could did do does down during each few for from further had has have he her here him his how i if in into is "
     "it its just may me more most my no nor not of off on once only or other our out over own per plus same shall "
     "she should so some such than that the their them then there these they this those through to too under until "
-    "up upon us very via was we were what when where which while who why will with within without would you your".split()
+    "up upon us very via was we were what when where which while who why will with within without would you your"
 )
+_NO_NOUNS = frozenset(_FUNCTION_WORDS.split())
 
 
 def make_tagger(wanted: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[str, Tagger]:
@@ -45,7 +46,7 @@ def make_tagger(wanted: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[
 
 def fallback_nouns(title: str) -> Nouns:
     """The words of a title, lower case, that are no function words."""
-    return tuple(word for word in _WORD.findall(title.lower()) if word not in _FUNCTION_WORDS)
+    return tuple(word for word in _WORD.findall(title.lower()) if word not in _NO_NOUNS)
 
 
 def _spacy_tagger() -> Tagger:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from anchors import anchor_key
 from crbc_envs.webshop.catalogue import Product
@@ -32,8 +32,7 @@ Role = Literal["text", "button", "link", "option"]
 Kind = Literal["index", "results", "item", "details", "done"]
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """One text of a page. A "button" is pressed, a "link" leads to a product, an "option" is a value of
     the option group `group`; `clicked` is for the latter two."""
 

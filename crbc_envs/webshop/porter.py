@@ -14,9 +14,8 @@ _STEP_2 = {
 _STEP_3 = {
     "icate": "ic", "ative": "", "alize": "al", "iciti": "ic", "ical": "ic", "ful": "", "ness": "",
 }  # fmt: skip
-_STEP_4 = dict.fromkeys(
-    "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split(), ""
-)  # fmt: skip
+_DROPPED = "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize"
+_STEP_4 = dict.fromkeys(_DROPPED.split(), "")
 
 
 def stem(word: str) -> str:

@@ -19,7 +19,7 @@ from crbc_envs.webshop.catalogue import Product
 from crbc_envs.webshop.goals import Goal
 from crbc_envs.webshop.nouns import Nouns
 
-COLOURS = (
+_COLOURS = (
     "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
     "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
     "cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey "
@@ -27,7 +27,9 @@ COLOURS = (
     "mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow "
     "red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal "
     "tiger turquoise violet walnut wheat white wine yellow"
-).split()
+)
+COLOURS = tuple(_COLOURS.split())
+"""In this order; the first that fits is taken."""
 
 CATEGORY_MARK = "\u203a"
 """What stands between the parts of a product category."""

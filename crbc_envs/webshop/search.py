@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 
 from crbc_envs.errors import DataError
 from crbc_envs.webshop.catalogue import Catalogue, Product
+from crbc_envs.webshop.memory import Memory
 from crbc_envs.webshop.text import analyse
 
 K1, B = 0.9, 0.4
 
 FORMAT = 1
 """Version of the files of an index."""
+
 
 def _length_of(byte: int) -> int:
     """The length a byte stands for (SmallFloat.byte4ToInt): exact below 40, then three bits of mantissa."""
@@ -61,8 +63,8 @@ class Index:
     codes: NDArray[np.uint16]
     sizes: NDArray[np.int64]
 
-    def find(self, term: str) -> int | None:
-        """The number of a term; a binary search, so that nothing is read at opening."""
+    def find(self, term: str) -> int:
+        """The number of a term, -1 if it has none; a binary search, so that nothing is read at opening."""
         wanted = term.encode(errors="surrogatepass")
         low, high = 0, len(self.letters_end)
         while low < high:
@@ -71,7 +73,7 @@ class Index:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < len(self.letters_end) and self._term(low) == wanted else None
+        return low if low < len(self.letters_end) and self._term(low) == wanted else -1
 
     def postings(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """The documents and codes of a term."""
@@ -118,7 +120,9 @@ def build(catalogue: Catalogue) -> Index:
     return _index(order, list(numbers), (terms, documents, codes), total)
 
 
-def _index(order: list[int], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int) -> Index:
+def _index(
+    order: list[int], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int
+) -> Index:
     """Terms in the order of their bytes, postings by term, those of one term in the order of documents."""
     encoded = [term.encode(errors="surrogatepass") for term in terms]
     by_bytes = sorted(range(len(encoded)), key=encoded.__getitem__)
@@ -147,6 +151,7 @@ class SearchEngine:
 
     def __init__(self, index: Index) -> None:
         self.index = index
+        self._numbers: Memory[str, int] = Memory(1 << 16)
         average = np.float32(int(index.sizes[1]) / max(len(index.products), 1))
         lengths = LENGTHS.astype(np.float32)
         k1, b = np.float32(K1), np.float32(B)
@@ -159,8 +164,8 @@ class SearchEngine:
         """The best `count` products for a query, as (product number, score), the best first."""
         scores = np.zeros(len(self.index.products))
         for term, times in Counter(analyse(query)).items():
-            number = self.index.find(term)
-            if number is not None:
+            number = self._numbers.get(term, partial(self.index.find, term))
+            if number >= 0:
                 documents, codes = self.index.postings(number)
                 weight = np.float32(times) * self._idf(len(documents))
                 scores[documents] += weight - weight / self._saturation[codes]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from crbc_envs.webshop.goals import Goal
 from crbc_envs.webshop.html import html
 from crbc_envs.webshop.pages import SEARCH
@@ -13,14 +11,18 @@ from crbc_envs.webshop.state import State
 
 OBSERVATIONS = ("text_rich", "text", "html", "url")
 
-_ACTION = re.compile(r"(.+)\[(.+)\]")
-
 
 def parse(action: str) -> tuple[str, str] | None:
-    """ "search" or "click", and what, in lower case; None for anything else. Like the original it takes what
-    stands between the word's bracket and the last one, whatever follows that."""
-    match = _ACTION.match(action)
-    return (match[1], match[2].lower()) if match and match[1] in ("search", "click") else None
+    """ "search" or "click", and what, in lower case; None for anything else.
+
+    Like the original's pattern, `(.+)\\[(.+)\\]`, it looks at the last brackets and at nothing after them. So
+    what has brackets of its own cannot be clicked.
+    """
+    line = action.partition("\n")[0]
+    end = line.rfind("]")
+    start = line.rfind("[", 0, max(end - 1, 0))
+    kind = line[: max(start, 0)]
+    return (kind, line[start + 1 : end].lower()) if kind in ("search", "click") else None
 
 
 class Session:

@@ -48,6 +48,7 @@ class Shop:
     ) -> None:
         self.catalogue, self.engine = catalogue, engine
         self.show_attributes = show_attributes
+        self.price_seed = price_seed
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed)
         self.tagger, self._nouns_of = make_tagger(tagger)
         self._hits: Memory[str, tuple[int, ...]] = Memory(ANSWERS)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from crbc_envs.webshop import pages
 from crbc_envs.webshop.pages import Kind
 
+
 @dataclass(slots=True)
 class State:
     """The page a shopper is at, and what is remembered of the way there. `name` is the session's, as its
@@ -71,7 +72,7 @@ class State:
         url = self.url()
         return frozenset(value for value in values if f'"{value}"' in url)
 
-    def state(self) -> str:
+    def text(self) -> str:
         """All that the future depends on, but for the task, as canonical JSON."""
         return json.dumps(
             {

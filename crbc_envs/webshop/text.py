@@ -12,10 +12,11 @@ from functools import lru_cache
 
 from crbc_envs.webshop.porter import stem
 
-STOP_WORDS = frozenset(
+_STOP = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
-    "they this to was will with".split()
+    "they this to was will with"
 )
+STOP_WORDS = frozenset(_STOP.split())
 
 MAX_TOKEN = 255
 """Characters; a longer word is cut up."""
@@ -62,9 +63,7 @@ _EITHER_MARKS = ".'\u2018\u2019\u2024\ufe52\uff07\uff0e"
 _X = "[xj]*"
 _RUN = f"(?:(?:A{_X}(?:[lb]{_X}(?=A))?|N{_X}(?:[db]{_X}(?=N))?)+|(?:K{_X})+)"
 _CONNECTORS = f"(?:E{_X})"
-_WORD = re.compile(
-    f"{_CONNECTORS}*{_RUN}(?:{_CONNECTORS}+{_RUN})*{_CONNECTORS}*|H{_X}|P(?:x*jP)*{_X}|rr?{_X}"
-)
+_WORD = re.compile(f"{_CONNECTORS}*{_RUN}(?:{_CONNECTORS}+{_RUN})*{_CONNECTORS}*|H{_X}|P(?:x*jP)*{_X}|rr?{_X}")
 
 _PICTOGRAPHS = (
     "00a9 00ae 203c 2049 2122 2139 2194-2199 21a9-21aa 231a-231b 2328 2388 23cf 23e9-23f3 23f8-23fa 24c2 "

@@ -1,0 +1,58 @@
+"""Opening a shop, once per process: whoever asks for the same one shares it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from crbc_envs.webshop.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
+from crbc_envs.webshop.goals import Kind
+from crbc_envs.webshop.search import SearchEngine, build
+from crbc_envs.webshop.shop import Shop
+
+DATA = ("generated", "official")
+
+NUM_GENERATED = 1_000
+"""Products of the embedded catalogue, as many as the small official one has."""
+
+
+@lru_cache(maxsize=4)
+def open_shop(
+    data: str = "generated",
+    data_dir: str | None = None,
+    goals: Kind = "synthetic",
+    price_seed: int = 0,
+    tagger: Literal["auto", "spacy", "fallback"] = "auto",
+    show_attributes: bool = False,
+) -> Shop:
+    """The shop over the embedded catalogue, or over the official files of `data_dir` (the installed ones
+    without it).
+
+    Raises `ValueError` for an argument that is none of its values, `DataError` where files are missing.
+    """
+    if data not in DATA:
+        raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
+    if goals not in ("synthetic", "human"):
+        raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
+    return Shop(*_stock(data, data_dir), goals, price_seed, tagger, show_attributes)
+
+
+@lru_cache(maxsize=2)
+def _stock(data: str, data_dir: str | None) -> tuple[Catalogue, SearchEngine]:
+    catalogue = _generated() if data == "generated" else read_catalogue(_official_folder(data_dir))
+    return catalogue, SearchEngine(build(catalogue))
+
+
+def _generated() -> Catalogue:
+    from crbc_envs.webshop.generate import generate_catalogue
+
+    return MemoryCatalogue(products_of(*generate_catalogue(seed=0, num_products=NUM_GENERATED)))
+
+
+def _official_folder(data_dir: str | None) -> Path:
+    if data_dir is not None:
+        return Path(data_dir).expanduser()
+    from crbc_envs.data import data_home
+
+    return data_home() / "webshop"
