@@ -97,6 +97,25 @@ class Index:
             raise DataError(f"{folder}: index format {index.sizes[0]}, expected {FORMAT}; delete the folder")
         return index
 
+    def expect(self, catalogue: Catalogue) -> None:
+        """Look up the first, the middle and the last document by every one of its terms, so that an index of
+        other products, or of another analyser, is noticed. Raises `DataError` for one."""
+        size = len(self.products)
+        whole = size == len(catalogue) and len(self.documents) == len(self.codes) == int(self.postings_end[-1])
+        for document in sorted({0, size // 2, size - 1}) if whole else ():
+            found = Counter(analyse(searched_text(catalogue[int(self.products[document])])))
+            whole = whole and all(self._frequency(term, document) == min(n, 255) for term, n in found.items())
+        if not whole:
+            raise DataError("the search index is not that of these products; delete its folder and build it again")
+
+    def _frequency(self, term: str, document: int) -> int:
+        number = self.find(term)
+        if number < 0:
+            return 0
+        documents, codes = self.postings(number)
+        place = int(np.searchsorted(documents, document))
+        return int(codes[place]) >> 8 if place < len(documents) and documents[place] == document else 0
+
     def _term(self, number: int) -> bytes:
         start = int(self.letters_end[number - 1]) if number else 0
         return self.letters[start : int(self.letters_end[number])].tobytes()
