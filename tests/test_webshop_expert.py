@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
-from crbc_envs.webshop.expert import Shopper
+from crbc_envs.webshop.env import WebShopEnv
+from crbc_envs.webshop.expert import Shopper, demonstrations
 from crbc_envs.webshop.generate import generate_catalogue
 from crbc_envs.webshop.goals import shuffled
 from crbc_envs.webshop.reading import read_page, read_prices
@@ -178,3 +180,32 @@ def test_pages_decide_what_it_does(shops):
             session.act(action)
         if sessions[0].reward is not None:
             break
+
+
+# ---- demonstrations -------------------------------------------------------------------------------
+
+
+def lessons(seed, count, hasty=0.5):
+    stream = demonstrations(WebShopEnv(tagger="fallback"), np.random.default_rng(seed), hasty)
+    return [(obs, info["task_id"], info["step"], reply) for obs, info, reply in islice(stream, count)]
+
+
+def test_demonstrations_are_a_function_of_the_seed():
+    assert lessons(3, 60) == lessons(3, 60)
+    assert lessons(3, 60) != lessons(4, 60)
+
+
+def test_demonstrated_replies_are_valid_in_the_paper_s_format():
+    env = WebShopEnv(tagger="fallback", require_tags=True)
+    steps = 0
+    for obs, info, reply in islice(demonstrations(env, np.random.default_rng(0), hasty=0.5), 200):
+        assert read_page(obs).kind in ("index", "results", "item", "details")
+        assert info["step"] == 0 or info["valid"]
+        assert reply.startswith("<think>") and reply.endswith("]</action>")
+        steps += 1
+    assert steps == 200
+
+
+def test_hasty_demonstrations_are_shorter():
+    episodes = {hasty: sum(step == 0 for _, _, step, _ in lessons(5, 200, hasty)) for hasty in (0.0, 1.0)}
+    assert episodes[1.0] > 1.5 * episodes[0.0]

@@ -14,7 +14,7 @@ from typing import Literal
 from crbc_envs.data import Dataset, Tell
 from crbc_envs.errors import DataError
 from crbc_envs.webshop import goals, search
-from crbc_envs.webshop.store import StoredCatalogue, build_official_store
+from crbc_envs.webshop.store import StoredCatalogue, build_official_store, is_store
 
 Size = Literal["small", "full"]
 
@@ -40,12 +40,16 @@ SMALL_GOALS = "08d9741dd8180d54f2c44e16677f5f71ea89717ef2e2822870a83fd8ca82e7ac"
 INDEX = "index"
 
 
-def open_official(size: Size = "small", folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
-    """An installed set of official products and its search index. Raises `DataError` where it is not installed."""
-    folder = (folder or DATASET.folder) / size
-    if not folder.is_dir():
-        raise DataError(f"{folder}: not installed; put the official files in place with: {DATASET.command}")
-    return StoredCatalogue(folder), search.Index.open(folder / INDEX)
+def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
+    """A set of official products and its search index: the one in `folder`, or else the installed small set, or
+    else the full one. Raises `DataError` where there is none, or it is damaged."""
+    if folder is None:
+        folder = next((DATASET.folder / size for size in SETS if is_store(DATASET.folder / size)), None)
+    if folder is None:
+        raise DataError(f"{DATASET.folder}: no products; put the official files in place with: {DATASET.command}")
+    catalogue, index = StoredCatalogue(folder), search.Index.open(folder / INDEX)
+    index.expect(catalogue)
+    return catalogue, index
 
 
 def _place(path: PurePosixPath) -> PurePosixPath | None:
@@ -73,7 +77,7 @@ def _check(folder: Path) -> str:
     found = []
     for size in SETS:
         if (folder / size).is_dir():
-            catalogue, _ = open_official(size, folder)
+            catalogue, _ = open_official(folder / size)
             human = len(list(catalogue.instructed(human=True)))
             found.append(f"{size}: {len(catalogue):,} products, {human:,} of them with instructions by people")
             if size == "small":

@@ -8,8 +8,10 @@ from typing import Literal
 
 from crbc_envs.webshop.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
 from crbc_envs.webshop.goals import Kind
+from crbc_envs.webshop.official import open_official
 from crbc_envs.webshop.search import SearchEngine, build
 from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.store import is_store
 
 DATA = ("generated", "official")
 
@@ -26,8 +28,9 @@ def open_shop(
     tagger: Literal["auto", "spacy", "fallback"] = "auto",
     show_attributes: bool = False,
 ) -> Shop:
-    """The shop over the embedded catalogue, or over the official files of `data_dir` (the installed ones
-    without it).
+    """The shop over the embedded catalogue, or over official products: those installed, the small set before
+    the full one; or those of `data_dir`, which is an installed set (".../webshop/full"), or a folder of official
+    files to be read into memory.
 
     Raises `ValueError` for an argument that is none of its values, `DataError` where files are missing.
     """
@@ -40,7 +43,13 @@ def open_shop(
 
 @lru_cache(maxsize=2)
 def _stock(data: str, data_dir: str | None) -> tuple[Catalogue, SearchEngine]:
-    catalogue = _generated() if data == "generated" else read_catalogue(_official_folder(data_dir))
+    if data == "generated":
+        catalogue = _generated()
+    elif data_dir is None or is_store(Path(data_dir).expanduser()):
+        stored, index = open_official(Path(data_dir).expanduser() if data_dir is not None else None)
+        return stored, SearchEngine(index)
+    else:
+        catalogue = read_catalogue(Path(data_dir).expanduser())
     return catalogue, SearchEngine(build(catalogue))
 
 
@@ -48,11 +57,3 @@ def _generated() -> Catalogue:
     from crbc_envs.webshop.generate import generate_catalogue
 
     return MemoryCatalogue(products_of(*generate_catalogue(seed=0, num_products=NUM_GENERATED)))
-
-
-def _official_folder(data_dir: str | None) -> Path:
-    if data_dir is not None:
-        return Path(data_dir).expanduser()
-    from crbc_envs.data import data_home
-
-    return data_home() / "webshop"

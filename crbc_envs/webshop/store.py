@@ -51,7 +51,7 @@ class StoredCatalogue:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        about = read_json(folder / _ABOUT) if (folder / _ABOUT).is_file() else None
+        about = read_json(folder / _ABOUT) if is_store(folder) else None
         if not isinstance(about, dict) or about.get("version") != VERSION:
             raise DataError(f"{folder}: no store of products of version {VERSION}; {_REBUILD}")
         try:
@@ -91,11 +91,17 @@ class StoredCatalogue:
         return [asin.decode() for asin in self._asins.tolist()]
 
     def prices(self) -> Iterator[tuple[float, ...]]:
+        lows, highs = self._prices.T.tolist()
         known = np.isfinite(self._prices).sum(axis=1).tolist()
-        return ((low, high)[:count] for count, (low, high) in zip(known, self._prices.tolist(), strict=True))
+        shapes = zip(known, zip(lows, strict=True), zip(lows, highs, strict=True), strict=True)
+        return (one if count == 1 else both[:count] for count, one, both in shapes)
 
     def instructed(self, human: bool) -> list[int]:
         return np.flatnonzero(self._instructed & (_HUMAN if human else _SYNTHETIC)).tolist()
+
+
+def is_store(folder: Path) -> bool:
+    return (folder / _ABOUT).is_file()
 
 
 def build_store(folder: Path, products: Iterable[Product]) -> int:
