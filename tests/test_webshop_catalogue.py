@@ -81,7 +81,9 @@ def test_a_synthetic_goal_stands_for_each_combination_of_options():
         {"color": "dark blue", "size": "small"},
     ]
     assert len(drawn) == 7
-    assert drawn[0].text.startswith("Find me shoes with rubber sole with color: dark blue, and size: 9, and price lower")
+    assert drawn[0].text.startswith(
+        "Find me shoes with rubber sole with color: dark blue, and size: 9, and price lower"
+    )
     assert (drawn[6].asin, drawn[6].options, drawn[6].text) == ("B000000005", (), "Find me sandals")
     assert drawn[6].price_cap == goals.NO_CAP
 
