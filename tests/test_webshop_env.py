@@ -148,6 +148,13 @@ def test_verl_validates_on_what_another_worker_trains_on():
     assert [validation[i].text for i in range(20)] != [make(split="validation").panel[i].text for i in range(20)]
 
 
+def test_millions_of_synthetic_goals_are_refused(monkeypatch):
+    monkeypatch.setattr("crbc_envs.webshop.opening.MOST_SYNTHETIC", 999)
+    with pytest.raises(ValueError, match="1,000 products have millions of synthetic goals; .*goals='human'"):
+        open_shop(price_seed=77)
+    assert open_shop(goals="human", price_seed=77).goals
+
+
 def test_a_shop_is_shared_by_all_environments_of_its_kind():
     assert make().shop is make(split="validation", observation="text", anchor="state").shop
     assert make(price_seed=1).shop is not make().shop

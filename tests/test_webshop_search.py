@@ -109,6 +109,13 @@ def test_equal_scores_go_by_asin_whatever_the_order_of_the_catalogue():
     assert found(engine, "oak", count=2) == [3, 1]
 
 
+def test_postings_scored_together_or_apart_give_the_same(monkeypatch):
+    engine = SearchEngine(build(catalogue()))
+    together = [engine.search(query) for query in ("tern shoe rubber", "shoe shoe oak", "zzzz")]
+    monkeypatch.setattr("crbc_envs.webshop.search.MOST_TOGETHER", 0)
+    assert [engine.search(query) for query in ("tern shoe rubber", "shoe shoe oak", "zzzz")] == together
+
+
 def test_an_index_on_disk_ranks_as_the_one_in_memory(tmp_path):
     products = catalogue()
     index = build(products)

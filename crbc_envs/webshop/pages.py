@@ -111,11 +111,15 @@ def head(kind: Kind, instruction: str) -> tuple[Node, ...]:
     return tuple(texts((*above, instruction)))
 
 
+_BEFORE = {"button": "", "option": "  ", "link": "\n"}
+
+
 def _line(node: Node) -> str:
-    if node.role == "text":
-        return f"{node.text}\n"
-    label = "[clicked button] {} [clicked button_]\n" if node.clicked else "[button] {} [button_]\n"
-    return {"button": "", "option": "  ", "link": "\n"}[node.role] + label.format(node.text)
+    text, role, clicked, _ = node
+    if role == "text":
+        return f"{text}\n"
+    mark = "clicked button" if clicked else "button"
+    return f"{_BEFORE[role]}[{mark}] {text} [{mark}_]\n"
 
 
 # ---- the pages ------------------------------------------------------------------------------------
