@@ -24,7 +24,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     """WebShop's text environment over a shop in this process.
 
     Actions are "search[words]", on every page, and "click[what]" of what the page shows; `info` lists them,
-    a search bar as "search[<your query>]". Where the original takes a click on what is not there for a step
+    a search bar as "search[<your query>]". They are read in lower case and with single spaces. Where the original takes a click on what is not there for a step
     that does nothing, it is `anchors.INVALID` here. "Buy Now" ends the episode: reward 10 for a purchase
     whose score is 1 exactly, which is success, and 0 otherwise. `info["score"]` is that score, and
     `info["reward_parts"]` its parts by their original names (`reward.Reward`).

@@ -15,6 +15,9 @@ from crbc_envs.webshop.store import is_store
 
 DATA = ("generated", "official")
 
+MOST_SYNTHETIC = 200_000
+"""Products whose synthetic goals are held in memory, seven a product."""
+
 NUM_GENERATED = 1_000
 """Products of the embedded catalogue, as many as the small official one has."""
 
@@ -38,7 +41,12 @@ def open_shop(
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
     if goals not in ("synthetic", "human"):
         raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
-    return Shop(*_stock(data, data_dir), goals, price_seed, tagger, show_attributes)
+    catalogue, engine = _stock(data, data_dir)
+    if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
+        raise ValueError(
+            f"{len(catalogue):,} products have millions of synthetic goals; play those of people: goals='human'"
+        )
+    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes)
 
 
 @lru_cache(maxsize=2)

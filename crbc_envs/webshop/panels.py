@@ -8,8 +8,9 @@ both, and 127 of the 146 products that are validated on are trained on, with oth
 
 `verl`: what the public code of the paper's family does. There every worker orders the goals by its own
 seed and then cuts at 500, so the goals that one worker validates on are those that another trains on:
-with 16 training workers all of them. Here a shop opened under `price_seed` s is what training worker s
-sees, order and prices alike; validation is the shop of s + 1000. For comparison only.
+with 16 training workers all of them. There the worker of group i has the seed s + i; here a shop opened
+under `price_seed` s + i is what it sees, order and prices alike, and validation is the shop of s + i + 1000.
+For comparison only.
 """
 
 from __future__ import annotations

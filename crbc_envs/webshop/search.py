@@ -176,7 +176,7 @@ class SearchEngine:
         k1, b = np.float32(K1), np.float32(B)
         norm = np.float32(1) / (k1 * ((np.float32(1) - b) + b * lengths / average))
         frequencies = np.arange(256, dtype=np.float32)
-        # One over the share of a term's weight that a document misses, by code.
+        # By code: one over the share of a term's weight that a document goes without.
         self._saturation = (np.float32(1) + frequencies[:, None] * norm).ravel()
 
     def search(self, query: str, count: int = 50) -> list[tuple[int, float]]:
