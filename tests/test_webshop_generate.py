@@ -16,7 +16,7 @@ from crbc_envs.webshop.nouns import fallback_nouns
 from crbc_envs.webshop.reward import normalise_colour, reward
 from crbc_envs.webshop.wares import CATEGORIES, kinds
 
-DIGEST = "bbd5964f3833a10048a0f4d22fe08d594a6da05f497787f6d9cd67f525ed35e9"
+DIGEST = "fd4f03ed6c30f83f26349d183dfb8303818141ecd55714b73f4610d73d98cd29"
 
 
 @pytest.fixture(scope="module")

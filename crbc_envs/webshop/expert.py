@@ -32,12 +32,13 @@ _BUY = "click[buy now]"
 @dataclass(slots=True)
 class Note:
     """What the shopper remembers of a product it has opened: on which results page it is, what it read, the
-    values to choose, and how many options asked for by name it lacks."""
+    values to choose and those it has clicked, and how many options asked for by name it lacks."""
 
     asin: str
     number: int
     text: str
     choices: list[str] | None = None
+    clicked: list[str] = field(default_factory=list)
     lacks: int = 0
     unread: list[str] = field(default_factory=lambda: ["features", "description"])
 
@@ -99,8 +100,8 @@ class Shopper:
             note.choices = [value for value in found if value is not None]
             note.lacks = len(request.options) - len(note.choices) if request.options else 0
             note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
-        left = [value for value in note.choices if value not in page.chosen]
-        if not (self.hasty or page.chosen or _value(request, note) >= ENOUGH):
+        left = [value for value in note.choices if value not in note.clicked]
+        if not (self.hasty or note.clicked or _value(request, note) >= ENOUGH):
             if note.lacks and self._may_leave(request, note):
                 return "an option is missing", _BACK
             others = [1 + other.buying for other in self.notes.values() if other is not note]
@@ -109,7 +110,10 @@ class Shopper:
                 return f"what {subject}?", f"click[{subject}]"
             if self._may_leave(request, note):
                 return "not sure", _BACK
-        return ("choose", f"click[{left[0]}]") if left else ("buy", _BUY)
+        if not left:
+            return "buy", _BUY
+        note.clicked.append(left[0])  # a value with a quote in it is never shown as clicked
+        return "choose", f"click[{left[0]}]"
 
     def _may_leave(self, request: Request, note: Note) -> bool:
         """Whether there are steps to leave and buy: what was better, or, after a look at another, any."""

@@ -22,7 +22,7 @@ _ACRONYMS = {"bpa": "BPA", "gmo": "GMO", "hd": "HD", "led": "LED", "tv": "TV", "
 _BULLETS = ("{says}", "{loud}", "✔ {says}", "【{head}】 {says}")
 _OPENINGS = (
     "The {theme} {name} from {brand}: {a}, {b}, and nothing you did not ask for.",
-    "{brand} started with one idea: {a} without a high price.",
+    "{brand} keeps it short: {a}, and {b}.",
     "{name} by {brand}, from the {theme} line.",
     "Our {theme} line goes back to basics, and {a} is where it begins.",
 )
@@ -76,16 +76,16 @@ def texts(draws: Draws, product: Product) -> tuple[list[str], str]:
     aside = told[5:] if draws.chance(0.5) else told[draws.between(1, 5) :]
     says, form = product.kind.says, draws.pick(_BULLETS)
     lines = [form.format(says=says[a], head=a.capitalize(), loud=_loud(a, says[a])) for a in told if a not in aside]
-    lines += draws.some(product.kind.facts, draws.between(0, 2))
+    facts = draws.shuffled(product.kind.facts)
+    lines += [facts.pop() for _ in range(draws.between(0, 2))]
     if not aside and draws.chance(0.5):
         return draws.shuffled(lines), ""
-    return draws.shuffled(lines), _description(draws, product, aside)
+    return draws.shuffled(lines), _description(draws, product, [product.kind.says[a] for a in aside] or facts)
 
 
-def _description(draws: Draws, product: Product, aside: Sequence[str]) -> str:
+def _description(draws: Draws, product: Product, said: Sequence[str]) -> str:
     a, b = map(_spoken, draws.some(product.attributes, 2))
     words = {"theme": product.theme, "name": product.name, "brand": product.brand, "a": a, "b": b}
-    said = [product.kind.says[attribute] for attribute in aside] or draws.some(product.kind.facts, draws.between(0, 2))
     return " ".join([draws.pick(_OPENINGS).format_map(words), *said, draws.pick(_CLOSINGS)])
 
 
