@@ -5,8 +5,12 @@ from __future__ import annotations
 LONGEST_LINE = 300
 """Characters of a line in the compact view; descriptions are longer, and tiny models read few."""
 
-_HEADS = ("WebShop\nInstruction: \n{}\n", "Instruction:\n{}\n", "WebShop [SEP] Instruction: [SEP] {} [SEP] ")
-_HEADS += ("Instruction: [SEP] {} [SEP] ",)
+_HEADS = (
+    "WebShop\nInstruction: \n{}\n",
+    "Instruction:\n{}\n",
+    "WebShop [SEP] Instruction: [SEP] {} [SEP] ",
+    "Instruction: [SEP] {} [SEP] ",
+)
 
 
 def without_task(observation: str, task: str) -> str:

@@ -167,12 +167,11 @@ def details(product: Product, name: str) -> Page:
 def done(asin: str, options: Mapping[str, str], reward: float) -> Page:
     """The page after a purchase, with the options that were chosen. Its other fields are always empty."""
     nothing = "None"
-    purchased = ("asin", asin, "options", _tojson(options))
-    purchased += tuple(part for name in ("attrs", "category", "query", "product category") for part in (name, nothing))
-    target = ("asin", "options", "attrs", "price upper", "instuction text", "category", "product category", "query")
-    shown = ("Thank you for shopping with us!", "Your code: ", nothing, " (Paste it in your MTurk interface.)")
-    shown += ("Purchased", *purchased, "Target", *target, "Goal ", nothing)
-    shown += ("Reward", "Your score (min 0.0, max 1.0)", str(reward), "Reward Details ", nothing)
+    empty = [part for name in ("attrs", "category", "query", "product category") for part in (name, nothing)]
+    target = ["asin", "options", "attrs", "price upper", "instuction text", "category", "product category", "query"]
+    shown = ["Thank you for shopping with us!", "Your code: ", nothing, " (Paste it in your MTurk interface.)"]
+    shown += ["Purchased", "asin", asin, "options", _tojson(options), *empty, "Target", *target, "Goal ", nothing]
+    shown += ["Reward", "Your score (min 0.0, max 1.0)", str(reward), "Reward Details ", nothing]
     return Page("done", tuple(texts(shown)))
 
 

@@ -41,18 +41,15 @@ class Session:
 
     def act(self, action: str) -> None:
         """Execute an action; one that is not executable changes nothing, and neither does click[search]."""
-        parsed = parse(action)
-        if parsed is None:
-            return
-        kind, what = parsed
+        kind, what = parse(action) or ("", "")
         if kind == "search":
             self.state.search(what)
-        elif what in self.page.clickables and what != SEARCH.lower():
+        elif kind == "click" and what in self.page.clickables and what != SEARCH.lower():
             self.state.click(what, self.page.clickables[what])
-            if self.state.kind == "done":
-                self.reward = self.shop.reward(self.goal, self.state.asin, tuple(self.state.options.values()))
         else:
             return
+        if self.state.kind == "done":
+            self.reward = self.shop.reward(self.goal, self.state.asin, tuple(self.state.options.values()))
         self.page = self.shop.page(self.state, self.reward.total if self.reward else 0.0)
 
     def observation(self, mode: str) -> str:
