@@ -87,7 +87,7 @@ class LocalMembers:
 
 
 def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any]:
-    """One environment, by its id or its spec, without Gymnasium's wrappers, which only re-check what `check_env` checks.
+    """One environment, by id or spec, without Gymnasium's wrappers, which only re-check what `check_env` checks.
 
     Raises `TypeError` for an environment without anchors.
     """

@@ -1,7 +1,8 @@
 """The corridor of `toy_env.py` with faults at hand: a file in the folder `faults` is one fault.
 
 "raise", "hang" and "exit" are used up by the first step that finds them; "drift" stays, and anchors are
-others while it is there. A member that is given the action `poison` always raises.
+others while it is there. A member that is given the action `poison` always raises. "made by PID" and
+"closed by PID" are left there by the processes that did.
 """
 
 import os
@@ -18,7 +19,7 @@ class FaultyCorridorEnv(CorridorEnv):
     def __init__(self, faults="/nonexistent", poison=None, **kwargs):
         super().__init__(**kwargs)
         self.faults, self.poison = Path(faults), poison
-        self.closed = 0
+        self._mark("made")
 
     def _execute(self, action):
         if self._uses_up("raise"):
@@ -41,10 +42,13 @@ class FaultyCorridorEnv(CorridorEnv):
             return False
         return True
 
-    def close(self):
-        """Leaves a mark, so that a test sees that environments in workers are closed."""
+    def _mark(self, what):
+        """Tells a test which process did that."""
         if self.faults.is_dir():
-            (self.faults / f"closed by {os.getpid()}").touch()
+            (self.faults / f"{what} by {os.getpid()}").touch()
+
+    def close(self):
+        self._mark("closed")
 
 
 gymnasium.register("FaultyCorridor-v0", entry_point=f"{__name__}:FaultyCorridorEnv")

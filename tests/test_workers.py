@@ -15,10 +15,9 @@ from contextlib import closing
 from pathlib import Path
 
 import gymnasium
-import numpy as np
 import pytest
 from toy_env import CorridorEnv
-from worker_play import corridors, play
+from worker_play import corridors, play, processes
 
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
@@ -71,7 +70,7 @@ def test_workers_give_the_same_bytes(env_id, options, num_groups, group_size, nu
 
 def test_groups_are_spread_whole_over_few_workers():
     with closing(corridors(num_groups=5, group_size=2, backend="process", num_workers=2)) as envs:
-        assert [(share.first, len(share.scripts)) for share in envs.members.shares] == [(0, 6), (6, 4)]
+        assert [(share.first, share.size) for share in envs.members.shares] == [(0, 6), (6, 4)]
         assert len(workers()) == 2
     with closing(corridors(num_groups=2, backend="process", num_workers=9)):
         assert len(workers()) == 2  # never more than groups
@@ -178,7 +177,10 @@ def test_a_worker_lost_at_a_masked_reset_brings_back_the_groups_that_play_on(tmp
 
 def test_members_that_ended_come_back_for_rendering_only(tmp_path):
     options = {"max_steps": 3, "render_mode": "ansi"}
-    with closing(corridors(**options)) as local, closing(corridors(backend="process", num_workers=1, **options)) as envs:
+    with (
+        closing(corridors(**options)) as local,
+        closing(corridors(backend="process", num_workers=1, **options)) as envs,
+    ):
         for e in (local, envs):
             play(e, 1, restart=False)
         inflict("SIGKILL", tmp_path)
@@ -206,7 +208,10 @@ def test_a_worker_lost_in_its_replay_is_replaced_again(tmp_path):
 
 
 def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path):
-    with closing(corridors(backend="process", num_workers=2, faults=str(tmp_path))) as envs, closing(corridors()) as local:
+    with (
+        closing(corridors(backend="process", num_workers=2, faults=str(tmp_path))) as envs,
+        closing(corridors()) as local,
+    ):
         envs.reset(seed=0)
         inflict("hang", tmp_path)
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -254,7 +259,7 @@ def test_a_member_that_always_fails_is_named_and_reset_goes_on(tmp_path):
         assert envs.restarts == MAX_RESTARTS + 1
         with pytest.raises(gymnasium.error.ResetNeeded):
             envs.step(["left"] * 6)
-        _, info = envs.reset(seed=0, options={"task": [0, 1, 2]})
+        envs.reset(seed=0, options={"task": [0, 1, 2]})
         envs.step(["?"] * 6)
         assert envs.restarts == MAX_RESTARTS + 1
 
@@ -319,7 +324,7 @@ def test_close_ends_workers_and_closes_their_environments(tmp_path):
     envs.close()
     envs.close()
     assert not workers()
-    assert {int(path.name.split()[-1]) for path in tmp_path.glob("closed by *")} == pids | {os.getpid()}
+    assert processes(tmp_path, "closed") == pids | {os.getpid()}
     with pytest.raises(gymnasium.error.ClosedEnvironmentError):
         envs.reset(seed=0)
 
@@ -410,6 +415,7 @@ def test_ctrl_c_ends_the_parent_alone_with_one_traceback(tmp_path):
     assert gone(pids, within=10)
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     script, pids = started(tmp_path, "play")
     (tmp_path / "hang").touch()

@@ -50,7 +50,9 @@ def play(envs, seed, restart=True, before_step=lambda: None):
             obs, begun = envs.reset(options={"reset_mask": np.repeat(over, envs.group_size)})
             trace.append(plain((obs, begun)))
             info = dict(info)
-            info["admissible_actions"] = np.where(begun["_step"], begun["admissible_actions"], info["admissible_actions"])
+            info["admissible_actions"] = np.where(
+                begun["_step"], begun["admissible_actions"], info["admissible_actions"]
+            )
     trace.append(plain([sorted(counts.items()) for counts in envs.transition_counts()]))
     trace.append(repr(envs.groups()))
     return trace
@@ -58,3 +60,8 @@ def play(envs, seed, restart=True, before_step=lambda: None):
 
 def corridors(num_groups=3, group_size=2, **options):
     return GroupVectorEnv("FaultyCorridor-v0", num_groups, group_size, **options)
+
+
+def processes(folder, what="made"):
+    """The processes that made, or "closed", environments with that folder of faults."""
+    return {int(path.name.split()[-1]) for path in folder.glob(f"{what} by *")}

@@ -51,7 +51,11 @@ class SupervisedMembers:
             self.shares.append(Share(start, make, len(self._share_of), size, timeout))
             self._share_of += [self.shares[-1]] * size
         self._closed = False
-        self._ask([(share, share.make) for share in self.shares])
+        try:
+            self._ask([(share, share.make) for share in self.shares])
+        except WorkerError:
+            self.close()
+            raise
 
     @property
     def restarts(self) -> int:

@@ -16,7 +16,6 @@ import struct
 import threading
 import time
 import traceback
-import weakref
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from types import TracebackType
@@ -24,12 +23,15 @@ from typing import Any
 
 from crbc_envs.workers.worker import CLOSE_PATIENCE, Host, Request, WorkerLost
 
+_NAME = "crbc worker"
 _REAPING = 5.0
 """Seconds a killed process has to be gone."""
 
 
 class ProcessWorker:
     """A process that plays members. No call on it takes much longer than `timeout` seconds."""
+
+    starting = 0.0
 
     def __init__(self, timeout: float) -> None:
         ours, theirs = socket.socketpair()
@@ -42,12 +44,11 @@ class ProcessWorker:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["__main__", __name__])
         with Connection(theirs.detach()) as end:
-            self.process = context.Process(target=work, args=(end,), daemon=True, name="crbc worker")
+            self.process = context.Process(target=work, args=(end,), daemon=True, name=_NAME)
             try:
                 self.process.start()
             except (OSError, EOFError) as error:
                 raise WorkerLost(f"it could not be started: {error}") from error
-        _running.add(self)
 
     def send(self, request: Request) -> None:
         try:
@@ -86,17 +87,14 @@ class ProcessWorker:
         self.process.join(_REAPING)
         if self.process.exitcode is not None:
             self.process.close()
-        _running.discard(self)
-
-
-_running: weakref.WeakSet[ProcessWorker] = weakref.WeakSet()
 
 
 @atexit.register
 def _end_all() -> None:
-    """Before `multiprocessing` waits for its processes to end, which stopped ones never do."""
-    for worker in list(_running):
-        worker.kill()
+    """Before `multiprocessing` waits for them to end, which stopped ones never do."""
+    for process in multiprocessing.active_children():
+        if process.name == _NAME:
+            process.kill()
 
 
 def work(connection: Connection) -> None:

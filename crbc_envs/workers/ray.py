@@ -19,11 +19,13 @@ class RayWorker:
     The environment's module must be importable on every machine.
     """
 
+    starting = 120.0
+
     def __init__(self) -> None:
         if not ray.is_initialized():
             ray.init()
         # An actor asks for no processor of its own, so that a replacement never waits for one to be returned.
-        actor = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(Host)
+        actor: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(Host)
         self.actor = actor.remote()
         self.answers: Any = None
 
@@ -37,7 +39,7 @@ class RayWorker:
         try:
             answer: tuple[int, Any] = ray.get(self.answers, timeout=timeout)
         except GetTimeoutError as error:
-            raise WorkerLost("no answer in time") from error
+            raise WorkerLost(f"no answer within {timeout:.3g} s") from error
         except RayTaskError as error:
             raise WorkerLost(_reason(error), str(error)) from error
         except RayError as error:

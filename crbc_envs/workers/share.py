@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crbc_envs.members import Outcome, merge
-from crbc_envs.workers.worker import QUIETLY, Worker, WorkerError, WorkerLost
+from crbc_envs.workers.worker import REPLAY, Worker, WorkerError, WorkerLost
 
 MAX_RESTARTS = 3
 """How often in a row a call may cost a worker and be tried again."""
@@ -28,7 +28,7 @@ class Call:
     @property
     def of_each(self) -> bool:
         """Whether it asks its members for something each, and not all of the worker's at once."""
-        return self.what.removeprefix(QUIETLY) in ("reset", "step")
+        return self.what.removeprefix(REPLAY) in ("reset", "step")
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -58,11 +58,12 @@ class Share:
     """
 
     def __init__(self, start: Callable[[], Worker], make: Call, first: int, size: int, timeout: float) -> None:
-        self.start, self.make, self.first, self.timeout = start, make, first, timeout
+        self.start, self.make, self.timeout = start, make, timeout
+        self.first, self.size = first, size
         self.name = f"worker of members {first} to {first + size - 1}"
         self.worker: Worker | None = None
         self.restarts = 0
-        self.scripts: list[Script | None] = [None] * size
+        self.scripts: dict[int, Script] = {}
         self._behind: set[int] = set()  # members with a script that the worker has not played yet
         self._call = make
         self._busy = False  # with that call
@@ -70,6 +71,7 @@ class Share:
         self._failures = 0  # of that call
         self._suspect: Call | None = None
         self._number = 0  # of the last request
+        self._asked = make.what  # in it
         self._deadline = 0.0
 
     def ask(self, call: Call) -> None:
@@ -117,14 +119,16 @@ class Share:
 
     def _catch_up(self, members: list[int], one_by_one: bool) -> None:
         """Replay members to where they stood, all of them side by side."""
-        scripts = {m: script for m in members if (script := self.scripts[m]) is not None}
-        if not scripts:
+        if not members:
             return
-        columns = [script.task for script in scripts.values()], [script.seed for script in scripts.values()]
-        self._compare(0, members, self._request(Call(QUIETLY + "reset", members, columns), one_by_one))
-        for step in range(max(len(script.actions) for script in scripts.values())):
-            going = [m for m, script in scripts.items() if len(script.actions) > step]
-            call = Call(QUIETLY + "step", going, ([scripts[m].actions[step] for m in going],))
+        scripts = [self.scripts[m] for m in members]
+        call = Call(
+            REPLAY + "reset", members, ([script.task for script in scripts], [script.seed for script in scripts])
+        )
+        self._compare(0, members, self._request(call, one_by_one))
+        for step in range(max(len(script.actions) for script in scripts)):
+            going = [m for m in members if len(self.scripts[m].actions) > step]
+            call = Call(REPLAY + "step", going, ([self.scripts[m].actions[step] for m in going],))
             self._compare(step + 1, going, self._request(call, one_by_one))
         self._behind -= set(members)
 
@@ -137,7 +141,6 @@ class Share:
     def _compare(self, step: int, members: Sequence[int], outcome: Outcome) -> None:
         for m, anchor in zip(members, outcome.infos["anchor"].tolist(), strict=True):
             script = self.scripts[m]
-            assert script is not None
             if anchor != script.anchors[step]:
                 raise WorkerError(
                     f"member {self.first + m} (task {script.task}) was replayed after its worker was lost, and after "
@@ -156,10 +159,8 @@ class Share:
             self._behind.difference_update(call.members)
         else:
             for m, action, anchor in zip(call.members, *call.columns, anchors, strict=True):
-                script = self.scripts[m]
-                assert script is not None
-                script.actions.append(action)
-                script.anchors.append(anchor)
+                self.scripts[m].actions.append(action)
+                self.scripts[m].anchors.append(anchor)
 
     def _request(self, call: Call, one_by_one: bool = False) -> Any:
         if not one_by_one or not call.of_each:
@@ -174,8 +175,8 @@ class Share:
 
     def _send(self, call: Call) -> None:
         assert self.worker is not None
-        self._number += 1
-        self._deadline = time.monotonic() + self.timeout
+        self._number, self._asked = self._number + 1, call.what
+        self._deadline = time.monotonic() + self.timeout + (self.worker.starting if call is self.make else 0.0)
         self.worker.send((self._number, call.what, call.arguments))
 
     def _receive(self) -> Any:
@@ -188,9 +189,9 @@ class Share:
     def _lose(self, lost: WorkerLost) -> None:
         self._failures += 1
         self.restarts += 1
-        log.warning("%s lost at %s, to be replaced: %s", self.name, self._call.what, lost.reason)
+        log.warning("%s lost at %s, to be replaced: %s", self.name, self._asked, lost.reason)
         self.kill()
-        self._behind = {m for m, script in enumerate(self.scripts) if script is not None}
+        self._behind = set(self.scripts)
 
     def _explain(self, lost: WorkerLost) -> str:
         often = f"{self._failures} times in a row; the last time: {lost.reason}"
@@ -202,12 +203,13 @@ class Share:
         single = self._suspect
         if single is None:
             return f"{self.name}: {self._call.what} failed {often}. reset() begins anew"
-        script, (asked, *_) = self.scripts[single.members[0]], single.columns
-        where = f"member {self.first + single.members[0]}"
+        m, asked = single.members[0], single.columns[0][0]
+        where = f"member {self.first + m}, "
         if single.what.endswith("reset"):
-            where += f", task {asked[0]}, reset"
-        elif script is not None:
-            where += f", task {script.task}, {len(script.actions)} steps played, action {asked[0][:80]!r}"
+            where += f"reset to task {asked}"
+        else:
+            script = self.scripts[m]
+            where += f"task {script.task}, {len(script.actions)} steps played, action {asked[:80]!r}"
         return f"{where}: failed {often}. reset() begins anew; backend='sync' shows the fault where it happens"
 
     def kill(self, patience: float = 0.0) -> None:

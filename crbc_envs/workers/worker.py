@@ -13,8 +13,8 @@ CLOSE_PATIENCE = 5.0
 Request = tuple[int, str, tuple[Any, ...]]
 """A number, which the answer repeats, what to do, and with which arguments."""
 
-QUIETLY = "quietly "
-"""Before "reset" or "step": only the anchors are wanted, as in a replay; frames are large."""
+REPLAY = "replay "
+"""Before "reset" or "step": it was done before, and only the anchors are wanted again; frames are large."""
 
 
 class WorkerError(RuntimeError):
@@ -32,6 +32,9 @@ class WorkerLost(Exception):
 
 class Worker(Protocol):
     """A `Host` somewhere else."""
+
+    starting: float
+    """Seconds it may take to come up, which do not count as hanging."""
 
     def send(self, request: Request) -> None:
         """Hand over a request. Raises `WorkerLost`."""
@@ -56,10 +59,10 @@ class Host:
         if what == "make":
             self.members = make_members(*arguments)
             return number, None
-        quietly, what = what.startswith(QUIETLY), what.removeprefix(QUIETLY)
+        replay, what = what.startswith(REPLAY), what.removeprefix(REPLAY)
         assert what in ("reset", "step", "render")
         result = getattr(self.members, what)(*arguments)
-        return number, _only_anchors(result) if quietly else result
+        return number, _only_anchors(result) if replay else result
 
     def close(self) -> None:
         if self.members is not None:
