@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import random
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -110,6 +111,11 @@ def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--recovery" in arguments:
+        from benchmarks import recovery
+
+        return recovery.main(arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs", description="What environments cost.")
     parser.add_argument("--env", choices=["sokoban"], required=True)
     parser.add_argument("--rooms", action="store_true", required=True, help="the board generators")
@@ -118,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.seeds < 1:
         parser.error(f"--seeds must be at least 1, got {given.seeds}")
-    rooms(range(given.seeds), given.room_utils)
+    return rooms(range(given.seeds), given.room_utils)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ class Share:
         return result
 
     def _ask_again(self) -> Any:
-        one_by_one = self._failures > 1  # so that the third failure tells whose it is
+        self._suspect, one_by_one = None, self._failures > 1  # so that the third failure tells whose it is
         if self.worker is None:
             self.worker = self.start()
             made = self._request(self.make)
@@ -122,10 +122,8 @@ class Share:
         if not members:
             return
         scripts = [self.scripts[m] for m in members]
-        call = Call(
-            REPLAY + "reset", members, ([script.task for script in scripts], [script.seed for script in scripts])
-        )
-        self._compare(0, members, self._request(call, one_by_one))
+        columns = [script.task for script in scripts], [script.seed for script in scripts]
+        self._compare(0, members, self._request(Call(REPLAY + "reset", members, columns), one_by_one))
         for step in range(max(len(script.actions) for script in scripts)):
             going = [m for m in members if len(self.scripts[m].actions) > step]
             call = Call(REPLAY + "step", going, ([self.scripts[m].actions[step] for m in going],))
