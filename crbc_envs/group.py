@@ -23,9 +23,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     Member m belongs to group m // group_size. `reset` begins one task per group, the ones given as
     `options={"task": [...]}` or drawn from `np_random`, and proves that the copies of each group
-    start alike: same task, same text, same anchor. Members that have ended are masked and never
-    stepped: their entry in `actions` is not looked at, their observation and flags stay as they
-    ended, their reward is 0 and they have no info.
+    start alike: same task, same text, same anchor. Members that have ended are no longer `active` and
+    never stepped: their entry in `actions` is not looked at, they keep their last observation, their
+    reward is 0, their flags are False (they are those of a step, so an episode ends once) and they have
+    no info.
 
     `transition_counts()` are the merged counts of each group at any time. Once every member has ended,
     `interned()` are the rollouts as credit reads them, and `groups()` the same with names, for people.
@@ -66,8 +67,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(one.observation_space, self.num_envs)
         self.action_space = batch_space(one.action_space, self.num_envs)
         one.close()
-        self._terminated = np.zeros(self.num_envs, dtype=np.bool_)
-        self._truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._observations: list[Any] = [None] * self.num_envs
         self._actions = ActionNumbers()
         self._ledgers: dict[int, Ledger] = {}
@@ -93,7 +93,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         members = [m for group in groups for m in self._members_of(group)]
         of_member = [m // self.group_size for m in members]
         outcome = self.members.reset(members, [tasks[g] for g in of_member], [seeds[g] for g in of_member])
-        self._terminated[members] = self._truncated[members] = False
+        self._over[members] = False
         if len(groups) == self.num_groups:
             self._actions = ActionNumbers()
         for place, group in enumerate(groups):
@@ -104,25 +104,27 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     def step(
         self, actions: Sequence[str | None]
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step the live members; `actions` has one text per member, anything for those that ended."""
-        if not self._started:
-            raise gymnasium.error.ResetNeeded("step: call reset() first")
+        """Step the live members; `actions` has one text per member, anything for those that ended.
+
+        Raises `gymnasium.error.ResetNeeded` where none is live.
+        """
+        live = np.flatnonzero(self.active).tolist()
+        if not live:
+            why = "every member has ended" if self._started else "nothing was begun"
+            raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
         if len(actions) != self.num_envs:
             raise ValueError(f"step: {len(actions)} actions for {self.num_envs} members")
-        live = np.flatnonzero(self.active).tolist()
         replies = [_text(actions[m], m) for m in live]  # all, before the first moves: a refused step changes nothing
+        self._started = False
+        outcome = self.members.step(live, replies)
+        self._started = True
+        self._record(live, outcome)
+        flags = np.zeros((2, self.num_envs), dtype=np.bool_)
+        flags[:, live] = outcome.terminated, outcome.truncated
+        self._over |= flags.any(axis=0)
         rewards = np.zeros(self.num_envs, dtype=np.float64)
-        if live:
-            self._started = False
-            outcome = self.members.step(live, replies)
-            self._started = True
-            rewards[live] = outcome.rewards
-            self._terminated[live], self._truncated[live] = outcome.terminated, outcome.truncated
-            self._record(live, outcome)
-        else:
-            outcome = Outcome([], rewards[:0], self._terminated[:0], self._truncated[:0], {})
-        observations, infos = self._show(live, outcome), self._spread(live, outcome.infos)
-        return observations, rewards, self._terminated.copy(), self._truncated.copy(), infos
+        rewards[live] = outcome.rewards
+        return self._show(live, outcome), rewards, flags[0], flags[1], self._spread(live, outcome.infos)
 
     def close_extras(self, **kwargs: Any) -> None:
         self.members.close()
@@ -140,7 +142,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     @property
     def active(self) -> NDArray[np.bool_]:
         """Which members are still playing, (num_envs,)."""
-        return ~(self._terminated | self._truncated) if self._started else np.zeros(self.num_envs, dtype=np.bool_)
+        return ~self._over if self._started else np.zeros(self.num_envs, dtype=np.bool_)
 
     def transition_counts(self) -> list[TransitionCounts]:
         """The merged N(s, a, x) of every group so far."""

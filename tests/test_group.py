@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from anchors import FAILURE, INVALID, SUCCESS, GroupError, RolloutGroup, TransitionCounts
 from crbc_envs import GroupVectorEnv
@@ -227,7 +228,7 @@ def test_a_member_that_ended_is_never_stepped_again(monkeypatch):
     assert calls == [won_after, 15, 15]
 
 
-def test_flags_and_observation_of_a_member_that_ended_stay_and_its_reward_is_zero():
+def test_a_member_that_ended_keeps_its_observation_and_ends_only_once():
     envs = make(num_groups=1)
     envs.reset(seed=1)
     win_one(envs, 1)
@@ -235,7 +236,7 @@ def test_flags_and_observation_of_a_member_that_ended_stay_and_its_reward_is_zer
     for _ in range(2):
         obs, reward, terminated, truncated, info = envs.step(["?", None, "?"])
         assert (reward.tolist(), obs[1]) == ([-0.1, 0.0, -0.1], board)
-        assert (terminated.tolist(), truncated.tolist()) == ([False, True, False], [False, False, False])
+        assert not (terminated | truncated).any()
         assert info["_anchor"].tolist() == [True, False, True]
         assert info["anchor"][1] is None
     assert envs.active.tolist() == [True, False, True]
@@ -249,15 +250,40 @@ def test_returned_flags_are_copies():
     assert envs.active.all()
 
 
-def test_a_step_after_everyone_ended_changes_nothing():
+def test_a_step_after_everyone_ended_is_refused_and_changes_nothing():
     envs = make(max_steps=1)
     play(envs)
     counts = envs.transition_counts()
-    _, reward, terminated, truncated, info = envs.step([None] * 6)
-    assert not reward.any()
-    assert (terminated | truncated).all()
-    assert info == {}
+    with pytest.raises(gymnasium.error.ResetNeeded, match="every member has ended; call reset"):
+        envs.step([None] * 6)
     assert envs.transition_counts() == counts
+
+
+def test_gymnasiums_statistics_count_every_episode_once():
+    envs = RecordEpisodeStatistics(make(num_groups=2))
+    rng = np.random.default_rng(0)
+    for round_ in range(3):
+        envs.reset(seed=round_)
+        while envs.unwrapped.active.any():
+            envs.step(random_actions(envs.unwrapped, rng))
+        rollouts = [rollout for group in envs.unwrapped.groups() for rollout in group.rollouts]
+        assert envs.episode_count == 6 * (round_ + 1)
+        assert sorted(list(envs.length_queue)[-6:]) == sorted(map(len, rollouts))
+        assert sorted(list(envs.return_queue)[-6:]) == pytest.approx(sorted(r.reward for r in rollouts))
+
+
+def test_gymnasiums_statistics_follow_a_masked_reset():
+    envs = RecordEpisodeStatistics(make(num_groups=2, max_steps=4))
+    envs.reset(seed=0)
+    for _ in range(2):
+        envs.step(["?"] * 6)
+    mask = np.array([True] * 3 + [False] * 3)
+    envs.reset(options={"reset_mask": mask})
+    ended = []
+    while envs.unwrapped.active.any():
+        _, _, _, _, infos = envs.step(["?" if live else None for live in envs.unwrapped.active])
+        ended += infos.get("episode", {"l": np.zeros(6)})["l"][infos.get("_episode", np.zeros(6, bool))].tolist()
+    assert ended == [4] * 6
 
 
 def test_infos_are_packed_with_masks():
