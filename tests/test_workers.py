@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import closing
+from multiprocessing import forkserver
 from pathlib import Path
 
 import gymnasium
@@ -303,6 +304,16 @@ def test_an_environment_that_fails_to_be_made_in_a_worker_says_so(tmp_path, monk
     with pytest.raises(WorkerError, match="the environment could not be made 4 times in a row; .*no such device"):
         GroupVectorEnv("only_here:OnlyHere-v0", backend="process")
     gymnasium.registry.pop("OnlyHere-v0")
+
+
+def test_workers_outlive_the_server_they_were_forked_from():
+    with closing(corridors(backend="process", num_workers=2)) as envs, closing(corridors()) as local:
+        envs.reset(seed=0)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        assert play(envs, 0) == play(local, 0)
+        os.kill(envs.members.shares[0].worker.process.pid, signal.SIGKILL)
+        assert play(envs, 1) == play(local, 1)
+        assert envs.restarts == 1
 
 
 def test_a_class_registered_in_this_process_alone_plays_in_workers():

@@ -102,8 +102,11 @@ def work(connection: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
     threading.Thread(target=_follow_parent, daemon=True).start()
     with closing(Host()) as host:
-        while (request := _next(connection)) is not None:
+        while True:
             with LastWords(connection):
+                request = _next(connection)
+                if request is None:
+                    return
                 connection.send(host.answer(*request))
 
 
