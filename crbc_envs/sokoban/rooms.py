@@ -26,8 +26,8 @@ VERSION = 2
 
 PANEL_SIZE = {"train": 100_000, "validation": 2_000, "test": 2_000}
 
-MAX_LENGTH = 12
-"""Moves the longest rooms take with one box; a further box adds one."""
+STRATA = 8
+"""Lengths that a panel mixes evenly. One-box rooms that need more moves are few, so they soon repeat."""
 
 MAX_TRIES = 1_000
 """Floors drawn before a size is given up; at 6x6 a few are enough."""
@@ -43,7 +43,7 @@ BUCKETS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 
 
 def generate_room(
-    rng: np.random.Generator, height: int = 6, width: int = 6, num_boxes: int = 1, max_length: int = MAX_LENGTH
+    rng: np.random.Generator, height: int = 6, width: int = 6, num_boxes: int = 1, max_length: int = 12
 ) -> Room:
     """Draw a room: `num_boxes` boxes, none of them on a target yet, 1 to `max_length` moves from solved.
 
@@ -122,8 +122,8 @@ class SokobanPanel(TaskPanel[Room]):
     """Generated rooms, split by canonical digest and even in length.
 
     No validation or test room, nor a mirror image of one, is ever trained on. Task i of any split takes
-    `wanted_length(i)` moves: of any twelve tasks in a row one takes 1 move, one 2, ... one 12 (with b boxes,
-    b to b + 11). Only sizes with too few such rooms hold rooms of the nearest length that was found.
+    `wanted_length(i)` moves: of any eight tasks in a row one takes 1 move, one 2, ... one 8 (with b boxes,
+    b to b + 7). Only sizes with too few such rooms hold rooms of the nearest length that was found.
     """
 
     def __init__(self, split: str, height: int = 6, width: int = 6, num_boxes: int = 1) -> None:
@@ -136,7 +136,7 @@ class SokobanPanel(TaskPanel[Room]):
 
 def wanted_length(index: int, num_boxes: int = 1) -> int:
     """The moves that task `index` of every split takes."""
-    return num_boxes + index % MAX_LENGTH
+    return num_boxes + index % STRATA
 
 
 @lru_cache(maxsize=4096)
