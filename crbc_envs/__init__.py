@@ -13,12 +13,14 @@ from gymnasium.envs.registration import register
 if TYPE_CHECKING:
     from crbc_envs.check import check_anchor_env as check_anchor_env
     from crbc_envs.core import AnchorEnv as AnchorEnv
+    from crbc_envs.discrete import DiscreteActions as DiscreteActions
     from crbc_envs.group import GroupVectorEnv as GroupVectorEnv
 
-__all__ = ["AnchorEnv", "GroupVectorEnv", "check_anchor_env"]
+__all__ = ["AnchorEnv", "DiscreteActions", "GroupVectorEnv", "check_anchor_env"]
 
 _LAZY = {
     "AnchorEnv": "crbc_envs.core",
+    "DiscreteActions": "crbc_envs.discrete",
     "GroupVectorEnv": "crbc_envs.group",
     "check_anchor_env": "crbc_envs.check",
 }

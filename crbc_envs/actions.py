@@ -30,6 +30,11 @@ def requested_action(reply: str, require_tags: bool = False) -> str | None:
     return None if require_tags or tagged else normalise(reply)
 
 
+def tagged(action: str, thought: str = "") -> str:
+    """The reply that thinks `thought` and takes `action`."""
+    return f"{OPEN_THINK}{thought}{CLOSE_THINK}{OPEN_ACTION}{action}{CLOSE_ACTION}"
+
+
 def normalise(text: str) -> str | None:
     """Lower case, single spaces; None for what is empty or longer than any action."""
     if len(text) > MAX_ACTION_LENGTH:

@@ -374,7 +374,7 @@ def _check_group(env: Env, start: Start, rng: np.random.Generator, skipped: dict
         return
     with At("group", start.name) as at:
         with closing(GroupVectorEnv(env.spec.id, 1, GROUP_SIZE, **env.spec.kwargs)) as envs:
-            replies = _play_group(envs, start, rng, at)
+            replies = _play_group(env, envs, start, rng, at)
             (group,), (counts,) = envs.groups(), envs.transition_counts()
         at.expect(counts == TransitionCounts.from_rollouts(group.rollouts), "its counts are not those of its rollouts")
         for m, rollout in enumerate(group.rollouts):
@@ -385,7 +385,7 @@ def _check_group(env: Env, start: Start, rng: np.random.Generator, skipped: dict
                 at.expect(one == other, f"member {m} is at anchor {one}; alone it would be at {other}")
 
 
-def _play_group(envs: GroupVectorEnv, start: Start, rng: np.random.Generator, at: At) -> list[list[str]]:
+def _play_group(env: Env, envs: GroupVectorEnv, start: Start, rng: np.random.Generator, at: At) -> list[list[str]]:
     """Random play of every member to its end, a malformed reply now and then; the replies of each member."""
     replies: list[list[str]] = [[] for _ in range(envs.num_envs)]
     at.step = 0
@@ -395,6 +395,6 @@ def _play_group(envs: GroupVectorEnv, start: Start, rng: np.random.Generator, at
         at.expect(at.step <= MAX_STEPS, f"the group has not ended in {MAX_STEPS} steps")
         for m in np.flatnonzero(envs.active):
             actions = [*info["admissible_actions"][m], INVALID]
-            replies[m].append(tagged(envs.members[m], actions[rng.integers(len(actions))]))
+            replies[m].append(tagged(env, actions[rng.integers(len(actions))]))
         _, _, _, _, info = envs.step([of_member[-1] for of_member in replies])
     return replies

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import gymnasium
 
 from anchors import INVALID
 from crbc_envs.actions import normalise, requested_action
 from crbc_envs.tasks import Task, TaskPanel
+
+if TYPE_CHECKING:
+    from crbc_envs.members import Members
 
 Obs = TypeVar("Obs")
 T = TypeVar("T")
@@ -77,6 +80,11 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     def _score(self) -> float:
         """The task score in [0, 1]; the success itself unless a benchmark has a finer one."""
         return float(self._success())
+
+    def batch(self, num_envs: int) -> Members | None:
+        """`num_envs` members like this one that are played together, where that is faster than one by
+        one; what they answer must be the same to the last byte. None, the default, is one by one."""
+        return None
 
     # ---- Gymnasium ----------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from anchors import FAILURE, SUCCESS, GroupError, Rollout, RolloutGroup, Step, TransitionCounts
-from crbc_envs.core import AnchorEnv
+from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
+from crbc_envs.ledger import ActionNumbers, Ledger, interned
+from crbc_envs.members import Infos, Members, Outcome, make_member, make_members, scatter
 
 
 class GroupVectorEnv(VectorEnv[Any, Any, Any]):
@@ -21,12 +22,15 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     Member m belongs to group m // group_size. `reset` begins one task per group, the ones given as
     `options={"task": [...]}` or drawn from `np_random`, and proves that the copies of each group
-    start alike: same task, same text, same anchor. Members that have ended are masked and never
-    stepped: their entry in `actions` is not looked at, their observation and flags stay as they
-    ended, their reward is 0 and they have no info.
+    start alike: same task, same text, same anchor. Members that have ended are no longer `active` and
+    never stepped: their entry in `actions` is not looked at, they keep their last observation, their
+    reward is 0, their flags are False (they are those of a step, so an episode ends once) and they have
+    no info.
 
-    `groups()` are the rollouts once every member has ended; `transition_counts()` the merged counts
-    of each group at any time. `group_kwargs` go to the environment's constructor.
+    `transition_counts()` are the merged counts of each group at any time. Once every member has ended,
+    `interned()` are the rollouts as credit reads them, and `groups()` the same with names, for people.
+    `env_kwargs` go to the environment's constructor. An error out of a step leaves nothing to go on
+    from: reset.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
@@ -46,18 +50,21 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"backend must be 'sync' (members in this process), got {backend!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
-        self.members = [_bare_member(env_id, env_kwargs) for _ in range(self.num_envs)]
-        first = self.members[0]
-        self.metadata = {**first.metadata, **self.metadata}
-        self.domain = first.domain
-        self.panel = first.panel
-        self.render_mode = first.render_mode
-        self.single_observation_space = first.observation_space
-        self.single_action_space = first.action_space
-        self.observation_space = batch_space(first.observation_space, self.num_envs)
-        self.action_space = batch_space(first.action_space, self.num_envs)
-        self._terminated = np.zeros(self.num_envs, dtype=np.bool_)
-        self._truncated = np.zeros(self.num_envs, dtype=np.bool_)
+        one = make_member(env_id, env_kwargs)
+        self.members: Members = make_members(env_id, env_kwargs, self.num_envs)
+        self.metadata = {**one.metadata, **self.metadata}
+        self.domain = one.domain
+        self.panel = one.panel
+        self.render_mode = one.render_mode
+        self.single_observation_space = one.observation_space
+        self.single_action_space = one.action_space
+        self.observation_space = batch_space(one.observation_space, self.num_envs)
+        self.action_space = batch_space(one.action_space, self.num_envs)
+        one.close()
+        self._over = np.zeros(self.num_envs, dtype=np.bool_)
+        self._observations: list[Any] = [None] * self.num_envs
+        self._actions = ActionNumbers()
+        self._ledgers: dict[int, Ledger] = {}
         self._started = False
 
     # ---- Gymnasium ----------------------------------------------------------------------------
@@ -70,100 +77,124 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         """
         super().reset(seed=seed)
         options = dict(options or {})
-        chosen = self._groups_of(options.pop("reset_mask", None))
+        groups = self._groups_of(options.pop("reset_mask", None))
         tasks = self._tasks(options.pop("task", None))
         # Copies of one group share the seed of their dynamics too; drawn after the tasks, which so do not depend on it.
         seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
         if options:
             raise ValueError(f"reset: unknown option {sorted(options)[0]!r}; known: 'task', 'reset_mask'")
-        if not self._started:
-            self._observations: list[Any] = [None] * self.num_envs
-            self._steps: list[list[Step]] = [[] for _ in range(self.num_envs)]
-            self._here: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-            self._counts = [TransitionCounts() for _ in range(self.num_groups)]
-        infos: dict[str, Any] = {}
         self._started = False  # a group that fails its proof cannot be played
-        for group in chosen:
-            self._counts[group] = TransitionCounts()
-            for m in self._members_of(group):
-                self._observations[m], info = self.members[m].reset(seed=seeds[group], options={"task": tasks[group]})
-                self._here[m] = info
-                self._steps[m] = []
-                self._terminated[m] = self._truncated[m] = False
-                infos = self._add_info(infos, info, m)
-            self._prove_identical(group)
+        members = [m for group in groups for m in self._members_of(group)]
+        of_member = [m // self.group_size for m in members]
+        outcome = self.members.reset(members, [tasks[g] for g in of_member], [seeds[g] for g in of_member])
+        self._over[members] = False
+        if len(groups) == self.num_groups:
+            self._actions = ActionNumbers()
+        for place, group in enumerate(groups):
+            self._open(group, slice(place * self.group_size, (place + 1) * self.group_size), outcome.infos)
         self._started = True
-        return self._batch(), infos
+        return self._show(members, outcome), self._spread(members, outcome.infos)
 
     def step(
         self, actions: Sequence[str | None]
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step the live members; `actions` has one text per member, anything for those that ended."""
-        if not self._started:
-            raise gymnasium.error.ResetNeeded("step: call reset() first")
+        """Step the live members; `actions` has one text per member, anything for those that ended.
+
+        Raises `gymnasium.error.ResetNeeded` where none is live.
+        """
+        live = np.flatnonzero(self.active).tolist()
+        if not live:
+            why = "every member has ended" if self._started else "nothing was begun"
+            raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
         if len(actions) != self.num_envs:
             raise ValueError(f"step: {len(actions)} actions for {self.num_envs} members")
-        live = np.flatnonzero(self.active).tolist()
-        for m in live:  # all are looked at before the first moves: a refused step changes nothing
-            if actions[m] is None:
-                raise ValueError(f"step: member {m} is live and has no action")
-            if not isinstance(actions[m], str):
-                raise TypeError(f"step: member {m} got {type(actions[m]).__name__}; an action is text")
+        replies = [_text(actions[m], m) for m in live]  # all, before the first moves: a refused step changes nothing
+        self._started = False
+        outcome = self.members.step(live, replies)
+        self._started = True
+        self._record(live, outcome)
+        flags = np.zeros((2, self.num_envs), dtype=np.bool_)
+        flags[:, live] = outcome.terminated, outcome.truncated
+        self._over |= flags.any(axis=0)
         rewards = np.zeros(self.num_envs, dtype=np.float64)
-        infos: dict[str, Any] = {}
-        for m in live:
-            before = self._here[m]
-            obs, reward, terminated, truncated, info = self.members[m].step(str(actions[m]))
-            self._observations[m], self._here[m] = obs, info
-            rewards[m], self._terminated[m], self._truncated[m] = reward, terminated, truncated
-            self._steps[m].append(Step(before["anchor"], info["action"], float(reward), before["label"]))
-            boundary = SUCCESS if info["success"] else FAILURE
-            successor = boundary if terminated or truncated else info["anchor"]
-            self._counts[m // self.group_size].add(before["anchor"], info["action"], successor)
-            infos = self._add_info(infos, info, m)
-        return self._batch(), rewards, self._terminated.copy(), self._truncated.copy(), infos
+        rewards[live] = outcome.rewards
+        return self._show(live, outcome), rewards, flags[0], flags[1], self._spread(live, outcome.infos)
 
     def close_extras(self, **kwargs: Any) -> None:
-        for member in self.members:
-            member.close()
+        self.members.close()
 
     def render(self) -> tuple[Any, ...]:
-        return tuple(member.render() for member in self.members)
+        return self.members.render()
 
     # ---- what a group knows -------------------------------------------------------------------
 
     @property
     def active(self) -> NDArray[np.bool_]:
         """Which members are still playing, (num_envs,)."""
-        return ~(self._terminated | self._truncated) if self._started else np.zeros(self.num_envs, dtype=np.bool_)
+        return ~self._over if self._started else np.zeros(self.num_envs, dtype=np.bool_)
+
+    def transition_counts(self) -> list[TransitionCounts]:
+        """The merged N(s, a, x) of every group so far."""
+        return [self._ledgers[g].transition_counts() for g in range(self.num_groups)] if self._started else []
+
+    def interned(self) -> InternedRollouts:
+        """The rollouts of every group as integers, ready for credit. Raises `GroupError` while a member
+        is still playing."""
+        return interned(self._complete("interned"))
 
     def groups(self) -> list[RolloutGroup]:
         """The rollouts of every group. Raises `GroupError` while a member is still playing."""
-        playing = np.flatnonzero(self.active)
-        if not self._started or playing.size:
-            who = f"member {playing[0]} is still playing" if playing.size else "nothing was played yet"
-            raise GroupError(f"groups: {who}; step until `envs.active` is False everywhere")
-        return [
-            RolloutGroup(
-                (
-                    Rollout(
-                        self._steps[m],
-                        self._here[m]["success"],
-                        bool(self._truncated[m]),
-                        final_anchor=self._here[m]["anchor"],
-                    )
-                    for m in self._members_of(group)
-                ),
-                self._here[group * self.group_size]["task_id"],
-            )
-            for group in range(self.num_groups)
-        ]
-
-    def transition_counts(self) -> list[TransitionCounts]:
-        """The merged N(s, a, x) of every group so far; a snapshot, one dictionary copy each."""
-        return [counts.copy() for counts in self._counts] if self._started else []
+        return [ledger.group() for ledger in self._complete("groups")]
 
     # ---- inside -------------------------------------------------------------------------------
+
+    def _open(self, group: int, part: slice, infos: Infos) -> None:
+        """Prove that a group's copies start alike, and begin its ledger."""
+        first, *others = self._members_of(group)
+        for what in ("task_id", "task", "anchor"):
+            leader, *rest = infos[what][part].tolist()
+            for m, value in zip(others, rest, strict=True):
+                if value != leader:
+                    raise GroupError(
+                        f"group {group} is not identical at reset: member {m} has {what} {value!r}, "
+                        f"member {first} has {leader!r}"
+                    )
+        task_id, anchor, label = (infos[what][part.start] for what in ("task_id", "anchor", "label"))
+        self._ledgers[group] = Ledger(task_id, anchor, label, self.group_size, self._actions)
+
+    def _record(self, members: list[int], outcome: Outcome) -> None:
+        infos, size = outcome.infos, self.group_size
+        columns = (
+            infos["action"].tolist(),
+            outcome.rewards.tolist(),
+            infos["anchor"].tolist(),
+            infos["label"].tolist(),
+            outcome.terminated.tolist(),
+            outcome.truncated.tolist(),
+            infos["success"].tolist(),
+        )
+        for m, *step in zip(members, *columns, strict=True):
+            self._ledgers[m // size].add(m % size, *step)
+
+    def _show(self, members: list[int], outcome: Outcome) -> Any:
+        """The batch of observations: what `members` see now, the others as they last stood."""
+        for m, observation, over in zip(members, outcome.observations, ~self.active[members], strict=True):
+            # A row of a batch that is handed out must not be kept past this step.
+            self._observations[m] = observation.copy() if over and isinstance(observation, np.ndarray) else observation
+        if isinstance(outcome.observations, np.ndarray) and len(members) == self.num_envs:
+            return outcome.observations
+        space = self.single_observation_space
+        return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
+
+    def _spread(self, members: list[int], infos: Infos) -> Infos:
+        return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)
+
+    def _complete(self, who: str) -> list[Ledger]:
+        playing = np.flatnonzero(self.active)
+        if not self._started or playing.size:
+            why = f"member {playing[0]} is still playing" if playing.size else "nothing was played yet"
+            raise GroupError(f"{who}: {why}; step until `envs.active` is False everywhere")
+        return [self._ledgers[g] for g in range(self.num_groups)]
 
     def _members_of(self, group: int) -> range:
         return range(group * self.group_size, (group + 1) * self.group_size)
@@ -192,30 +223,13 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups")
         return [operator.index(task) for task in tasks]
 
-    def _prove_identical(self, group: int) -> None:
-        first, *others = self._members_of(group)
-        for m in others:
-            for what in ("task_id", "task", "anchor"):
-                if self._here[m][what] != self._here[first][what]:
-                    raise GroupError(
-                        f"group {group} is not identical at reset: member {m} has {what} "
-                        f"{self._here[m][what]!r}, member {first} has {self._here[first][what]!r}"
-                    )
 
-    def _batch(self) -> Any:
-        space = self.single_observation_space
-        return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
-
-
-def _bare_member(env_id: str, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any]:
-    """One member without Gymnasium's wrappers, which only re-check what `check_env` checks."""
-    made = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
-    member = made.unwrapped
-    if not isinstance(member, AnchorEnv):
-        raise TypeError(f"{env_id} is not an AnchorEnv, so it has no anchors to group by")
-    if made.spec and made.spec.max_episode_steps:  # its TimeLimit wrapper is gone
-        member.max_steps = min(member.max_steps, made.spec.max_episode_steps)
-    return member
+def _text(action: str | None, member: int) -> str:
+    if action is None:
+        raise ValueError(f"step: member {member} is live and has no action")
+    if not isinstance(action, str):
+        raise TypeError(f"step: member {member} got {type(action).__name__}; an action is text")
+    return action
 
 
 def sokoban_group(num_envs: int, max_episode_steps: int | None = None, **kwargs: Any) -> GroupVectorEnv:

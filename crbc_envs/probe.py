@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from anchors import INVALID, anchor_key
+from crbc_envs import actions
 
 MAX_STEPS = 10_000
 """An episode that is longer counts as one that never ends."""
@@ -150,8 +151,7 @@ def random_walk(env: Env, start: Start, rng: np.random.Generator) -> Walk:
 
 def tagged(env: Env, action: str) -> str:
     """The action as a reply this environment reads."""
-    tags = getattr(env.unwrapped, "require_tags", False)
-    return f"<think>check</think><action>{action}</action>" if tags else action
+    return actions.tagged(action, "check") if getattr(env.unwrapped, "require_tags", False) else action
 
 
 def replay(replies: Iterable[str]) -> Callable[[Moment], str | None]:

@@ -94,7 +94,9 @@ class Learner:
 
         # Lines 7 to 15: anchors into an empirical process, its closure, and the credit of every step.
         with self._timed("credit"):
-            advantages = credit.advantages_batch(sample.groups, self.config.credit.method, **self.config.credit.options)
+            advantages = credit.advantages_batch(
+                sample.interned, self.config.credit.method, **self.config.credit.options
+            )
 
         # Line 17: with the advantages held fixed, maximise the clipped objective.
         with self._timed("train"):

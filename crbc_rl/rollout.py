@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from anchors import RolloutGroup
+from anchors import InternedRollouts, RolloutGroup
 from crbc_envs import GroupVectorEnv
 from crbc_envs.prompts import PromptWindow
 from crbc_rl.tokens import Turn
@@ -30,9 +30,10 @@ class Policy(Protocol):
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Complete groups and, for each, each rollout's turns: `turns[g][i][t]` is step t of
-    `groups[g].rollouts[i]`."""
+    `groups[g].rollouts[i]`. `interned` are the same rollouts as credit reads them."""
 
     groups: list[RolloutGroup]
+    interned: InternedRollouts
     turns: list[list[list[Turn]]]
 
 
@@ -64,7 +65,7 @@ def collect(
             windows[m].record(before[m], infos["action"][m])
     groups = envs.groups()
     size = envs.group_size
-    return Sample(groups, [turns[g * size : (g + 1) * size] for g in range(len(groups))])
+    return Sample(groups, envs.interned(), [turns[g * size : (g + 1) * size] for g in range(len(groups))])
 
 
 def _info(infos: dict[str, Any], member: int) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from anchors import FAILURE, INVALID, SUCCESS, GroupError, RolloutGroup, TransitionCounts
 from crbc_envs import GroupVectorEnv
@@ -15,9 +16,20 @@ from crbc_envs.sokoban.solver import best_moves, distances
 
 ID = "CRBC-Sokoban-v0"
 
+ONE_BY_ONE = "tests/Sokoban-one-by-one-v0"
+"""The same members with no batch of their own, so that a test can look at one, or tamper with it."""
+
+
+class OneByOne(SokobanEnv):
+    def batch(self, num_envs):
+        return None
+
+
+gymnasium.register(ONE_BY_ONE, entry_point=OneByOne)
+
 
 def make(num_groups=2, group_size=3, **options):
-    return GroupVectorEnv(ID, num_groups, group_size, observation="text", **options)
+    return GroupVectorEnv(ONE_BY_ONE, num_groups, group_size, observation="text", **options)
 
 
 def solve(member):
@@ -43,7 +55,7 @@ def play(envs, seed=0, reset=True, **options):
 def win_one(envs, m):
     """Member m solves its room while the others make malformed replies, and dodge no end."""
     while envs.active[m]:
-        envs.step([solve(envs.members[m]) if i == m else "?" for i in range(envs.num_envs)])
+        envs.step([solve(envs.members.envs[m]) if i == m else "?" for i in range(envs.num_envs)])
 
 
 # ---- shape ----------------------------------------------------------------------------------------
@@ -129,7 +141,7 @@ def test_copies_of_a_group_start_alike_and_groups_differ():
 
 def test_a_member_at_another_anchor_is_found_out(monkeypatch):
     envs = make()
-    monkeypatch.setattr(envs.members[4], "_anchor", lambda: "elsewhere")
+    monkeypatch.setattr(envs.members.envs[4], "_anchor", lambda: "elsewhere")
     with pytest.raises(
         GroupError, match="group 1 is not identical at reset: member 4 has anchor 'elsewhere', member 3"
     ):
@@ -138,7 +150,7 @@ def test_a_member_at_another_anchor_is_found_out(monkeypatch):
 
 def test_a_member_with_another_panel_is_found_out():
     envs = make()
-    envs.members[2].panel = SokobanEnv(split="test").panel
+    envs.members.envs[2].panel = SokobanEnv(split="test").panel
     with pytest.raises(GroupError, match="group 0 is not identical at reset: member 2 has task_id 'sokoban/test/3'"):
         envs.reset(options={"task": 3})
 
@@ -146,7 +158,7 @@ def test_a_member_with_another_panel_is_found_out():
 def test_identity_is_proved_at_every_reset_not_only_the_first(monkeypatch):
     envs = make()
     envs.reset(seed=0)
-    monkeypatch.setattr(envs.members[1], "_anchor", lambda: "elsewhere")
+    monkeypatch.setattr(envs.members.envs[1], "_anchor", lambda: "elsewhere")
     with pytest.raises(GroupError, match="member 1 has anchor 'elsewhere'"):
         envs.reset(seed=0)
 
@@ -155,7 +167,7 @@ def test_a_group_that_failed_its_proof_cannot_be_stepped(monkeypatch):
     envs = make()
     envs.reset(seed=0)
     with monkeypatch.context() as broken:
-        broken.setattr(envs.members[1], "_anchor", lambda: "elsewhere")
+        broken.setattr(envs.members.envs[1], "_anchor", lambda: "elsewhere")
         with pytest.raises(GroupError, match="not identical"):
             envs.reset(seed=0)
     with pytest.raises(gymnasium.error.ResetNeeded):
@@ -201,7 +213,7 @@ def test_a_member_that_ended_is_never_stepped_again(monkeypatch):
     envs = make(num_groups=1)
     envs.reset(seed=1)
     calls = [0] * 3
-    for m, member in enumerate(envs.members):
+    for m, member in enumerate(envs.members.envs):
 
         def counted(action, m=m, step=member.step):
             calls[m] += 1
@@ -216,15 +228,15 @@ def test_a_member_that_ended_is_never_stepped_again(monkeypatch):
     assert calls == [won_after, 15, 15]
 
 
-def test_flags_and_observation_of_a_member_that_ended_stay_and_its_reward_is_zero():
+def test_a_member_that_ended_keeps_its_observation_and_ends_only_once():
     envs = make(num_groups=1)
     envs.reset(seed=1)
     win_one(envs, 1)
-    board = envs.members[1].room.text(envs.members[1].state)
+    board = envs.members.envs[1].room.text(envs.members.envs[1].state)
     for _ in range(2):
         obs, reward, terminated, truncated, info = envs.step(["?", None, "?"])
         assert (reward.tolist(), obs[1]) == ([-0.1, 0.0, -0.1], board)
-        assert (terminated.tolist(), truncated.tolist()) == ([False, True, False], [False, False, False])
+        assert not (terminated | truncated).any()
         assert info["_anchor"].tolist() == [True, False, True]
         assert info["anchor"][1] is None
     assert envs.active.tolist() == [True, False, True]
@@ -238,15 +250,40 @@ def test_returned_flags_are_copies():
     assert envs.active.all()
 
 
-def test_a_step_after_everyone_ended_changes_nothing():
+def test_a_step_after_everyone_ended_is_refused_and_changes_nothing():
     envs = make(max_steps=1)
     play(envs)
     counts = envs.transition_counts()
-    _, reward, terminated, truncated, info = envs.step([None] * 6)
-    assert not reward.any()
-    assert (terminated | truncated).all()
-    assert info == {}
+    with pytest.raises(gymnasium.error.ResetNeeded, match="every member has ended; call reset"):
+        envs.step([None] * 6)
     assert envs.transition_counts() == counts
+
+
+def test_gymnasiums_statistics_count_every_episode_once():
+    envs = RecordEpisodeStatistics(make(num_groups=2))
+    rng = np.random.default_rng(0)
+    for round_ in range(3):
+        envs.reset(seed=round_)
+        while envs.unwrapped.active.any():
+            envs.step(random_actions(envs.unwrapped, rng))
+        rollouts = [rollout for group in envs.unwrapped.groups() for rollout in group.rollouts]
+        assert envs.episode_count == 6 * (round_ + 1)
+        assert sorted(list(envs.length_queue)[-6:]) == sorted(map(len, rollouts))
+        assert sorted(list(envs.return_queue)[-6:]) == pytest.approx(sorted(r.reward for r in rollouts))
+
+
+def test_gymnasiums_statistics_follow_a_masked_reset():
+    envs = RecordEpisodeStatistics(make(num_groups=2, max_steps=4))
+    envs.reset(seed=0)
+    for _ in range(2):
+        envs.step(["?"] * 6)
+    mask = np.array([True] * 3 + [False] * 3)
+    envs.reset(options={"reset_mask": mask})
+    ended = []
+    while envs.unwrapped.active.any():
+        _, _, _, _, infos = envs.step(["?" if live else None for live in envs.unwrapped.active])
+        ended += infos.get("episode", {"l": np.zeros(6)})["l"][infos.get("_episode", np.zeros(6, bool))].tolist()
+    assert ended == [4] * 6
 
 
 def test_infos_are_packed_with_masks():
@@ -370,7 +407,7 @@ def test_rollouts_hold_what_was_played():
     here = info["anchor"]
     while envs.active.any():
         live = envs.active
-        actions = [solve(envs.members[0]) if live[0] else None, "jump"]
+        actions = [solve(envs.members.envs[0]) if live[0] else None, "jump"]
         _, reward, _, _, info = envs.step(actions)
         for m in np.flatnonzero(live):
             played[m].append((here[m], info["action"][m]))
@@ -378,7 +415,7 @@ def test_rollouts_hold_what_was_played():
         here = info["anchor"]
     (group,) = envs.groups()
     assert isinstance(group, RolloutGroup)
-    assert group.task == envs.members[0]._info()["task_id"]
+    assert group.task == envs.members.envs[0]._info()["task_id"]
     for m, rollout in enumerate(group.rollouts):
         assert [(step.anchor, step.action) for step in rollout.steps] == played[m]
         assert rollout.reward == pytest.approx(rewards[m])
@@ -417,9 +454,9 @@ def test_a_rollout_keeps_the_anchor_after_its_last_step():
 
 def test_members_of_a_group_share_the_seed_of_their_dynamics():
     def draws(seed):
-        envs = GroupVectorEnv("CRBC-Sokoban-v0", num_groups=2, group_size=3)
+        envs = make()
         envs.reset(seed=seed, options={"task": [0, 1]})
-        return [int(member.np_random.integers(2**31)) for member in envs.members]
+        return [int(member.np_random.integers(2**31)) for member in envs.members.envs]
 
     first = draws(5)
     assert first[0] == first[1] == first[2] != first[3] == first[4] == first[5]

@@ -1,0 +1,150 @@
+"""What holds for every environment the suite registers, whichever they are."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import crbc_envs
+from anchors import INVALID
+from crbc_envs import DiscreteActions, GroupVectorEnv
+from crbc_envs.fuzz import MALFORMED, fuzzed_reply
+
+IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-"))
+
+ACTIONS = {"CRBC-Sokoban-v0": 4}
+"""The most actions that are admissible at once, as far as a test plays; 64 unless named here."""
+
+
+def discrete(env_id):
+    return DiscreteActions(gymnasium.make(env_id), num_actions=ACTIONS.get(env_id, 64))
+
+
+def test_the_suite_registers_something():
+    assert "CRBC-Sokoban-v0" in IDS
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_gymnasiums_checker_is_content(env_id):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gymnasium.make(env_id).unwrapped)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_stable_baselines_checker_is_content(env_id):
+    # It knows no text; this is the view that its agents would train on.
+    from stable_baselines3.common.env_checker import check_env as check_sb3_env
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        check_sb3_env(discrete(env_id), warn=True)
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_our_checker_is_content(env_id):
+    report = crbc_envs.check_anchor_env(gymnasium.make(env_id), fuzz=500)
+    assert report.fuzzed == 500
+    assert not report.skipped
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_number_is_the_admissible_action_of_that_place(env_id):
+    by_number, by_text = discrete(env_id), gymnasium.make(env_id)
+    by_number.reset(seed=3)
+    _, info = by_text.reset(seed=3)
+    rng = np.random.default_rng(0)
+    over = False
+    while not over:
+        mask = by_number.action_masks()
+        assert mask.sum() == len(info["admissible_actions"])
+        number = int(rng.integers(mask.sum() + 1))
+        text = info["admissible_actions"][number] if number < mask.sum() else INVALID
+        seen, reward, terminated, truncated, told = by_number.step(number)
+        _, *rest, info = by_text.step(text)
+        assert seen in by_number.observation_space
+        assert (reward, terminated, truncated, told) == (*rest, info)
+        over = terminated or truncated
+
+
+def test_a_text_is_shown_as_its_bytes():
+    env = DiscreteActions(gymnasium.make("CRBC-Sokoban-v0", observation="text"), num_actions=4, length=80)
+    seen, info = env.reset(seed=0)
+    assert (seen.shape, seen.dtype) == ((80,), np.uint8)
+    assert bytes(seen).rstrip(b"\0").decode() == info["label"]
+
+
+@pytest.mark.parametrize("require_tags", [False, True])
+def test_numbers_work_where_replies_need_tags(require_tags):
+    env = DiscreteActions(gymnasium.make("CRBC-Sokoban-v0", require_tags=require_tags), num_actions=4)
+    env.reset(seed=0)
+    assert env.step(2)[-1]["action"] == "left"
+    assert env.step(7)[-1]["action"] == INVALID
+
+
+def test_the_view_refuses_what_has_no_actions_to_number():
+    with pytest.raises(TypeError, match="is not an AnchorEnv"):
+        DiscreteActions(gymnasium.make("CartPole-v1"), num_actions=2)
+    with pytest.raises(ValueError, match="num_actions must be at least 1, got 0"):
+        DiscreteActions(gymnasium.make("CRBC-Sokoban-v0"), num_actions=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_hundred_thousand_fuzzed_replies_break_nothing(env_id):
+    env = gymnasium.make(env_id, disable_env_checker=True).unwrapped
+    rng = np.random.default_rng(0)
+    over, valid = True, 0
+    for i in range(100_000):
+        if over:
+            _, info = env.reset(seed=i)
+        before = info
+        reply = MALFORMED[i % len(MALFORMED)] if i % 20 == 0 else fuzzed_reply(rng, before["admissible_actions"])
+        _, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+        valid += info["valid"]
+        if info["valid"]:
+            assert info["action"] in before["admissible_actions"]
+            continue
+        assert info["action"] == INVALID
+        assert not info["success"]
+        for unchanged in ("anchor", "label", "admissible_actions", "task_id"):
+            assert info[unchanged] == before[unchanged], (i, reply[:200])
+    assert valid > 1_000  # the fuzz reaches beyond the parser
+
+
+def open_descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory and descriptors from /proc")
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_hundred_thousand_resets_leak_nothing(env_id):
+    with closing(GroupVectorEnv(env_id, num_groups=4, group_size=25)) as envs:
+        rng = np.random.default_rng(0)
+        tasks = 200  # the panel's own cache of tasks is no leak, and is full by then
+
+        def play(resets):
+            for i in range(resets // envs.num_envs):
+                _, info = envs.reset(seed=i, options={"task": rng.integers(tasks, size=4).tolist()})
+                envs.step([actions[0] for actions in info["admissible_actions"]])
+
+        play(20_000)
+        before = resident_bytes(), open_descriptors(), threading.active_count()
+        play(100_000)
+        after = resident_bytes(), open_descriptors(), threading.active_count()
+    assert after[1:] == before[1:]
+    assert after[0] - before[0] < 5e6
