@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -14,6 +14,9 @@ from crbc_envs.sokoban.panels import make_panel
 from crbc_envs.sokoban.render import frame_shape, render, resize
 from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.spaces import UnicodeText
+
+if TYPE_CHECKING:
+    from crbc_envs.members import Members
 
 OBSERVATIONS = ("rgb", "text")
 
@@ -63,6 +66,8 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         super().__init__(make_panel(panel, split, height, width, num_boxes), max_steps, require_tags)
         self.observation = observation
         self.render_mode = render_mode
+        self.board_shape = (height, width)
+        self.pixels = pixels
         self.frame_shape = frame_shape(height, width, pixels)
         self.action_space = UnicodeText(examples=MOVES)
         self.observation_space = (
@@ -111,6 +116,14 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         if self.state not in self._frames:
             self._frames[self.state] = resize(render(self.room.tiles(self.state)), self.frame_shape)
         return self._frames[self.state].copy()
+
+    def batch(self, num_envs: int) -> Members | None:
+        """All members on one array of boards. A subclass has rules of its own and is played one by one."""
+        if type(self) is not SokobanEnv:
+            return None
+        from crbc_envs.sokoban.members import SokobanMembers
+
+        return SokobanMembers(self, num_envs)
 
     def render(self) -> Any:
         if self.render_mode == "ansi":

@@ -34,6 +34,76 @@ def render(tiles: NDArray[np.uint8]) -> Image:
     return atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(height * TILE, width * TILE, 3)
 
 
+def render_batch(tiles: NDArray[np.uint8], out: Image | None = None) -> Image:
+    """The frames of many boards: (N, H, W) in, (N, 16 H, 16 W, 3) out, into `out` where it is given.
+
+    Raises `ValueError` for an `out` of another shape or type, or one that is not C-contiguous.
+    """
+    count, height, width = tiles.shape
+    shape = (count, height * TILE, width * TILE, 3)
+    if out is None:
+        out = np.empty(shape, dtype=np.uint8)
+    elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
+        raise ValueError(f"out must be a C-contiguous uint8 array of shape {shape}, got {out.dtype} {out.shape}")
+    if count:
+        _strips(width).draw(tiles, out)
+    return out
+
+
+class _Strips:
+    """Pictures of `span` tiles side by side, copied whole: a copy's start costs more than its bytes.
+
+    Up to `WHOLE` tiles a row of the board is one strip, its picture all there is of it in the frame. Wider
+    boards are cut into strips of up to three tiles, whose pictures are copied pixel row by pixel row. A
+    strip is painted when it is first seen.
+    """
+
+    WHOLE = 7
+    KEPT = 8_192
+    """Pictures kept at most, but for those one call needs."""
+
+    def __init__(self, width: int) -> None:
+        self.whole = width <= self.WHOLE
+        self.span = width if self.whole else next(span for span in (3, 2, 1) if width % span == 0)
+        self.powers = 7 ** np.arange(self.span)
+        self.clear()
+
+    def clear(self) -> None:
+        self.number = np.full(7**self.span, -1, dtype=np.intp)
+        self.pictures = np.empty((0, TILE, self.span * TILE * 3), dtype=np.uint8)
+
+    def draw(self, tiles: NDArray[np.uint8], out: Image) -> None:
+        count, height, width = tiles.shape
+        codes = tiles.reshape(-1, self.span) @ self.powers
+        numbers = self.number[codes]
+        if numbers.min() < 0:
+            numbers = self._painted(codes)
+        if self.whole:
+            rows = self.pictures.reshape(len(self.pictures), -1)
+            np.take(rows, numbers, axis=0, out=out.reshape(len(numbers), -1), mode="clip")
+        else:
+            lines = self.pictures.reshape(-1, self.span * TILE * 3)
+            at = numbers.reshape(count, height, 1, width // self.span) * TILE + np.arange(TILE)[:, None]
+            # mode="clip": only so does numpy write into `out` directly.
+            np.take(lines, at.reshape(-1), axis=0, out=out.reshape(at.size, -1), mode="clip")
+
+    def _painted(self, codes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The numbers of strips, after those not seen before have been painted."""
+        if len(self.pictures) > self.KEPT:
+            self.clear()
+        new = np.unique(codes[self.number[codes] < 0])
+        self.number[new] = len(self.pictures) + np.arange(len(new))
+        tiles = new[:, None] // self.powers % 7
+        painted = atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(len(new), TILE, -1)
+        self.pictures = np.concatenate([self.pictures, painted])
+        return self.number[codes]
+
+
+@cache
+def _strips(width: int) -> _Strips:
+    return _Strips(width)
+
+
 def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int, int, int]:
     """The shape of a board's frame; with `pixels`, of one resized to `pixels` squared in area, proportions kept."""
     high, wide = height * TILE, width * TILE

@@ -69,8 +69,13 @@ class Room:
         return flat.reshape(self.height, self.width)
 
     def text(self, state: State) -> str:
-        """The board as text: one symbol per cell with a space between, one line per row."""
-        return "\n".join(" ".join(SYMBOLS[tile] for tile in row) for row in self.tiles(state).tolist())
+        """The board as text: see `board_text`."""
+        return board_text(self.tiles(state))
+
+
+def board_text(tiles: NDArray[np.uint8]) -> str:
+    """Tile codes (height, width) as text: one symbol per cell with a space between, one line per row."""
+    return "\n".join(" ".join(SYMBOLS[tile] for tile in row) for row in tiles.tolist())
 
 
 def parse_room(text: str) -> Room:
