@@ -238,7 +238,7 @@ def test_the_environment_plays_either_panel():
     assert env.room == paper_room(12)
     for options in ({}, {"panel": "clean"}):
         _, info = SokobanEnv(**options).reset(options={"task": 12})
-        assert info["task_id"] == "sokoban/train/12"
+        assert info["task_id"] == "sokoban-v2/train/12"
     assert SokobanEnv().panel[3] == SokobanPanel("train")[3]
 
 

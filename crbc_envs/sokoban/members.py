@@ -117,14 +117,11 @@ class SokobanMembers:
         """The boards' tile codes as bytes, each of them looked at."""
         tiles = self._batch.tiles[whose].reshape(len(whose), -1)
         keys: list[bytes] = tiles.view(f"V{tiles.shape[1]}").ravel().tolist()
-        new = [key for key in keys if key not in self._known]
-        if new:
-            if len(self._known) > KEPT:
-                self._known.clear()
-                new = keys
-            for key in new:
-                board = self._board(key)
-                self._known[key] = (anchor_key(board), board_text(board))
+        if len(self._known) > KEPT:
+            self._known.clear()
+        for key in dict.fromkeys(key for key in keys if key not in self._known):
+            board = self._board(key)
+            self._known[key] = (anchor_key(board), board_text(board))
         return keys
 
     def _board(self, key: bytes) -> NDArray[np.uint8]:
