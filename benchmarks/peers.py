@@ -13,7 +13,6 @@ import time
 import types
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,6 @@ def need(package: str) -> None:
 # ---- gym-sokoban ----------------------------------------------------------------------------------
 
 
-@cache
 def gym_sokoban_class() -> type[Any]:
     """gym-sokoban's `SokobanEnv`, with the old interface of gym.
 
