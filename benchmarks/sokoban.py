@@ -269,13 +269,10 @@ def group_update(members: Members, groups: int, size: int, options: dict[str, An
 
 def group(groups: int, size: int) -> None:
     """Where the time of a group update goes, text and RGB, played as a batch and one by one."""
-    tasks = SokobanPanel("train", *SIZE)
-    for index in np.random.default_rng(0).integers(len(tasks), size=4):
-        tasks[int(index)]
     for observation in ("text", "rgb"):
         options = {"observation": observation}
         count = groups * size
-        group_update(make_members("CRBC-Sokoban-v0", options, count), groups, size, options)  # rooms are drawn once
+        group_update(make_members("CRBC-Sokoban-v0", options, count), groups, size, options)  # draws the rooms
         clock = Clock()
         original = sokoban_members.anchor_key
         sokoban_members.anchor_key = clock.around("anchors", original)

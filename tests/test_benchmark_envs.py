@@ -75,7 +75,7 @@ def test_a_group_update_is_told_in_parts_that_make_up_the_whole(capsys):
     envs.main(["--env", "sokoban", "--group", "--groups", "3"])
     printed = capsys.readouterr().out
     assert printed.count("one update of 3 groups of 8") == 2
-    for part in ("environment, without anchors", "anchors", "counting", "batching", "in all", "one environment per"):
+    for part in ("environment, without anchors", "anchors", "counting", "batching", "in all", "with one environment"):
         assert printed.count(f"  {part}") >= 2
     shares = [float(line.split()[-1].rstrip("%")) for line in printed.splitlines() if line.endswith("%")]
     assert len(shares) == 8

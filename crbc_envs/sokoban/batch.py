@@ -144,6 +144,4 @@ def _rules() -> _Rules:
         else:
             rows.append((here, ahead, beyond, 0, 0))
     columns = np.array(rows).T
-    return _Rules(
-        *(column.astype(np.uint8) for column in columns[:3]), *(column.astype(np.int8) for column in columns[3:])
-    )
+    return _Rules(*columns[:3].astype(np.uint8), *columns[3:].astype(np.int8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -137,7 +138,7 @@ class SokobanMembers:
     def _frames(self, whose: Boards, keys: list[bytes]) -> Image:
         if self._env.pixels is None:
             return self._batch.frames(boards=whose)
-        if sum(picture.nbytes for picture in self._pictures.values()) > KEPT_BYTES:
+        if len(self._pictures) * prod(self._env.frame_shape) > KEPT_BYTES:
             self._pictures.clear()
         for key in keys:
             if key not in self._pictures:
