@@ -145,7 +145,9 @@ def evaluate(
         )
     console.print(f"{policy}: success {result}", highlight=False, soft_wrap=True)
     console.print(
-        f"reward {result.reward:.2f}  length {result.length:.1f}  invalid {result.invalid_share:.1%}", highlight=False
+        f"reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  length {result.length:.1f}  "
+        f"invalid {result.invalid_share:.1%}",
+        highlight=False,
     )
 
 

@@ -8,9 +8,10 @@ import pytest
 from learner_fixtures import fresh_policy, write_config
 from rich.console import Console
 
+from anchors import Rollout, Step
 from crbc_rl import cli, doctor
 from crbc_rl.errors import ConfigError
-from crbc_rl.evaluate import wilson
+from crbc_rl.evaluate import reward_by_step, wilson
 from crbc_rl.play import complete, play
 from crbc_rl.policies.transformers import TransformersPolicy
 
@@ -134,3 +135,11 @@ def test_the_wilson_interval_is_the_textbook_one() -> None:
     low, high = wilson(8, 10)
     assert (round(low, 4), round(high, 4)) == (0.4902, 0.9433)  # 8 of 10, z = 1.96
     assert wilson(0, 5)[0] == 0.0 and wilson(5, 5)[1] == 1.0
+
+
+def test_by_step_a_long_rollout_weighs_more():
+    won = Rollout([Step("a", "up", reward=10.9)], success=True)
+    lost = Rollout([Step("a", "up", reward=-0.1)] * 15, success=False, truncated=True)
+    rows = [won.reward] * 1 + [lost.reward] * 15  # one row per step, as step-based trainers keep them
+    assert reward_by_step([won, lost]) == pytest.approx(sum(rows) / 16)
+    assert reward_by_step([won, won]) == pytest.approx(10.9)
