@@ -14,7 +14,7 @@ from crbc_envs.members import LocalMembers, make_member, make_members
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.members import SokobanMembers
-from crbc_envs.sokoban.render import render, render_batch
+from crbc_envs.sokoban.render import Painter, render
 from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
 
@@ -124,22 +124,24 @@ def test_a_board_that_is_none_is_refused(board):
 def test_many_frames_are_the_frames_of_one_board_each(count, height, width, seed):
     tiles = np.random.default_rng(seed).integers(7, size=(count, height, width), dtype=np.uint8)
     out = np.full((count, 16 * height, 16 * width, 3), 77, dtype=np.uint8)
-    assert render_batch(tiles, out) is out
+    painter = Painter(width)
+    assert painter.draw(tiles, out) is out
     np.testing.assert_array_equal(out, np.stack([render(board) for board in tiles]))
-    np.testing.assert_array_equal(render_batch(tiles), out)
+    np.testing.assert_array_equal(painter.draw(tiles), out)
 
 
-def test_pictures_are_forgotten_when_there_are_too_many(monkeypatch):
-    from crbc_envs.sokoban.render import _Strips
-
-    monkeypatch.setattr(_Strips, "KEPT", 40)
-    strips, rng = _Strips(6), np.random.default_rng(0)
+@pytest.mark.parametrize("width", [6, 9])
+def test_pictures_are_forgotten_when_there_are_too_many(monkeypatch, width):
+    monkeypatch.setattr(Painter, "KEPT", 40)
+    painter, rng = Painter(width), np.random.default_rng(0)
     for _ in range(20):
-        tiles = rng.integers(7, size=(4, 5, 6), dtype=np.uint8)
-        out = np.empty((4, 80, 96, 3), dtype=np.uint8)
-        strips.draw(tiles, out)
-        np.testing.assert_array_equal(out, np.stack([render(board) for board in tiles]))
-        assert len(strips.pictures) <= 40 + 20
+        tiles = rng.integers(7, size=(4, 5, width), dtype=np.uint8)
+        np.testing.assert_array_equal(painter.draw(tiles), np.stack([render(board) for board in tiles]))
+        assert len(painter._pictures) <= 40 + tiles.size // painter.span
+
+
+def test_no_boards_have_no_frames():
+    assert Painter(6).draw(np.empty((0, 5, 6), dtype=np.uint8)).shape == (0, 80, 96, 3)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_pictures_are_forgotten_when_there_are_too_many(monkeypatch):
 )
 def test_an_array_frames_do_not_fit_is_refused(out):
     with pytest.raises(ValueError, match="out must be a C-contiguous uint8 array of shape"):
-        render_batch(np.zeros((2, 6, 6), dtype=np.uint8), out)
+        Painter(6).draw(np.zeros((2, 6, 6), dtype=np.uint8), out)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crbc_envs.sokoban.render import TILE, Image, atlas, render_batch
+from crbc_envs.sokoban.render import TILE, Image, Painter, atlas
 from crbc_envs.sokoban.rules import BOX, BOX_ON_TARGET, FLOOR, MOVES, PLAYER, PLAYER_ON_TARGET, TARGET
 
 STAY = len(MOVES)
@@ -39,6 +39,7 @@ class SokobanBatch:
         self._placed = np.zeros(num_boards, dtype=np.int64)
         self._counted = np.zeros(num_boards, dtype=np.int64)
         self._shift = np.array([-width, width, -1, 1, 0], dtype=np.intp)
+        self._painter = Painter(width)
         self._canvas: Image | None = None
 
     def __len__(self) -> int:
@@ -65,7 +66,7 @@ class SokobanBatch:
         self._boxes[boards] = count[BOX] + count[BOX_ON_TARGET]
         self._placed[boards], self._counted[boards] = count[BOX_ON_TARGET], 0
         if self._canvas is not None:
-            self._canvas[boards] = render_batch(tiles)
+            self._canvas[boards] = self._painter.draw(tiles)
 
     def step(
         self, actions: NDArray[np.integer], boards: Boards | None = None
@@ -100,7 +101,7 @@ class SokobanBatch:
         Drawn into `out`, a C-contiguous array of that shape, or else into a fresh one. A large fresh array costs
         as much as the drawing: whoever reads frames before the next step should reuse one.
         """
-        return render_batch(self.tiles if boards is None else self.tiles[boards], out)
+        return self._painter.draw(self.tiles if boards is None else self.tiles[boards], out)
 
     def live_frames(self) -> Image:
         """The frames of all boards as one array that every later step keeps up to date, cell by cell."""

@@ -34,74 +34,65 @@ def render(tiles: NDArray[np.uint8]) -> Image:
     return atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(height * TILE, width * TILE, 3)
 
 
-def render_batch(tiles: NDArray[np.uint8], out: Image | None = None) -> Image:
-    """The frames of many boards: (N, H, W) in, (N, 16 H, 16 W, 3) out, into `out` where it is given.
+class Painter:
+    """Draws the frames of many boards of one width, each as `render` would.
 
-    Raises `ValueError` for an `out` of another shape or type, or one that is not C-contiguous.
-    """
-    count, height, width = tiles.shape
-    shape = (count, height * TILE, width * TILE, 3)
-    if out is None:
-        out = np.empty(shape, dtype=np.uint8)
-    elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
-        raise ValueError(f"out must be a C-contiguous uint8 array of shape {shape}, got {out.dtype} {out.shape}")
-    if count:
-        _strips(width).draw(tiles, out)
-    return out
-
-
-class _Strips:
-    """Pictures of `span` tiles side by side, copied whole: a copy's start costs more than its bytes.
-
-    Up to `WHOLE` tiles a row of the board is one strip, its picture all there is of it in the frame. Wider
-    boards are cut into strips of up to three tiles, whose pictures are copied pixel row by pixel row. A
-    strip is painted when it is first seen.
+    It copies pictures of `span` tiles side by side: the start of a copy costs more than its bytes. Up to
+    `WHOLE` tiles a row of the board is one picture, all there is of it in the frame. Wider boards are cut
+    into pictures of up to three tiles, copied pixel row by pixel row. A picture is painted when it is
+    first needed, and up to `KEPT` are kept, or as many as one call needs.
     """
 
     WHOLE = 7
-    KEPT = 8_192
-    """Pictures kept at most, but for those one call needs."""
+    KEPT = 4_096
 
     def __init__(self, width: int) -> None:
         self.whole = width <= self.WHOLE
         self.span = width if self.whole else next(span for span in (3, 2, 1) if width % span == 0)
-        self.powers = 7 ** np.arange(self.span)
-        self.clear()
+        self._powers = 7 ** np.arange(self.span)
+        self._forget()
 
-    def clear(self) -> None:
-        self.number = np.full(7**self.span, -1, dtype=np.intp)
-        self.pictures = np.empty((0, TILE, self.span * TILE * 3), dtype=np.uint8)
+    def draw(self, tiles: NDArray[np.uint8], out: Image | None = None) -> Image:
+        """The frames: (N, H, W) tile codes in, (N, 16 H, 16 W, 3) out, into `out` where it is given.
 
-    def draw(self, tiles: NDArray[np.uint8], out: Image) -> None:
+        Raises `ValueError` for an `out` of another shape or type, or one that is not C-contiguous.
+        """
         count, height, width = tiles.shape
-        codes = tiles.reshape(-1, self.span) @ self.powers
-        numbers = self.number[codes]
-        if numbers.min() < 0:
-            numbers = self._painted(codes)
+        shape = (count, height * TILE, width * TILE, 3)
+        if out is None:
+            out = np.empty(shape, dtype=np.uint8)
+        elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
+            raise ValueError(f"out must be a C-contiguous uint8 array of shape {shape}, got {out.dtype} {out.shape}")
+        if not count:
+            return out
+        numbers = self._numbers(tiles.reshape(-1, self.span) @ self._powers)
         if self.whole:
-            rows = self.pictures.reshape(len(self.pictures), -1)
-            np.take(rows, numbers, axis=0, out=out.reshape(len(numbers), -1), mode="clip")
+            pictures = self._pictures.reshape(len(self._pictures), -1)
         else:
-            lines = self.pictures.reshape(-1, self.span * TILE * 3)
-            at = numbers.reshape(count, height, 1, width // self.span) * TILE + np.arange(TILE)[:, None]
-            # mode="clip": only so does numpy write into `out` directly.
-            np.take(lines, at.reshape(-1), axis=0, out=out.reshape(at.size, -1), mode="clip")
+            pictures = self._pictures.reshape(-1, self.span * TILE * 3)
+            by_row = numbers.reshape(count, height, 1, -1) * TILE + np.arange(TILE)[:, None]
+            numbers = by_row.reshape(-1)
+        # mode="clip": only so does numpy write into `out` directly.
+        np.take(pictures, numbers, axis=0, out=out.reshape(len(numbers), -1), mode="clip")
+        return out
 
-    def _painted(self, codes: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The numbers of strips, after those not seen before have been painted."""
-        if len(self.pictures) > self.KEPT:
-            self.clear()
-        new = np.unique(codes[self.number[codes] < 0])
-        self.number[new] = len(self.pictures) + np.arange(len(new))
-        tiles = new[:, None] // self.powers % 7
+    def _forget(self) -> None:
+        self._number = np.full(7**self.span, -1, dtype=np.intp)
+        self._pictures = np.empty((0, TILE, self.span * TILE * 3), dtype=np.uint8)
+
+    def _numbers(self, codes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Which picture each code is; those not seen before are painted."""
+        numbers = self._number[codes]
+        if (numbers >= 0).all():
+            return numbers
+        if len(self._pictures) > self.KEPT:
+            self._forget()
+        new = np.unique(codes[self._number[codes] < 0])
+        self._number[new] = len(self._pictures) + np.arange(len(new))
+        tiles = new[:, None] // self._powers % 7
         painted = atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(len(new), TILE, -1)
-        self.pictures = np.concatenate([self.pictures, painted])
-        return self.number[codes]
-
-
-@cache
-def _strips(width: int) -> _Strips:
-    return _Strips(width)
+        self._pictures = np.concatenate([self._pictures, painted])
+        return self._number[codes]
 
 
 def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int, int, int]:
