@@ -63,9 +63,7 @@ def gym_sokoban_class() -> type[Any]:
 
 
 def _resource_filename(package: str, name: str) -> str:
-    module = sys.modules[package]
-    folder = importlib.resources.files(module if hasattr(module, "__path__") else module.__package__)
-    return str(folder / name)
+    return str(importlib.resources.files(sys.modules[package].__package__ or package) / name)
 
 
 def gym_sokoban_on(room: NDArray[np.uint8], empty: NDArray[np.uint8], max_steps: int) -> Any:
