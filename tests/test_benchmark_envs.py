@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -31,6 +32,7 @@ def original(tmp_path):
 
 def test_what_is_there_is_compared_in_the_same_run(original, monkeypatch, capsys):
     monkeypatch.syspath_prepend(original.parent.parent.parent)
+    monkeypatch.delitem(sys.modules, "gym_sokoban", raising=False)
     importlib.invalidate_caches()
     envs.main(["--env", "sokoban", "--rooms", "--seeds", "3", "--room-utils", str(original)])
     printed = capsys.readouterr().out
