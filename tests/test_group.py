@@ -82,6 +82,19 @@ def test_frames_come_as_one_batch():
     np.testing.assert_array_equal(obs, kept)  # a later step never writes on an earlier batch
 
 
+@pytest.mark.parametrize("env_id", [ID, ONE_BY_ONE])
+def test_writing_on_a_batch_of_frames_changes_no_later_one(env_id):
+    envs, untouched = (GroupVectorEnv(env_id, num_groups=1, group_size=3, max_steps=4) for _ in range(2))
+    obs, _ = envs.reset(seed=1)
+    expected, _ = untouched.reset(seed=1)
+    while envs.active.any():
+        np.testing.assert_array_equal(obs, expected)
+        obs[:] = 7
+        actions = ["up", "left", "?"]
+        obs, expected = envs.step(actions)[0], untouched.step(actions)[0]
+    np.testing.assert_array_equal(obs, expected)
+
+
 def test_make_vec_gives_one_group():
     envs = gymnasium.make_vec(ID, num_envs=5, observation="text")
     assert isinstance(envs.unwrapped, GroupVectorEnv)
