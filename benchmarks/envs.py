@@ -15,8 +15,12 @@ ENVS = {"sokoban": "benchmarks.sokoban"}
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs", description=__doc__, add_help=False)
     parser.add_argument("--env", choices=sorted(ENVS), required=True)
+    parser.add_argument("--recovery", action="store_true", help="how fast a lost worker is made good")
     given, others = parser.parse_known_args(arguments)
-    import_module(ENVS[given.env]).main(others)
+    if given.recovery:
+        import_module("benchmarks.recovery").main(["--env", given.env, "--recovery", *others])
+    else:
+        import_module(ENVS[given.env]).main(others)
 
 
 if __name__ == "__main__":

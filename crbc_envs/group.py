@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.ledger import ActionNumbers, Ledger, interned
-from crbc_envs.members import Infos, Members, Outcome, make_member, make_members, scatter
+from crbc_envs.members import Infos, Outcome, make_member, scatter
+from crbc_envs.workers import make_backend
 
 
 class GroupVectorEnv(VectorEnv[Any, Any, Any]):
@@ -31,6 +32,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     `interned()` are the rollouts as credit reads them, and `groups()` the same with names, for people.
     `env_kwargs` go to the environment's constructor. An error out of a step leaves nothing to go on
     from: reset.
+
+    `backend` says where members are played: "sync" in this process, "process" in `num_workers` others
+    (by default one per processor), "ray" in Ray actors. Groups stay whole, and the same seeds give the
+    same bytes. A worker that dies, hangs longer than `timeout` seconds or raises is replaced and its
+    members are replayed; what cannot be brought back raises `crbc_envs.workers.WorkerError`.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
@@ -41,17 +47,17 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         num_groups: int = 1,
         group_size: int = 8,
         backend: str = "sync",
+        num_workers: int | None = None,
+        timeout: float = 60.0,
         **env_kwargs: Any,
     ) -> None:
         for name, value in (("num_groups", num_groups), ("group_size", group_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if backend != "sync":
-            raise ValueError(f"backend must be 'sync' (members in this process), got {backend!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
         one = make_member(env_id, env_kwargs)
-        self.members: Members = make_members(env_id, env_kwargs, self.num_envs)
+        self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**one.metadata, **self.metadata}
         self.domain = one.domain
         self.panel = one.panel
@@ -125,6 +131,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def render(self) -> tuple[Any, ...]:
         return self.members.render()
+
+    @property
+    def restarts(self) -> int:
+        """How many workers were lost and replaced so far."""
+        return getattr(self.members, "restarts", 0)
 
     # ---- what a group knows -------------------------------------------------------------------
 
@@ -225,7 +236,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         tasks = [wanted] * self.num_groups if np.ndim(wanted) == 0 else list(wanted)
         if len(tasks) != self.num_groups:
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups")
-        return [operator.index(task) for task in tasks]
+        return [self.panel.index(operator.index(task)) for task in tasks]
 
 
 def _text(action: str | None, member: int) -> str:

@@ -117,3 +117,12 @@ def test_wrong_arguments_are_refused(arguments, message, capsys):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone.py: no such file"):
         peers.room_utils(tmp_path / "gone.py")
+
+
+@pytest.mark.slow
+def test_the_recovery_of_workers_is_timed_for_every_fault(capsys):
+    envs.main(["--env", "sokoban", "--recovery", "--repeats", "1", "--steps", "2"])
+    printed = capsys.readouterr().out
+    for fault in ("killed", "raises", "stopped", "hangs"):
+        for part in ("in all", "silence", "start", "replay"):
+            assert any(line.split()[:-2] == [fault, *part.split()] for line in printed.splitlines()), (fault, part)

@@ -121,7 +121,7 @@ def test_sizes_must_be_positive_integers(name, value):
 
 
 def test_an_unknown_backend_is_refused():
-    with pytest.raises(ValueError, match="backend must be 'sync'"):
+    with pytest.raises(ValueError, match="backend must be one of sync, process, ray"):
         GroupVectorEnv(ID, backend="threads")
 
 
