@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from alfworld_games import Games, kitchen, published, tour
 
+from benchmarks import envs
 from crbc_envs.alfworld import conformance, engine, textworld
 from crbc_envs.alfworld.conformance import Outcome, conform, conform_all, game_folders, read_outcomes
 from crbc_envs.alfworld.env import AlfworldEnv
@@ -20,6 +21,7 @@ from crbc_envs.alfworld.game import FAMILIES, parse, read_game_file
 from crbc_envs.alfworld.generate import game_json, generate_game
 from crbc_envs.alfworld.textworld import TextWorldGame, shared_game
 from crbc_envs.errors import DataError
+from crbc_rl import cli
 
 LIBRARIES = {"alfworld", "fast_downward", "textworld", "tatsu"}
 
@@ -211,6 +213,32 @@ def test_a_file_of_something_else_is_refused(walked):
     out.write_text(json.dumps({"loss": 1}) + "\n")
     with pytest.raises(DataError, match="line 1 is no outcome of a conformance run"):
         list(conform_all(folders, 10, 0, out))
+
+
+def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walked, monkeypatch, capsys):
+    folders, out, _ = walked
+    command = ["bench", "conformance", "--games", str(folders[0].parent), "--steps", "7", "--out", str(out)]
+    cli.main(command)
+    printed = capsys.readouterr().out
+    assert "heat" in printed
+    assert "commands: go 21" in printed
+
+    def differ(file, steps, seed):
+        return Outcome(file.name, file.family, seed, 3, False, "step 3: won: True, TextWorld has False", {"go": 3})
+
+    monkeypatch.setattr(conformance, "conform", differ)
+    with pytest.raises(SystemExit) as left:
+        cli.main([*command, "--seed", "9"])
+    assert left.value.code == 1
+    assert "heat/trial_2 seed 11, step 3: won: True, TextWorld has False" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_benchmark_compares_both_engines_in_one_run(capsys):
+    envs.main(["--env", "alfworld", "--count", "1", "--steps", "2"])
+    printed = capsys.readouterr().out
+    assert printed.count("TextWorld / exact") == 3
+    assert printed.count(" times") == 5
 
 
 def test_a_folder_without_games_is_named(tmp_path):

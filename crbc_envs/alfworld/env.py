@@ -73,8 +73,8 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     def _begin(self, task: GameFile) -> None:
         self.family = task.family
+        self.notes = Notes(shared_parse(task))  # first: it refuses a game that is damaged
         self.player = make_player(self.engine, task)
-        self.notes = Notes(shared_parse(task))
         self._heard(self.player.said, effect=False)
         self._situation = self._seen
 
