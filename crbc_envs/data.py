@@ -11,23 +11,16 @@ import hashlib
 import json
 import os
 import shutil
-import stat
-import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO
 
 from crbc_envs.errors import DataError
+from crbc_envs.sources import CHUNK, damage_named, members, size_of
 
 HOME_VARIABLE = "CRBC_DATA"
 MANIFEST = "manifest.json"
-MOST_MEMBERS = 1_000_000
-CHUNK = 1 << 20
 
 Tell = Callable[[int, int], None]
 """Called now and then with the bytes of the sources read so far, and how many there are."""
@@ -39,7 +32,7 @@ def data_home() -> Path:
         return Path(os.environ[HOME_VARIABLE]).expanduser().absolute()
     import platformdirs
 
-    return platformdirs.user_data_path("crbc")
+    return Path(platformdirs.user_data_dir("crbc"))
 
 
 @dataclass(frozen=True)
@@ -95,18 +88,18 @@ def install(dataset: Dataset, sources: Sequence[str | Path], tell: Tell = lambda
 def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, tell: Tell) -> dict[str, str]:
     """Write the wanted files of all sources under `staging`; their digests by path."""
     digests: dict[str, str] = {}
-    total, before = sum(_size(source) for source in sources), 0
+    total, before = sum(size_of(source) for source in sources), 0
     for source in sources:
-        with _damage_named(source):
-            for member in _members(source, dataset.limit):
+        with damage_named(source):
+            for member in members(source, dataset.limit):
                 place = dataset.place(member.path)
                 if place is not None:
                     if str(place) in digests:
                         raise DataError(f"{source}: {place} is there twice")
                     digests[str(place)] = _write(member.open(), staging / place)
-                tell(before + member.read(), total)
-        before += _size(source)
-        tell(before, total)
+                tell(before + member.done, total)
+        before += size_of(source)
+    tell(total, total)
     return digests
 
 
@@ -179,108 +172,3 @@ def verify(dataset: Dataset, tell: Tell = lambda done, total: None) -> str:
 
 def _again(folder: Path) -> str:
     return f"crbc data {folder.name} --from DIR"
-
-
-# ---- sources ---------------------------------------------------------------------------------------
-
-
-class Member(NamedTuple):
-    """A file of a source. `open` is to be called before the next member is asked for; `read` says how many
-    bytes of the source have been read."""
-
-    path: PurePosixPath
-    open: Callable[[], IO[bytes]]
-    read: Callable[[], int]
-
-
-def _size(source: Path) -> int:
-    if source.is_dir():
-        return sum(path.stat().st_size for path in _files(source))
-    return source.stat().st_size
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    """The regular files under a folder, in order of their paths; links to folders are not followed."""
-    for root, folders, files in os.walk(folder):
-        folders.sort()
-        yield from (Path(root, name) for name in sorted(files) if Path(root, name).is_file())
-
-
-def _members(source: Path, limit: int) -> Iterator[Member]:
-    if source.is_dir():
-        return _folder_members(source)
-    if zipfile.is_zipfile(source):
-        return _zip_members(source, limit)
-    return _tar_members(source, limit)
-
-
-def _folder_members(folder: Path) -> Iterator[Member]:
-    done = 0
-    for path in _files(folder):
-        done += path.stat().st_size
-        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), lambda p=path: p.open("rb"), lambda d=done: d)
-
-
-def _tar_members(source: Path, limit: int) -> Iterator[Member]:
-    with source.open("rb") as raw, tarfile.open(fileobj=raw, mode="r|*") as archive:
-        guard = _Guard(source, limit)
-        for info in archive:
-            if not (info.isreg() or info.isdir()):
-                raise DataError(f"{source}: refused, {info.name!r} is a link or a device")
-            path = guard.admit(info.name, info.size)
-            if info.isreg():
-                yield Member(path, lambda i=info: _opened(archive, i), raw.tell)
-
-
-def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
-    stream = archive.extractfile(info)
-    assert stream is not None, "a regular file"
-    return stream
-
-
-def _zip_members(source: Path, limit: int) -> Iterator[Member]:
-    with zipfile.ZipFile(source) as archive:
-        guard, done = _Guard(source, limit), 0
-        for info in archive.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"{source}: refused, {info.filename!r} is a link or a device")
-            if info.flag_bits & 1:
-                raise DataError(f"{source}: refused, {info.filename!r} is encrypted")
-            path = guard.admit(info.filename, info.file_size)
-            done += info.compress_size
-            if not info.is_dir():
-                yield Member(path, lambda i=info: archive.open(i), lambda d=done: d)
-
-
-class _Guard:
-    """Lets the members of an archive pass whose paths stay inside and whose sizes add up to no bomb."""
-
-    def __init__(self, source: Path, limit: int) -> None:
-        self.source, self.limit = source, limit
-        self.members = self.bytes = 0
-
-    def admit(self, name: str, size: int) -> PurePosixPath:
-        path = PurePosixPath(name)
-        unsafe = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not name.isprintable()
-        if unsafe:
-            raise DataError(f"{self.source}: refused, {name!r} would be written outside the data folder")
-        self.members += 1
-        self.bytes += size
-        if self.bytes > self.limit or self.members > MOST_MEMBERS:
-            raise DataError(
-                f"{self.source}: refused, unpacked it has more than {self.limit / 2**30:.0f} GiB or "
-                f"{MOST_MEMBERS:,} members, which is no data this package knows"
-            )
-        return path
-
-
-@contextmanager
-def _damage_named(source: Path) -> Iterator[None]:
-    """What the archive libraries raise, as one error that names the archive."""
-    try:
-        yield
-    except (tarfile.TarError, zipfile.BadZipFile, LZMAError, EOFError, zlib.error, NotImplementedError) as error:
-        raise DataError(
-            f"{source}: damaged, or neither a folder nor a .tar, .tar.gz, .tar.xz or .zip ({error})"
-        ) from error

@@ -12,9 +12,6 @@ from crbc_envs.alfworld import engine
 from crbc_envs.alfworld.goals import APPLIANCES, Goal, read_task
 from crbc_envs.alfworld.world import Action, Game, State, bits
 
-_DONE = {"clean": State._fields.index("clean"), "heat": State._fields.index("hot"), "cool": State._fields.index("cool")}
-"""The part of a state that tells what is clean, hot or cool."""
-
 
 def kind_of(name: str) -> str:
     """ "mug" of "mug 2"."""
@@ -105,11 +102,12 @@ def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[
         for p in parents:
             yield from _two(game, state, p, finds)
         return
+    done = {"clean": state.clean, "heat": state.hot, "cool": state.cool}
     for (o, take), p in product(finds, parents):
         put = [Action("put", o, p)]
         if take and take[0].receptacle != p and state.inside[p] >> o & 1:
             put = []  # it is in two receptacles, and stays in this one
-        if goal.family not in APPLIANCES or state[_DONE[goal.family]] >> o & 1:
+        if goal.family not in APPLIANCES or done.get(goal.family, 0) >> o & 1:
             yield [*take, *put]
             continue
         for a, name in enumerate(game.receptacles):

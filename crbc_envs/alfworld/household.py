@@ -8,6 +8,7 @@ and points spelled out; a place is a spot on a grid of 25 cm, which way one look
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -117,7 +118,7 @@ def _number(rng: np.random.Generator, count: Count) -> int:
     if count.mean <= count.low:
         return count.low
     skew = (count.high - count.mean) / (count.mean - count.low)
-    return count.low + round((count.high - count.low) * rng.random() ** skew)
+    return count.low + round((count.high - count.low) * math.pow(rng.random(), skew))
 
 
 # ---- floor plans -----------------------------------------------------------------------------------

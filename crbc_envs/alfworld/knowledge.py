@@ -198,18 +198,18 @@ BESIDE: dict[str, tuple[float, tuple[str, ...]]] = {
     "StoveBurner": (0.5, ("StoveBurner",)),
     "Toaster": (0.25, ("CounterTop",)),
     "CoffeeMachine": (0.22, ("CounterTop",)),
-    "Cabinet": (0.15, ("Cabinet", "Cabinet", "StoveBurner")),
-    "Drawer": (0.2, ("Drawer", "Drawer", "Cabinet", "Desk", "Dresser", "SideTable", "SinkBasin")),
-    "Shelf": (0.1, ("Shelf", "TVStand")),
-    "HandTowelHolder": (0.04, ("TowelHolder",)),
-    "GarbageCan": (0.05, ("Cabinet", "StoveBurner", "ToiletPaperHanger", "TVStand")),
+    "Cabinet": (0.18, ("Cabinet", "Cabinet", "StoveBurner")),
+    "Drawer": (0.3, ("Drawer", "Drawer", "Cabinet", "Desk", "Dresser", "SideTable", "SinkBasin")),
+    "Shelf": (0.2, ("Shelf", "TVStand")),
+    "HandTowelHolder": (0.1, ("TowelHolder",)),
+    "GarbageCan": (0.1, ("Cabinet", "StoveBurner", "ToiletPaperHanger", "TVStand")),
 }
 """How often a receptacle is reached from the very place one of the named kinds is reached from."""
 
 ALSO_IN: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {
     ("Mug", "CoffeeMachine"): (0.9, ("CounterTop", "DiningTable")),
-    ("Pot", "StoveBurner"): (0.2, ("StoveBurner", "StoveBurner", "CounterTop")),
-    ("Pan", "StoveBurner"): (0.3, ("StoveBurner", "CounterTop")),
+    ("Pot", "StoveBurner"): (0.45, ("StoveBurner", "StoveBurner", "CounterTop")),
+    ("Pan", "StoveBurner"): (0.6, ("StoveBurner", "CounterTop")),
 }
 """How often a thing that is in a receptacle counts as in one of other kinds as well, as in the published games."""
 
