@@ -7,6 +7,7 @@ memory is what such a process adds to one that has only imported the packages, w
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import time
@@ -170,3 +171,19 @@ def _files(games: Path | None, count: int, rng: np.random.Generator) -> Sequence
     folders = game_folders(games)
     chosen = rng.choice(len(folders), size=min(count, len(folders)), replace=False)
     return [read_game_file(folders[i]) for i in chosen.tolist()]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env alfworld", description=__doc__)
+    parser.add_argument("--games", type=Path, help="a folder of published games; generated ones without it")
+    parser.add_argument("--count", type=int, default=12, help="how many games")
+    parser.add_argument("--steps", type=int, default=40, help="steps in each game")
+    given = parser.parse_args(arguments)
+    for name in ("count", "steps"):
+        if getattr(given, name) <= 0:
+            parser.error(f"--{name} must be positive, got {getattr(given, name)}")
+    benchmark(given.games, given.count, given.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -63,7 +63,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(one.action_space, self.num_envs)
         one.close()
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
-        self._observations: list[Any] = [None] * self.num_envs
+        self._observations: Any = None
         self._actions = ActionNumbers()
         self._ledgers: dict[int, Ledger] = {}
         self._started = False
@@ -179,11 +179,15 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _show(self, members: list[int], outcome: Outcome) -> Any:
         """The batch of observations: what `members` see now, the others as they last stood."""
-        for m, observation, over in zip(members, outcome.observations, ~self.active[members], strict=True):
-            # A row of a batch that is handed out must not be kept past this step.
-            self._observations[m] = observation.copy() if over and isinstance(observation, np.ndarray) else observation
-        if isinstance(outcome.observations, np.ndarray) and len(members) == self.num_envs:
-            return outcome.observations
+        if isinstance(outcome.observations, np.ndarray):
+            if not isinstance(self._observations, np.ndarray):
+                self._observations = create_empty_array(self.single_observation_space, self.num_envs)
+            self._observations[members] = outcome.observations
+            return outcome.observations if len(members) == self.num_envs else self._observations.copy()
+        if not isinstance(self._observations, list):
+            self._observations = [None] * self.num_envs
+        for m, observation in zip(members, outcome.observations, strict=True):
+            self._observations[m] = observation
         space = self.single_observation_space
         return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
 

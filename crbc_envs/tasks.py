@@ -15,7 +15,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
-    """One task: `id` names it ("sokoban/train/12"), `text` is what the agent is told, `content` is what
+    """One task: `id` names it ("sokoban-v2/train/12"), `text` is what the agent is told, `content` is what
     the environment plays, `digest` identifies the content (hex)."""
 
     id: str

@@ -93,7 +93,7 @@ def _session(*lines: str) -> str:
 
 def test_a_person_can_play() -> None:
     shown = _session("r", "bogus", "again", "next", "quit")
-    assert "sokoban/train/12  step 0" in shown and "sokoban/train/12  step 1" in shown
+    assert "sokoban-v2/train/12  step 0" in shown and "sokoban-v2/train/12  step 1" in shown
     assert "anchor" in shown and "up, down, left, right" in shown
     assert "<invalid>" in shown
 
