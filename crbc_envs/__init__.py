@@ -35,9 +35,14 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_LAZY[name]), name)
 
 
+# make_vec gives one group: num_envs copies of one task.
 register(
     id="CRBC-Sokoban-v0",
     entry_point="crbc_envs.sokoban.env:SokobanEnv",
-    # make_vec gives one group: num_envs copies of one task.
     vector_entry_point="crbc_envs.group:sokoban_group",
+)
+register(
+    id="CRBC-ALFWorld-v0",
+    entry_point="crbc_envs.alfworld.env:AlfworldEnv",
+    vector_entry_point="crbc_envs.group:alfworld_group",
 )

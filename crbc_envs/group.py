@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -247,8 +248,12 @@ def _text(action: str | None, member: int) -> str:
     return action
 
 
-def sokoban_group(num_envs: int, max_episode_steps: int | None = None, **kwargs: Any) -> GroupVectorEnv:
-    """The vector entry point of CRBC-Sokoban-v0: one group of `num_envs` copies."""
+def one_group(env_id: str, num_envs: int, max_episode_steps: int | None = None, **kwargs: Any) -> GroupVectorEnv:
+    """What `gymnasium.make_vec` makes of the suite's environments: one group of `num_envs` copies."""
     if max_episode_steps is not None:
         kwargs["max_steps"] = max_episode_steps
-    return GroupVectorEnv("CRBC-Sokoban-v0", num_groups=1, group_size=num_envs, **kwargs)
+    return GroupVectorEnv(env_id, num_groups=1, group_size=num_envs, **kwargs)
+
+
+sokoban_group = partial(one_group, "CRBC-Sokoban-v0")
+alfworld_group = partial(one_group, "CRBC-ALFWorld-v0")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -27,10 +28,13 @@ class TaskPanel(ABC, Generic[T]):
     """A fixed, ordered list of tasks for one split. Splits never share a content digest, but for
     published ones that do, and say so."""
 
+    splits: ClassVar[Mapping[str, str]] = {name: name for name in SPLITS}
+    """The names a split goes by, and which split each means. Every panel knows those of `SPLITS`."""
+
     def __init__(self, split: str, size: int) -> None:
-        if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
-        self.split = split
+        if split not in self.splits:
+            raise ValueError(f"split must be one of {', '.join(self.splits)}; got {split!r}")
+        self.split = self.splits[split]
         self.size = size
 
     @abstractmethod

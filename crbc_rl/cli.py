@@ -1,4 +1,4 @@
-"""The `crbc` command: train, eval, report, play, warmstart, study, doctor."""
+"""The `crbc` command: train, eval, report, play, warmstart, study, bench, data, doctor."""
 
 from __future__ import annotations
 
@@ -257,6 +257,48 @@ def study(
     console.print(f"wrote {out / stem}.json and {out / stem}.png", soft_wrap=True, highlight=False)
 
 
+def bench(
+    name: Positional[Literal["conformance"]],
+    /,
+    games: Path,
+    count: int | None = None,
+    steps: int = 105,
+    seed: int = 0,
+    out: Path = Path("runs/conformance.jsonl"),
+) -> None:
+    """Hold the suite's own engines against the originals they stand for; ends with status 1 where they differ.
+
+    Args:
+        name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step.
+        games: a folder with game.tw-pddl files anywhere below it.
+        count: how many of them, in the order of their names; all unless given.
+        steps: steps in each game; its walkthrough and random play.
+        seed: of the first game's random play; each further game has the next one.
+        out: where finished games are noted; a run that was stopped goes on from there.
+    """
+    from crbc_rl.bench import conformance
+
+    if not conformance(games, count, steps, seed, out, console):
+        sys.exit(1)
+
+
+def data(
+    name: Positional[Literal["alfworld"]],
+    /,
+    sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = (),
+) -> None:
+    """Put a benchmark's official data in place, or check what is in place.
+
+    Args:
+        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2).
+        sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
+            every file in place is compared with its checksum.
+    """
+    from crbc_rl.datasets import install_or_verify
+
+    install_or_verify(name, sources, console)
+
+
 def doctor() -> None:
     """Say what is installed, what is missing, and the command that mends it."""
     from crbc_rl.doctor import examine, show
@@ -272,6 +314,8 @@ COMMANDS: dict[str, Any] = {
     "play": play,
     "warmstart": warmstart,
     "study": study,
+    "bench": bench,
+    "data": data,
     "doctor": doctor,
 }
 

@@ -1,0 +1,94 @@
+"""What the six families of tasks ask for: as sentences, as PDDL goals, and as data.
+
+Sentences and goals are ALFWorld's interface (Shridhar et al., 2021; MIT licence, see NOTICE).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LAMP = "DeskLamp"
+"""The lamp that things are looked at under."""
+
+TREATED = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}
+"""What must hold of a thing for the family's treatment."""
+
+APPLIANCES = {"clean": "SinkBasin", "heat": "Microwave", "cool": "Fridge"}
+"""The kind of receptacle a family's treatment is done at."""
+
+SENTENCES = {
+    "pick": ("put a {target} in {parent}.", "put some {target} on {parent}."),
+    "look": ("look at {target} under the {lamp}.", "examine the {target} with the {lamp}."),
+    "clean": ("put a clean {target} in {parent}.", "clean some {target} and put it in {parent}."),
+    "heat": ("put a hot {target} in {parent}.", "heat some {target} and put it in {parent}."),
+    "cool": ("put a cool {target} in {parent}.", "cool some {target} and put it in {parent}."),
+    "pick2": ("put two {target} in {parent}.", "find two {target} and put them in {parent}."),
+}
+"""How each family's tasks are worded; every task in one of two ways."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`target` is the kind of thing asked for; `parent` the kind of receptacle it goes to, or "" and then
+    `lamp` the kind of lamp to look at it under."""
+
+    family: str
+    target: str
+    parent: str = ""
+    lamp: str = ""
+
+    def params(self, spelling: Mapping[str, str]) -> dict[str, Any]:
+        """`pddl_params` of traj_data.json, with kinds spelled as `spelling` says."""
+        return {
+            "object_target": spelling[self.target],
+            "parent_target": spelling.get(self.parent, ""),
+            "toggle_target": spelling.get(self.lamp, ""),
+            "mrecep_target": "",
+            "object_sliced": False,
+        }
+
+
+_KINDS = {word: rf"(?P<{word}>\w+)" for word in ("target", "parent", "lamp")}
+_PATTERNS = [
+    (family, re.compile(sentence.replace(".", r"\.").format(**_KINDS)))
+    for family, sentences in SENTENCES.items()
+    for sentence in sentences
+]
+
+
+def read_task(task: str) -> Goal:
+    """What a task's sentence asks for, kinds in lower case. Raises `ValueError` for any other sentence."""
+    for family, pattern in _PATTERNS:
+        found = pattern.search(task)
+        if found:
+            return Goal(family, **found.groupdict())
+    raise ValueError(f"not an ALFWorld task: {task!r}")
+
+
+_PLACED = (
+    "(and (exists (?r - receptacle) (exists (?o - object) (and (inReceptacle ?o ?r)"
+    " (objectType ?o {target}Type) (receptacleType ?r {parent}Type){treated}))))"
+)
+_PLACED_TWO = (
+    "(and (exists (?r - receptacle) (exists (?o1 - object) (and"
+    " (objectType ?o1 {target}Type) (receptacleType ?r {parent}Type) (inReceptacle ?o1 ?r)"
+    " (exists (?o2 - object) (and (not (= ?o1 ?o2))"
+    " (objectType ?o2 {target}Type) (receptacleType ?r {parent}Type) (inReceptacle ?o2 ?r)))))))"
+)
+_LIT = (
+    "(and (exists (?ot - object ?r - receptacle ?a - agent ?l - location) (and"
+    " (objectType ?ot {lamp}Type) (toggleable ?ot) (isToggled ?ot)"
+    " (receptacleAtLocation ?r ?l) (atLocation ?a ?l) (inReceptacle ?ot ?r)))"
+    " (exists (?o - object ?a - agent) (and (objectType ?o {target}Type) (holds ?a ?o))))"
+)
+
+
+def goal_pddl(goal: Goal) -> str:
+    """The goal as a problem file writes it."""
+    done = {"clean": "isClean", "heat": "isHot", "cool": "isCool"}.get(goal.family)
+    treated = f" ({TREATED[goal.family]} ?o) ({done} ?o)" if done else ""
+    text = {"look": _LIT, "pick2": _PLACED_TWO}.get(goal.family, _PLACED)
+    return text.format(target=goal.target, parent=goal.parent, lamp=goal.lamp, treated=treated)

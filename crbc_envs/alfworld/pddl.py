@@ -1,0 +1,168 @@
+"""The little PDDL that game files use: nested lists, facts, and goals turned into tests of a state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, TypeVar
+
+from crbc_envs.errors import DataError
+
+S = TypeVar("S")
+Test = Callable[[S], bool]
+Formula = list[Any]
+"""A nested list of names: ["and", ["holds", "?a", "?o"], ...]."""
+
+Facts = Mapping[str, Sequence[tuple[str, ...]]]
+"""Argument tuples by predicate."""
+
+_TOKEN = re.compile(r"[()]|[^\s()]+")
+_FACT = re.compile(r"\(([^()]+)\)")
+_COMMENT = re.compile(r";[^\n]*")
+
+
+def strip_comments(text: str) -> str:
+    """`text` without what follows a `;` on its line."""
+    return _COMMENT.sub("", text) if ";" in text else text
+
+
+def parse_lists(text: str) -> Formula:
+    """The first parenthesised expression of `text` as nested lists, lower case; `;` begins a comment.
+
+    Raises `DataError` where a parenthesis is never closed.
+    """
+    stack: list[Formula] = [[]]
+    for token in _TOKEN.findall(strip_comments(text).lower()):
+        if token == "(":
+            stack.append([])
+        elif token == ")" and len(stack) > 1:
+            done = stack.pop()
+            stack[-1].append(done)
+            if len(stack) == 1:
+                return done
+        else:
+            stack[-1].append(token)
+    raise DataError("a PDDL expression is cut short: a parenthesis is never closed")
+
+
+def parse_facts(text: str) -> dict[str, list[tuple[str, ...]]]:
+    """The ground facts in `text`, each once, by predicate and sorted; lower case."""
+    facts: dict[str, set[tuple[str, ...]]] = {}
+    for fact in set(_FACT.findall(text)):
+        predicate, *arguments = fact.split()
+        facts.setdefault(predicate, set()).add(tuple(arguments))
+    return {predicate: sorted(facts[predicate]) for predicate in sorted(facts)}
+
+
+def typed(names: Sequence[str]) -> dict[str, str]:
+    """{name: type} of a PDDL list such as `a b - object c - location`, in its order."""
+    if names[1::3].count("-") * 3 == len(names):  # a type for each name, as in all games
+        return dict(zip(names[::3], names[2::3], strict=True))
+    types: dict[str, str] = {}
+    waiting: list[str] = []
+    rest = iter(names)
+    for name in rest:
+        if name == "-":
+            types.update(dict.fromkeys(waiting, next(rest, "")))
+            waiting = []
+        else:
+            waiting.append(name)
+    return types
+
+
+class Grounder:
+    """Turns a goal into one test of a state: what never changes is looked up once, here.
+
+    `facts` are looked up, but for the predicates in `fluents`, which make the test of one fact from its
+    arguments (or say that it can never hold); `names` are all names by type.
+    """
+
+    def __init__(
+        self,
+        facts: Facts,
+        names: Mapping[str, Sequence[str]],
+        fluents: Mapping[str, Callable[..., Test[Any] | bool]],
+    ) -> None:
+        self.facts = facts
+        self.known = {predicate: frozenset(found) for predicate, found in facts.items()}
+        self.names = names
+        self.fluents = fluents
+
+    def test(self, goal: Formula) -> Test[Any]:
+        """Raises `DataError` for a form other than and, or, not, exists, = and facts."""
+        found = self._ground(goal, {})
+        return (lambda state: found) if isinstance(found, bool) else found
+
+    def _ground(self, formula: Formula, bound: Mapping[str, str]) -> Test[Any] | bool:
+        match formula:
+            case ["and", *parts]:
+                return _all(self._ground(part, bound) for part in parts)
+            case ["or", *parts]:
+                return _any(self._ground(part, bound) for part in parts)
+            case ["not", part]:
+                inner = self._ground(part, bound)
+                return not inner if isinstance(inner, bool) else lambda state: not inner(state)
+            case ["exists", [*outer], ["exists", [*inner], body]] if not set(typed(outer)) & set(typed(inner)):
+                return self._ground(["exists", outer + inner, body], bound)  # one search instead of one in each other
+            case ["exists", [*variables], body]:
+                return _any(self._ground(body, each) for each in self._bindings(variables, body, bound))
+            case ["=", a, b]:
+                return bound.get(a, a) == bound.get(b, b)
+            case [str(predicate), *arguments] if predicate not in ("forall", "imply", "when"):
+                ground = tuple(bound.get(name, name) for name in arguments)
+                if predicate in self.fluents:
+                    return self.fluents[predicate](*ground)
+                return ground in self.known.get(predicate, ())
+        raise DataError(f"the goal holds a form that is not known here: {formula!r}")
+
+    def _bindings(
+        self, variables: Sequence[str], body: Formula, bound: Mapping[str, str]
+    ) -> Iterator[Mapping[str, str]]:
+        """Every way to bind `variables` that the unchanging facts of a conjunction allow."""
+        types = typed(variables)
+        # A variable hides an outer one of the same name.
+        found = [{name: value for name, value in bound.items() if name not in types}]
+        parts = body[1:] if body[:1] == ["and"] else [body]
+        known = [part for part in parts if part[0] in self.facts and part[0] not in self.fluents]
+        for predicate, *arguments in sorted(known, key=lambda part: sum(name in types for name in part[1:])):
+            found = [{**each, **more} for each in found for more in self._matches(predicate, arguments, each)]
+        for each in found:
+            free = [name for name in types if name not in each]
+            for values in product(*(self.names.get(types[name], ()) for name in free)):
+                yield {**each, **dict(zip(free, values, strict=True))}
+
+    def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Iterator[dict[str, str]]:
+        wanted = tuple(bound.get(name, name) for name in arguments)
+        free = {name for name in wanted if name.startswith("?")}
+        if not free:
+            if wanted in self.known[predicate]:
+                yield {}
+            return
+        for fact in self.facts[predicate]:
+            new: dict[str, str] = {}
+            if all(
+                (new.setdefault(want, name) if want in free else want) == name
+                for want, name in zip(wanted, fact, strict=True)
+            ):
+                yield new
+
+
+def _all(parts: Iterator[Test[Any] | bool]) -> Test[Any] | bool:
+    tests = []
+    for part in parts:
+        if part is False:
+            return False
+        if part is not True:
+            tests.append(part)
+    return (lambda state: all(test(state) for test in tests)) if tests else True
+
+
+def _any(parts: Iterator[Test[Any] | bool]) -> Test[Any] | bool:
+    tests = []
+    for part in parts:
+        if part is True:
+            return True
+        if part is not False:
+            tests.append(part)
+    return (lambda state: any(test(state) for test in tests)) if tests else False

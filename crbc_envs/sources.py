@@ -1,0 +1,169 @@
+"""Where data comes from: folders and archives, read one file after another, and refused where they are unsafe."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import IO, NamedTuple, cast
+
+from crbc_envs.errors import DataError
+
+MOST_MEMBERS = 1_000_000
+CHUNK = 1 << 20
+
+_DAMAGE = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    NotImplementedError,  # a compression zipfile does not know
+)
+"""What the archive libraries raise."""
+
+
+class Member(NamedTuple):
+    """A file of a source. `open` is to be called before the next member is asked for; `done` says how many
+    bytes of the source came before."""
+
+    path: PurePosixPath
+    open: Callable[[], IO[bytes]]
+    done: int
+
+
+def size_of(source: Path) -> int:
+    """In bytes; of a folder, of all its files."""
+    if source.is_dir():
+        return sum(path.stat().st_size for path in _files(source))
+    return source.stat().st_size
+
+
+def members(source: Path, limit: int) -> Iterator[Member]:
+    """The files of a folder, or of a .tar, .tar.gz, .tar.xz or .zip archive; for use within `damage_named`.
+
+    Raises `DataError` for an archive that holds a link, a device or a path leading outside, or whose members
+    have more than `limit` bytes in all.
+    """
+    if source.is_dir():
+        return _folder_members(source)
+    return (_zip_members if zipfile.is_zipfile(source) else _tar_members)(source, limit)
+
+
+@contextmanager
+def damage_named(source: Path) -> Iterator[None]:
+    """Turns what the archive libraries raise while `source` is read into one `DataError` that names it."""
+    try:
+        yield
+    except _DAMAGE as error:
+        kinds = "a folder nor a .tar, .tar.gz, .tar.xz or .zip"
+        raise DataError(f"{source}: damaged, or neither {kinds} ({error})") from error
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The regular files under a folder, in order of their paths; links to folders are not followed."""
+    for root, folders, files in os.walk(folder):
+        folders.sort()
+        yield from (Path(root, name) for name in sorted(files) if Path(root, name).is_file())
+
+
+def _folder_members(folder: Path) -> Iterator[Member]:
+    done = 0
+    for path in _files(folder):
+        opener = cast(Callable[[], IO[bytes]], partial(path.open, "rb"))
+        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), opener, done)
+        done += path.stat().st_size
+
+
+def _tar_members(source: Path, limit: int) -> Iterator[Member]:
+    with source.open("rb") as raw, _plain(raw) as plain:
+        stream = _Tail(plain)
+        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
+            guard = _Guard(source, limit)
+            for info in archive:
+                if not (info.isreg() or info.isdir()):
+                    raise DataError(f"{source}: refused, {info.name!r} is a link or a device")
+                path = guard.admit(info.name, info.size)
+                if info.isreg():
+                    yield Member(path, partial(_opened, archive, info), raw.tell())
+        while stream.read(CHUNK):  # checksums come last
+            pass
+        if len(stream.tail) < len(TAR_END) or any(stream.tail):
+            raise tarfile.ReadError("its end is missing")
+
+
+TAR_END = bytes(1024)
+
+
+def _plain(raw: IO[bytes]) -> IO[bytes]:
+    """The tar itself, decompressed as it is read. (What tarfile has for streams checks no checksum.)"""
+    start = raw.read(6)
+    raw.seek(0)
+    if start.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.open(raw))
+    return lzma.open(raw) if start.startswith(b"\xfd7zXZ\x00") else raw
+
+
+class _Tail:
+    """A stream that remembers the last bytes read: a tar that was cut between two files does not end in zeros."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.tail = b""
+
+    def read(self, size: int) -> bytes:
+        chunk = self._stream.read(size)
+        self.tail = (self.tail + chunk)[-len(TAR_END) :]
+        return chunk
+
+
+def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    stream = archive.extractfile(info)
+    assert stream is not None, "a regular file"
+    return stream
+
+
+def _zip_members(source: Path, limit: int) -> Iterator[Member]:
+    with zipfile.ZipFile(source) as archive:
+        guard, done = _Guard(source, limit), 0
+        for info in archive.infolist():
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise DataError(f"{source}: refused, {info.filename!r} is a link or a device")
+            if info.flag_bits & 1:
+                raise DataError(f"{source}: refused, {info.filename!r} is encrypted")
+            path = guard.admit(info.filename, info.file_size)
+            if not info.is_dir():
+                yield Member(path, partial(archive.open, info), done)
+            done += info.compress_size
+
+
+class _Guard:
+    """Lets the members of an archive pass whose paths stay inside and whose sizes add up to no bomb."""
+
+    def __init__(self, source: Path, limit: int) -> None:
+        self.source, self.limit = source, limit
+        self.members = self.bytes = 0
+
+    def admit(self, name: str, size: int) -> PurePosixPath:
+        path = PurePosixPath(name)
+        unsafe = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not name.isprintable()
+        if unsafe:
+            raise DataError(f"{self.source}: refused, {name!r} would be written outside the data folder")
+        self.members += 1
+        self.bytes += size
+        if self.bytes > self.limit or self.members > MOST_MEMBERS:
+            raise DataError(
+                f"{self.source}: refused, unpacked it has more than {self.limit / 2**30:.0f} GiB or "
+                f"{MOST_MEMBERS:,} members, which is no data this package knows"
+            )
+        return path

@@ -1,0 +1,212 @@
+"""The experts: what they play wins, what the planner plays is short, and the searcher sees no state."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import gymnasium
+import numpy as np
+import pytest
+from alfworld_games import kitchen, published
+from hypothesis import given
+from hypothesis import strategies as st
+
+import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.alfworld import engine
+from crbc_envs.alfworld.expert import plan
+from crbc_envs.alfworld.game import parse
+from crbc_envs.alfworld.generate import ROOMS_OF, VERBS, generate_game
+from crbc_envs.alfworld.goals import read_task
+from crbc_envs.alfworld.household import SIZES
+from crbc_envs.alfworld.official import OfficialPanel
+from crbc_envs.alfworld.searcher import Searcher, demonstrations
+
+draws = st.tuples(
+    st.integers(0, 10**6), st.sampled_from(sorted(ROOMS_OF)), st.sampled_from(SIZES), st.sampled_from(VERBS)
+)
+
+
+def game_of(seed, family, size="full", verb="move"):
+    return parse(generate_game(np.random.default_rng(seed), family, size=size, verb=verb))
+
+
+def won_after(game, commands, state=None):
+    """How many of the commands it takes to win; each must be admissible. None if they do not win."""
+    state = game.start if state is None else state
+    for count, command in enumerate(commands, start=1):
+        assert command in engine.admissible(game, state)
+        state, _ = engine.step(game, state, command)
+        if engine.won(game, state):
+            return count
+    return None
+
+
+def search(game, most=2_000):
+    """The commands of a searcher, which is shown no more than what is admissible."""
+    searcher, state, commands = Searcher(game.task), game.start, []
+    while not engine.won(game, state):
+        assert len(commands) < most
+        command = searcher.act(engine.admissible(game, state))
+        assert command in engine.admissible(game, state)
+        state, _ = engine.step(game, state, command)
+        searcher.tell(command)
+        commands.append(command)
+    return commands
+
+
+def shortest(game, most):
+    """Steps of the shortest way there is, by breadth-first search up to `most`; None for a longer one."""
+    layer, seen = [game.start], {game.start}
+    for depth in range(1, most + 1):
+        after = []
+        for state in layer:
+            for command in engine.admissible(game, state):
+                following, _ = engine.step(game, state, command)
+                if engine.won(game, following):
+                    return depth
+                if following not in seen:
+                    seen.add(following)
+                    after.append(following)
+        layer = after
+    return None
+
+
+# ---- the planner -----------------------------------------------------------------------------------
+
+
+@given(draws)
+def test_a_plan_wins_at_its_last_step(draw):
+    game = game_of(*draw)
+    commands = plan(game)
+    assert won_after(game, commands) == len(commands) <= 12
+
+
+@pytest.mark.parametrize("family", ["pick", "look"])
+def test_no_way_is_shorter_than_the_plan(family):
+    compared = 0
+    for seed in range(12):
+        game = game_of([seed, 3], family, "small")
+        steps = len(plan(game))
+        if steps <= 4:
+            assert shortest(game, steps) == steps
+            compared += 1
+    assert compared >= 5
+
+
+@given(draws, st.integers(0, 40))
+def test_there_is_a_plan_from_wherever_an_agent_has_wandered(draw, wander):
+    game = game_of(*draw)
+    rng, state = np.random.default_rng(draw[0]), game.start
+    for _ in range(wander):
+        commands = engine.admissible(game, state)
+        state, _ = engine.step(game, state, commands[rng.integers(len(commands))])
+    held = game.objects[state.held] if state.held >= 0 else ""
+    if held and not any(kinds >> state.held & 1 for kinds in game.accepts) and held.split()[0] not in game.task:
+        return  # a thing that can be put nowhere stays in hand for ever
+    commands = plan(game, state)
+    assert engine.won(game, state) if not commands else won_after(game, commands, state) == len(commands)
+
+
+def test_a_plan_knows_doors_and_places():
+    assert plan(parse(kitchen())) == (
+        "go to countertop 1",
+        "take apple 2 from countertop 1",
+        "go to microwave 1",
+        "heat apple 2 with microwave 1",
+        "go to drawer 1",
+        "open drawer 1",
+        "move apple 2 to drawer 1",
+    )
+
+
+def test_where_nothing_leads_to_the_goal_the_planner_says_so():
+    game_file = generate_game(np.random.default_rng(0), "heat", size="small")
+    game = parse(game_file)
+    target = read_task(game.task).target
+    lines = [line for line in game_file.problem.splitlines() if f"(pickupable {target}" not in line.lower()]
+    from dataclasses import replace
+
+    with pytest.raises(ValueError, match="nothing that can be reached reaches the goal, .*heat|hot"):
+        plan(parse(replace(game_file, problem="\n".join(lines))))
+
+
+# ---- the searcher ----------------------------------------------------------------------------------
+
+
+@given(draws)
+def test_a_searcher_wins_knowing_what_an_agent_is_told(draw):
+    game = game_of(*draw)
+    assert len(search(game)) >= len(plan(game))
+
+
+def test_a_searcher_always_does_the_same():
+    game = game_of(1, "pick2")
+    assert search(game) == search(game)
+
+
+def test_a_searcher_nearly_always_finishes_in_time():
+    lengths = [len(search(game_of([seed, 4], family))) for family in ROOMS_OF for seed in range(25)]
+    assert np.mean(np.array(lengths) <= 50) >= 0.97
+    assert np.median(lengths) <= 12
+
+
+@pytest.mark.parametrize("family", sorted(ROOMS_OF))
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_searcher_recovers_from_what_others_did(family, verb):
+    # Every third command is anyone's: it may pick up what nobody asked for, shut doors, put things elsewhere.
+    for seed in range(8):
+        game = game_of([seed, 5], family, "small", verb)
+        rng, searcher, state = np.random.default_rng(seed), Searcher(game.task), game.start
+        for step in range(400):
+            admissible = engine.admissible(game, state)
+            command = searcher.act(admissible)
+            if step % 3 == 0:
+                command = admissible[rng.integers(len(admissible))]
+            state, _ = engine.step(game, state, command)
+            searcher.tell(command)
+            if engine.won(game, state):
+                break
+        assert engine.won(game, state)
+
+
+def test_demonstrations_follow_the_environment_and_mostly_succeed():
+    env = gymnasium.make("CRBC-ALFWorld-v0", disable_env_checker=True).unwrapped
+    lessons = list(islice(demonstrations(env, np.random.default_rng(0), hasty=0.2), 300))
+    assert lessons == list(islice(demonstrations(env, np.random.default_rng(0), hasty=0.2), 300))
+    for _, info, reply in lessons:
+        think, action = reply.removeprefix("<think>").removesuffix("</action>").split("</think><action>")
+        assert think
+        assert action in info["admissible_actions"]
+    assert sum("look around" in reply for _, _, reply in lessons) > 30
+    episodes = sum(info["step"] == 0 for _, info, _ in lessons)
+    assert episodes >= 300 / 25
+
+
+# ---- on the published games ------------------------------------------------------------------------
+
+
+def check_published(panel, indices):
+    """Plans win and are never longer than the published walkthroughs; the searcher's steps."""
+    steps = []
+    for index in indices:
+        game_file = panel[index].content
+        game = parse(game_file)
+        commands = plan(game)
+        assert won_after(game, commands) == len(commands) <= len(game_file.walkthrough)
+        steps.append(len(search(game)))
+    return steps
+
+
+def test_published_tasks_are_solved_in_no_more_steps_than_their_walkthroughs(tmp_path):
+    panel = OfficialPanel("valid_train", published("valid_train", tmp_path))
+    steps = check_published(panel, range(len(panel)))
+    assert max(steps) <= 50
+    assert np.mean(steps) < 10
+
+
+@pytest.mark.slow
+def test_every_published_training_task_is_solved(tmp_path):
+    panel = OfficialPanel("train", published("train", tmp_path))
+    steps = check_published(panel, range(len(panel)))
+    assert len(steps) == 3_553
+    assert max(steps) <= 50

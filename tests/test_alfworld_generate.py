@@ -1,0 +1,187 @@
+"""Generated households: what they are like, and that every task in them can be done."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from crbc_envs.alfworld import engine
+from crbc_envs.alfworld.expert import kind_of, plan
+from crbc_envs.alfworld.game import FAMILIES, parse, read_game_file
+from crbc_envs.alfworld.generate import ROOMS_OF, VERBS, generate_game, write_game
+from crbc_envs.alfworld.goals import read_task
+from crbc_envs.alfworld.household import SIZES, draw_layout
+from crbc_envs.alfworld.knowledge import ALSO_IN, BESIDE, CROWD, FIXED, FURNITURE, HOLDS, OPENABLE, PROPERTIES, THINGS
+from crbc_envs.alfworld.world import bits
+
+HOLDS_LOWER = {kind.lower(): {thing.lower() for thing in things} for kind, things in HOLDS.items()}
+
+draws = st.tuples(
+    st.integers(0, 10**6), st.sampled_from(sorted(ROOMS_OF)), st.sampled_from(SIZES), st.sampled_from(VERBS)
+)
+
+
+def game_of(seed, family, size="full", verb="move", room=None):
+    return generate_game(np.random.default_rng(seed), family, room, size, verb)
+
+
+def many(size, each):
+    """Parsed games, `each` of every family."""
+    return [parse(game_of([n, seed], family, size)) for n, family in enumerate(ROOMS_OF) for seed in range(each)]
+
+
+@given(draws)
+def test_a_task_is_undone_at_first_and_can_be_done(draw):
+    seed, family, size, verb = draw
+    game = parse(game_of(seed, family, size, verb))
+    assert game.family == family == read_task(game.task).family
+    assert not engine.won(game, game.start)
+    state = game.start
+    for command in plan(game):
+        assert not engine.won(game, state)
+        assert command in engine.admissible(game, state)
+        state, _ = engine.step(game, state, command)
+    assert engine.won(game, state)
+
+
+@given(draws)
+def test_the_agent_starts_where_it_can_only_walk(draw):
+    game = parse(game_of(*draw))
+    assert not game.receptacles_at[game.start.place]
+    told = engine.intro(game)
+    assert all(f"a {name}" in told for name in game.receptacles)
+    assert told.endswith(f"Your task is to: {game.task}")
+    walks = {f"go to {name}" for name in game.receptacles}
+    assert walks == {command for command in engine.admissible(game, game.start) if command.startswith("go to")}
+
+
+@given(draws)
+def test_what_is_asked_for_is_of_the_right_kind_and_fits_where_it_goes(draw):
+    game = parse(game_of(*draw))
+    goal = read_task(game.task)
+    wanted = [o for o, name in enumerate(game.objects) if kind_of(name) == goal.target]
+    able = {"clean": game.cleanable, "heat": game.heatable, "cool": game.coolable}.get(goal.family, game.pickupable)
+    assert all(able >> o & 1 for o in wanted)
+    reachable = [o for o in wanted if any(row >> o & 1 for row in game.start.inside)]
+    assert len(reachable) >= (2 if goal.family == "pick2" else 1)
+    parents = [r for r, name in enumerate(game.receptacles) if kind_of(name) == goal.parent]
+    if goal.family == "look":
+        assert not parents
+        assert any(game.toggleable & row for row in game.start.inside)
+    else:
+        assert parents
+        assert all(game.accepts[r] >> o & 1 for r in parents for o in wanted)
+
+
+@pytest.mark.parametrize(("size", "receptacles", "things"), [("full", (6, 54), (12, 80)), ("small", (6, 10), (10, 17))])
+def test_households_are_as_large_as_they_are_said_to_be(size, receptacles, things):
+    games = many(size, 25)
+    for counts, (least, most) in (
+        ([len(game.receptacles) for game in games], receptacles),
+        ([len(game.objects) for game in games], things),
+    ):
+        assert least <= min(counts) <= max(counts) <= most
+        assert max(counts) - min(counts) >= 0.5 * (most - least)
+
+
+def test_full_households_are_like_the_published_ones():
+    # Of the published games 79 in 100 have a place with several receptacles, 44 a thing in several of them.
+    games = many("full", 60)
+    crowded = np.mean([any(len(here) > 1 for here in game.receptacles_at) for game in games])
+    twice = np.mean(
+        [any(n > 1 for n in Counter(o for row in game.start.inside for o in bits(row)).values()) for game in games]
+    )
+    nested = np.mean([any(game.within) for game in games])
+    assert 0.6 < crowded < 0.9
+    assert 0.2 < twice < 0.6
+    assert 0.02 < nested < 0.5
+    assert 16 < np.median([len(game.receptacles) for game in games]) < 28  # 22
+    assert 34 < np.median([len(game.objects) for game in games]) < 50  # 42
+    assert len({tuple(game.receptacles) for game in games}) > 0.9 * len(games)
+
+
+def test_a_family_s_sentences_and_goals_vary():
+    texts = {parse(game_of(seed, "clean")).task for seed in range(30)}
+    assert len(texts) > 15
+    assert {text.split()[0] for text in texts} == {"put", "clean"}
+
+
+def test_the_older_generation_has_its_own_words_for_the_same_household():
+    new, old = (game_of(5, "pick", "full", verb) for verb in VERBS)
+    assert new.problem == old.problem
+    commands = [plan(parse(game)) for game in (new, old)]
+    assert commands[0][-1].startswith("move ") and " to " in commands[0][-1]
+    assert commands[1][-1].startswith("put ") and " in/on " in commands[1][-1]
+    assert "help" in engine.admissible(parse(new), parse(new).start)
+    assert "help" not in engine.admissible(parse(old), parse(old).start)
+    walked = [engine.step(parse(game), parse(game).start, commands[0][0])[1] for game in (new, old)]
+    assert re.match(r"You arrive at [a-z]+ \d+\. ", walked[0])
+    assert re.match(r"You arrive at loc \d+\. ", walked[1])
+
+
+def test_a_written_game_is_read_back_as_it_was(tmp_path):
+    for family in ROOMS_OF:
+        game = game_of(11, family, "small")
+        write_game(game, tmp_path / family / "trial_1")
+        read = read_game_file(tmp_path / family / "trial_1")
+        assert (read.family, read.domain, read.grammar, read.problem) == (
+            family,
+            game.domain,
+            game.grammar,
+            game.problem,
+        )
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
+def test_a_seed_gives_the_same_bytes_in_every_process(run_python, hash_seed):
+    code = """
+import hashlib, numpy as np
+from crbc_envs.alfworld.generate import ROOMS_OF, game_json, generate_game
+rng = np.random.default_rng(7)
+texts = [game_json(generate_game(rng, family, size=size)) for family in ROOMS_OF for size in ("full", "small")]
+print(hashlib.sha256("".join(texts).encode()).hexdigest())
+"""
+    assert run_python(code, hash_seed) == "8648c32a8d6587f7c39808f95ad79d0409be57ab8e8d5f1b5e6a36a10cfca992"
+
+
+def test_unknown_families_rooms_sizes_and_generations_are_named():
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="family must be one of pick, look, .*; got 'wash'"):
+        generate_game(rng, "wash")
+    with pytest.raises(ValueError, match="a heat task is set in a kitchen; got 'bathroom'"):
+        generate_game(rng, "heat", "bathroom")
+    with pytest.raises(ValueError, match="room must be one of kitchen, .*; got 'attic'"):
+        draw_layout(rng, "attic")
+    with pytest.raises(ValueError, match="size must be one of full, small; got 'tiny'"):
+        generate_game(rng, "pick", size="tiny")
+    with pytest.raises(ValueError, match="verb must be one of move, put; got 'shove'"):
+        generate_game(rng, "pick", verb="shove")
+
+
+def test_the_tables_speak_of_the_same_kinds():
+    things = {kind for room in THINGS.values() for kind in room}
+    furniture = {kind for room in FURNITURE.values() for kind in room}
+    assert furniture == set(HOLDS) == set(CROWD)
+    assert set(OPENABLE) | set(BESIDE) <= furniture
+    assert {kind for _, kinds in BESIDE.values() for kind in kinds} <= furniture
+    assert {kind for kinds in HOLDS.values() for kind in kinds} <= things
+    assert things >= FIXED
+    assert set().union(*PROPERTIES.values()) <= things
+    assert all(thing in things and receptacle in furniture for thing, receptacle in ALSO_IN)
+    assert set(ROOMS_OF) == set(FAMILIES.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(ROOMS_OF))
+def test_three_hundred_tasks_of_a_family_can_be_done(family):
+    for seed in range(300):
+        game = parse(game_of([seed, 2], family, SIZES[seed % 2], VERBS[seed // 2 % 2]))
+        state = game.start
+        for command in plan(game):
+            state, _ = engine.step(game, state, command)
+        assert engine.won(game, state)
