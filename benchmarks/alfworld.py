@@ -7,10 +7,12 @@ memory is what such a process adds to one that has only imported the packages, w
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -36,9 +38,10 @@ def benchmark(games: Path | None, count: int, steps: int) -> None:
     rng = np.random.default_rng(0)
     files = _files(games, count, rng)
     # First, and while this process is small: what a member costs the original in memory.
-    private = [_in_a_child(lambda file=file: _load_and_step(file)) for file in files[:8]]
-    shared = _in_a_child(lambda: _play_groups(rng, shared=True))
-    ours, theirs = ({what: [] for what in ("load", "reset", "step")} for _ in range(2))
+    private = [_in_a_child(partial(_load_and_step, file)) for file in files[:8]]
+    shared = _in_a_child(partial(_play_groups, rng, shared=True))
+    ours: Spent = {what: [] for what in ("load", "reset", "step")}
+    theirs: Spent = {what: [] for what in ours}
     for file in files:
         compare(file, steps, rng, ours, theirs)
     rows = []
@@ -55,17 +58,17 @@ def benchmark(games: Path | None, count: int, steps: int) -> None:
 
 def compare(file: GameFile, steps: int, rng: np.random.Generator, ours: Spent, theirs: Spent) -> None:
     """Load, begin and walk one game in both; milliseconds are added to `ours` and `theirs`."""
-    game = _timed(lambda: parse(file), ours["load"])
+    game = _timed(partial(parse, file), ours["load"])
     with globals_kept():
         env = original_env()
-        _timed(lambda: env.load(game_data(file)), theirs["load"])
+        _timed(partial(env.load, game_data(file)), theirs["load"])
         _timed(env.reset, theirs["reset"])
-    state = _timed(lambda: _begin(game), ours["reset"])
+    state = _timed(partial(_begin, game), ours["reset"])
     for _ in range(steps):
         commands = engine.admissible(game, state)
         command = commands[rng.integers(len(commands))]
-        state = _timed(lambda state=state, command=command: _step(game, state, command), ours["step"])
-        real, _, _ = _timed(lambda command=command: env.step(command), theirs["step"])
+        state = _timed(partial(_step, game, state, command), ours["step"])
+        real, _, _ = _timed(partial(env.step, command), theirs["step"])
         if tuple(real["admissible_commands"]) != engine.admissible(game, state):
             raise AssertionError(f"{file.name}: the engines differ after {command!r}; see crbc bench conformance")
 
@@ -112,8 +115,8 @@ def _groups(rng: np.random.Generator, their_step: float, our_memory: float, thei
 
 def _play_groups(rng: np.random.Generator, shared: bool) -> float:
     """Random play of an update's groups to the end; steps per CPU second, loading included."""
-    remembered = players.shared_parse
-    players.shared_parse = remembered if shared else parse
+    remembered: Any = players.shared_parse
+    players.shared_parse = remembered if shared else parse  # type: ignore[assignment]
     try:
         envs = GroupVectorEnv("CRBC-ALFWorld-v0", num_groups=NUM_GROUPS, group_size=GROUP_SIZE)
         start, steps = time.process_time(), 0
@@ -168,3 +171,19 @@ def _files(games: Path | None, count: int, rng: np.random.Generator) -> Sequence
     folders = game_folders(games)
     chosen = rng.choice(len(folders), size=min(count, len(folders)), replace=False)
     return [read_game_file(folders[i]) for i in chosen.tolist()]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env alfworld", description=__doc__)
+    parser.add_argument("--games", type=Path, help="a folder of published games; generated ones without it")
+    parser.add_argument("--count", type=int, default=12, help="how many games")
+    parser.add_argument("--steps", type=int, default=40, help="steps in each game")
+    given = parser.parse_args(arguments)
+    for name in ("count", "steps"):
+        if getattr(given, name) <= 0:
+            parser.error(f"--{name} must be positive, got {getattr(given, name)}")
+    benchmark(given.games, given.count, given.steps)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.ledger import ActionNumbers, Ledger, interned
-from crbc_envs.members import Infos, Members, Outcome, make_member, make_members, scatter
+from crbc_envs.members import Infos, Outcome, make_member, scatter
+from crbc_envs.workers import make_backend
 
 
 class GroupVectorEnv(VectorEnv[Any, Any, Any]):
@@ -32,6 +33,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     `interned()` are the rollouts as credit reads them, and `groups()` the same with names, for people.
     `env_kwargs` go to the environment's constructor. An error out of a step leaves nothing to go on
     from: reset.
+
+    `backend` says where members are played: "sync" in this process, "process" in `num_workers` others
+    (by default one per processor), "ray" in Ray actors. Groups stay whole, and the same seeds give the
+    same bytes. A worker that dies, hangs longer than `timeout` seconds or raises is replaced and its
+    members are replayed; what cannot be brought back raises `crbc_envs.workers.WorkerError`.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
@@ -42,17 +48,17 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         num_groups: int = 1,
         group_size: int = 8,
         backend: str = "sync",
+        num_workers: int | None = None,
+        timeout: float = 60.0,
         **env_kwargs: Any,
     ) -> None:
         for name, value in (("num_groups", num_groups), ("group_size", group_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if backend != "sync":
-            raise ValueError(f"backend must be 'sync' (members in this process), got {backend!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
         one = make_member(env_id, env_kwargs)
-        self.members: Members = make_members(env_id, env_kwargs, self.num_envs)
+        self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**one.metadata, **self.metadata}
         self.domain = one.domain
         self.panel = one.panel
@@ -63,7 +69,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(one.action_space, self.num_envs)
         one.close()
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
-        self._observations: list[Any] = [None] * self.num_envs
+        self._observations: Any = None
         self._actions = ActionNumbers()
         self._ledgers: dict[int, Ledger] = {}
         self._started = False
@@ -127,6 +133,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     def render(self) -> tuple[Any, ...]:
         return self.members.render()
 
+    @property
+    def restarts(self) -> int:
+        """How many workers were lost and replaced so far."""
+        return getattr(self.members, "restarts", 0)
+
     # ---- what a group knows -------------------------------------------------------------------
 
     @property
@@ -179,11 +190,15 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def _show(self, members: list[int], outcome: Outcome) -> Any:
         """The batch of observations: what `members` see now, the others as they last stood."""
-        for m, observation, over in zip(members, outcome.observations, ~self.active[members], strict=True):
-            # A row of a batch that is handed out must not be kept past this step.
-            self._observations[m] = observation.copy() if over and isinstance(observation, np.ndarray) else observation
-        if isinstance(outcome.observations, np.ndarray) and len(members) == self.num_envs:
-            return outcome.observations
+        if isinstance(outcome.observations, np.ndarray):
+            if not isinstance(self._observations, np.ndarray):
+                self._observations = create_empty_array(self.single_observation_space, self.num_envs)
+            self._observations[members] = outcome.observations
+            return outcome.observations if len(members) == self.num_envs else self._observations.copy()
+        if not isinstance(self._observations, list):
+            self._observations = [None] * self.num_envs
+        for m, observation in zip(members, outcome.observations, strict=True):
+            self._observations[m] = observation
         space = self.single_observation_space
         return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
 
@@ -222,7 +237,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         tasks = [wanted] * self.num_groups if np.ndim(wanted) == 0 else list(wanted)
         if len(tasks) != self.num_groups:
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups")
-        return [operator.index(task) for task in tasks]
+        return [self.panel.index(operator.index(task)) for task in tasks]
 
 
 def _text(action: str | None, member: int) -> str:

@@ -8,11 +8,12 @@ the group they are one protocol, and the same seeds give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
 from crbc_envs.core import AnchorEnv
@@ -85,27 +86,75 @@ class LocalMembers:
             env.close()
 
 
-def make_member(env_id: str, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any]:
-    """One environment without Gymnasium's wrappers, which only re-check what `check_env` checks.
+def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any]:
+    """One environment, by id or spec, without Gymnasium's wrappers, which only re-check what `check_env` checks.
 
     Raises `TypeError` for an environment without anchors.
     """
-    made = gymnasium.make(env_id, disable_env_checker=True, **env_kwargs)
+    made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
     member = made.unwrapped
     if not isinstance(member, AnchorEnv):
-        raise TypeError(f"{env_id} is not an AnchorEnv, so it has no anchors to group by")
+        name = env if isinstance(env, str) else env.id
+        raise TypeError(f"{name} is not an AnchorEnv, so it has no anchors to group by")
     if made.spec and made.spec.max_episode_steps:  # its TimeLimit wrapper is gone
         member.max_steps = min(member.max_steps, made.spec.max_episode_steps)
     return member
 
 
-def make_members(env_id: str, env_kwargs: dict[str, Any], num_envs: int) -> Members:
+def make_members(env: str | EnvSpec, env_kwargs: dict[str, Any], num_envs: int) -> Members:
     """`num_envs` members in this process: the environment's own batch where it has one."""
-    first = make_member(env_id, env_kwargs)
+    first = make_member(env, env_kwargs)
     batch = first.batch(num_envs)
     if batch is not None:
         return batch
-    return LocalMembers([first, *(make_member(env_id, env_kwargs) for _ in range(num_envs - 1))])
+    return LocalMembers([first, *(make_member(env, env_kwargs) for _ in range(num_envs - 1))])
+
+
+def importable(env_id: str) -> EnvSpec:
+    """The registration of an environment that was made before, with the class by its name, so that
+    another process can make it which never registered it.
+
+    Raises `ValueError` where that name leads elsewhere.
+    """
+    spec = gymnasium.spec(env_id.rpartition(":")[-1])
+    entry = spec.entry_point
+    if not isinstance(entry, str):
+        name = f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
+        if "<" in name or load_env_creator(name) is not entry:
+            raise ValueError(
+                f"a worker cannot make {env_id}: its entry point {entry!r} cannot be imported by name. "
+                'Define it at the top level of a module, or use backend="sync"'
+            )
+        entry = name
+    return replace(spec, entry_point=entry, vector_entry_point=None)
+
+
+# ---- parts ----------------------------------------------------------------------------------------
+
+
+def merge(parts: Iterable[tuple[Sequence[int], Outcome]], k: int) -> Outcome:
+    """What k members answered, from what some of them did at a time, `places` in the whole and outcome."""
+    parts = list(parts)
+    rewards, flags = np.zeros(k, dtype=np.float64), np.zeros((2, k), dtype=np.bool_)
+    for places, part in parts:
+        rewards[places] = part.rewards
+        flags[:, places] = part.terminated, part.truncated
+    infos = scatter([(places, part.infos) for places, part in parts], k)
+    return Outcome(_together(parts, k), rewards, flags[0], flags[1], infos)
+
+
+def _together(parts: list[tuple[Sequence[int], Outcome]], k: int) -> Any:
+    """The observations of the parts: an array if each part's are, else a list."""
+    first = parts[0][1].observations
+    as_array = all(isinstance(part.observations, np.ndarray) for _, part in parts)
+    whole: Any = np.empty((k, *first.shape[1:]), dtype=first.dtype) if as_array else [None] * k
+    for places, part in parts:
+        if as_array:
+            whole[places] = part.observations
+        else:
+            for place, observation in zip(places, part.observations, strict=True):
+                whole[place] = observation
+    return whole
 
 
 # ---- infos ----------------------------------------------------------------------------------------

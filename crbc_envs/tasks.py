@@ -15,7 +15,7 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
-    """One task: `id` names it ("sokoban/train/12"), `text` is what the agent is told, `content` is what
+    """One task: `id` names it ("sokoban-v2/train/12"), `text` is what the agent is told, `content` is what
     the environment plays, `digest` identifies the content (hex)."""
 
     id: str
@@ -44,9 +44,13 @@ class TaskPanel(ABC, Generic[T]):
         return self.size
 
     def __getitem__(self, index: int) -> Task[T]:
+        return self._task(self.index(index))
+
+    def index(self, index: int) -> int:
+        """The index itself. Raises `IndexError` where there is no such task."""
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} is not in the {self.split} panel of {self.size} tasks")
-        return self._task(int(index))
+        return int(index)
 
     def digest(self, count: int) -> str:
         """One hash over the contents of the first `count` tasks: equal hashes, equal panels."""

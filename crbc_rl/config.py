@@ -41,6 +41,10 @@ class RolloutConfig(Section):
     group_size: int = Field(8, ge=1)
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
+    backend: Literal["sync", "process", "ray"] = "sync"
+    """Where environments run: in this process, in worker processes or in Ray actors. What is played is the same."""
+    num_workers: int | None = Field(None, ge=1)
+    """Workers of "process" and "ray"; one per processor by default."""
 
 
 class CreditConfig(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
@@ -28,6 +28,10 @@ TRAIN = (
     "pillow",
 )
 TESTS = ("pytest", "hypothesis", "ruff", "mypy")
+OPTIONAL = (
+    ("alfworld", "[alfworld]", 'ALFWorld with engine="textworld"'),
+    ("ray", "[ray]", 'groups with backend="ray"'),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,8 @@ class Finding:
     found: str
     fix: str = ""
     needed_for: str = "everything"
+    optional: bool = False
+    """Whether one can do without it: shown, and never counted as missing."""
 
     @property
     def ok(self) -> bool:
@@ -54,6 +60,7 @@ def examine() -> list[Finding]:
         (TESTS, "[dev]", "tests"),
     ):
         findings += [_package(name, extra, purpose) for name in packages]
+    findings += [replace(_package(name, extra, purpose), optional=True) for name, extra, purpose in OPTIONAL]
     findings.append(_processors())
     warm = Path("warmstarts/sokoban-tiny/model.safetensors")
     fix = "" if warm.is_file() else "crbc warmstart configs/warmstart_sokoban.yaml  (from a clone of the project)"
@@ -65,10 +72,10 @@ def show(findings: list[Finding], console: Console) -> bool:
     """Print the findings as a table; whether nothing is missing."""
     table = Table("what", "found", "needed for", "to mend")
     for finding in findings:
-        mark = "[green]" if finding.ok else "[red]"
+        mark = "[green]" if finding.ok else "[yellow]" if finding.optional else "[red]"
         table.add_row(f"{mark}{finding.name}[/]", finding.found, finding.needed_for, finding.fix.replace("[", "\\["))
     console.print(table)
-    missing = [finding.name for finding in findings if not finding.ok]
+    missing = [finding.name for finding in findings if not finding.ok and not finding.optional]
     console.print(
         f"[red]{len(missing)} missing: {', '.join(missing)}[/]" if missing else "[green]nothing is missing[/]"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -82,19 +83,17 @@ def evaluate(
     rollouts = []
     for start in range(0, episodes, BATCH):
         tasks = range(start, min(start + BATCH, episodes))
-        envs = GroupVectorEnv(
-            config.env.id, num_groups=len(tasks), group_size=1, **config.env.kwargs, split=split, require_tags=True
-        )
-        sample = collect(
-            envs,
-            policy,
-            tasks,
-            seed=seed + start,
-            prompt=config.env.prompt,
-            temperature=config.eval.temperature,
-            max_new_tokens=config.rollout.max_new_tokens,
-            generator=generator,
-        )
+        with closing(_environments(config, split, len(tasks))) as envs:
+            sample = collect(
+                envs,
+                policy,
+                tasks,
+                seed=seed + start,
+                prompt=config.env.prompt,
+                temperature=config.eval.temperature,
+                max_new_tokens=config.rollout.max_new_tokens,
+                generator=generator,
+            )
         rollouts += [rollout for group in sample.groups for rollout in group.rollouts]
         progress(len(rollouts))
     steps = sum(len(rollout) for rollout in rollouts)
@@ -106,4 +105,18 @@ def evaluate(
         reward_by_step=reward_by_step(rollouts),
         length=steps / episodes,
         invalid_share=sum(rollout.invalid for rollout in rollouts) / steps,
+    )
+
+
+def _environments(config: TrainConfig, split: str, tasks: int) -> GroupVectorEnv:
+    rollout = config.rollout
+    return GroupVectorEnv(
+        config.env.id,
+        num_groups=tasks,
+        group_size=1,
+        backend=rollout.backend,
+        num_workers=rollout.num_workers,
+        **config.env.kwargs,
+        split=split,
+        require_tags=True,
     )

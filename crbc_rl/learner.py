@@ -65,6 +65,8 @@ class Learner:
             config.env.id,
             config.rollout.num_groups,
             config.rollout.group_size,
+            config.rollout.backend,
+            config.rollout.num_workers,
             **config.env.kwargs,
             split="train",
             require_tags=True,
@@ -175,6 +177,7 @@ class Learner:
                 record |= self._test()
             self._finish_update(record)
         self.metrics.close()
+        self.envs.close()
 
     def _finish_update(self, record: Record) -> None:
         """Write the record, then the checkpoint it belongs to: a crash between the two costs the record,

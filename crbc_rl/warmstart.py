@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from pydantic import Field, ValidationError
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.prompts import PromptWindow
-from crbc_envs.sokoban.expert import demonstrations as sokoban_demonstrations
 from crbc_rl.config import EnvConfig, Section, explain, read_mapping
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
@@ -27,7 +27,12 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.run import versions
 from crbc_rl.tokens import Turn, collate
 
-EXPERTS: dict[str, Callable[..., Iterator[tuple[Any, dict[str, Any], str]]]] = {"sokoban": sokoban_demonstrations}
+TEACHERS = {
+    "sokoban": "crbc_envs.sokoban.expert",
+    "alfworld": "crbc_envs.alfworld.searcher",
+    "webshop": "crbc_envs.webshop.expert",
+}
+"""The modules whose `demonstrations(env, rng, **options)` give observation, info and reply, by domain."""
 
 TOKENIZER_TEXTS = 4_000
 
@@ -38,8 +43,11 @@ class WarmstartConfig(Section):
     seed: int = Field(0, ge=0)
     threads: int = Field(2, ge=1)
     env: EnvConfig = EnvConfig()
-    hasty: float = Field(0.5, ge=0, le=1)
-    """How often the teacher does not think ahead."""
+    teacher: dict[str, Any] = Field(default_factory=dict)
+    """Keyword options of the domain's `demonstrations`: how often it errs, for one."""
+    copies: bool = False
+    """Begin with an induction head, as text worlds need it."""
+    vocabulary: int = Field(tiny.VOCABULARY, ge=300)
     steps: int = Field(700, ge=1)
     batch: int = Field(128, ge=1)
     lr: float = Field(1e-3, gt=0)
@@ -65,7 +73,8 @@ def warmstart(
     torch.set_num_threads(config.threads)
     lessons = _lessons(config)
     texts = [text for lesson in islice(lessons, TOKENIZER_TEXTS // 2) for text in lesson]
-    policy = tiny.build(tiny.train_tokenizer(texts), torch.Generator().manual_seed(config.seed))
+    tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
+    policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
     for step in range(1, config.steps + 1):
         optimizer.param_groups[0]["lr"] = config.lr * min(1.0, step / config.warmup)
@@ -88,11 +97,12 @@ def warmstart(
 def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
     """Prompt and expert reply, for ever, over the training tasks."""
     env: Any = gymnasium.make(config.env.id, disable_env_checker=True, **config.env.kwargs, split="train").unwrapped
-    if env.domain not in EXPERTS:
-        raise ConfigError(f"there is no expert for {config.env.id}; known: {', '.join(EXPERTS)}")
+    if env.domain not in TEACHERS:
+        raise ConfigError(f"there is no teacher for {config.env.id}; known: {', '.join(TEACHERS)}")
+    teach = import_module(TEACHERS[env.domain]).demonstrations
     rng = np.random.default_rng([config.seed, 1])
     window = PromptWindow.of(env.domain, config.env.prompt)
-    for observation, info, reply in EXPERTS[env.domain](env, rng, config.hasty):
+    for observation, info, reply in teach(env, rng, **config.teacher):
         if info["step"] == 0:
             window.history.clear()
         yield window.prompt(observation, info), reply

@@ -106,6 +106,38 @@ def kitchen(goal: str = GOAL, verb: str = "move", more: str = "") -> GameFile:
     return replace(rules, name="kitchen", grammar=grammar, problem=problem(goal, more), walkthrough=walkthrough)
 
 
+def tour(verb: str = "move") -> tuple[str, ...]:
+    """A way through the kitchen with every kind of command, whose last one wins."""
+    put = "move {} to {}" if verb == "move" else "put {} in/on {}"
+    return (
+        "go to cabinet 1",
+        "open cabinet 1",
+        "take knife 1 from cabinet 1",
+        "examine knife 1",
+        "go to countertop 1",
+        "slice apple 2 with knife 1",
+        "clean knife 1 with sinkbasin 1",
+        put.format("knife 1", "sinkbasin 1"),
+        "look",
+        "use desklamp 1",
+        "take apple 2 from countertop 1",
+        "examine apple 2",
+        "clean apple 2 with sinkbasin 1",
+        "examine apple 2",
+        "go to fridge 1",
+        "cool apple 2 with fridge 1",
+        "examine apple 2",
+        "open fridge 1",
+        "close fridge 1",
+        "go to microwave 1",
+        "heat apple 2 with microwave 1",
+        "examine apple 2",
+        "go to drawer 1",
+        "open drawer 1",
+        put.format("apple 2", "drawer 1"),
+    )
+
+
 class Games(TaskPanel[GameFile]):
     """A panel of given games."""
 

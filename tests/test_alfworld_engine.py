@@ -331,6 +331,7 @@ def test_a_file_that_is_missing_or_damaged_is_named(folder, name, text, why):
         ("grammar", "Your task is to:", "You must:", 'the grammar has no sentence "Your task is to: ..."'),
         ("grammar", "action OpenObject", "action OpenThing", "the grammar has no action openobject"),
         ("grammar", '"intro": [', '"intro": [[', "the grammar is damaged"),
+        ("grammar", "take {o} from {r}", "take {o.__class__} from {r}", "has a slot that is not known here"),
     ],
 )  # fmt: skip
 def test_a_game_of_an_unknown_version_is_refused_by_name(field, old, new, why):

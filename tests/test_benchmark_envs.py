@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 
-from benchmarks import envs as benchmark
+from benchmarks import envs, peers, sokoban
 
 ORIGINAL = """
 import random
@@ -31,29 +32,68 @@ def original(tmp_path):
 
 def test_what_is_there_is_compared_in_the_same_run(original, monkeypatch, capsys):
     monkeypatch.syspath_prepend(original.parent.parent.parent)
+    monkeypatch.delitem(sys.modules, "gym_sokoban", raising=False)
     importlib.invalidate_caches()
-    benchmark.main(["--env", "sokoban", "--rooms", "--seeds", "3", "--room-utils", str(original)])
+    envs.main(["--env", "sokoban", "--rooms", "--seeds", "3", "--room-utils", str(original)])
     printed = capsys.readouterr().out
     assert "mean of 3 seeds" in printed
-    for name in ("generate_room", "gym_sokoban_room", "paper_room", "gym-sokoban's own", "the paper family's own"):
+    for name in ("clean panel", "gym_sokoban_room", "paper_room", "gym-sokoban's own", "the paper family's own"):
         assert f"  {name} " in printed
     assert printed.count(" times") == 2
+    assert printed.count("0 of 3") == 2, "the stand-in draws no board of ours"
     assert "to compare with it" not in printed
+
+
+def test_boards_are_compared_with_those_of_gym_sokoban(capsys):
+    pytest.importorskip("imageio", reason="comes with gym-sokoban")
+    sokoban.rooms(range(5))
+    assert "5 of 5" in capsys.readouterr().out
 
 
 def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    benchmark.main(["--env", "sokoban", "--rooms", "--seeds", "2"])
+    monkeypatch.setattr(sokoban, "MEMBERS", 16)
+    envs.main(["--env", "sokoban", "--seeds", "2", "--seconds", "0.001"])
     printed = capsys.readouterr().out
-    assert f"gym-sokoban is not installed; to compare with it: {benchmark.INSTALL}" in printed
+    for package, command in peers.INSTALL.items():
+        name = package.replace("_", "-")
+        assert f"{name} is not installed; to compare with it: {command}" in printed
     assert "--room-utils" in printed
     assert " times" not in printed
 
 
+def test_every_engine_takes_its_turns(monkeypatch, capsys):
+    pytest.importorskip("imageio", reason="comes with gym-sokoban")
+    monkeypatch.setattr(sokoban, "MEMBERS", 16)
+    monkeypatch.setattr(sokoban, "FEW", 2)
+    sokoban.engines(0.01)
+    printed = capsys.readouterr().out
+    for name in ("gym-sokoban", "SyncVectorEnv of 2", "AsyncVectorEnv of 2", "SokobanBatch of 16"):
+        assert printed.count(f"  {name} ") + printed.count(f"  {name},") >= 2, name
+    assert printed.count(" 1.0 times gym-sokoban") >= 2
+
+
+def test_a_group_update_is_told_in_parts_that_make_up_the_whole(capsys):
+    envs.main(["--env", "sokoban", "--group", "--groups", "3"])
+    printed = capsys.readouterr().out
+    assert printed.count("one update of 3 groups of 8") == 2
+    for part in ("environment, without anchors", "anchors", "counting", "batching", "in all", "with one environment"):
+        assert printed.count(f"  {part}") >= 2
+    shares = [float(line.split()[-1].rstrip("%")) for line in printed.splitlines() if line.endswith("%")]
+    assert len(shares) == 8
+    assert sum(shares) == pytest.approx(200, abs=4)
+
+
+def test_engines_are_timed_by_the_clock_they_bring():
+    spent = iter(range(1_000_000))
+    engine = sokoban.Engine("one a second", 4, lambda actions: None, cpu=lambda: 1000.0 * next(spent))
+    assert 0 < sokoban.rates([engine], seconds=0.001)["one a second"] < 1e6
+
+
 def test_a_board_of_theirs_is_drawn_until_it_succeeds(original):
-    module = benchmark.room_utils(original)
+    module = peers.room_utils(original)
     for seed in range(6):
-        fixed, start = benchmark.their_board(module, seed, 5, 7)
+        fixed, start = peers.their_board(module, seed, 5, 7)
         assert fixed.shape == start.shape == (5, 7)
         assert (fixed == 20).all()
 
@@ -62,16 +102,27 @@ def test_a_board_of_theirs_is_drawn_until_it_succeeds(original):
     ("arguments", "message"),
     [
         (["--rooms"], "--env"),
-        (["--env", "sokoban"], "--rooms"),
-        (["--env", "sokoban", "--rooms", "--seeds", "0"], "--seeds must be at least 1, got 0"),
+        (["--env", "chess"], "--env"),
+        (["--env", "sokoban", "--roms"], "--roms"),
+        (["--env", "sokoban", "--rooms", "--seeds", "0"], "--seeds must be positive, got 0"),
+        (["--env", "sokoban", "--engines", "--seconds", "-1"], "--seconds must be positive, got -1"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message, capsys):
     with pytest.raises(SystemExit):
-        benchmark.main(arguments)
+        envs.main(arguments)
     assert message in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="gone.py: no such file"):
-        benchmark.room_utils(tmp_path / "gone.py")
+        peers.room_utils(tmp_path / "gone.py")
+
+
+@pytest.mark.slow
+def test_the_recovery_of_workers_is_timed_for_every_fault(capsys):
+    envs.main(["--env", "sokoban", "--recovery", "--repeats", "1", "--steps", "2"])
+    printed = capsys.readouterr().out
+    for fault in ("killed", "raises", "stopped", "hangs"):
+        for part in ("in all", "silence", "start", "replay"):
+            assert any(line.split()[:-2] == [fault, *part.split()] for line in printed.splitlines()), (fault, part)

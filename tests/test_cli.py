@@ -57,7 +57,10 @@ def test_train_eval_and_report_from_the_command_line(model: Path, tmp_path: Path
         (("train", "nowhere.yaml"), "nowhere.yaml: No such file"),
         (("eval", "nowhere"), "nowhere is no run folder"),
         (("report", "nowhere"), "nowhere"),
-        (("play", "CRBC-Nowhere-v0"), "no environment 'CRBC-Nowhere-v0'; known: CRBC-Sokoban-v0"),
+        (
+            ("play", "CRBC-Nowhere-v0"),
+            "no environment 'CRBC-Nowhere-v0'; known: CRBC-ALFWorld-v0, CRBC-Sokoban-v0, CRBC-WebShop-v0",
+        ),
         (("warmstart", "nowhere.yaml"), "nowhere.yaml: No such file"),
         (("train", "odd[bold]name.yaml"), "odd[bold]name.yaml: No such file"),
     ],
@@ -93,7 +96,7 @@ def _session(*lines: str) -> str:
 
 def test_a_person_can_play() -> None:
     shown = _session("r", "bogus", "again", "next", "quit")
-    assert "sokoban/train/12  step 0" in shown and "sokoban/train/12  step 1" in shown
+    assert "sokoban-v2/train/12  step 0" in shown and "sokoban-v2/train/12  step 1" in shown
     assert "anchor" in shown and "up, down, left, right" in shown
     assert "<invalid>" in shown
 
@@ -109,7 +112,7 @@ def test_letters_complete_to_one_action() -> None:
 
 
 def test_play_names_the_known_environments() -> None:
-    with pytest.raises(ConfigError, match="known: CRBC-Sokoban-v0"):
+    with pytest.raises(ConfigError, match="known: CRBC-ALFWorld-v0, CRBC-Sokoban-v0, CRBC-WebShop-v0"):
         play("CRBC-Nowhere-v0", "train", None, 0, Console(file=io.StringIO()))
 
 

@@ -1,4 +1,5 @@
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -93,6 +94,16 @@ def test_two_seeded_trainings_are_equal(model: Path, tmp_path: Path) -> None:
     assert _without_times(read_metrics(tmp_path / "a")) == _without_times(read_metrics(tmp_path / "b"))
     assert _same_weights(tmp_path / "a/checkpoints/000004", tmp_path / "b/checkpoints/000004")
     assert not _same_weights(tmp_path / "a/checkpoints/000004", model)
+
+
+def test_environments_in_worker_processes_train_the_same_weights(model: Path, tmp_path: Path) -> None:
+    sizes = {"num_groups": 2, "group_size": 3, "max_new_tokens": 4}
+    for name, more in (("here", {}), ("workers", {"backend": "process", "num_workers": 2})):
+        config = small(model, updates=2, rollout={**sizes, **more})
+        Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
+    assert _without_times(read_metrics(tmp_path / "here")) == _without_times(read_metrics(tmp_path / "workers"))
+    assert _same_weights(tmp_path / "here/checkpoints/000002", tmp_path / "workers/checkpoints/000002")
+    assert not multiprocessing.active_children()
 
 
 def test_a_run_folder_holds_what_it_promises(model: Path, tmp_path: Path) -> None:

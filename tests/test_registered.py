@@ -20,7 +20,7 @@ from crbc_envs.fuzz import MALFORMED, fuzzed_reply
 
 IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-"))
 
-ACTIONS = {"CRBC-Sokoban-v0": 4}
+ACTIONS = {"CRBC-ALFWorld-v0": 128, "CRBC-Sokoban-v0": 4}
 """The most actions that are admissible at once, as far as a test plays; 64 unless named here."""
 
 FREE_TEXT = {"CRBC-WebShop-v0": "search["}

@@ -102,7 +102,7 @@ def make_run(folder: Path, done: int, groups: dict[int, RolloutGroup]) -> Path:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("finished"), UPDATES, {u: play(u) for u in (1, 6, 12)})
+    return make_run(tmp_path_factory.mktemp("finished"), UPDATES, {1: play(1), 6: play(6), 12: play(9)})
 
 
 def hostile() -> RolloutGroup:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID, anchor_key
@@ -16,8 +20,11 @@ from crbc_envs.sokoban.render import TILE, atlas, render
 from crbc_envs.sokoban.rules import MOVES, Room, parse_room
 from crbc_envs.tasks import Task, TaskPanel
 
-GOLDEN_ANCHOR = "751571680995b4ec23c491bacd7ca4b1"
+GOLDEN_ANCHOR = "038291e3141c84d6f9a1d078650fa6a8"
 """The anchor after reset(seed=7) of the default environment."""
+
+GYM_SOKOBAN_TILES = "9e507fe63d499210ee4c7f3f870ae10e73247959b721c69878ff269349a3f9ab"
+"""sha256 of gym-sokoban's wall, floor, target, box on target, box, player, player on target, (7, 16, 16, 3)."""
 
 CORRIDOR = "#######\n#@$_._#\n#_____#\n#######"
 TWO = "#######\n#@$.__#\n#_$.__#\n#######"
@@ -64,6 +71,15 @@ def test_the_seven_tiles_look_different_and_fill_the_frame():
         for c in range(3):
             block = frame[r * TILE : (r + 1) * TILE, c * TILE : (c + 1) * TILE]
             np.testing.assert_array_equal(block, atlas()[tiles[r, c]])
+
+
+def test_the_tiles_are_those_of_gym_sokoban():
+    assert hashlib.sha256(atlas().tobytes()).hexdigest() == GYM_SOKOBAN_TILES
+
+
+def test_the_tiles_cannot_be_written_on():
+    with pytest.raises(ValueError, match="read-only"):
+        atlas()[0] = 0
 
 
 def test_a_frame_can_be_written_on_without_harm():
@@ -197,7 +213,7 @@ def test_info_says_what_the_contract_promises():
     env = SokobanEnv()
     _, info = env.reset(options={"task": 12})
     assert set(info) == {"anchor", "label", "admissible_actions", "task", "task_id", "data", "step"}
-    assert (info["task_id"], info["data"], info["step"]) == ("sokoban/train/12", "generated", 0)
+    assert (info["task_id"], info["data"], info["step"]) == ("sokoban-v2/train/12", "generated", 0)
     assert info["admissible_actions"] == MOVES
     assert info["label"] == env.room.text(env.state)
     *_, after_step = env.step("up")
@@ -220,6 +236,7 @@ def test_reset_options_are_checked():
         ({"observation": "ascii"}, "observation must be one of rgb, text; got 'ascii'"),
         ({"render_mode": "human"}, "render_mode must be one of"),
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
+        ({"pixels": 0}, "pixels must be at least 1, got 0"),
         ({"split": "dev"}, "split must be one of"),
     ],
 )
@@ -244,15 +261,49 @@ def test_pictures_and_text_share_every_anchor():
     for (board, key, frame), (same_board, same_key, shown) in zip(walk(rgb, 3, 300), walk(text, 3, 300), strict=True):
         assert (key, board) == (same_key, same_board)
         assert shown == board
-        assert key == anchor_key(frame)
+        assert key == anchor_key(rgb.room.tiles(parse_room(board).start))
         assert frame in rgb.observation_space
         assert shown in text.observation_space
 
 
-def test_anchors_are_equal_exactly_when_boards_are():
-    seen = [(board, key) for board, key, _ in walk(SokobanEnv(), 4, 1_500)]
-    boards, keys = {b for b, _ in seen}, {k for _, k in seen}
-    assert len(set(seen)) == len(boards) == len(keys) > 100
+@pytest.mark.parametrize("pixels", [None, 256])
+def test_anchors_are_equal_exactly_when_frames_are_and_when_boards_are(pixels):
+    seen = {(board, key, frame.tobytes()) for board, key, frame in walk(SokobanEnv(pixels=pixels), 4, 1_000)}
+    boards, keys, frames = map(set, zip(*seen, strict=True))
+    assert len(seen) == len(boards) == len(keys) == len(frames) > 100
+
+
+def test_pixels_resize_as_the_paper_s_code_family_does():
+    env = on_board(CORRIDOR, pixels=256)
+    width, height = 16 * 7, 16 * 4
+    factor = (256 * 256 / (width * height)) ** 0.5
+    expected = Image.fromarray(render(env.room.tiles(env.state))).resize((int(width * factor), int(height * factor)))
+    frame = env.step("down")[0]
+    assert frame.shape == env.observation_space.shape == (193, 338, 3)
+    np.testing.assert_array_equal(env.step("up")[0], np.asarray(expected))
+    assert SokobanEnv(pixels=256).observation_space.shape == (256, 256, 3)
+    assert SokobanEnv(pixels=96).observation_space.shape == (96, 96, 3)
+
+
+def test_a_resized_frame_can_be_written_on_without_harm():
+    env = on_board(CORRIDOR, pixels=50, render_mode="rgb_array")
+    before = env.render()
+    env.render()[:] = 77
+    np.testing.assert_array_equal(env.render(), before)
+
+
+def test_without_pillow_the_error_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install pillow"):
+        on_board(CORRIDOR, pixels=256)
+    on_board(CORRIDOR)
+
+
+def test_a_box_in_place_at_the_start_is_counted_at_the_first_step_as_in_gym_sokoban():
+    board = "######\n#@_*_#\n#_$._#\n######"
+    for reply in ("down", "nonsense"):
+        env = on_board(board)
+        assert [env.step(reply)[1] for _ in range(2)] == [-0.1 + 1, -0.1]
 
 
 @given(st.integers(0, 2**31 - 1))

@@ -11,12 +11,13 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import crbc_envs  # noqa: F401  registers the id
-from benchmarks.envs import gym_sokoban_room_utils, their_board
+from benchmarks.peers import gym_sokoban_room_utils, their_board
+from benchmarks.sokoban import arrays
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.panels import FIRST_SEED, PaperPanel, make_panel, solution_lengths
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
 from crbc_envs.sokoban.rooms import SokobanPanel, canonical_digest
-from crbc_envs.sokoban.rules import PLAYER, PLAYER_ON_TARGET, parse_room
+from crbc_envs.sokoban.rules import parse_room
 from crbc_envs.sokoban.solver import distances
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
@@ -48,16 +49,6 @@ NO_BOARD_OF_THEIR_OWN = (3248, 3701, 7141)
 @pytest.fixture(scope="module")
 def boards():
     return [paper_room(seed) for seed in range(2_000)]
-
-
-def arrays(room):
-    """A room as the originals encode it: what never moves, and the start; a player hides its target."""
-    empty = np.zeros(room.height * room.width, dtype=np.uint8)
-    empty[list(room.floor)] = 1
-    empty[list(room.targets)] = 2
-    start = room.tiles(room.start)
-    start[start == PLAYER_ON_TARGET] = PLAYER
-    return empty.reshape(start.shape), start
 
 
 def digest(rooms):
@@ -238,7 +229,7 @@ def test_the_environment_plays_either_panel():
     assert env.room == paper_room(12)
     for options in ({}, {"panel": "clean"}):
         _, info = SokobanEnv(**options).reset(options={"task": 12})
-        assert info["task_id"] == "sokoban/train/12"
+        assert info["task_id"] == "sokoban-v2/train/12"
     assert SokobanEnv().panel[3] == SokobanPanel("train")[3]
 
 

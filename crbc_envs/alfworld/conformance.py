@@ -118,23 +118,31 @@ def game_folders(directory: Path) -> list[Path]:
 def conform_all(folders: Sequence[Path], steps: int, seed: int, out: Path) -> Iterator[Outcome]:
     """Walk one game after the other, each with a seed of its own; `out` (JSON lines) remembers which are done.
 
-    Yields the outcomes, the remembered ones first. A game done with other steps or another seed is walked again.
+    Yields the outcomes, the remembered ones first. A game that differed, or was walked for fewer steps or
+    with another seed, is walked again.
     """
-    done = {(outcome.game, outcome.seed): outcome for outcome in read_outcomes(out)} if out.exists() else {}
-    out.parent.mkdir(parents=True, exist_ok=True)
+    known = read_outcomes(out) if out.exists() else []
+    done = {(outcome.game, outcome.seed): outcome for outcome in known if not outcome.difference}
     todo = []
     for n, folder in enumerate(folders):
-        known = done.get((f"{folder.parent.name}/{folder.name}", seed + n))
-        if known is not None and (known.steps >= steps or known.difference):
-            yield known
+        outcome = done.get((f"{folder.parent.name}/{folder.name}", seed + n))
+        if outcome is not None and outcome.steps >= steps:
+            yield outcome
         else:
             todo.append((folder, seed + n))
-    with out.open("a", encoding="utf-8") as lines:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with out.open("w", encoding="utf-8") as lines:
+        lines.writelines(map(_line, known))  # again, without a last line that was cut short
+        lines.flush()
         for folder, own_seed in todo:
             outcome = conform(read_game_file(folder), steps, own_seed)
-            lines.write(json.dumps(asdict(outcome)) + "\n")
+            lines.write(_line(outcome))
             lines.flush()
             yield outcome
+
+
+def _line(outcome: Outcome) -> str:
+    return json.dumps(asdict(outcome)) + "\n"
 
 
 def read_outcomes(path: Path) -> list[Outcome]:

@@ -60,12 +60,16 @@ FIXED = (
     "toggleObject.feedback",
 )
 
+OWN_WORDS = {"look", "inventory", "examine receptacle", "examine object"}
+"""Verbs whose answer depends on more than the action: the engine has its text, and `FIXED` its rules."""
+
 TASK = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"')
 
 _ACTION = re.compile(r'action\s+(\w+)\s*\{\s*template\s*::\s*"([^"]*)";\s*feedback\s*::\s*"([^"]*)";')
 _BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""', re.DOTALL)
 _SYMBOL = re.compile(r"#([\w.]+)#")
 _SLOT = re.compile(r"\{(\w+)(?:\.name)?\}")
+_OURS = re.compile(r"\{(?:o|r|k|l|view)\}")
 _GO = re.compile(r"\[\{(\w+)\.name \|[^\]]*\}\]")
 
 
@@ -99,8 +103,30 @@ def read_dialect(domain: str, grammar: str) -> Dialect:
 
 @lru_cache(maxsize=16)
 def _dialect(domain: str, grammar: str) -> Dialect:
-    actions = _check_rules(domain)
-    templates = {name.lower(): (template, feedback) for name, template, feedback in _ACTION.findall(grammar)}
+    actions, symbols = _check_rules(domain), _symbols(grammar)
+    found = digest([[name, symbols.get(name)] for name in FIXED])
+    if found != TEXTS:
+        raise DataError(f"the grammar is of an unknown version: its texts have digest {found}, not {TEXTS}")
+    words = {name.lower(): (template, feedback) for name, template, feedback in _ACTION.findall(grammar)}
+    missing = sorted(set(actions) - set(words))
+    if missing:
+        raise DataError(f"the grammar has no action {missing[0]}")
+    command, feedback = {}, {}
+    for name, slots in actions.items():
+        verb, (template, text) = ACTIONS[name][0], words[name]
+        command[verb] = _format(_GO.sub(r"{\1}", template), slots)
+        if verb in OWN_WORDS:
+            continue
+        symbol = _SYMBOL.fullmatch(text)
+        if symbol:  # only "toggleObject" has further rules, and its first always holds
+            text = symbols[symbol[1]][0]["rhs"] if symbol[1] in symbols else ""
+        feedback[verb] = _format(text.replace("#examineReceptacle.feedback#", "{view}"), slots)
+    # The grammar's parser skips blanks at the start of a text.
+    return Dialect(command, feedback, feedback["help"].lstrip() if "help" in feedback else None)
+
+
+def _symbols(grammar: str) -> dict[str, Any]:
+    """The grammar's rules by symbol."""
     symbols: dict[str, Any] = {}
     for block in _BLOCK.findall(grammar):
         lines = [line for line in block.splitlines() if not line.lstrip().startswith("#")]
@@ -108,24 +134,7 @@ def _dialect(domain: str, grammar: str) -> Dialect:
             symbols.update(json.loads("\n".join(lines)))
         except json.JSONDecodeError as error:
             raise DataError(f"the grammar is damaged: {error}") from error
-    found = digest([[name, symbols.get(name)] for name in FIXED])
-    if found != TEXTS:
-        raise DataError(f"the grammar is of an unknown version: its texts have digest {found}, not {TEXTS}")
-    missing = sorted(set(actions) - set(templates))
-    if missing:
-        raise DataError(f"the grammar has no action {missing[0]}")
-    command, feedback = {}, {}
-    for name, slots in actions.items():
-        template, text = templates[name]
-        verb = ACTIONS[name][0]
-        command[verb] = _format(_GO.sub(r"{\1}", template), slots)
-        whole = _SYMBOL.fullmatch(text)
-        if whole:
-            rules = symbols.get(whole[1]) or [{"rhs": ""}]
-            text = rules[0]["rhs"]  # "toggleObject" has further ones, which its first always precludes
-        feedback[verb] = _format(text.replace("#examineReceptacle.feedback#", "{view}"), slots)
-    # The grammar's parser skips blanks at the start of a text.
-    return Dialect(command, feedback, feedback["help"].lstrip() if "help" in feedback else None)
+    return symbols
 
 
 def _check_rules(domain: str) -> dict[str, dict[str, str]]:
@@ -152,7 +161,10 @@ def _slots(parameters: list[str]) -> dict[str, str]:
 
 def _format(text: str, slots: dict[str, str]) -> str:
     """A text of the grammar as a format string of ours."""
-    return _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
+    text = _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
+    if re.search(r"[{}]", _OURS.sub("", text)):
+        raise DataError(f"the grammar is of an unknown version: {text!r} has a slot that is not known here")
+    return text
 
 
 def _without_costs(form: Formula) -> Formula:

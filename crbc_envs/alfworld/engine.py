@@ -17,8 +17,8 @@ NOTHING_HAPPENS = "Nothing happens."
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 
-MEMO = 4096
-"""How many states of a game are remembered; an update of the paper's size meets a few hundred of each."""
+MEMO = 1024
+"""How many states of a game are remembered, about 5 kB each; a group of eight meets 400 at most in an update."""
 
 
 def start(game: Game) -> State:

@@ -8,13 +8,14 @@ from typing import Any, Literal
 from anchors import INVALID, anchor_key
 from crbc_envs.alfworld.engine import NOTHING_HAPPENS
 from crbc_envs.alfworld.game import GameFile
+from crbc_envs.alfworld.generate import Verb
+from crbc_envs.alfworld.household import Size
 from crbc_envs.alfworld.observation import Notes
-from crbc_envs.alfworld.panels import AlfworldPanel, OfficialPanel
+from crbc_envs.alfworld.panels import make_panel
 from crbc_envs.alfworld.players import ENGINES, Player, make_player, shared_parse
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 
-DATA = ("generated", "official")
 ANCHORS = ("paper", "observation")
 REWARD = 10.0
 
@@ -27,7 +28,9 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     `engine` is "exact", or "textworld" for the original packages: equal to the last byte, and a thousand
     times slower. `data` is "generated", or "official" for the published games in `data_dir` (or where
-    `crbc data alfworld` has put them). Splits are "train", "valid_seen" and "valid_unseen".
+    `crbc data alfworld` has put them). Splits are "train", "valid_seen" and "valid_unseen". Generated games
+    are set in `rooms` as large as the published ones ("full") or "small", and in either generation of the
+    game's words: "move" or "put", their `verb`.
 
     `help`, `inventory`, `look` and `examine` are admissible: they cost a step, change no state, and what
     they say is an anchor of its own. What is not admissible is answered "Nothing happens." and leaves
@@ -50,15 +53,16 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         max_steps: int = 50,
         require_tags: bool = False,
         anchor: Literal["paper", "observation"] = "paper",
+        rooms: Size = "full",
+        verb: Verb = "move",
         render_mode: str | None = None,
     ) -> None:
-        for name, value, known in (("engine", engine, ENGINES), ("data", data, DATA), ("anchor", anchor, ANCHORS)):
+        for name, value, known in (("engine", engine, ENGINES), ("anchor", anchor, ANCHORS)):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
-        panel = AlfworldPanel(split) if data == "generated" else OfficialPanel(split, data_dir)
-        super().__init__(panel, max_steps, require_tags)
+        super().__init__(make_panel(data, split, rooms, verb, data_dir), max_steps, require_tags)
         self.data = data
         self.engine = engine
         self.anchor = anchor
@@ -70,8 +74,8 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     def _begin(self, task: GameFile) -> None:
         self.family = task.family
+        self.notes = Notes(shared_parse(task))  # first: it refuses a game that is damaged
         self.player = make_player(self.engine, task)
-        self.notes = Notes(shared_parse(task))
         self._heard(self.player.said, effect=False)
         self._situation = self._seen
 

@@ -91,7 +91,6 @@ def parse(file: GameFile) -> Game:
         if task is None:
             raise DataError('the grammar has no sentence "Your task is to: ..."')
         has = problem.objects_with
-        place_of = problem.place_of()
         return Game(
             name=file.name,
             family=file.family,
@@ -102,10 +101,8 @@ def parse(file: GameFile) -> Game:
             receptacles=tuple(problem.names[name] for name in problem.receptacles),
             receptacle_types=tuple(problem.receptacle_type.values()),
             places=tuple(problem.names.get(name, name) for name in problem.places),
-            place_of=place_of,
-            receptacles_at=tuple(
-                tuple(r for r, at in enumerate(place_of) if at == place) for place in range(len(problem.places))
-            ),
+            place_of=problem.place_of(),
+            receptacles_at=problem.receptacles_at(),
             openable=problem.bits_of("openable", problem.receptacles),
             accepts=problem.accepts(),
             within=problem.rows("inreceptacleobject", problem.objects),

@@ -59,7 +59,8 @@ class OfficialPanel(TaskPanel[GameFile]):
     def __init__(self, split: str = "train", directory: str | Path | None = None) -> None:
         super().__init__(split, 0)
         self.directory = Path(directory).expanduser() if directory is not None else DATASET.folder
-        self.entries, self.left_out = _scan_once(_split_folder(self.directory, self.split))
+        self.entries, left_out = _scan_once(_split_folder(self.directory, self.split))
+        self.left_out = dict(left_out)
         self.size = len(self.entries)
         self.families = Counter(entry.family for entry in self.entries)
         installed = (self.directory / MANIFEST).exists()

@@ -49,14 +49,16 @@ def parse_lists(text: str) -> Formula:
 def parse_facts(text: str) -> dict[str, list[tuple[str, ...]]]:
     """The ground facts in `text`, each once, by predicate and sorted; lower case."""
     facts: dict[str, set[tuple[str, ...]]] = {}
-    for fact in _FACT.findall(text):
+    for fact in set(_FACT.findall(text)):
         predicate, *arguments = fact.split()
         facts.setdefault(predicate, set()).add(tuple(arguments))
-    return {predicate: sorted(found) for predicate, found in facts.items()}
+    return {predicate: sorted(facts[predicate]) for predicate in sorted(facts)}
 
 
 def typed(names: Sequence[str]) -> dict[str, str]:
     """{name: type} of a PDDL list such as `a b - object c - location`, in its order."""
+    if names[1::3].count("-") * 3 == len(names):  # a type for each name, as in all games
+        return dict(zip(names[::3], names[2::3], strict=True))
     types: dict[str, str] = {}
     waiting: list[str] = []
     rest = iter(names)
@@ -101,6 +103,8 @@ class Grounder:
             case ["not", part]:
                 inner = self._ground(part, bound)
                 return not inner if isinstance(inner, bool) else lambda state: not inner(state)
+            case ["exists", [*outer], ["exists", [*inner], body]] if not set(typed(outer)) & set(typed(inner)):
+                return self._ground(["exists", outer + inner, body], bound)  # one search instead of one in each other
             case ["exists", [*variables], body]:
                 return _any(self._ground(body, each) for each in self._bindings(variables, body, bound))
             case ["=", a, b]:

@@ -63,6 +63,12 @@ class Problem:
         where = self.pairs("receptacleatlocation")
         return tuple(self.places[where[name]] for name in self.receptacles)
 
+    def receptacles_at(self) -> tuple[tuple[int, ...], ...]:
+        at: list[list[int]] = [[] for _ in self.places]
+        for r, place in enumerate(self.place_of()):
+            at[place].append(r)
+        return tuple(map(tuple, at))
+
     def accepts(self) -> tuple[int, ...]:
         by_kind: dict[str, int] = {}
         for name, kind in self.object_type.items():

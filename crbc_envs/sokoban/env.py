@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -11,20 +11,30 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.panels import make_panel
-from crbc_envs.sokoban.render import TILE, render
+from crbc_envs.sokoban.render import frame_shape, render, resize
 from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.spaces import UnicodeText
+
+if TYPE_CHECKING:
+    from crbc_envs.members import Members
 
 OBSERVATIONS = ("rgb", "text")
 
 
 class SokobanEnv(AnchorEnv[Any, Room]):
-    """Sokoban on generated rooms; the anchor is the key of the current RGB frame.
+    """Sokoban on generated rooms, with the rules, rewards and frames of gym-sokoban.
 
     `observation` is "rgb", frames (16 height, 16 width, 3) uint8, or "text", the board in XSB
-    notation; the anchor is the same either way. Actions are "up", "down", "left" and "right", each of
-    which walks or pushes. Rewards follow gym-sokoban: -0.1 a step, +1 for a box brought onto a target
-    and -1 for one taken off, +10 for the last.
+    notation. `pixels` resizes the frames, rendered ones too, to that many squared, proportions kept:
+    256 is what the paper's code family shows its vision model.
+
+    The anchor is the key of the board's tile codes, (height, width) uint8. The paper matches RGB frames:
+    the seven tiles have seven pictures, so the same situations match, at a twentieth of the cost and
+    alike for every observation.
+
+    Actions are "up", "down", "left" and "right", each of which walks or pushes. Rewards follow
+    gym-sokoban: -0.1 a step, +1 for a box brought onto a target and -1 for one taken off, +10 for the
+    last. An invalid reply is its action 0, which stays.
 
     `panel` is "clean", rooms of this suite, none of them in two splits, or "paper", the boards that the
     paper's code family plays. About 38 % of those it validates on it has trained on by the end of its
@@ -45,43 +55,51 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         require_tags: bool = False,
         render_mode: str | None = None,
         panel: Literal["clean", "paper"] = "clean",
+        pixels: int | None = None,
     ) -> None:
         if observation not in OBSERVATIONS:
             raise ValueError(f"observation must be one of {', '.join(OBSERVATIONS)}; got {observation!r}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
+        if pixels is not None and pixels < 1:
+            raise ValueError(f"pixels must be at least 1, got {pixels}")
         super().__init__(make_panel(panel, split, height, width, num_boxes), max_steps, require_tags)
         self.observation = observation
         self.render_mode = render_mode
+        self.board_shape = (height, width)
+        self.pixels = pixels
+        self.frame_shape = frame_shape(height, width, pixels)
         self.action_space = UnicodeText(examples=MOVES)
         self.observation_space = (
-            Box(0, 255, (height * TILE, width * TILE, 3), np.uint8)
+            Box(0, 255, self.frame_shape, np.uint8)
             if observation == "rgb"
             else UnicodeText(max_length=2 * height * width)
         )
         self.room: Room
         self.state: State
+        self._placed = 0
         self._keys: dict[State, str] = {}
+        self._frames: dict[State, NDArray[np.uint8]] = {}
 
     def _begin(self, task: Room) -> None:
         self.room, self.state = task, task.start
-        self._keys = {}
+        self._placed = 0  # gym-sokoban counts from none, also on a board that begins with a box in place
+        self._keys.clear()
+        self._frames.clear()
 
     def _execute(self, action: str) -> float:
-        if action == INVALID:
-            return -0.1
-        before = len(self.state.boxes & self.room.targets)
-        self.state = self.room.move(self.state, action)
-        gained = len(self.state.boxes & self.room.targets) - before
+        if action != INVALID:
+            self.state = self.room.move(self.state, action)
+        before, self._placed = self._placed, len(self.state.boxes & self.room.targets)
+        gained = (self._placed > before) - (self._placed < before)
         return -0.1 + gained + (10.0 if self._success() else 0.0)
 
     def _observation(self) -> NDArray[np.uint8] | str:
         return self._frame() if self.observation == "rgb" else self._label()
 
     def _anchor(self) -> str:
-        # A frame is a function of the state, so an episode hashes each state's frame once.
         if self.state not in self._keys:
-            self._keys[self.state] = anchor_key(self._frame())
+            self._keys[self.state] = anchor_key(self.room.tiles(self.state))
         return self._keys[self.state]
 
     def _label(self) -> str:
@@ -94,7 +112,18 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         return self.room.solved(self.state)
 
     def _frame(self) -> NDArray[np.uint8]:
-        return render(self.room.tiles(self.state))
+        """A fresh frame; of the states of one episode, each is resized once."""
+        if self.state not in self._frames:
+            self._frames[self.state] = resize(render(self.room.tiles(self.state)), self.frame_shape)
+        return self._frames[self.state].copy()
+
+    def batch(self, num_envs: int) -> Members | None:
+        """All members on one array of boards. A subclass has rules of its own and is played one by one."""
+        if type(self) is not SokobanEnv:
+            return None
+        from crbc_envs.sokoban.members import SokobanMembers
+
+        return SokobanMembers(self, num_envs)
 
     def render(self) -> Any:
         if self.render_mode == "ansi":

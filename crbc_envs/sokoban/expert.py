@@ -6,7 +6,7 @@ often into a corner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.sokoban.solver import best_moves, distances
 
 
-def careful_reply(room: Room, state: State, distance: dict[State, int], rng: np.random.Generator) -> str | None:
+def careful_reply(room: Room, state: State, distance: Mapping[State, int], rng: np.random.Generator) -> str | None:
     """One of the best moves, thinking of the way the next box has to go; None at a dead end."""
     best = best_moves(room, state, distance)
     if not best:
@@ -41,7 +41,7 @@ def _reply(push: str | None, move: str) -> str:
     return f"<think>box {push}</think><action>{move}</action>"
 
 
-def _next_push(room: Room, state: State, distance: dict[State, int]) -> str | None:
+def _next_push(room: Room, state: State, distance: Mapping[State, int]) -> str | None:
     """The direction of the first push on a shortest solution; None at a dead end."""
     while moves := best_moves(room, state, distance):
         after = room.move(state, moves[0])

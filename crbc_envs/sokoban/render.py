@@ -1,8 +1,13 @@
-"""Sokoban frames: sixteen by sixteen pixel tiles, drawn from code, and whole boards of them."""
+"""Sokoban frames, as gym-sokoban draws them: sixteen by sixteen pixel tiles, and whole boards of them.
+
+The tiles are gym-sokoban's (mpSchrader/gym-sokoban, MIT; see NOTICE).
+"""
 
 from __future__ import annotations
 
 from functools import cache
+from math import sqrt
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,106 +16,103 @@ Image = NDArray[np.uint8]
 
 TILE = 16
 
-_COLOURS = {
-    " ": (236, 231, 219),  # floor
-    "'": (222, 215, 199),  # floor, grain
-    "#": (126, 74, 58),  # brick
-    "-": (86, 48, 40),  # mortar
-    "k": (18, 18, 20),  # black: targets, eyes
-    "r": (214, 48, 49),  # red
-    "y": (246, 202, 84),  # crate
-    "o": (231, 126, 34),  # crate edges and cross
-    "g": (108, 192, 74),  # the player
-    "d": (66, 134, 48),  # the player, shade
-    "w": (250, 250, 250),
-}
-
-
-def _picture(text: str) -> list[str]:
-    return text.split()
-
-
-_WALL = ["-" * 16 if r % 4 == 3 else ("#######-" * 2 if (r // 4) % 2 else "###-#######-####") for r in range(16)]
-
-_FLOOR = ["'" * 16 if r == 15 else " " * 15 + "'" for r in range(16)]
-
-_TARGET = _picture("""
-kkkkkkkkkkkkkkkk
-krrrrrrrrrrrrrrk
-krkkkkkkkkkkkkrk
-krkkkkkkkkkkkkrk
-krkkkkkkkkkkkkrk
-krkkkkkrrkkkkkrk
-krkkkkrrrrkkkkrk
-krkkkrrrrrrkkkrk
-krkkkrrrrrrkkkrk
-krkkkkrrrrkkkkrk
-krkkkkkrrkkkkkrk
-krkkkkkkkkkkkkrk
-krkkkkkkkkkkkkrk
-krkkkkkkkkkkkkrk
-krrrrrrrrrrrrrrk
-kkkkkkkkkkkkkkkk
-""")
-
-_PLAYER = _picture("""
-................
-...g........g...
-....g......g....
-.....g....g.....
-....gggggggg....
-...gggggggggg...
-...gkkggggkkg...
-...gkwggggkwg...
-...gggggggggg...
-...ggddddddgg...
-....gggggggg....
-.....gggggg.....
-..gggggggggggg..
-.....gggggg.....
-.....gg..gg.....
-....ddd..ddd....
-""")
-
-
-def _crate(edge: str) -> list[str]:
-    rows = [["y"] * 16 for _ in range(16)]
-    for i in range(16):
-        for j in (0, 1, 14, 15):
-            rows[i][j] = rows[j][i] = edge
-        for j in {i, min(i + 1, 15), 15 - i, max(14 - i, 0)}:
-            rows[i][j] = edge
-    return ["".join(row) for row in rows]
-
-
-def _draw(*layers: list[str]) -> Image:
-    """Paint one 16x16 picture over another; "." lets the lower one through."""
-    tile = np.zeros((TILE, TILE, 3), dtype=np.uint8)
-    for layer in layers:
-        for r, row in enumerate(layer):
-            for c, symbol in enumerate(row):
-                if symbol != ".":
-                    tile[r, c] = _COLOURS[symbol]
-    return tile
-
 
 @cache
 def atlas() -> Image:
-    """The seven tiles by tile code, shape (7, 16, 16, 3)."""
-    return np.stack(
-        [
-            _draw(_WALL),
-            _draw(_FLOOR),
-            _draw(_TARGET),
-            _draw(_crate("r")),
-            _draw(_crate("o")),
-            _draw(_FLOOR, _PLAYER),
-            _draw(_TARGET, _PLAYER),
-        ]
-    )
+    """The seven tiles by tile code, shape (7, 16, 16, 3), read-only."""
+    tiles: Image = np.load(Path(__file__).with_name("atlas.npy"), allow_pickle=False)
+    tiles.setflags(write=False)
+    return tiles
 
 
 def render(tiles: NDArray[np.uint8]) -> Image:
-    """The frame of a board of tile codes: (H, W) in, (16 H, 16 W, 3) out, a fresh array."""
+    """The frame of a board of tile codes: (H, W) in, (16 H, 16 W, 3) out, a fresh array.
+
+    Byte for byte gym-sokoban's `room_to_rgb` of the same state.
+    """
     height, width = tiles.shape
     return atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(height * TILE, width * TILE, 3)
+
+
+class Painter:
+    """Draws the frames of many boards of one width, each as `render` would.
+
+    It copies pictures of `span` tiles side by side: the start of a copy costs more than its bytes. Up to
+    `WHOLE` tiles a row of the board is one picture, all there is of it in the frame. Wider boards are cut
+    into pictures of up to three tiles, copied pixel row by pixel row. A picture is painted when it is
+    first needed, and up to `KEPT` are kept, or as many as one call needs.
+    """
+
+    WHOLE = 7
+    KEPT = 4_096
+
+    def __init__(self, width: int) -> None:
+        self.whole = width <= self.WHOLE
+        self.span = width if self.whole else next(span for span in (3, 2, 1) if width % span == 0)
+        self._powers = 7 ** np.arange(self.span)
+        self._forget()
+
+    def draw(self, tiles: NDArray[np.uint8], out: Image | None = None) -> Image:
+        """The frames: (N, H, W) tile codes in, (N, 16 H, 16 W, 3) out, into `out` where it is given.
+
+        Raises `ValueError` for an `out` of another shape or type, or one that is not C-contiguous.
+        """
+        count, height, width = tiles.shape
+        shape = (count, height * TILE, width * TILE, 3)
+        if out is None:
+            out = np.empty(shape, dtype=np.uint8)
+        elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
+            raise ValueError(f"out must be a C-contiguous uint8 array of shape {shape}, got {out.dtype} {out.shape}")
+        if not count:
+            return out
+        numbers = self._numbers(tiles.reshape(-1, self.span) @ self._powers)
+        if self.whole:
+            pictures = self._pictures.reshape(len(self._pictures), -1)
+        else:
+            pictures = self._pictures.reshape(-1, self.span * TILE * 3)
+            by_row = numbers.reshape(count, height, 1, -1) * TILE + np.arange(TILE)[:, None]
+            numbers = by_row.reshape(-1)
+        # mode="clip": only so does numpy write into `out` directly.
+        np.take(pictures, numbers, axis=0, out=out.reshape(len(numbers), -1), mode="clip")
+        return out
+
+    def _forget(self) -> None:
+        self._number = np.full(7**self.span, -1, dtype=np.intp)
+        self._pictures = np.empty((0, TILE, self.span * TILE * 3), dtype=np.uint8)
+
+    def _numbers(self, codes: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Which picture each code is; those not seen before are painted."""
+        numbers = self._number[codes]
+        if (numbers >= 0).all():
+            return numbers
+        if len(self._pictures) > self.KEPT:
+            self._forget()
+        new = np.unique(codes[self._number[codes] < 0])
+        self._number[new] = len(self._pictures) + np.arange(len(new))
+        tiles = new[:, None] // self._powers % 7
+        painted = atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(len(new), TILE, -1)
+        self._pictures = np.concatenate([self._pictures, painted])
+        return self._number[codes]
+
+
+def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int, int, int]:
+    """The shape of a board's frame; with `pixels`, of one resized to `pixels` squared in area, proportions kept."""
+    high, wide = height * TILE, width * TILE
+    if pixels is not None:
+        factor = sqrt(pixels**2 / (high * wide))
+        high, wide = max(1, int(high * factor)), max(1, int(wide * factor))
+    return high, wide, 3
+
+
+def resize(frame: Image, shape: tuple[int, int, int]) -> Image:
+    """A frame resized as the paper's code family (verl-agent) resizes it for its vision model: Pillow, bicubic.
+
+    Raises `ModuleNotFoundError`, saying how to get it, where Pillow is not installed.
+    """
+    if frame.shape == shape:
+        return frame
+    try:
+        from PIL import Image as Pillow
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError("pixels=... resizes frames with Pillow: pip install pillow") from missing
+    return np.array(Pillow.fromarray(frame).resize((shape[1], shape[0]), Pillow.Resampling.BICUBIC))

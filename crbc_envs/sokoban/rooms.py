@@ -2,89 +2,129 @@
 
 A room is grown, not filtered: floor spreads from one cell, targets are drawn, and the start is a
 state whose distance to a solution is known from the exact backward search. So every room is
-solvable, and the number of moves it needs is drawn evenly among those its floor allows.
+solvable, and how many moves it needs is a choice.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbc_envs.sokoban.rules import Room, State
-from crbc_envs.sokoban.solver import distances
+from crbc_envs.sokoban.solver import Distances, distances
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 TEXT = "Push every box ($) onto a target (.)."
 
+VERSION = 2
+"""Of the clean panel: bumped whenever its rooms change."""
+
 PANEL_SIZE = {"train": 100_000, "validation": 2_000, "test": 2_000}
+
+STRATA = 8
+"""Lengths that a panel mixes evenly. One-box rooms that need more moves are few, so they soon repeat."""
+
 MAX_TRIES = 1_000
-"""Rooms drawn before a size is given up; at 6x6 one or two are enough."""
+"""Floors drawn before a size is given up; at 6x6 a few are enough."""
+
+MAX_STATES = 20_000
+"""Where the search of one floor stops widening."""
+
+MAX_SEARCHED = 200_000
+"""States searched, over all floors of a task, before a room of another length will do."""
 
 BUCKETS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
 """Which residue of a room's canonical digest modulo 10 belongs to which split."""
 
 
 def generate_room(
-    rng: np.random.Generator,
-    height: int = 6,
-    width: int = 6,
-    num_boxes: int = 1,
-    max_distance: int = 12,
-    max_states: int = 20_000,
+    rng: np.random.Generator, height: int = 6, width: int = 6, num_boxes: int = 1, max_length: int = 12
 ) -> Room:
-    """Draw a room: `num_boxes` boxes, none of them on a target yet, 1 to `max_distance` moves from solved.
+    """Draw a room: `num_boxes` boxes, none of them on a target yet, 1 to `max_length` moves from solved.
 
-    Raises `ValueError` for a size in which no such room was found.
+    Any length its floor allows is as likely. Raises `ValueError` for a size in which no such room was found.
     """
+    for floor in _floors(rng, height, width, num_boxes):
+        lengths = [length for length in floor.lengths if length <= max_length]
+        if lengths:
+            starts = floor.lengths[lengths[rng.integers(len(lengths))]]
+            return floor.room(starts[rng.integers(len(starts))])
+    raise ValueError(f"no solvable {height}x{width} room with {num_boxes} boxes in {MAX_TRIES} tries")
+
+
+class _Floor:
+    """A floor with its targets. `lengths` holds the states (codes of the search) that leave every target
+    free, by the moves they are from solved."""
+
+    def __init__(self, height: int, width: int, floor: frozenset[int], targets: frozenset[int]) -> None:
+        self._empty = Room(height, width, floor, targets, State(-1, targets))
+        self._found: Distances = distances(self._empty, MAX_STATES)
+        self.searched = len(self._found)
+        self.lengths: dict[int, list[int]] = {}
+        for length, layer in enumerate(self._found.layers):
+            starts = [code for code in layer if not code & self._found.goal]
+            if starts:
+                self.lengths[length] = starts
+
+    def room(self, start: int) -> Room:
+        return replace(self._empty, start=self._found.decode(start))
+
+
+def _floors(rng: np.random.Generator, height: int, width: int, num_boxes: int) -> Iterator[_Floor]:
+    """Floors drawn one after another, `MAX_TRIES` at most. Raises `ValueError` where there can be none."""
     interior = [r * width + c for r in range(1, height - 1) for c in range(1, width - 1)]
     if num_boxes < 1:
         raise ValueError(f"a room has at least one box, got num_boxes={num_boxes}")
     if len(interior) < 2 * num_boxes + 2:
         raise ValueError(f"a {height}x{width} room is too small for {num_boxes} boxes")
     for _ in range(MAX_TRIES):
-        floor = _grow_floor(rng, interior, width)
-        if len(floor) < 2 * num_boxes + 1:
-            continue
-        targets = frozenset(rng.choice(sorted(floor), num_boxes, replace=False).tolist())
-        empty = Room(height, width, floor, targets, State(-1, targets))
-        by_distance: dict[int, list[State]] = {}
-        for state, distance in distances(empty, max_states).items():
-            if 1 <= distance <= max_distance and not state.boxes & targets:
-                by_distance.setdefault(distance, []).append(state)
-        if not by_distance:
-            continue
-        layers = sorted(by_distance)
-        layer = by_distance[layers[rng.integers(len(layers))]]
-        return Room(height, width, floor, targets, layer[rng.integers(len(layer))])
-    raise ValueError(f"no solvable {height}x{width} room with {num_boxes} boxes in {MAX_TRIES} tries")
+        cells = _grow_floor(rng, interior, width)
+        if len(cells) > 2 * num_boxes:
+            targets = rng.choice(sorted(cells), num_boxes, replace=False)
+            yield _Floor(height, width, cells, frozenset(targets.tolist()))
 
 
 def _grow_floor(rng: np.random.Generator, interior: list[int], width: int) -> frozenset[int]:
     """A connected floor over 45 to 90 per cent of the interior, spread from one random cell."""
     wanted = round(rng.uniform(0.45, 0.9) * len(interior))
-    inside = set(interior)
     cells = [interior[rng.integers(len(interior))]]
+    free = set(interior).difference(cells)
     while len(cells) < wanted:
-        shift = (-width, width, -1, 1)[rng.integers(4)]
-        cell = cells[rng.integers(len(cells))] + shift
-        if cell in inside and cell not in cells:
-            cells.append(cell)
+        for where, which in rng.random((2 * wanted, 2)).tolist():  # by the block: a call costs more than a draw
+            cell = cells[int(where * len(cells))] + (-width, width, -1, 1)[int(which * 4)]
+            if cell in free and len(cells) < wanted:
+                free.remove(cell)
+                cells.append(cell)
     return frozenset(cells)
 
 
 def canonical_digest(room: Room) -> str:
     """The hash of a room up to rotation and reflection (hex): mirror images are the same puzzle."""
-    tiles = room.tiles(room.start)
-    images = [np.rot90(side, turn) for side in (tiles, tiles.T) for turn in range(4)]
-    canonical = min(f"{image.shape}".encode() + image.tobytes() for image in images)
+    tiles = room.tiles(room.start).ravel()
+    canonical = min(shape + tiles[cells].tobytes() for shape, cells in _images(room.height, room.width))
     return hashlib.sha256(canonical).hexdigest()
 
 
+@lru_cache(maxsize=64)
+def _images(height: int, width: int) -> list[tuple[bytes, NDArray[np.intp]]]:
+    """The eight images of a board: the shape of each, and which cell is where."""
+    cells = np.arange(height * width).reshape(height, width)
+    images = [np.rot90(side, turn) for side in (cells, cells.T) for turn in range(4)]
+    return [(f"{image.shape}".encode(), image.ravel()) for image in images]
+
+
 class SokobanPanel(TaskPanel[Room]):
-    """Generated rooms, split by canonical digest: no validation or test room, nor a mirror image of
-    one, is ever trained on."""
+    """Generated rooms, split by canonical digest and even in length.
+
+    No validation or test room, nor a mirror image of one, is ever trained on. Task i of any split takes
+    `wanted_length(i)` moves: of any eight tasks in a row one takes 1 move, one 2, ... one 8 (with b boxes,
+    b to b + 7). Only sizes with too few such rooms hold rooms of the nearest length that was found.
+    """
 
     def __init__(self, split: str, height: int = 6, width: int = 6, num_boxes: int = 1) -> None:
         super().__init__(split, PANEL_SIZE.get(split, 0))
@@ -94,12 +134,37 @@ class SokobanPanel(TaskPanel[Room]):
         return _panel_task(self.split, index, *self.shape)
 
 
+def wanted_length(index: int, num_boxes: int = 1) -> int:
+    """The moves that task `index` of every split takes."""
+    return num_boxes + index % STRATA
+
+
 @lru_cache(maxsize=4096)
 def _panel_task(split: str, index: int, height: int, width: int, num_boxes: int) -> Task[Room]:
-    rng = np.random.default_rng([SPLITS.index(split), index, height, width, num_boxes])
-    for _ in range(MAX_TRIES):
-        room = generate_room(rng, height, width, num_boxes)
+    rng = np.random.default_rng([VERSION, SPLITS.index(split), index, height, width, num_boxes])
+    wanted, searched = wanted_length(index, num_boxes), 0
+    nearest: tuple[int, Room, str] | None = None
+    for floor in _floors(rng, height, width, num_boxes):
+        for length in sorted(floor.lengths, key=lambda length: abs(length - wanted)):
+            gap = abs(length - wanted)
+            if nearest and gap >= nearest[0]:
+                break
+            found = _first_of_split(rng, floor, length, split)
+            if found:
+                nearest = (gap, *found)
+        searched += floor.searched
+        if nearest and (nearest[0] == 0 or searched > MAX_SEARCHED):
+            break
+    if nearest is None:
+        raise ValueError(f"{height}x{width} rooms with {num_boxes} boxes are too few to fill the {split} split")
+    return Task(f"sokoban-v{VERSION}/{split}/{index}", TEXT, *nearest[1:])
+
+
+def _first_of_split(rng: np.random.Generator, floor: _Floor, length: int, split: str) -> tuple[Room, str] | None:
+    """A start of that length which makes a room of the split, drawn, and the room's digest; None if there is none."""
+    for start in rng.permutation(len(floor.lengths[length])).tolist():
+        room = floor.room(floor.lengths[length][start])
         digest = canonical_digest(room)
         if int(digest, 16) % 10 in BUCKETS[split]:
-            return Task(f"sokoban/{split}/{index}", TEXT, room, digest)
-    raise ValueError(f"{height}x{width} rooms with {num_boxes} boxes are too few to fill the {split} split")
+            return room, digest
+    return None

@@ -19,6 +19,8 @@ WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 SYMBOLS = "#_.*$@+"
 """XSB, the notation of the Sokoban world, by tile code; "_" for floor so that a blank never carries meaning."""
 
+_SYMBOL_OF = bytes.maketrans(bytes(range(7)), SYMBOLS.encode())
+
 MOVES = ("up", "down", "left", "right")
 
 
@@ -69,8 +71,14 @@ class Room:
         return flat.reshape(self.height, self.width)
 
     def text(self, state: State) -> str:
-        """The board as text: one symbol per cell with a space between, one line per row."""
-        return "\n".join(" ".join(SYMBOLS[tile] for tile in row) for row in self.tiles(state).tolist())
+        """The board as text: see `board_text`."""
+        return board_text(self.tiles(state))
+
+
+def board_text(tiles: NDArray[np.uint8]) -> str:
+    """Tile codes (height, width) as text: one symbol per cell with a space between, one line per row."""
+    symbols, width = tiles.tobytes().translate(_SYMBOL_OF).decode(), tiles.shape[1]
+    return "\n".join(" ".join(symbols[i : i + width]) for i in range(0, len(symbols), width))
 
 
 def parse_room(text: str) -> Room:

@@ -13,6 +13,7 @@ import torch
 from tokenizers import AddedToken
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
+from crbc_rl.policies import induction
 from crbc_rl.policies.transformers import TransformersPolicy
 
 VOCABULARY = 384
@@ -41,8 +42,12 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Qwen2
     return tokenizer
 
 
-def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator) -> TransformersPolicy:
-    """A policy with fresh weights, about 0.84 million parameters, drawn from `generator`."""
+def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator, copies: bool = False) -> TransformersPolicy:
+    """A policy with fresh weights, about 0.84 million parameters, drawn from `generator`.
+
+    With `copies` it begins with an induction head (`induction.install`), so that it can copy names out of
+    its prompt, which text worlds ask of it at every step.
+    """
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=128,
@@ -52,6 +57,7 @@ def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator) -> Transformers
         num_key_value_heads=2,
         max_position_embeddings=2048,
         tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": induction.ROPE_THETA if copies else 10_000.0},
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -63,4 +69,6 @@ def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator) -> Transformers
                 weight.normal_(0.0, config.initializer_range, generator=generator)
             else:
                 weight.fill_(0.0 if name.endswith("bias") else 1.0)
+        if copies:
+            induction.install(model, generator)
     return TransformersPolicy(model, tokenizer)

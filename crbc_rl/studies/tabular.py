@@ -1,6 +1,6 @@
 """Sokoban rooms as finite Markov decision processes: exact values, and rollout groups by the thousand.
 
-A one-box room has a few dozen to a few hundred reachable states, so for any behaviour policy the true
+A one-box room has at most a few hundred reachable states, so for any behaviour policy the true
 action values are a backward recursion and nothing has to be estimated. States and moves are integers
 here; the rules are those of `crbc_envs`.
 """

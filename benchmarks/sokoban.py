@@ -1,0 +1,322 @@
+"""What Sokoban costs: `python -m benchmarks.envs --env sokoban`.
+
+Without flags: steps of every engine, then board generation. Times are CPU time on this machine, worker
+processes included. Whoever is compared takes turns, so that a busy machine is a burden to all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from numpy.typing import NDArray
+
+from benchmarks import peers
+from benchmarks.credit import table
+from crbc_envs import GroupVectorEnv
+from crbc_envs.members import LocalMembers, Members, Outcome, make_member, make_members
+from crbc_envs.sokoban import members as sokoban_members
+from crbc_envs.sokoban.batch import SokobanBatch
+from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
+from crbc_envs.sokoban.rooms import SokobanPanel
+from crbc_envs.sokoban.rules import FLOOR, MOVES, PLAYER, PLAYER_ON_TARGET, TARGET, Room
+
+SIZE = (6, 6, 1)
+MEMBERS = 1_024
+FEW = 8
+"""Members of the engines that play one by one."""
+
+BASE = "gym-sokoban"
+NO_FRAMES = ", without drawing"
+
+
+# ---- steps ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Engine:
+    """`step` takes one action (0 to 3) for each of `members`; `cpu` is the CPU time spent so far."""
+
+    name: str
+    members: int
+    step: Callable[[NDArray[np.int64]], object]
+    cpu: Callable[[], float] = time.process_time
+    close: Callable[[], None] = lambda: None
+
+
+def rates(engines: Sequence[Engine], seconds: float, rounds: int = 5) -> dict[str, float]:
+    """Steps per CPU-second by engine: the median of `rounds` turns of about `seconds` each."""
+    found: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    rng = np.random.default_rng(0)
+    drawn = {engine.name: rng.integers(4, size=(64, engine.members)) for engine in engines}
+    for _ in range(rounds):
+        for engine in engines:
+            actions, steps = drawn[engine.name], 0
+            engine.step(actions[-1])
+            start, until = engine.cpu(), time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                engine.step(actions[steps % 64])
+                steps += 1
+            found[engine.name].append(steps * engine.members / (engine.cpu() - start))
+    return {name: median(turns) for name, turns in found.items()}
+
+
+def loaded(members: int) -> SokobanBatch:
+    """A batch on the clean panel's first rooms."""
+    panel = SokobanPanel("train", *SIZE)
+    starts = np.stack([panel[i].content.tiles(panel[i].content.start) for i in range(256)])
+    batch = SokobanBatch(members, *SIZE[:2])
+    batch.load(starts[np.arange(members) % len(starts)])
+    return batch
+
+
+def our_engines(members: int) -> Iterator[Engine]:
+    """This suite's engine in its three ways of showing frames, and without any."""
+
+    def fresh(batch: SokobanBatch, actions: NDArray[np.int64]) -> object:
+        return batch.step(actions), batch.frames()
+
+    def drawn_into(batch: SokobanBatch, out: NDArray[np.uint8], actions: NDArray[np.int64]) -> object:
+        return batch.step(actions), batch.frames(out)
+
+    name = f"SokobanBatch of {members:,}"
+    yield Engine(f"{name}, a fresh array", members, partial(fresh, loaded(members)))
+    batch = loaded(members)
+    yield Engine(f"{name}, one array drawn anew", members, partial(drawn_into, batch, batch.frames()))
+    batch = loaded(members)
+    batch.live_frames()
+    yield Engine(f"{name}, live frames", members, batch.step)
+    yield Engine(f"{name}{NO_FRAMES}", members, loaded(members).step)
+
+
+def gym_sokoban_engines(frames: bool) -> Iterator[Engine]:
+    """gym-sokoban alone, and several of it under either of Gymnasium's vector environments."""
+    tail = "" if frames else NO_FRAMES
+    make = [partial(peers.GymSokoban, *SIZE, frames, seed) for seed in range(FEW)]
+    one = make[0]()
+    yield Engine(f"{BASE}{tail}", 1, lambda actions: one.step(actions[0] + 1))
+    sync = SyncVectorEnv(make)
+    yield Engine(f"SyncVectorEnv of {FEW}{tail}", FEW, peers.vector_stepper(sync), close=sync.close)
+    workers = AsyncVectorEnv(make)
+    cpu = partial(peers.workers_cpu_seconds, workers)
+    yield Engine(f"AsyncVectorEnv of {FEW}{tail}", FEW, peers.vector_stepper(workers), cpu, workers.close)
+
+
+def engines(seconds: float) -> None:
+    """Steps per CPU-second of whatever Sokoban is installed, on 6x6 boards with one box where it has them."""
+    missing: list[str] = []
+    found: list[Engine] = []
+    with collecting(missing):
+        for frames in (True, False):
+            found += gym_sokoban_engines(frames)
+    for members in (FEW, 64, MEMBERS):
+        found += our_engines(members)
+    for name, stepper in (("envpool", peers.envpool_stepper), ("jumanji", peers.jumanji_stepper)):
+        with collecting(missing):
+            found.append(Engine(f"{name} of {MEMBERS:,}{NO_FRAMES}", MEMBERS, stepper(MEMBERS)))
+    speed = rates(found, seconds)
+    for title, chosen, base in (
+        ("with 96x96 RGB frames", [name for name in speed if NO_FRAMES not in name], BASE),
+        ("without frames", [name for name in speed if NO_FRAMES in name], BASE + NO_FRAMES),
+    ):
+        rows = [(name.removesuffix(NO_FRAMES), shown(speed[name], speed.get(base))) for name in chosen]
+        table(f"Sokoban, 6x6 with one box, {title}: steps per CPU-second", rows)
+    for engine in found:
+        engine.close()
+    tell(missing, "envpool" in " ".join(speed) or "jumanji" in " ".join(speed))
+
+
+def shown(rate: float, base: float | None) -> str:
+    ratio = f"{rate / base:>10,.1f} times {BASE}" if base else ""
+    return f"{rate:>12,.0f}{ratio}"
+
+
+@contextmanager
+def collecting(missing: list[str]) -> Iterator[None]:
+    """What is not installed is noted and left out."""
+    try:
+        yield
+    except ModuleNotFoundError as reason:
+        if str(reason) not in missing:
+            missing.append(str(reason))
+
+
+def tell(missing: Sequence[str], other_boards: bool = False) -> None:
+    if other_boards:
+        print("  envpool and jumanji play 10x10 boards with four boxes and have no frames.")
+    for line in missing:
+        print(f"  {line}")
+
+
+# ---- boards ---------------------------------------------------------------------------------------
+
+
+def milliseconds(draw: dict[str, Callable[[int], object]], seeds: Sequence[int]) -> dict[str, float]:
+    """The mean CPU time of a board by who draws it."""
+    times: dict[str, list[float]] = {name: [] for name in draw}
+    for seed in seeds:
+        for name, board in draw.items():
+            start = time.process_time()
+            board(seed)
+            times[name].append(time.process_time() - start)
+    return {name: 1e3 * fmean(spent) for name, spent in times.items()}
+
+
+def arrays(room: Room) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """A room as gym-sokoban keeps it: what never moves, and the start; a player hides its target."""
+    empty = np.zeros(room.height * room.width, dtype=np.uint8)
+    empty[list(room.floor)] = FLOOR
+    empty[list(room.targets)] = TARGET
+    start = room.tiles(room.start)
+    start[start == PLAYER_ON_TARGET] = PLAYER
+    return empty.reshape(start.shape), start
+
+
+def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
+    """What a 6x6 board with one box costs; `paper` is the room_utils.py of verl-agent or RAGEN."""
+    draw: dict[str, Callable[[int], object]] = {
+        "clean panel": lambda seed: SokobanPanel("train", *SIZE)[seed],
+        "gym_sokoban_room": gym_sokoban_room,
+        "paper_room": paper_room,
+    }
+    pairs: dict[str, tuple[str, Callable[[int], peers.Board], Callable[[int], Room]]] = {}
+    missing: list[str] = []
+    with collecting(missing):
+        theirs = partial(peers.their_board, peers.gym_sokoban_room_utils())
+        pairs["gym-sokoban's own"] = ("gym_sokoban_room", theirs, gym_sokoban_room)
+    if paper is None:
+        missing.append("no original of paper_room; to compare with it: --room-utils <verl-agent's room_utils.py>")
+    else:
+        variant = partial(peers.their_board, peers.room_utils(paper), search_depth=30)
+        pairs["the paper family's own"] = ("paper_room", variant, paper_room)
+    spent = milliseconds({**draw, **{name: pair[1] for name, pair in pairs.items()}}, seeds)
+    rows = [(name, f"{ms:.3f} ms") for name, ms in spent.items()]
+    for name, (ours, their_room, our_room) in pairs.items():
+        rows.append((f"{name} / {ours}", f"{spent[name] / spent[ours]:.1f} times"))
+        equal = sum(np.array_equal(their_room(seed), arrays(our_room(seed))) for seed in seeds)
+        rows.append(("  equal boards", f"{equal:,} of {len(seeds):,}"))
+    table(f"Sokoban, 6x6 with one box: CPU time a board, mean of {len(seeds):,} seeds", rows)
+    tell(missing)
+
+
+# ---- a group update -------------------------------------------------------------------------------
+
+
+class Clock:
+    """CPU seconds spent inside the functions it was put around, by name."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, float] = {}
+
+    def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.process_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.spent[name] = self.spent.get(name, 0.0) + time.process_time() - start
+
+        return timed
+
+
+@dataclass
+class TimedMembers:
+    """Members on a clock."""
+
+    members: Members
+    clock: Clock
+
+    def reset(self, *args: Any) -> Outcome:
+        return self.clock.around("environment", self.members.reset)(*args)
+
+    def step(self, *args: Any) -> Outcome:
+        return self.clock.around("environment", self.members.step)(*args)
+
+    def render(self) -> tuple[Any, ...]:
+        return self.members.render()
+
+    def close(self) -> None:
+        self.members.close()
+
+
+def group_update(members: Members, groups: int, size: int, options: dict[str, Any]) -> tuple[dict[str, float], int]:
+    """One update from reset to merged counts under random actions: CPU seconds by part, and member-steps."""
+    clock = Clock()
+    envs = GroupVectorEnv("CRBC-Sokoban-v0", groups, size, **options)
+    envs.members = TimedMembers(members, clock)
+    envs._record = clock.around("counting", envs._record)  # type: ignore[method-assign]
+    rng = np.random.default_rng(0)
+    replies = [[MOVES[i] for i in rng.integers(4, size=groups * size)] for _ in range(64)]
+    start, steps = time.process_time(), 0
+    envs.reset(seed=0)
+    while envs.active.any():
+        live = int(envs.active.sum())
+        envs.step(replies[steps % 64])
+        steps += live
+    clock.around("counting", lambda: (envs.transition_counts(), envs.interned()))()
+    clock.spent["in all"] = time.process_time() - start
+    return clock.spent, steps
+
+
+def group(groups: int, size: int) -> None:
+    """Where the time of a group update goes, text and RGB, played as a batch and one by one."""
+    for observation in ("text", "rgb"):
+        options = {"observation": observation}
+        count = groups * size
+        group_update(make_members("CRBC-Sokoban-v0", options, count), groups, size, options)  # draws the rooms
+        clock = Clock()
+        original = sokoban_members.anchor_key
+        sokoban_members.anchor_key = clock.around("anchors", original)
+        try:
+            batch = make_members("CRBC-Sokoban-v0", options, count)
+            spent, steps = group_update(batch, groups, size, options)
+        finally:
+            sokoban_members.anchor_key = original
+        alone = LocalMembers([make_member("CRBC-Sokoban-v0", options) for _ in range(count)])
+        one_by_one, _ = group_update(alone, groups, size, options)
+        total, anchors = spent["in all"], clock.spent["anchors"]
+        parts = {
+            "environment, without anchors": spent["environment"] - anchors,
+            "anchors": anchors,
+            "counting": spent["counting"],
+            "batching observations and infos": total - spent["environment"] - spent["counting"],
+        }
+        rows = [(name, f"{1e3 * s:>8.1f} ms {s / total:>6.0%}") for name, s in parts.items()]
+        rows.append(("in all", f"{1e3 * total:>8.1f} ms  {steps / total:>10,.0f} member-steps per CPU-second"))
+        rows.append(("with one environment per member", f"{1e3 * one_by_one['in all']:>8.1f} ms"))
+        table(f"Sokoban, one update of {groups} groups of {size}, {observation}: {steps:,} member-steps", rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env sokoban", description=__doc__)
+    parser.add_argument("--engines", action="store_true", help="steps, beside every Sokoban that is installed")
+    parser.add_argument("--rooms", action="store_true", help="the board generators")
+    parser.add_argument("--group", action="store_true", help="an update of 128 groups of 8, from reset to counts")
+    parser.add_argument("--seconds", type=float, default=0.4, help="one turn of an engine; it has five")
+    parser.add_argument("--seeds", type=int, default=500, help="boards each generator draws")
+    parser.add_argument("--groups", type=int, default=128, help="groups of the update")
+    parser.add_argument("--room-utils", type=Path, help="verl-agent's or RAGEN's room_utils.py, to time it too")
+    given = parser.parse_args(arguments)
+    for name in ("seeds", "seconds", "groups"):
+        if getattr(given, name) <= 0:
+            parser.error(f"--{name} must be positive, got {getattr(given, name)}")
+    every = not (given.engines or given.rooms or given.group)
+    if given.engines or every:
+        engines(given.seconds)
+    if given.rooms or every:
+        rooms(range(given.seeds), given.room_utils)
+    if given.group:
+        group(given.groups, 8)
+
+
+if __name__ == "__main__":
+    main()

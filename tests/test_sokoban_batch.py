@@ -1,0 +1,293 @@
+"""Sokoban played many boards at a time: the same rules, frames and answers as one board at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import crbc_envs  # noqa: F401  registers the id
+from anchors import INVALID
+from crbc_envs import GroupVectorEnv
+from crbc_envs.members import LocalMembers, make_member, make_members
+from crbc_envs.sokoban.batch import STAY, SokobanBatch
+from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.members import SokobanMembers
+from crbc_envs.sokoban.render import Painter, render
+from crbc_envs.sokoban.rooms import SokobanPanel
+from crbc_envs.sokoban.rules import MOVES, parse_room
+
+SIZES = [(6, 6, 1), (7, 7, 2), (5, 8, 1), (6, 9, 2), (8, 10, 3)]
+
+REPLIES = [
+    *MOVES,
+    *MOVES,
+    "  UP ",
+    "Down",
+    "",
+    "jump",
+    "up down",
+    INVALID,
+    "\ud800",
+    "<think>a</think><action>left</action>",
+    "<action>left</action>",
+    "<think>" + "because " * 100 + "</think><action>right</action>",
+]
+
+
+def begun(count, height, width, num_boxes):
+    """A batch on the first rooms of a panel, and the rooms."""
+    panel = SokobanPanel("train", height, width, num_boxes)
+    rooms = [panel[i].content for i in range(count)]
+    batch = SokobanBatch(count, height, width)
+    batch.load(np.stack([room.tiles(room.start) for room in rooms]))
+    return batch, rooms
+
+
+# ---- the engine -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_board_moves_as_a_room_does(size):
+    batch, rooms = begun(12, *size)
+    states = [room.start for room in rooms]
+    rng = np.random.default_rng(1)
+    pushes = 0
+    for _ in range(200):
+        actions = rng.integers(5, size=12)
+        rewards, solved = batch.step(actions)
+        for i, (room, before, action) in enumerate(zip(rooms, states, actions, strict=True)):
+            states[i] = before if action == STAY else room.move(before, MOVES[action])
+            gained = len(states[i].boxes & room.targets) - len(before.boxes & room.targets)
+            assert solved[i] == room.solved(states[i])
+            assert rewards[i] == -0.1 + gained + (10.0 if solved[i] else 0.0)
+            np.testing.assert_array_equal(batch.tiles[i], room.tiles(states[i]))
+            pushes += before.boxes != states[i].boxes
+    assert pushes > 10
+
+
+def test_only_the_boards_that_were_named_move():
+    batch, _ = begun(6, 6, 6, 1)
+    alone, _ = begun(6, 6, 6, 1)
+    rng = np.random.default_rng(2)
+    for _ in range(60):
+        whose = np.flatnonzero(rng.random(6) < 0.5)
+        others = np.setdiff1d(np.arange(6), whose)
+        before = batch.tiles[others].copy()
+        actions = rng.integers(5, size=len(whose))
+        everyone = np.full(6, STAY)
+        everyone[whose] = actions
+        rewards, solved = batch.step(actions, whose)
+        np.testing.assert_array_equal(batch.tiles[others], before)
+        for ours, theirs in zip((rewards, solved), alone.step(everyone), strict=True):
+            np.testing.assert_array_equal(ours, theirs[whose])
+
+
+def test_boards_loaded_later_leave_the_others_alone():
+    batch, rooms = begun(4, 6, 6, 1)
+    batch.live_frames()
+    batch.step(np.zeros(4, dtype=int))
+    before = batch.tiles.copy()
+    start = rooms[0].tiles(rooms[0].start)
+    batch.load(np.stack([start, start]), np.array([1, 3]))
+    np.testing.assert_array_equal(batch.tiles[[0, 2]], before[[0, 2]])
+    np.testing.assert_array_equal(batch.tiles[[1, 3]], [start, start])
+    np.testing.assert_array_equal(batch.live_frames(), batch.frames())
+
+
+def test_boxes_in_place_at_the_start_are_counted_at_the_first_step_as_in_gym_sokoban():
+    room = parse_room("######\n#@_*_#\n#_$._#\n######")
+    batch = SokobanBatch(1, 4, 6)
+    batch.load(room.tiles(room.start)[None])
+    assert batch.step(np.array([STAY]))[0].tolist() == [-0.1 + 1]
+    assert batch.step(np.array([STAY]))[0].tolist() == [-0.1]
+
+
+@pytest.mark.parametrize(
+    "board",
+    ["#####\n#@@$#\n#_._#\n#####", "#####\n#_$.#\n#####", "#####\n#@_$#\n#####", "#####\n#@$.#\n###_#"],
+    ids=["two players", "no player", "no target", "a gap in the wall"],
+)
+def test_a_board_that_is_none_is_refused(board):
+    tiles = np.array([["#_.*$@+".index(cell) for cell in row] for row in board.split()], dtype=np.uint8)
+    good = parse_room("\n".join(["#####", "#@$.#", *["#####"] * (len(tiles) - 2)]))
+    batch = SokobanBatch(2, *tiles.shape)
+    with pytest.raises(ValueError, match="load: board 1 is none"):
+        batch.load(np.stack([good.tiles(good.start), tiles]))
+
+
+# ---- frames ---------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 20), st.integers(0, 2**31 - 1))
+def test_many_frames_are_the_frames_of_one_board_each(count, height, width, seed):
+    tiles = np.random.default_rng(seed).integers(7, size=(count, height, width), dtype=np.uint8)
+    out = np.full((count, 16 * height, 16 * width, 3), 77, dtype=np.uint8)
+    painter = Painter(width)
+    assert painter.draw(tiles, out) is out
+    np.testing.assert_array_equal(out, np.stack([render(board) for board in tiles]))
+    np.testing.assert_array_equal(painter.draw(tiles), out)
+
+
+@pytest.mark.parametrize("width", [6, 9])
+def test_pictures_are_forgotten_when_there_are_too_many(monkeypatch, width):
+    monkeypatch.setattr(Painter, "KEPT", 40)
+    painter, rng = Painter(width), np.random.default_rng(0)
+    for _ in range(20):
+        tiles = rng.integers(7, size=(4, 5, width), dtype=np.uint8)
+        np.testing.assert_array_equal(painter.draw(tiles), np.stack([render(board) for board in tiles]))
+        assert len(painter._pictures) <= 40 + tiles.size // painter.span
+
+
+def test_no_boards_have_no_frames():
+    assert Painter(6).draw(np.empty((0, 5, 6), dtype=np.uint8)).shape == (0, 80, 96, 3)
+
+
+@pytest.mark.parametrize(
+    "out",
+    [np.empty((2, 96, 96, 3)), np.empty((1, 96, 96, 3), np.uint8), np.empty((2, 96, 96, 6), np.uint8)[..., ::2]],
+    ids=["floats", "too few", "not contiguous"],
+)
+def test_an_array_frames_do_not_fit_is_refused(out):
+    with pytest.raises(ValueError, match="out must be a C-contiguous uint8 array of shape"):
+        Painter(6).draw(np.zeros((2, 6, 6), dtype=np.uint8), out)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_live_frames_follow_every_step(size):
+    batch, _ = begun(8, *size)
+    rng = np.random.default_rng(3)
+    frames = batch.live_frames()
+    for t in range(80):
+        if t % 3:
+            batch.step(rng.integers(5, size=8))
+        else:
+            whose = rng.permutation(8)[:3]
+            batch.step(rng.integers(5, size=3), whose)
+        assert batch.live_frames() is frames
+        np.testing.assert_array_equal(frames, batch.frames())
+
+
+def test_fresh_frames_stay_as_they_were_shown():
+    batch, _ = begun(4, 6, 6, 1)
+    batch.live_frames()
+    shown = batch.frames()
+    before = shown.copy()
+    for action in range(4):
+        batch.step(np.full(4, action))
+    np.testing.assert_array_equal(shown, before)
+
+
+# ---- members --------------------------------------------------------------------------------------
+
+
+def assert_same(ours, theirs):
+    assert ours.keys() == theirs.keys()
+    for name, column in theirs.items():
+        assert (ours[name].dtype, ours[name].shape) == (column.dtype, column.shape), name
+        assert ours[name].tolist() == column.tolist(), name
+
+
+def assert_same_outcome(ours, theirs):
+    assert len(ours.observations) == len(theirs.observations)
+    for one, other in zip(ours.observations, theirs.observations, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for name in ("rewards", "terminated", "truncated"):
+        assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist()
+    assert_same(ours.infos, theirs.infos)
+    assert list(ours.infos) == list(theirs.infos)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"observation": "text", "require_tags": True},
+        {"pixels": 40, "max_steps": 4},
+        {"height": 7, "width": 8, "num_boxes": 2, "observation": "text", "max_steps": 40},
+        {"panel": "paper", "split": "test", "render_mode": "ansi"},
+        {"render_mode": "rgb_array", "pixels": 64},
+    ],
+    ids=["rgb", "tags", "small", "two boxes", "paper", "rendered"],
+)
+def test_members_answer_as_so_many_environments_would(options):
+    k = 9
+    ours = make_members("CRBC-Sokoban-v0", options, k)
+    theirs = LocalMembers([make_member("CRBC-Sokoban-v0", options) for _ in range(k)])
+    assert isinstance(ours, SokobanMembers)
+    rng = np.random.default_rng(5)
+    everyone = list(range(k))
+    tasks = rng.integers(6, size=k).tolist()
+    assert_same_outcome(ours.reset(everyone, tasks, everyone), theirs.reset(everyone, tasks, everyone))
+    live, ends = set(everyone), 0
+    for t in range(120):
+        if t % 20 == 19 or not live:
+            again = [m for m in everyone if m not in live or rng.random() < 0.3] or [0]
+            tasks = rng.integers(6, size=len(again)).tolist()
+            assert_same_outcome(ours.reset(again, tasks, again), theirs.reset(again, tasks, again))
+            live |= set(again)
+        members = [m for m in sorted(live) if rng.random() < 0.8] or [min(live)]
+        replies = [REPLIES[i] for i in rng.integers(len(REPLIES), size=len(members))]
+        one, other = ours.step(members, replies), theirs.step(members, replies)
+        assert_same_outcome(one, other)
+        over = {m for m, done in zip(members, one.terminated | one.truncated, strict=True) if done}
+        live -= over
+        ends += len(over)
+        for shown, expected in zip(ours.render(), theirs.render(), strict=True):
+            np.testing.assert_array_equal(shown, expected)
+    assert ends > 10
+    ours.close()
+
+
+def test_memories_are_bounded_and_change_no_answer(monkeypatch):
+    import crbc_envs.sokoban.members as module
+
+    monkeypatch.setattr(module, "KEPT", 5)
+    monkeypatch.setattr(module, "KEPT_BYTES", 100_000)
+    test_members_answer_as_so_many_environments_would({"pixels": 100})
+
+
+def test_frames_handed_out_are_not_written_on_again():
+    members = make_members("CRBC-Sokoban-v0", {}, 2)
+    shown = [members.reset([0, 1], [3, 3], [0, 0]).observations]
+    shown += [members.step([0, 1], [move, move]).observations for move in ("left", "right", "up", "down")]
+    copies = [frames.copy() for frames in shown]
+    members.step([0, 1], ["up", "left"])
+    for frames, copy in zip(shown, copies, strict=True):
+        np.testing.assert_array_equal(frames, copy)
+
+
+def test_a_task_that_is_not_there_is_refused_as_one_environment_refuses_it():
+    members = make_members("CRBC-Sokoban-v0", {"split": "test"}, 2)
+    with pytest.raises(IndexError, match="task 2000 is not in the test panel of 2000 tasks"):
+        members.reset([0, 1], [3, 2000], [0, 0])
+
+
+def test_an_environment_of_ones_own_is_played_one_by_one():
+    class Gentle(SokobanEnv):
+        def _execute(self, action):
+            return super()._execute(action) + 1.0
+
+    assert Gentle().batch(3) is None
+    assert isinstance(SokobanEnv().batch(3), SokobanMembers)
+
+
+@pytest.mark.parametrize("observation", ["rgb", "text"])
+def test_a_group_played_as_a_batch_is_the_group_played_one_by_one(monkeypatch, observation):
+    def played():
+        envs = GroupVectorEnv("CRBC-Sokoban-v0", 5, 4, observation=observation, max_steps=8)
+        rng = np.random.default_rng(7)
+        seen = [envs.reset(seed=3)[0]]
+        while envs.active.any():
+            obs, rewards, *_ = envs.step([REPLIES[i] for i in rng.integers(len(REPLIES), size=20)])
+            seen += [obs, rewards.tolist()]
+        return seen, envs.groups(), envs.transition_counts()
+
+    batched = played()
+    monkeypatch.setattr(SokobanEnv, "batch", lambda self, num_envs: None)
+    one_by_one = played()
+    assert batched[1:] == one_by_one[1:]
+    for ours, theirs in zip(batched[0], one_by_one[0], strict=True):
+        np.testing.assert_array_equal(ours, theirs)

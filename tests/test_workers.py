@@ -1,0 +1,443 @@
+"""Worker processes: the same bytes as in this process, and a worker that is lost is made good."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from multiprocessing import forkserver
+from pathlib import Path
+
+import gymnasium
+import pytest
+from toy_env import CorridorEnv
+from worker_play import corridors, play, processes
+
+from anchors import GroupError
+from crbc_envs import GroupVectorEnv
+from crbc_envs.workers import WorkerError
+from crbc_envs.workers.process import ProcessWorker
+from crbc_envs.workers.share import MAX_RESTARTS
+from crbc_envs.workers.worker import WorkerLost
+
+SOON = 0.5
+"""The timeout of tests in which a worker hangs."""
+
+
+def workers():
+    """The worker processes of this test, in the order they were started."""
+    return sorted(multiprocessing.active_children(), key=lambda process: process.pid)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_running():
+    yield
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while workers() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not workers()
+
+
+# ---- one behaviour --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options"),
+    [
+        ("FaultyCorridor-v0", {}),
+        ("CRBC-Sokoban-v0", {"observation": "text"}),
+        ("CRBC-Sokoban-v0", {"observation": "rgb", "max_steps": 5}),
+    ],
+    ids=["corridor", "sokoban-text", "sokoban-rgb"],
+)
+@pytest.mark.parametrize(
+    ("num_groups", "group_size", "num_workers"), [(1, 1, 1), (3, 1, 2), (5, 2, 3), (1, 64, None), (2, 64, 2)]
+)
+def test_workers_give_the_same_bytes(env_id, options, num_groups, group_size, num_workers):
+    def trace(**backend):
+        with closing(GroupVectorEnv(env_id, num_groups, group_size, **backend, **options)) as envs:
+            return [play(envs, seed) for seed in range(2)]
+
+    assert trace(backend="process", num_workers=num_workers) == trace()
+
+
+def test_groups_are_spread_whole_over_few_workers():
+    with closing(corridors(num_groups=5, group_size=2, backend="process", num_workers=2)) as envs:
+        assert [(share.first, share.size) for share in envs.members.shares] == [(0, 6), (6, 4)]
+        assert len(workers()) == 2
+    with closing(corridors(num_groups=2, backend="process", num_workers=9)):
+        assert len(workers()) == 2  # never more than groups
+    with closing(corridors(num_groups=3, backend="process")):
+        assert len(workers()) == min(3, os.cpu_count())
+
+
+def test_rendering_shows_every_member_also_those_that_ended():
+    frames = []
+    for backend in ("sync", "process"):
+        with closing(corridors(backend=backend, num_workers=2, max_steps=2, render_mode="ansi")) as envs:
+            play(envs, 1, restart=False)
+            frames.append(envs.render())
+    assert frames[0] == frames[1]
+    assert len(frames[0]) == 6
+
+
+def test_errors_of_the_caller_are_those_of_this_process_and_cost_no_worker():
+    with closing(corridors(backend="process", num_workers=2)) as envs:
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            envs.step(["left"] * 6)
+        with pytest.raises(IndexError, match="task 8 is not in the train panel of 8 tasks"):
+            envs.reset(options={"task": 8})
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="5 actions for 6 members"):
+            envs.step(["left"] * 5)
+        with pytest.raises(GroupError, match="the mask cuts group 1"):
+            envs.reset(options={"reset_mask": [True] * 3 + [False] * 3})
+        assert envs.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "threads"}, "backend must be one of sync, process, ray; got 'threads'"),
+        ({"num_workers": 0}, "num_workers must be a positive integer or None, got 0"),
+        ({"num_workers": True}, "num_workers must be a positive integer or None, got True"),
+        ({"timeout": 0}, "timeout must be a positive number of seconds, got 0"),
+        ({"timeout": float("nan")}, "timeout must be a positive number of seconds, got nan"),
+    ],
+)
+def test_wrong_settings_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        corridors(**options)
+
+
+# ---- faults ---------------------------------------------------------------------------------------
+
+
+def inflict(fault, faults):
+    """One fault: on a worker from outside, or in an environment at its next step."""
+    if fault in ("SIGKILL", "SIGSTOP"):
+        os.kill(workers()[0].pid, getattr(signal, fault))
+    else:
+        (faults / fault).touch()
+
+
+@pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP", "raise", "hang", "exit"])
+def test_a_lost_worker_is_replaced_and_nothing_differs(fault, num_workers, tmp_path, caplog):
+    with closing(corridors()) as envs:
+        expected = play(envs, 3)
+    with closing(corridors(backend="process", num_workers=num_workers, timeout=SOON, faults=str(tmp_path))) as envs:
+        steps = iter(range(100))
+        trace = play(envs, 3, before_step=lambda: inflict(fault, tmp_path) if next(steps) in (2, 7) else None)
+        assert envs.restarts == 2
+    assert trace == expected
+    why = {
+        "SIGKILL": "killed by signal 9",
+        "SIGSTOP": "no answer within 0.5 s",
+        "raise": "RuntimeError: a fault that was asked for",
+        "hang": "no answer within 0.5 s",
+        "exit": "ended with exit status 3",
+    }
+    lost = [record.getMessage() for record in caplog.records if record.name == "crbc_envs.workers"]
+    assert len(lost) == 2
+    assert all(why[fault] in message for message in lost)
+    assert all(record.levelno == logging.WARNING for record in caplog.records)
+
+
+def test_a_worker_that_dies_between_episodes_is_replaced(tmp_path):
+    with closing(corridors(backend="process", num_workers=2)) as envs, closing(corridors()) as local:
+        assert play(envs, 0) == play(local, 0)
+        inflict("SIGKILL", tmp_path)
+        assert play(envs, 1) == play(local, 1)
+        assert envs.restarts == 1
+
+
+def test_a_worker_lost_at_a_masked_reset_brings_back_the_groups_that_play_on(tmp_path):
+    traces = []
+    for options in ({}, {"backend": "process", "num_workers": 1}):
+        with closing(corridors(**options)) as envs:
+            envs.reset(seed=0)
+            for action in ("right", "left", "right"):
+                envs.step([action] * 6)
+            if options:
+                inflict("SIGKILL", tmp_path)
+            envs.reset(options={"reset_mask": [False] * 2 + [True] * 2 + [False] * 2})
+            for action in ("right", "?", "left"):
+                *_, info = envs.step([action] * 6)
+            traces.append((info["anchor"].tolist(), envs.transition_counts()))
+    assert traces[0] == traces[1]
+
+
+def test_members_that_ended_come_back_for_rendering_only(tmp_path):
+    options = {"max_steps": 3, "render_mode": "ansi"}
+    with (
+        closing(corridors(**options)) as local,
+        closing(corridors(backend="process", num_workers=1, **options)) as envs,
+    ):
+        for e in (local, envs):
+            play(e, 1, restart=False)
+        inflict("SIGKILL", tmp_path)
+        assert envs.render() == local.render()
+        inflict("SIGKILL", tmp_path)
+        envs.reset(seed=5)
+        local.reset(seed=5)
+        assert envs.render() == local.render()
+        assert envs.restarts == 2
+
+
+def test_a_worker_lost_in_its_replay_is_replaced_again(tmp_path):
+    with closing(corridors()) as envs:
+        expected = play(envs, 2)
+    with closing(corridors(backend="process", num_workers=1, faults=str(tmp_path))) as envs:
+        steps = iter(range(100))
+
+        def both():
+            if next(steps) == 6:
+                inflict("SIGKILL", tmp_path)
+                inflict("raise", tmp_path)  # the dead worker cannot use it up, so the replay does
+
+        assert play(envs, 2, before_step=both) == expected
+        assert envs.restarts == 2
+
+
+def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path):
+    with (
+        closing(corridors(backend="process", num_workers=2, faults=str(tmp_path))) as envs,
+        closing(corridors()) as local,
+    ):
+        envs.reset(seed=0)
+        inflict("hang", tmp_path)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(["right"] * 6)
+        assert play(envs, 1) == play(local, 1)
+
+
+def test_a_worker_stopped_in_the_middle_of_an_answer_is_lost_not_waited_for():
+    worker = ProcessWorker(timeout=SOON)
+    spec = gymnasium.spec("CRBC-Sokoban-v0")
+    worker.send((1, "make", (spec, {"observation": "rgb"}, 40)))
+    assert worker.receive(10.0) == (1, None)
+    worker.send((2, "reset", (range(40), [0] * 40, [0] * 40)))  # a megabyte of frames: more than the socket holds
+    while not worker.connection.poll(0.01):
+        pass
+    time.sleep(0.1)
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerLost, match="stuck in the middle of a message"):
+        worker.receive(SOON)
+    worker.kill()
+
+
+def test_a_stopped_worker_does_not_block_a_large_request():
+    worker = ProcessWorker(timeout=SOON)
+    os.kill(worker.process.pid, signal.SIGSTOP)
+    with pytest.raises(WorkerLost, match="stuck in the middle of a message"):
+        worker.send((1, "step", ([0], ["x" * 5_000_000])))
+    worker.kill()
+
+
+# ---- what cannot be made good ---------------------------------------------------------------------
+
+
+def test_a_member_that_always_fails_is_named_and_reset_goes_on(tmp_path):
+    with closing(corridors(backend="process", num_workers=2, poison="right")) as envs:
+        envs.reset(seed=0, options={"task": [0, 1, 2]})
+        with pytest.raises(WorkerError) as raised:
+            envs.step(["?", "?", "left", "?", "?", "right"])
+        message = str(raised.value)
+        assert message.startswith("member 5, task 2, 0 steps played, action 'right': failed 4 times in a row")
+        assert "KeyError: 'poison'" in message
+        assert "reset() begins anew" in message
+        assert "faulty_env.py" in str(raised.value.__cause__)  # the traceback from the worker
+        assert envs.restarts == MAX_RESTARTS + 1
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            envs.step(["left"] * 6)
+        envs.reset(seed=0, options={"task": [0, 1, 2]})
+        envs.step(["?"] * 6)
+        assert envs.restarts == MAX_RESTARTS + 1
+
+
+def test_a_replay_that_leads_elsewhere_raises_one_clear_error(tmp_path):
+    with closing(corridors(backend="process", num_workers=1, faults=str(tmp_path))) as envs:
+        envs.reset(seed=0, options={"task": [3, 1, 2]})
+        envs.step(["right"] * 6)
+        (tmp_path / "drift").touch()
+        inflict("SIGKILL", tmp_path)
+        with pytest.raises(WorkerError, match=r"member 0 \(task 3\) was replayed .* after step 0 its anchor is"):
+            envs.step(["right"] * 6)
+        (tmp_path / "drift").unlink()
+        envs.reset(seed=0)
+        envs.step(["?"] * 6)
+
+
+def test_an_environment_that_cannot_be_imported_by_name_is_refused():
+    class Local(CorridorEnv):
+        pass
+
+    gymnasium.register("LocalCorridor-v0", entry_point=Local)
+    try:
+        GroupVectorEnv("LocalCorridor-v0")
+        with pytest.raises(ValueError, match="cannot be imported by name. Define it at the top level of a module"):
+            GroupVectorEnv("LocalCorridor-v0", backend="process")
+    finally:
+        gymnasium.registry.pop("LocalCorridor-v0")
+
+
+def test_an_environment_that_fails_to_be_made_in_a_worker_says_so(tmp_path, monkeypatch):
+    (tmp_path / "only_here.py").write_text(
+        "import gymnasium, multiprocessing\nfrom toy_env import CorridorEnv\n"
+        "class Here(CorridorEnv):\n"
+        "    def __init__(self, **kwargs):\n"
+        "        super().__init__(**kwargs)\n"
+        "        if multiprocessing.parent_process(): raise OSError('no such device')\n"
+        "gymnasium.register('OnlyHere-v0', entry_point='only_here:Here')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(WorkerError, match="the environment could not be made 4 times in a row; .*no such device"):
+        GroupVectorEnv("only_here:OnlyHere-v0", backend="process")
+    gymnasium.registry.pop("OnlyHere-v0")
+
+
+def test_workers_outlive_the_server_they_were_forked_from():
+    with closing(corridors(backend="process", num_workers=2)) as envs, closing(corridors()) as local:
+        envs.reset(seed=0)
+        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        assert play(envs, 0) == play(local, 0)
+        os.kill(envs.members.shares[0].worker.process.pid, signal.SIGKILL)
+        assert play(envs, 1) == play(local, 1)
+        assert envs.restarts == 1
+
+
+def test_a_class_registered_in_this_process_alone_plays_in_workers():
+    gymnasium.register("Registered-Here-v0", entry_point=CorridorEnv, max_episode_steps=3)
+    try:
+        with closing(GroupVectorEnv("Registered-Here-v0", 2, 2, backend="process", num_workers=2)) as envs:
+            play(envs, 0, restart=False)
+            assert max(len(rollout) for group in envs.groups() for rollout in group.rollouts) == 3
+    finally:
+        gymnasium.registry.pop("Registered-Here-v0")
+
+
+# ---- the end --------------------------------------------------------------------------------------
+
+
+def test_close_ends_workers_and_closes_their_environments(tmp_path):
+    envs = corridors(backend="process", num_workers=2, faults=str(tmp_path))
+    pids = {process.pid for process in workers()}
+    envs.close()
+    envs.close()
+    assert not workers()
+    assert processes(tmp_path, "closed") == pids | {os.getpid()}
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
+        envs.reset(seed=0)
+
+
+@pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP"])
+def test_close_ends_workers_that_are_dead_or_stopped(fault, tmp_path, monkeypatch):
+    monkeypatch.setattr("crbc_envs.workers.CLOSE_PATIENCE", 0.3)
+    envs = corridors(backend="process", num_workers=2)
+    envs.reset(seed=0)
+    inflict(fault, tmp_path)
+    envs.close()
+    assert not workers()
+
+
+def test_nothing_leaks_over_restarts_and_environments(tmp_path):
+    def descriptors():
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    def round_trip():
+        with closing(corridors(backend="process", num_workers=2)) as envs:
+            for _ in range(3):
+                envs.reset(seed=0)
+                inflict("SIGKILL", tmp_path)
+                envs.step(["right"] * 6)
+            assert envs.restarts == 3
+
+    round_trip()  # the fork server and the resource tracker stay
+    before = descriptors()
+    for _ in range(4):
+        round_trip()
+    assert descriptors() == before
+
+
+SCRIPT = """
+import os, signal, sys, time
+import faulty_env
+from crbc_envs import GroupVectorEnv
+
+def main():
+    envs = GroupVectorEnv("FaultyCorridor-v0", 2, 2, backend="process", num_workers=2, faults=sys.argv[1])
+    envs.reset(seed=0)
+    print(*[share.worker.process.pid for share in envs.members.shares], flush=True)
+    if sys.argv[2] == "forget":
+        os.kill(envs.members.shares[0].worker.process.pid, signal.SIGSTOP)
+        return
+    while True:
+        envs.step(["?"] * 4)
+        if not envs.active.any():
+            envs.reset(seed=0)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def started(tmp_path, how):
+    """A script with two workers, and their process ids."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
+    script = subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    return script, [int(pid) for pid in script.stdout.readline().split()]
+
+
+def gone(pids, within):
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_ctrl_c_ends_the_parent_alone_with_one_traceback(tmp_path):
+    script, pids = started(tmp_path, "play")
+    time.sleep(0.3)
+    os.killpg(script.pid, signal.SIGINT)
+    _, errors = script.communicate(timeout=30)
+    assert errors.count("Traceback") == 1
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert gone(pids, within=10)
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
+    script, pids = started(tmp_path, "play")
+    (tmp_path / "hang").touch()
+    time.sleep(0.3)
+    script.kill()
+    script.communicate()
+    assert gone(pids, within=20)
+
+
+def test_an_exit_without_close_does_not_wait_for_a_stopped_worker(tmp_path):
+    script, pids = started(tmp_path, "forget")
+    _, errors = script.communicate(timeout=30)
+    assert errors == ""
+    assert gone(pids, within=10)
