@@ -46,3 +46,8 @@ register(
     entry_point="crbc_envs.alfworld.env:AlfworldEnv",
     vector_entry_point="crbc_envs.group:alfworld_group",
 )
+register(
+    id="CRBC-WebShop-v0",
+    entry_point="crbc_envs.webshop.env:WebShopEnv",
+    vector_entry_point="crbc_envs.group:webshop_group",
+)

@@ -30,7 +30,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     `info` holds `anchor` (key of the current situation), `label` (a readable form of it),
     `admissible_actions`, `task` (text), `task_id`, `data` (where the task comes from) and `step`;
     after a step also `action` (as executed), `valid`, `success` and `score`. Success terminates the
-    episode; `max_steps` steps without it truncate it.
+    episode, and so may a failure that is final; `max_steps` steps without either truncate it.
 
     A subclass sets `domain`, `data` and the spaces, and fills in the seven hooks below.
     """
@@ -81,6 +81,10 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         """The task score in [0, 1]; the success itself unless a benchmark has a finer one."""
         return float(self._success())
 
+    def _ended(self) -> bool:
+        """Whether the episode is over; the success itself unless an episode can also end in failure."""
+        return self._success()
+
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are played together, where that is faster than one by
         one; what they answer must be the same to the last byte. None, the default, is one by one."""
@@ -111,12 +115,12 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         executed = self._executable(requested_action(action, self.require_tags))
         reward = self._execute(executed)
         self._steps += 1
-        success = self._success()
-        truncated = not success and self._steps >= self.max_steps
-        self._over = success or truncated
+        success, ended = self._success(), self._ended()
+        truncated = not ended and self._steps >= self.max_steps
+        self._over = ended or truncated
         info = self._info()
         info.update(action=executed, valid=executed != INVALID, success=success, score=self._score())
-        return self._observation(), reward, success, truncated, info
+        return self._observation(), reward, ended, truncated, info
 
     def _executable(self, wanted: str | None) -> str:
         """The admissible action that was asked for, capitals and spacing aside, else `INVALID`."""

@@ -48,6 +48,8 @@ class Dataset:
     """What a source must hold, in words."""
     limit: int
     """Most bytes the members of an archive may have when unpacked."""
+    prepare: Callable[[Path, Tell], None] = lambda folder, tell: None
+    """Builds in an unpacked folder, before it is checked, what reading it takes: an index."""
 
     @property
     def folder(self) -> Path:
@@ -76,6 +78,7 @@ def install(dataset: Dataset, sources: Sequence[str | Path], tell: Tell = lambda
         digests = _unpack(dataset, paths, staging, tell)
         if not digests:
             raise DataError(f"{', '.join(map(str, paths))}: holds nothing of {dataset.wants}")
+        dataset.prepare(staging, tell)
         found = dataset.check(staging)
         _publish(dataset, staging, digests)
     except OSError as error:
@@ -154,7 +157,9 @@ def check_file(folder: Path, path: Path, digests: dict[str, str]) -> None:
     name = path.relative_to(folder).as_posix()
     if name not in digests:
         raise DataError(f"{path}: not in {folder / MANIFEST}; install the data again: {_again(folder)}")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != digests[name]:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != digests[name]:
         raise DataError(f"{path}: not what was installed, its SHA-256 differs; install it again: {_again(folder)}")
 
 

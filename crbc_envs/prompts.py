@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from crbc_envs.alfworld import observation as household
+from crbc_envs.webshop import observation as shop
 
 HISTORY_LENGTH = 2
 
@@ -142,8 +143,53 @@ def alfworld_compact(view: View) -> str:
     return "\n".join([f"Task: {view.task}", seen, f"At: {at}", f"Holding: {held}", *do, "Your action?"])
 
 
+_WEBSHOP_TURN = """
+Now it is your turn to take one action for the current step. First reason step by step about the current situation, \
+then carefully choose which admissible action best advances the shopping goal. This reasoning process MUST be enclosed \
+within <think>...</think>. Once you have finished your reasoning, choose an admissible action for the current step and \
+present it within <action>...</action>."""
+
+WEBSHOP_LIMIT = 13_000
+"""Characters; the history is left out of a longer prompt, as in verl-agent."""
+
+
+def webshop_text(view: View) -> str:
+    """The paper's prompt. The sentences about earlier steps are left out before the first one, and the
+    task from the pages, since it stands above them."""
+    lines = [
+        "You are an expert autonomous agent operating in the WebShop e-commerce environment. "
+        f"Your task is to: {view.task}."
+    ]
+    current = (
+        f"You are now at step {view.step + 1} and your current observation is: "
+        f"{shop.without_task(view.observation, view.task)}\n"
+        f"Your admissible actions for the current situation are: ["
+        + ",\n".join(f"'{action}'" for action in view.admissible)
+        + "]."
+    )
+    if view.step:
+        first = view.step - len(view.history) + 1
+        records = "\n".join(
+            f"[Observation {k}: '{shop.without_task(seen, view.task)}', Action {k}: '{action}']"
+            for k, (seen, action) in enumerate(view.history, first)
+        )
+        past = (
+            f"Prior to this step, you have already taken {view.step} step(s). Below are the most recent "
+            f"{len(view.history)} observations and the corresponding actions you took:\n{records}"
+        )
+        if sum(map(len, (*lines, past, current, _WEBSHOP_TURN))) <= WEBSHOP_LIMIT:
+            lines.append(past)
+    return "\n".join([*lines, current]) + "\n" + _WEBSHOP_TURN
+
+
+def webshop_compact(view: View) -> str:
+    """The task and the page, what can be clicked in brackets and what has been with a star: 50 to 600 tokens."""
+    return f"Task: {view.task}\n{shop.compact(shop.without_task(view.observation, view.task))}Your action?"
+
+
 TEMPLATES: dict[str, dict[str, Callable[[View], str]]] = {
     "alfworld": {"text": alfworld_text, "compact": alfworld_compact},
+    "webshop": {"text": webshop_text, "compact": webshop_compact},
     "sokoban": {"image": sokoban_image, "text": sokoban_text, "compact": sokoban_compact},
 }
 """Templates by environment domain and style."""

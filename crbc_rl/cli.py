@@ -283,14 +283,15 @@ def bench(
 
 
 def data(
-    name: Positional[Literal["alfworld"]],
+    name: Positional[Literal["alfworld", "webshop"]],
     /,
     sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = (),
 ) -> None:
     """Put a benchmark's official data in place, or check what is in place.
 
     Args:
-        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2).
+        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2); webshop: the products and
+            instructions, the small set of 1,000 or the full one.
         sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
             every file in place is compared with its checksum.
     """

@@ -10,8 +10,9 @@ from rich.progress import Progress
 
 from crbc_envs.alfworld.official import DATASET as ALFWORLD
 from crbc_envs.data import Dataset, install, verify
+from crbc_envs.webshop.official import DATASET as WEBSHOP
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (ALFWORLD,)}
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (ALFWORLD, WEBSHOP)}
 
 
 def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> None:

@@ -57,7 +57,10 @@ def test_train_eval_and_report_from_the_command_line(model: Path, tmp_path: Path
         (("train", "nowhere.yaml"), "nowhere.yaml: No such file"),
         (("eval", "nowhere"), "nowhere is no run folder"),
         (("report", "nowhere"), "nowhere"),
-        (("play", "CRBC-Nowhere-v0"), "no environment 'CRBC-Nowhere-v0'; known: CRBC-ALFWorld-v0, CRBC-Sokoban-v0"),
+        (
+            ("play", "CRBC-Nowhere-v0"),
+            "no environment 'CRBC-Nowhere-v0'; known: CRBC-ALFWorld-v0, CRBC-Sokoban-v0, CRBC-WebShop-v0",
+        ),
         (("warmstart", "nowhere.yaml"), "nowhere.yaml: No such file"),
         (("train", "odd[bold]name.yaml"), "odd[bold]name.yaml: No such file"),
     ],
@@ -109,7 +112,7 @@ def test_letters_complete_to_one_action() -> None:
 
 
 def test_play_names_the_known_environments() -> None:
-    with pytest.raises(ConfigError, match="known: CRBC-ALFWorld-v0, CRBC-Sokoban-v0"):
+    with pytest.raises(ConfigError, match="known: CRBC-ALFWorld-v0, CRBC-Sokoban-v0, CRBC-WebShop-v0"):
         play("CRBC-Nowhere-v0", "train", None, 0, Console(file=io.StringIO()))
 
 

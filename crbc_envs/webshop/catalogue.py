@@ -1,0 +1,217 @@
+"""Products as the shop shows them, and the official files they come from.
+
+The schema and the cleaning are those of WebShop (Yao et al., 2022, princeton-nlp/WebShop, MIT):
+`items_shuffle` lists the products, `items_ins_v2` their attributes and synthetic instructions,
+`items_human_ins` the instructions people wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from crbc_envs.errors import DataError
+
+NO_ATTRIBUTES = ("DUMMY_ATTR",)
+"""What a product has for attributes where the files give none."""
+
+NO_PRICE = 100.0
+"""What a product costs, in dollars, where the files give no price."""
+
+MAX_ASIN = 10
+
+FILES = {
+    "items": ("items_shuffle.json", "items_shuffle_1000.json"),
+    "instructions": ("items_ins_v2.json", "items_ins_v2_1000.json"),
+    "human": ("items_human_ins.json",),
+}
+"""The official files by what they hold; the first name that is there is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class HumanInstruction:
+    """What one person asked for: the text, and the attributes and option values it names."""
+
+    text: str
+    attributes: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product. `prices` are dollars, one or the two ends of a range; `options` maps each group's
+    name to its values, both in lower case; `instruction` is the synthetic one, None without."""
+
+    asin: str
+    title: str
+    description: str
+    bullets: tuple[str, ...]
+    prices: tuple[float, ...]
+    options: Mapping[str, tuple[str, ...]]
+    attributes: tuple[str, ...]
+    category: str
+    query: str
+    product_category: str
+    image: str = ""
+    instruction: str | None = None
+    instruction_attributes: tuple[str, ...] = ()
+    human: tuple[HumanInstruction, ...] = ()
+
+    @property
+    def price_tag(self) -> str:
+        """The price as pages show it: "$12.99" or "$10.0 to $25.0"."""
+        return " to ".join(f"${price}" for price in self.prices)
+
+
+class Catalogue(Protocol):
+    """Products by number, 0 to len - 1, in the order of the file. Read-only, so shared by all sessions."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int) -> Product: ...
+
+    def find(self, asin: str) -> int | None:
+        """The number of the product with that ASIN."""
+
+    def asins(self) -> Sequence[str]:
+        """The ASINs by number."""
+
+    def prices(self) -> Iterable[tuple[float, ...]]:
+        """Every product's `prices`, by number."""
+
+    def instructed(self, human: bool) -> Iterable[int]:
+        """The numbers of the products with a human, or else a synthetic instruction, in order."""
+
+
+class MemoryCatalogue:
+    """A catalogue that is held as a list."""
+
+    def __init__(self, products: Iterable[Product]) -> None:
+        self._products = list(products)
+        self._numbers = {product.asin: number for number, product in enumerate(self._products)}
+
+    def __len__(self) -> int:
+        return len(self._products)
+
+    def __getitem__(self, number: int) -> Product:
+        return self._products[number]
+
+    def find(self, asin: str) -> int | None:
+        return self._numbers.get(asin)
+
+    def asins(self) -> list[str]:
+        return [product.asin for product in self._products]
+
+    def prices(self) -> Iterator[tuple[float, ...]]:
+        return (product.prices for product in self._products)
+
+    def instructed(self, human: bool) -> Iterator[int]:
+        for number, product in enumerate(self._products):
+            if product.human if human else product.instruction is not None:
+                yield number
+
+
+# ---- from the official schema ---------------------------------------------------------------------
+
+
+def products_of(
+    items: Iterable[Mapping[str, Any]],
+    instructions: Mapping[str, Mapping[str, Any]],
+    human: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Iterator[Product]:
+    """The products of the three official structures: no ASIN twice, none that is "nan" or too long.
+
+    Raises `DataError` for an item that lacks a field or has one of another type.
+    """
+    seen = set()
+    for place, item in enumerate(items):
+        try:
+            asin = item["asin"]
+            if asin != "nan" and len(asin) <= MAX_ASIN and asin not in seen:
+                seen.add(asin)
+                yield product_of(item, instructions.get(asin, {}), human.get(asin, ()))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise DataError(f"item {place} is not in the official schema: {type(error).__name__} {error}") from error
+
+
+def product_of(
+    item: Mapping[str, Any], instruction: Mapping[str, Any], human: Sequence[Mapping[str, Any]] = ()
+) -> Product:
+    """One product from its records in the three files."""
+    bullets = item["small_description"]
+    return Product(
+        asin=item["asin"],
+        title=item["name"],
+        description=item["full_description"] or "",
+        bullets=tuple(bullets) if isinstance(bullets, list) else (bullets,),
+        prices=prices_of(item.get("pricing")),
+        options=_options(item["customization_options"]),
+        attributes=tuple(instruction.get("attributes", NO_ATTRIBUTES)),
+        category=item["category"],
+        query=item["query"].lower().strip(),
+        product_category=item["product_category"],
+        image=next(iter(item.get("images") or ()), ""),
+        instruction=instruction.get("instruction"),
+        instruction_attributes=tuple(instruction.get("instruction_attributes") or ()),
+        human=tuple(
+            HumanInstruction(one["instruction"], *(tuple(one[f"instruction_{what}"]) for what in _NAMED))
+            for one in human
+        ),
+    )
+
+
+_NAMED = ("attributes", "options")
+
+
+def prices_of(pricing: str | None) -> tuple[float, ...]:
+    """The one or two amounts of "$12.99" or "$10.00$25.00"; `NO_PRICE` where there are none."""
+    if not pricing:
+        return (NO_PRICE,)
+    return tuple(float(re.sub(r"[^\d.]", "", part)) for part in pricing.split("$")[1:])[:2]
+
+
+def _options(groups: Mapping[str, Any] | str | None) -> dict[str, tuple[str, ...]]:
+    """Group names and values in lower case; a slash in a value would be one in the page's address."""
+    if not groups or isinstance(groups, str):
+        return {}
+    return {
+        name.lower(): tuple(value["value"].strip().replace("/", " | ").lower() for value in values)
+        for name, values in groups.items()
+        if values is not None
+    }
+
+
+# ---- from a folder --------------------------------------------------------------------------------
+
+
+def read_catalogue(folder: Path) -> MemoryCatalogue:
+    """The catalogue of the official files in `folder`, held in memory; human instructions may be absent.
+
+    Raises `DataError` where a file is missing or not what it should be.
+    """
+    items, instructions = (read_json(official_file(folder, what)) for what in ("items", "instructions"))
+    human = folder / FILES["human"][0]
+    return MemoryCatalogue(products_of(items, instructions, read_json(human) if human.is_file() else {}))
+
+
+def official_file(folder: Path, what: str) -> Path:
+    """The official file of `folder` that holds `what`, a key of `FILES`."""
+    for name in FILES[what]:
+        if (folder / name).is_file():
+            return folder / name
+    raise DataError(
+        f"{folder}: there is no {' or '.join(FILES[what])}; "
+        "give the folder that holds WebShop's files: crbc data webshop --from DIR"
+    )
+
+
+def read_json(path: Path) -> Any:
+    """Raises `DataError` for a file that is no JSON."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as JSON: {error}") from error

@@ -1,0 +1,120 @@
+"""CRBC-WebShop-v0: buy what the instruction asks for, in at most fifteen steps (paper, "Environment Details")."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from anchors import INVALID, anchor_key
+from crbc_envs.core import AnchorEnv
+from crbc_envs.spaces import UnicodeText
+from crbc_envs.webshop.goals import Goal, Kind
+from crbc_envs.webshop.opening import open_shop
+from crbc_envs.webshop.pages import ANY_SEARCH
+from crbc_envs.webshop.panels import Panel, make_panel, seed_of
+from crbc_envs.webshop.session import OBSERVATIONS, Session, parse
+
+ANCHORS = ("page", "state")
+
+SUCCESS_REWARD = 10.0
+
+Observation = Literal["text_rich", "text", "html", "url"]
+
+
+class WebShopEnv(AnchorEnv[str, Goal]):
+    """WebShop's text environment over a shop in this process.
+
+    Actions are "search[words]", on every page, and "click[what]" of what the page shows; `info` lists them,
+    a search bar as "search[<your query>]". They are read in lower case and with single spaces. Where the
+    original takes a click on what is not there for a step that does nothing, it is `anchors.INVALID` here.
+    "Buy Now" ends the episode: reward 10 for a purchase whose score is 1 exactly, which is success, and 0
+    otherwise. `info["score"]` is that score, and `info["reward_parts"]` its parts by their original names
+    (`reward.Reward`).
+
+    `observation` is "text_rich", "text", "html" or "url", `panel` one of `panels.PANELS`, `data` the
+    embedded catalogue or the official files of `data_dir`. `price_seed` draws prices and price caps.
+    `info["reward_tagger"]` says who finds the nouns of titles; "spacy" insists on the original's model.
+
+    The anchor is the key of the page as it is shown, without the task (`anchor="page"`, the paper's). That
+    is no Markov state: the page with the reviews is one anchor for all products, details pages hide
+    options, and item pages hide the query and what was visited. In "text" options are hidden too, so
+    that "Buy Now" at one anchor can both succeed and fail. `anchor="state"` is the key of all that
+    the future depends on: page, product, options, query, page number, visited products.
+    """
+
+    domain = "webshop"
+    metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
+
+    def __init__(
+        self,
+        split: str = "train",
+        observation: Observation = "text_rich",
+        anchor: Literal["page", "state"] = "page",
+        panel: Panel = "official",
+        goals: Kind = "synthetic",
+        data: Literal["generated", "official"] = "generated",
+        data_dir: str | None = None,
+        price_seed: int = 0,
+        tagger: Literal["auto", "spacy", "fallback"] = "auto",
+        show_attributes: bool = False,
+        max_steps: int = 15,
+        require_tags: bool = False,
+        render_mode: str | None = None,
+    ) -> None:
+        choices = (("observation", observation, OBSERVATIONS), ("anchor", anchor, ANCHORS))
+        for name, value, known in (*choices, ("render_mode", render_mode, (None, "ansi"))):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(str, known))}; got {value!r}")
+        seed = seed_of(panel, split, price_seed)
+        self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes)
+        super().__init__(make_panel(self.shop, panel, split), max_steps, require_tags)
+        self.data = data
+        self.observation, self.anchor = observation, anchor
+        self.render_mode = render_mode
+        self.action_space = UnicodeText(examples=(ANY_SEARCH, "click[back to search]", "click[buy now]"))
+        self.observation_space = UnicodeText()
+        self.session: Session
+
+    def _begin(self, task: Goal) -> None:
+        self.session = Session(self.shop, task, "shopper")
+
+    def _executable(self, wanted: str | None) -> str:
+        """Besides what is listed: any search, and clicks the way the original reads them."""
+        if wanted is not None and self.session.executable(wanted):
+            return "{}[{}]".format(*parse(wanted) or ())
+        return super()._executable(wanted)
+
+    def _execute(self, action: str) -> float:
+        if action != INVALID:
+            self.session.act(action)
+        return SUCCESS_REWARD if self._success() else 0.0
+
+    def _observation(self) -> str:
+        return self.session.observation(self.observation)
+
+    def _anchor(self) -> str:
+        return anchor_key(self._label()) if self.anchor == "state" else self.session.page.anchor(self.observation)
+
+    def _label(self) -> str:
+        return self.session.state.text() if self.anchor == "state" else self.session.page.payload(self.observation)
+
+    def _admissible(self) -> tuple[str, ...]:
+        return self.session.page.actions
+
+    def _success(self) -> bool:
+        return self._score() == 1.0
+
+    def _ended(self) -> bool:
+        return self.session.reward is not None
+
+    def _score(self) -> float:
+        return self.session.reward.total if self.session.reward else 0.0
+
+    def _info(self) -> dict[str, Any]:
+        info = super()._info()
+        info["reward_tagger"] = self.shop.tagger
+        if self.session.reward:
+            info["reward_parts"] = self.session.reward.parts()
+        return info
+
+    def render(self) -> str | None:
+        return self.session.observation("text_rich") if self.render_mode == "ansi" else None

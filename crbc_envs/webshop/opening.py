@@ -1,0 +1,67 @@
+"""Opening a shop, once per process: whoever asks for the same one shares it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from crbc_envs.webshop.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
+from crbc_envs.webshop.goals import Kind
+from crbc_envs.webshop.official import open_official
+from crbc_envs.webshop.search import SearchEngine, build
+from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.store import is_store
+
+DATA = ("generated", "official")
+
+MOST_SYNTHETIC = 200_000
+"""Products whose synthetic goals are held in memory, seven a product."""
+
+NUM_GENERATED = 1_000
+"""Products of the embedded catalogue, as many as the small official one has."""
+
+
+@lru_cache(maxsize=4)
+def open_shop(
+    data: str = "generated",
+    data_dir: str | None = None,
+    goals: Kind = "synthetic",
+    price_seed: int = 0,
+    tagger: Literal["auto", "spacy", "fallback"] = "auto",
+    show_attributes: bool = False,
+) -> Shop:
+    """The shop over the embedded catalogue, or over official products: those installed, the small set before
+    the full one; or those of `data_dir`, which is an installed set (".../webshop/full"), or a folder of official
+    files to be read into memory.
+
+    Raises `ValueError` for an argument that is none of its values, `DataError` where files are missing.
+    """
+    if data not in DATA:
+        raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
+    if goals not in ("synthetic", "human"):
+        raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
+    catalogue, engine = _stock(data, data_dir)
+    if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
+        raise ValueError(
+            f"{len(catalogue):,} products have millions of synthetic goals; play those of people: goals='human'"
+        )
+    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes)
+
+
+@lru_cache(maxsize=2)
+def _stock(data: str, data_dir: str | None) -> tuple[Catalogue, SearchEngine]:
+    if data == "generated":
+        catalogue = _generated()
+    elif data_dir is None or is_store(Path(data_dir).expanduser()):
+        stored, index = open_official(Path(data_dir).expanduser() if data_dir is not None else None)
+        return stored, SearchEngine(index)
+    else:
+        catalogue = read_catalogue(Path(data_dir).expanduser())
+    return catalogue, SearchEngine(build(catalogue))
+
+
+def _generated() -> Catalogue:
+    from crbc_envs.webshop.generate import generate_catalogue
+
+    return MemoryCatalogue(products_of(*generate_catalogue(seed=0, num_products=NUM_GENERATED)))

@@ -1,0 +1,92 @@
+"""Reads a page back from its `text_rich` observation, for shoppers that see no more than an agent does."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+_BUTTON = re.compile(r"( *)\[(clicked )?button\] (.*) \[(?:clicked )?button_\]")
+_RESULTS = re.compile(r"^Page (\d+) \(Total results: (\d+)\)$", re.MULTILINE)
+_CLICKED = "You have clicked "
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A product as the results page shows it. `prices`: one amount in dollars, or two for a range."""
+
+    asin: str
+    title: str
+    prices: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page shows. `kind` is "index", "results", "item", "details" (a description, features or reviews
+    page) or "done"; `number` and `offers` are of a results page, `title`, `prices` and `options` (group ->
+    values) of an item page, `chosen` its clicked values, `text` what a details page says."""
+
+    kind: str
+    instruction: str
+    number: int = 0
+    offers: tuple[Offer, ...] = ()
+    title: str = ""
+    prices: tuple[float, ...] = ()
+    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    chosen: frozenset[str] = frozenset()
+    text: str = ""
+
+
+def read_page(observation: str) -> Page:
+    """The page of a `text_rich` observation. Raises ValueError for a text that is none."""
+    lines = observation.split("\n")
+    while lines and lines[0].startswith(_CLICKED):
+        lines.pop(0)
+    if lines[0] == "WebShop":
+        return Page("index", lines[2])
+    if not lines[0].startswith("Instruction:"):
+        if "Your score (min 0.0, max 1.0)" in observation:
+            return Page("done", "")
+        raise ValueError(f"not a text_rich observation: {observation[:80]!r}")
+    instruction, body = lines[1], lines[2:]
+    if "[button] Buy Now [button_]" in body:
+        return _item(instruction, body)
+    found = _RESULTS.search(observation)
+    if found:
+        return Page("results", instruction, number=int(found[1]), offers=tuple(_offers(body)))
+    if "[button] < Prev [button_]" in body:
+        return Page("details", instruction, text="\n".join(body[body.index("[button] < Prev [button_]") + 1 :]).strip())
+    return Page("done", instruction)
+
+
+def read_prices(text: str) -> tuple[float, ...]:
+    """The amounts of "$12.99" or "$10.0 to $25.0"."""
+    return tuple(float(amount) for amount in re.findall(r"\$(\d+(?:\.\d+)?)", text))
+
+
+def _offers(body: list[str]) -> list[Offer]:
+    """A blank line, the ASIN as a button, the title, the price."""
+    starts = [i for i, line in enumerate(body[:-3]) if line == "" and _BUTTON.fullmatch(body[i + 1])]
+    return [Offer(_BUTTON.fullmatch(body[i + 1])[3], body[i + 2], read_prices(body[i + 3])) for i in starts]
+
+
+def _item(instruction: str, body: list[str]) -> Page:
+    options: dict[str, list[str]] = {}
+    chosen = set()
+    price = next(i for i, line in enumerate(body) if line.startswith("Price: "))
+    name = ""
+    for line in body[2 : price - 1]:  # after the two buttons above, before the title
+        button = _BUTTON.fullmatch(line)
+        if button is None:
+            name = line
+            options[name] = []
+        else:
+            options[name].append(button[3])
+            chosen |= {button[3]} if button[2] else set()
+    return Page(
+        "item",
+        instruction,
+        title=body[price - 1],
+        prices=read_prices(body[price]),
+        options={name: tuple(values) for name, values in options.items()},
+        chosen=frozenset(chosen),
+    )

@@ -1,0 +1,211 @@
+"""The scripted shopper: it reads pages and requests as they are written, and shops well within fifteen steps."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
+from crbc_envs.webshop.env import WebShopEnv
+from crbc_envs.webshop.expert import Shopper, demonstrations
+from crbc_envs.webshop.generate import generate_catalogue
+from crbc_envs.webshop.goals import shuffled
+from crbc_envs.webshop.reading import read_page, read_prices
+from crbc_envs.webshop.request import read_request
+from crbc_envs.webshop.search import SearchEngine, build
+from crbc_envs.webshop.session import Session
+from crbc_envs.webshop.shop import Shop
+
+WALKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop" / "original_walks_text_rich.jsonl"
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return MemoryCatalogue(products_of(*generate_catalogue()))
+
+
+@pytest.fixture(scope="module")
+def shops(catalogue):
+    engine = SearchEngine(build(catalogue))
+    return {goals: Shop(catalogue, engine, goals, tagger="fallback") for goals in ("synthetic", "human")}
+
+
+def shop_for(shop, goal, shopper):
+    """The session after an episode, and its number of steps."""
+    session = Session(shop, goal, "shopper")
+    budget = shopper.steps
+    while session.reward is None and shopper.steps > 0:
+        _, action = shopper.act(session.observation("text_rich"))
+        assert session.executable(action), f"{action} on {session.observation('text_rich')}"
+        session.act(action)
+    return session, budget - shopper.steps
+
+
+def results(shop, count, **config):
+    """Totals and numbers of steps of the first `count` goals."""
+    totals, steps = [], []
+    for goal in shuffled(shop.goals)[:count]:
+        session, taken = shop_for(shop, goal, Shopper(15, **config))
+        totals.append(session.reward.total if session.reward else 0.0)
+        steps.append(taken)
+    return np.array(totals), np.array(steps)
+
+
+# ---- reading --------------------------------------------------------------------------------------
+
+
+def test_recorded_pages_of_the_original_are_read_whole():
+    if not WALKS.exists():
+        pytest.skip(f"the recorded walks are not at hand: {WALKS.name}")
+    kinds = set()
+    for line in WALKS.read_text(encoding="utf-8").splitlines():
+        for record in json.loads(line)["rec"]:
+            page = read_page(record["o"])
+            kinds.add(page.kind)
+            clickables = set(record["av"]) - {"back to search", "next >", "< prev"}
+            if page.kind == "results":
+                assert {offer.asin.lower() for offer in page.offers} == clickables
+                assert all(offer.title and offer.prices for offer in page.offers)
+            if page.kind == "item":
+                clickables -= {"description", "features", "reviews", "buy now"}
+                assert {value for values in page.options.values() for value in values} == clickables
+                assert page.title and page.prices
+    assert kinds == {"index", "results", "item", "details", "done"}
+
+
+def test_own_pages_are_read_as_the_products_they_show(catalogue, shops):
+    session = Session(shops["synthetic"], shops["synthetic"].goals[0], "reader")
+    session.act("search[wireless headphones]")
+    page = read_page(session.observation("text_rich"))
+    assert page.kind == "results" and page.number == 1 and len(page.offers) == 10
+    for offer in page.offers:
+        product = catalogue[catalogue.find(offer.asin)]
+        assert (offer.title, offer.prices) == (product.title, product.prices)
+        session.act(f"click[{offer.asin.lower()}]")
+        item = read_page(session.observation("text_rich"))
+        assert (item.title, item.prices, item.options) == (product.title, product.prices, dict(product.options))
+        assert item.chosen == frozenset()
+        if item.options:
+            value = next(iter(item.options.values()))[0]
+            session.act(f"click[{value}]")
+            assert read_page(session.observation("text_rich")).chosen == {value}
+        session.act("click[features]")
+        features = read_page(session.observation("text_rich"))
+        assert features.kind == "details" and all(bullet.strip() in features.text for bullet in product.bullets)
+        session.act("click[< prev]")
+        session.act("click[< prev]")
+
+
+def test_what_is_no_page_is_refused():
+    with pytest.raises(ValueError, match="not a text_rich observation"):
+        read_page("You are in the middle of a room.")
+
+
+def test_prices():
+    assert read_prices("$12.99") == (12.99,)
+    assert read_prices("Price: $10.0 to $25.0") == (10.0, 25.0)
+
+
+def test_a_synthetic_request_is_taken_apart():
+    request = read_request(
+        "Find me hands free headphones with stereo sound for travel with color: rose gold, and style: with travel "
+        "case, and price lower than 80.00 dollars"
+    )
+    assert request.ask == "Find me hands free headphones with stereo sound for travel"
+    assert request.options == {"color": "rose gold", "style": "with travel case"}
+    assert request.cap == 80.0
+    assert request.words == ("hands", "free", "headphones", "stereo", "sound", "travel")
+    assert request.query == "hands free headphones stereo sound travel rose gold with travel case"
+
+
+def test_a_request_in_free_words_chooses_what_it_mentions():
+    request = read_request("i need ankle socks in x-large, and price lower than 20.00 dollars")
+    assert request.options == {}
+    assert request.choose("size", ["large", "x-large", "xx-large"]) == "x-large"
+    assert request.choose("color", ["black", "white"]) is None
+
+
+def test_prices_are_afforded_up_to_the_cap():
+    request = read_request("i need socks, and price lower than 20.00 dollars")
+    assert request.affords((20.0,)) and not request.affords((20.5,))
+    assert request.affords((15.0, 25.0)) and not request.affords((15.0, 26.0))
+    assert read_request("i need socks").affords((1e9,))
+
+
+def test_every_generated_goal_is_understood(shops):
+    for goal in shops["synthetic"].goals:
+        request = read_request(goal.text)
+        assert request.options == dict(goal.options)
+        assert request.cap == goal.price_cap
+
+
+# ---- shopping -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("goals", ["synthetic", "human"])
+def test_the_shopper_mostly_buys_what_is_asked_for(shops, goals):
+    totals, steps = results(shops[goals], 150)
+    assert np.mean(totals == 1.0) > 0.7
+    assert totals.mean() > 0.88
+    assert steps.max() <= 15
+
+
+def test_a_hasty_shopper_is_quicker_and_buys_worse(shops):
+    totals, steps = results(shops["synthetic"], 150)
+    hasty_totals, hasty_steps = results(shops["synthetic"], 150, hasty=True)
+    assert hasty_steps.mean() < steps.mean() - 3
+    assert 0.3 < np.mean(hasty_totals == 1.0) < np.mean(totals == 1.0) - 0.05
+
+
+@pytest.mark.parametrize("steps", [4, 6, 9])
+def test_with_few_steps_it_still_buys(shops, steps):
+    for goal in shuffled(shops["human"].goals)[:40]:
+        session, _ = shop_for(shops["human"], goal, Shopper(steps))
+        assert session.reward is not None or len(goal.options) + 3 > steps
+
+
+def test_pages_decide_what_it_does(shops):
+    goal = shops["synthetic"].goals[7]
+    sessions = [Session(shops["synthetic"], goal, name) for name in ("one", "two")]
+    shoppers = [Shopper(15), Shopper(15)]
+    for _ in range(15):
+        pages = [session.observation("text_rich") for session in sessions]
+        acts = [shopper.act(page) for shopper, page in zip(shoppers, pages, strict=True)]
+        assert acts[0] == acts[1]
+        for session, (_, action) in zip(sessions, acts, strict=True):
+            session.act(action)
+        if sessions[0].reward is not None:
+            break
+
+
+# ---- demonstrations -------------------------------------------------------------------------------
+
+
+def lessons(seed, count, hasty=0.5):
+    stream = demonstrations(WebShopEnv(tagger="fallback"), np.random.default_rng(seed), hasty)
+    return [(obs, info["task_id"], info["step"], reply) for obs, info, reply in islice(stream, count)]
+
+
+def test_demonstrations_are_a_function_of_the_seed():
+    assert lessons(3, 60) == lessons(3, 60)
+    assert lessons(3, 60) != lessons(4, 60)
+
+
+def test_demonstrated_replies_are_valid_in_the_paper_s_format():
+    env = WebShopEnv(tagger="fallback", require_tags=True)
+    steps = 0
+    for obs, info, reply in islice(demonstrations(env, np.random.default_rng(0), hasty=0.5), 200):
+        assert read_page(obs).kind in ("index", "results", "item", "details")
+        assert info["step"] == 0 or info["valid"]
+        assert reply.startswith("<think>") and reply.endswith("]</action>")
+        steps += 1
+    assert steps == 200
+
+
+def test_hasty_demonstrations_are_shorter():
+    episodes = {hasty: sum(step == 0 for _, _, step, _ in lessons(5, 200, hasty)) for hasty in (0.0, 1.0)}
+    assert episodes[1.0] > 1.5 * episodes[0.0]

@@ -1,0 +1,195 @@
+"""The generated shop: official schema, same seed same bytes, rivals for every goal, and every goal within reach."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from crbc_envs.webshop import goals
+from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
+from crbc_envs.webshop.generate import BLOCK, generate_catalogue
+from crbc_envs.webshop.nouns import fallback_nouns
+from crbc_envs.webshop.reward import normalise_colour, reward
+from crbc_envs.webshop.wares import CATEGORIES, kinds
+
+DIGEST = "fd4f03ed6c30f83f26349d183dfb8303818141ecd55714b73f4610d73d98cd29"
+
+
+@pytest.fixture(scope="module")
+def catalogue():
+    return generate_catalogue()
+
+
+def shown(catalogue):
+    return json.dumps(catalogue, ensure_ascii=False, sort_keys=True)
+
+
+def words(text):
+    return set(re.findall(r"[a-z0-9]+(?:\.[0-9]+)?", text.lower()))
+
+
+def test_the_default_catalogue_never_changes(catalogue):
+    assert hashlib.sha256(shown(catalogue).encode()).hexdigest() == DIGEST
+
+
+def test_same_seed_same_bytes_whatever_the_hash_seed(run_python, catalogue):
+    code = (
+        "import hashlib, json; from crbc_envs.webshop.generate import generate_catalogue;"
+        "text = json.dumps(generate_catalogue(), ensure_ascii=False, sort_keys=True);"
+        "print(hashlib.sha256(text.encode()).hexdigest())"
+    )
+    assert run_python(code, "1") == run_python(code, "2") == DIGEST
+
+
+def test_another_seed_is_another_shop(catalogue):
+    assert not {item["name"] for item in catalogue[0]} & {item["name"] for item in generate_catalogue(1)[0]}
+
+
+@pytest.mark.parametrize("size", [1, 300, BLOCK])
+def test_a_larger_catalogue_begins_with_the_smaller(size):
+    large, large_instructions, _ = generate_catalogue(3, BLOCK + 200)
+    small, small_instructions, _ = generate_catalogue(3, size)
+    assert len(large) == BLOCK + 200
+    assert large[:size] == small
+    assert small_instructions.items() <= large_instructions.items()
+
+
+def test_a_shop_has_at_least_one_product():
+    with pytest.raises(ValueError, match="num_products"):
+        generate_catalogue(0, 0)
+
+
+def test_products_have_the_official_fields(catalogue):
+    items, instructions, human = catalogue
+    assert len(items) == len(instructions) == 1000
+    for item in items:
+        assert {type(item[key]) for key in ("name", "full_description", "query", "pricing")} == {str}
+        assert 1 <= len(item["small_description"]) <= 8
+        assert item["images"] and item["name"] == item["name"].strip()
+        assert item["pricing"] == "" or re.fullmatch(r"\$\d+\.\d\d( - \$\d+\.\d\d)?", item["pricing"])
+        options = item["customization_options"]
+        assert options == "" or all(entry["value"] for values in options.values() for entry in values)
+        assert instructions[item["asin"]]["attributes"]
+    for asin, (request,) in human.items():
+        assert request["asin"] == asin
+        assert request["instruction_attributes"] and set(request["instruction_attributes"]) <= set(
+            request["attributes"]
+        )
+
+
+def test_asins_are_valid_distinct_and_say_that_they_are_generated(catalogue):
+    asins = [item["asin"] for item in generate_catalogue(0, 3000)[0]]
+    assert len(set(asins)) == 3000
+    assert all(re.fullmatch(r"B0GEN[0-9A-Z]{5}", asin) for asin in asins)
+
+
+def test_all_five_categories_and_every_kind_are_on_the_shelves(catalogue):
+    items = catalogue[0]
+    assert set(Counter(item["category"] for item in items)) == set(CATEGORIES)
+    assert min(Counter(item["category"] for item in items).values()) >= 150
+    assert {item["query"] for item in items} == {kind.query for kind in kinds()}
+    assert all(len(item["product_category"].split("\u203a")) >= 3 for item in items)
+
+
+def test_no_two_products_read_alike(catalogue):
+    items = catalogue[0]
+    assert len({(item["name"], *item["small_description"]) for item in items}) == len(items)
+    assert len({item["name"] for item in items}) > 0.98 * len(items)
+
+
+def test_there_are_goals_of_both_styles(catalogue):
+    items, instructions, human = catalogue
+    assert len(items) > 2 * sum("instruction" in record for record in instructions.values()) > 600
+    assert len(human) > 200
+
+
+def test_every_goal_has_rivals(catalogue):
+    """Products of the same kind that have one of the wanted attributes, some of them all."""
+    items, instructions, _ = catalogue
+    same_kind: dict[str, list[set[str]]] = {}
+    for item in items:
+        same_kind.setdefault(item["query"], []).append(set(instructions[item["asin"]]["attributes"]))
+    full = []
+    for item in items:
+        wanted = set(instructions[item["asin"]].get("instruction_attributes", ()))
+        if wanted:
+            assert sum(bool(wanted & attributes) for attributes in same_kind[item["query"]]) >= 4
+            full.append(sum(wanted <= attributes for attributes in same_kind[item["query"]]))
+    assert sum(count > 1 for count in full) > 0.5 * len(full)
+
+
+def test_instructions_name_what_they_want(catalogue):
+    items, instructions, human = catalogue
+    for item in items:
+        request = instructions[item["asin"]]
+        if "instruction" in request:
+            assert item["query"] in request["instruction"]
+            assert all(wanted in request["instruction"] for wanted in request["instruction_attributes"])
+    for (request,) in human.values():
+        assert all(value in request["instruction"] for value in request["instruction_options"])
+        assert request["instruction"].islower() and request["instruction"].endswith(".")
+
+
+@pytest.mark.parametrize("kind", ["synthetic", "human"])
+def test_every_goal_can_be_won_on_its_own_product(catalogue, kind):
+    shelf = MemoryCatalogue(products_of(*catalogue))
+    prices, drawn = goals.draw(shelf, kind, price_seed=0)
+    assert len(drawn) > (4000 if kind == "synthetic" else 250)
+    for goal in drawn:
+        product = shelf[goal.product]
+        chosen = [value[1] if kind == "synthetic" else value for value in goal.options]
+        nouns = fallback_nouns(product.title)
+        assert reward(goal, product, product, prices[goal.product], chosen, (nouns, nouns)).total == 1.0, goal
+
+
+def test_a_wrong_option_of_the_same_product_seldom_passes(catalogue):
+    """The reward's fuzzy match lets some through ("small" for "x-small"), as it does on the official products."""
+    shelf = MemoryCatalogue(products_of(*catalogue))
+    prices, drawn = goals.draw(shelf, "synthetic", price_seed=0)
+    tried = passed = 0
+    for goal in drawn[::5]:
+        product = shelf[goal.product]
+        nouns = fallback_nouns(product.title)
+        for place, (group, right) in enumerate(goal.options):
+            chosen = [value for _, value in goal.options]
+            chosen[place] = next(value for value in product.options[group] if value != right)
+            tried += 1
+            passed += reward(goal, product, product, prices[goal.product], chosen, (nouns, nouns)).total == 1.0
+    assert passed < 0.2 * tried
+
+
+def test_option_values_survive_the_colour_normalisation():
+    """A value keeps its meaning when the reward reads it: the colour it becomes is one of its words, and no
+    two values of a group become the same."""
+    for kind in kinds():
+        seen: set[str] = set()
+        for _, values in kind.groups:
+            lower = [value.lower() for value in values]
+            assert all(
+                normalise_colour(value) == value or normalise_colour(value) in words(value) for value in lower
+            ), kind.query
+            assert len({normalise_colour(value) for value in lower}) == len(lower), kind.query
+            assert not seen & set(lower), f"{kind.query}: a value in two groups"
+            seen |= set(lower)
+            assert all(value.isascii() and '"' not in value and "/" not in value for value in lower)
+
+
+def test_what_a_product_is_said_to_have_can_be_read_on_its_pages(catalogue):
+    items, instructions, _ = catalogue
+    for item in items:
+        pages = " ".join([item["name"], item["full_description"], *item["small_description"]])
+        for attribute in instructions[item["asin"]]["attributes"]:
+            assert set(attribute.split()) <= words(pages), (attribute, pages)
+
+
+def test_the_tables_are_complete():
+    for kind in kinds():
+        assert len(set(kind.attributes)) == len(kind.attributes)
+        assert kind.qualities and kind.parts and kind.uses
+        assert kind.says.keys() == set(kind.attributes)
+        assert 0 < kind.price[0] < kind.price[1] < 900
+    assert len(kinds()) == len({kind.query for kind in kinds()})

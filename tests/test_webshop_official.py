@@ -1,0 +1,143 @@
+"""Official files put in place: checked, turned into a store and an index, and opened again."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from crbc_envs.data import install, verify
+from crbc_envs.errors import DataError
+from crbc_envs.webshop.catalogue import products_of
+from crbc_envs.webshop.generate import generate_catalogue
+from crbc_envs.webshop.official import DATASET, HUMAN, SETS, open_official
+from crbc_envs.webshop.opening import open_shop
+
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CRBC_DATA", str(tmp_path / "home"))
+    open_shop.cache_clear()
+    return tmp_path / "home" / "webshop"
+
+
+@pytest.fixture
+def stock():
+    return generate_catalogue(2, 60)
+
+
+def files_of(folder, size, stock, human=True):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in zip((*SETS[size], HUMAN), stock, strict=True):
+        if human or name != HUMAN:
+            (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("size", ["small", "full"])
+def test_a_set_is_installed_and_opened(tmp_path, home, stock, size):
+    found = install(DATASET, [files_of(tmp_path / "files", size, stock)])
+    assert found.startswith(f"{size}: 60 products, {len(stock[2])} of them with instructions by people")
+    catalogue, index = open_official()
+    assert list(catalogue) == list(products_of(*stock))
+    assert len(index.products) == 60
+    assert verify(DATASET) == found
+    assert sorted(path.name for path in home.iterdir()) == sorted([*SETS[size], HUMAN, "manifest.json", size])
+
+
+def test_an_archive_is_a_source_too(tmp_path, stock):
+    folder = files_of(tmp_path / "raw", "small", stock)
+    with tarfile.open(tmp_path / "webshop-small.tar.gz", "w:gz") as archive:
+        archive.add(folder, "raw")
+    assert install(DATASET, [tmp_path / "webshop-small.tar.gz"]).startswith("small: 60 products")
+
+
+def test_the_small_set_is_opened_before_the_full_one(tmp_path, home, stock):
+    install(DATASET, [files_of(tmp_path / "full", "full", generate_catalogue(3, 80))])
+    install(DATASET, [files_of(tmp_path / "small", "small", stock)])
+    assert len(open_official()[0]) == 60
+    assert len(open_official(home / "full")[0]) == 80
+
+
+def test_copies_that_are_not_the_published_files_are_named(tmp_path, stock):
+    found = install(DATASET, [files_of(tmp_path / "files", "small", stock)])
+    assert "not those of the original" in found
+    for name in (*SETS["small"], HUMAN):
+        assert f"{name} is another copy than the published one" in found
+
+
+def test_people_s_instructions_may_be_absent(tmp_path, stock):
+    found = install(DATASET, [files_of(tmp_path / "files", "small", stock, human=False)])
+    assert "0 of them with instructions by people" in found
+
+
+def test_half_a_set_is_refused(tmp_path, home, stock):
+    folder = files_of(tmp_path / "files", "full", stock)
+    (folder / SETS["full"][1]).unlink()
+    with pytest.raises(DataError, match=r"items_ins_v2\.json: missing; the full set needs"):
+        install(DATASET, [folder])
+    assert not home.exists()
+
+
+def test_people_s_instructions_alone_are_no_set(tmp_path, stock):
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / HUMAN).write_text(json.dumps(stock[2]))
+    with pytest.raises(DataError, match="alone is no set of products"):
+        install(DATASET, [tmp_path / "files"])
+
+
+def test_a_damaged_file_leaves_what_was_installed(tmp_path, stock):
+    folder = files_of(tmp_path / "files", "small", stock)
+    before = install(DATASET, [folder])
+    path = folder / SETS["small"][0]
+    path.write_text(path.read_text()[:-5])
+    with pytest.raises(DataError, match=r"items_shuffle_1000\.json"):
+        install(DATASET, [folder])
+    assert verify(DATASET) == before
+
+
+def test_without_data_the_error_says_how_to_get_it():
+    with pytest.raises(DataError, match="crbc data webshop --from DIR"):
+        open_official()
+
+
+def test_an_index_of_other_products_is_refused(tmp_path, home, stock):
+    install(DATASET, [files_of(tmp_path / "one", "small", stock)])
+    install(DATASET, [files_of(tmp_path / "two", "full", generate_catalogue(3, 60))])
+    (home / "small" / "index").rename(tmp_path / "aside")
+    (home / "full" / "index").rename(home / "small" / "index")
+    with pytest.raises(DataError, match="not that of these products"):
+        open_official()
+
+
+def test_a_shop_over_the_store_is_the_shop_over_the_files(tmp_path, home, stock):
+    folder = files_of(tmp_path / "files", "small", stock)
+    install(DATASET, [folder])
+    stored, read = (open_shop("official", place, tagger="fallback") for place in (None, str(folder)))
+    assert stored.goals == read.goals
+    assert stored.prices == read.prices
+    for query in ("long lasting shampoo", "storage for the living room", "black size small", "gluten free snack"):
+        assert stored.hits(query) == read.hits(query)
+    assert open_shop("official", str(home / "small"), tagger="fallback").goals == read.goals
+
+
+def test_the_published_small_set_is_recognised():
+    if not (REAL / SETS["small"][0]).exists():
+        pytest.skip("the official small set is not at hand")
+    found = install(DATASET, [REAL])
+    assert "small: 1,000 products, 13 of them" in found
+    assert "6,910 goals, those of the original, in its order" in found
+    assert "items_ins_v2_1000.json is another copy" not in found
+
+
+def test_the_command_installs_and_checks(tmp_path, capsys, stock):
+    from crbc_rl.cli import main
+
+    main(["data", "webshop", "--from", str(files_of(tmp_path / "files", "small", stock))])
+    assert "small: 60 products" in capsys.readouterr().out
+    main(["data", "webshop"])
+    assert "small: 60 products" in capsys.readouterr().out

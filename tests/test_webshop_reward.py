@@ -1,0 +1,210 @@
+"""What a purchase is worth, and the nouns of a title."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib.util import find_spec
+
+import pytest
+from webshop_catalogue import PUBLISHED, needs_published, shop
+
+from crbc_envs.webshop.catalogue import Product, read_catalogue
+from crbc_envs.webshop.goals import Goal, shuffled
+from crbc_envs.webshop.nouns import MODEL, fallback_nouns, make_tagger
+from crbc_envs.webshop.reward import normalise_colour, reward
+from crbc_envs.webshop.search import SearchEngine, build
+from crbc_envs.webshop.shop import Shop
+
+SHOE = Product(
+    asin="B1",
+    title="Tern Running Shoe",
+    description="Made with Natural Ingredients",
+    bullets=("Rubber sole", "Machine wash"),
+    prices=(30.0,),
+    options={},
+    attributes=("essential oil", "light weight"),
+    category="fashion",
+    query="shoes",
+    product_category="Clothing › Men › Shoes",
+)
+NOUNS = ("tern", "running", "shoe")
+GOAL = Goal(product=0, asin="B1", text="", attributes=("light weight",), options=(), price_cap=40.0)
+
+
+def worth(product=SHOE, price=30.0, chosen=(), nouns=NOUNS, **asked):
+    return reward(dataclasses.replace(GOAL, **asked), SHOE, product, price, chosen, (NOUNS, nouns))
+
+
+def test_a_purchase_that_has_everything_is_worth_exactly_one():
+    found = worth(chosen=("small", "teal"), options=(("color", "teal"), ("size", "small")))
+    assert found.total == 1.0
+    assert found.parts() == {
+        "r_type": 1.0,
+        "r_att": 1.0,
+        "w_att": 0.25,
+        "query_match": True,
+        "category_match": True,
+        "title_score": 1.0,
+        "r_option": 1.0,
+        "w_option": 0.5,
+        "r_price": True,
+        "w_price": 0.25,
+    }
+
+
+def test_a_goal_without_options_has_no_option_part():
+    assert not {"r_option", "w_option"} & worth().parts().keys()
+    assert worth().total == 1.0
+
+
+def test_a_price_at_the_cap_is_within_it():
+    assert [worth(price=price).total for price in (40.0, 40.01)] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "matched"),
+    [
+        ("essential oils", True),  # nearly one of the product's
+        ("weight light", True),  # in any order
+        ("rubber sole", True),  # in a bullet
+        ("natural ingredients", True),  # in the description
+        ("running", True),  # in the title
+        ("sole machine", True),  # across two bullets
+        ("vegan", False),
+    ],
+)
+def test_attributes_are_looked_for_among_the_products_and_in_its_texts(attribute, matched):
+    assert worth(attributes=(attribute,)).r_att == matched
+
+
+@pytest.mark.parametrize(
+    ("wanted", "chosen", "matched"),
+    [
+        # of people: a list of values
+        (("grey", "xl", "pack of 12"), ("pack of 12", "grey", "xl"), 1),
+        (("grey", "xl", "pack of 12"), ("pack of 12", "blue", "xl"), 2 / 3),
+        (("cool powder snow", "xl"), ("powder snow", "xl"), 1),
+        (("sky blue",), ("navy blue",), 1),  # any blue is blue
+        (("sky blue",), (), 0),
+        # synthetic: pairs, of which a colour is seen only where it is a whole part
+        ((("color", "blue"),), ("dark blue",), 1),  # "blue" is before "dark" among the colours
+        ((("size", "xx-large"),), ("xx-large",), 1),
+        ((("size", "rectangular"),), ("rectangular",), 0),  # which is "tan"
+        ((("color", "228blue"),), ("228blue",), 0),  # which is "blue"
+    ],
+)
+def test_options_match_as_the_original_matches_them(wanted, chosen, matched):
+    assert worth(options=wanted, chosen=chosen).r_option == pytest.approx(matched)
+
+
+@pytest.mark.parametrize(
+    ("text", "colour"),
+    [
+        ("", ""),
+        ("black forest", "black"),
+        ("violet lavender", "lavender"),
+        ("rectangular", "tan"),
+        ("228blue", "blue"),
+        ("dark blue", "blue"),
+        ("crbc", "crbc"),
+    ],
+)
+def test_the_first_colour_anywhere_in_a_text_stands_for_it(text, colour):
+    assert normalise_colour(text) == colour
+
+
+@pytest.mark.parametrize(
+    ("query", "category", "nouns", "r_type"),
+    [
+        ("shoes", "Other", ("tern",), 1.0),
+        ("boots", "Men › Clothing › Boots", ("tern",), 1.0),
+        ("boots", "Men › Men › Boots", ("tern",), 1.0),  # a title score of 1/3
+        ("shoes", "Clothing › Men", (), 0.0),
+    ],
+)
+def test_the_type_is_told_by_query_category_and_title(query, category, nouns, r_type):
+    other = dataclasses.replace(SHOE, query=query, product_category=category)
+    assert worth(other, nouns=nouns).r_type == r_type
+
+
+@pytest.mark.parametrize(("shared", "r_type"), [(0, 0.0), (1, 0.1), (2, 0.5), (4, 0.5), (5, 1.0)])
+def test_titles_of_another_type_count_by_the_share_of_nouns(shared, r_type):
+    other = dataclasses.replace(SHOE, query="x", product_category="y")
+    wanted = tuple(f"noun{i}" for i in range(20))
+    found = reward(GOAL, SHOE, other, 30.0, (), (wanted, wanted[:shared]))
+    assert (found.title_score, found.r_type) == (shared / 20, r_type)
+    assert found.total == r_type
+
+
+def test_a_noun_said_twice_is_missed_once_and_no_nouns_are_no_fault():
+    assert reward(GOAL, SHOE, SHOE, 30.0, (), (("a", "b", "b"), ("a", "b"))).title_score == 2 / 3
+    assert reward(GOAL, SHOE, SHOE, 30.0, (), ((), ("a",))).title_score == 0.2
+
+
+def test_the_fallback_takes_all_words_but_numbers_and_function_words():
+    title = '28" x 28" Men\'s T-Shirt for the Gym, 100% Cotton (2-Pack) by D.O.N. Décor'
+    assert fallback_nouns(title) == ("x", "men's", "t", "shirt", "gym", "cotton", "pack", "d.o.n", "décor")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bought", "score"),
+    [
+        (
+            "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar Home Theater "
+            "System Subwoofer",
+            "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater "
+            "System",
+            0.3,
+        ),
+        (
+            "Rusticware 921ORB Kitchen and Bath Cabinet Knob",
+            "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remover Portable Makeup Tweezers (Silver)",
+            0.0,
+        ),
+    ],
+)
+def test_the_fallback_comes_close_to_the_models_published_scores(wanted, bought, score):
+    found = reward(GOAL, SHOE, SHOE, 30.0, (), (fallback_nouns(wanted), fallback_nouns(bought)))
+    assert found.title_score == pytest.approx(score, abs=0.05)
+
+
+def test_a_tagger_is_named_and_the_model_can_be_insisted_on():
+    assert make_tagger("fallback") == ("fallback", fallback_nouns)
+    with pytest.raises(ValueError, match="tagger must be one of auto, spacy, fallback; got 'nltk'"):
+        make_tagger("nltk")
+    if find_spec(MODEL) is None:
+        assert make_tagger("auto")[0] == "fallback"
+        with pytest.raises(ModuleNotFoundError, match=f"{MODEL} is not installed: pip install spacy"):
+            make_tagger("spacy")
+
+
+@pytest.mark.skipif(find_spec(MODEL) is None, reason=f"{MODEL} is not installed")
+def test_the_model_finds_what_the_original_found():
+    name, nouns = make_tagger("spacy")
+    assert name == MODEL
+    wanted = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
+    bought = "PEAK High Top Mens Basketball Shoes Lou Williams Streetball Master Breathable Non Slip Outdoor Sneakers"
+    assert reward(GOAL, SHOE, SHOE, 30.0, (), (nouns(wanted), nouns(bought))).title_score == pytest.approx(
+        0.333, abs=0.01
+    )
+
+
+def test_a_shop_remembers_rewards_by_goal_product_and_options():
+    opened = shop()
+    first, *_ = opened.goals
+    right, wrong = (opened.reward(first, "B000000001", chosen) for chosen in (("dark blue", "9"), ("red | white",)))
+    assert right.total > wrong.total
+    assert opened.reward(first, "B000000001", ("dark blue", "9")) is right
+
+
+@needs_published
+def test_the_goals_that_cannot_be_reached_are_those_of_the_original():
+    products = read_catalogue(PUBLISHED)
+    opened = Shop(products, SearchEngine(build(products)), tagger="fallback")
+    ordered = shuffled(opened.goals)
+    missed = [
+        place
+        for place, goal in enumerate(ordered)
+        if opened.reward(goal, goal.asin, [value for _, value in goal.options]).total < 1
+    ]
+    assert (len(missed), sum(place < 500 for place in missed)) == (458, 20)

@@ -1,0 +1,316 @@
+"""Pages and where actions lead, trap by trap, and the walks recorded from the original."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from webshop_catalogue import PUBLISHED, needs_published, session, shop
+
+from crbc_envs.webshop.catalogue import read_catalogue
+from crbc_envs.webshop.goals import shuffled
+from crbc_envs.webshop.memory import Memory
+from crbc_envs.webshop.pages import Node, texts
+from crbc_envs.webshop.search import SearchEngine, build
+from crbc_envs.webshop.session import Session, parse
+from crbc_envs.webshop.shop import Shop
+
+
+def walk(*actions, **options):
+    walker = session(**options)
+    for action in actions:
+        walker.act(action)
+    return walker
+
+
+def body(walker):
+    return "".join(walker.page.rich)
+
+
+TO_SHOE = ("search[tern shoe]", "click[b000000001]")
+
+
+@pytest.mark.parametrize(
+    ("action", "parsed"),
+    [
+        ("search[Red Shoes]", ("search", "red shoes")),
+        ("click[Buy Now] and more", ("click", "buy now")),
+        ("click[< prev]", ("click", "< prev")),
+        ("search[a] b]", ("search", "a] b")),
+        ("search[ ]", ("search", " ")),
+        ("search[a]\n]", ("search", "a")),
+        ("search[]", None),
+        ("click[a [b]]", None),  # the last bracket counts
+        ("Click[a]", None),
+        ("search [a]", None),
+        ("search[a\nb]", None),
+        ("[a]", None),
+        ("jump", None),
+        ("", None),
+    ],
+)
+def test_actions_are_read_as_the_originals_pattern_reads_them(action, parsed):
+    assert parse(action) == parsed
+
+
+def test_the_pattern_is_the_originals():
+    import re
+
+    @given(st.text(alphabet="ab[]\n ", max_size=12), st.sampled_from(["search", "click", ""]))
+    def check(rest, word):
+        match = re.match(r"(.+)\[(.+)\]", word + rest)
+        expected = match.groups() if match and match[1] in ("search", "click") else None
+        assert parse(word + rest) == expected
+
+    check()
+
+
+def test_the_first_page_has_a_search_bar_and_a_button_that_does_nothing():
+    walker = session()
+    text = walker.goal.text
+    assert walker.observation("text_rich") == f"WebShop\nInstruction: \n{text}\n[button] Search [button_]\n"
+    assert walker.observation("text") == f"WebShop [SEP] Instruction: [SEP] {text} [SEP] Search"
+    assert walker.page.actions == ("search[<your query>]", "click[search]")
+    before = walker.page
+    walker.act("click[search]")
+    assert walker.page is before
+
+
+def test_results_show_ten_products_a_page_and_mark_those_that_were_visited():
+    walker = walk("search[walking shoe]", "click[b000000002]", "click[< prev]")
+    assert body(walker) == (
+        "[button] Back to Search [button_]\nPage 1 (Total results: 3)\n[button] Next > [button_]\n"
+        "\n[clicked button] B000000002 [clicked button_]\nTern Walking Shoe\n$25.5\n"
+        "\n[button] B000000004 [button_]\nShoe Rack\n$100.0\n"
+        "\n[button] B000000001 [button_]\nTern Running Shoe\n$30.0 to $50.0\n"
+    )
+    assert list(walker.page.clickables) == ["back to search", "next >", "b000000002", "b000000004", "b000000001"]
+
+
+def test_there_is_always_a_next_page():
+    walker = walk("search[shoe]", "click[next >]", "click[next >]")
+    assert body(walker) == (
+        "[button] Back to Search [button_]\nPage 3 (Total results: 3)\n[button] < Prev [button_]\n"
+        "[button] Next > [button_]\n"
+    )
+    walker.act("click[< prev]")
+    assert walker.state.page == 2
+
+
+def test_an_item_shows_its_options_and_says_what_was_clicked_the_last_one_first():
+    walker = walk(*TO_SHOE, "click[small]", "click[dark blue]", "click[red | white]")
+    assert body(walker) == (
+        "You have clicked small.\nYou have clicked red | white.\n"
+        "[button] Back to Search [button_]\n[button] < Prev [button_]\n"
+        "color\n  [button] dark blue [button_]\n  [clicked button] red | white [clicked button_]\n"
+        'size\n  [button] 9 [button_]\n  [button] 28" wide [button_]\n  [clicked button] small [clicked button_]\n'
+        "Tern Running Shoe\nPrice: $30.0 to $50.0\nRating: N.A.\n"
+        "[button] Description [button_]\n[button] Features [button_]\n[button] Reviews [button_]\n"
+        "[button] Buy Now [button_]\n"
+    )
+    assert walker.state.options == {"size": "small", "color": "red | white"}
+    assert list(walker.page.clickables)[2:7] == ["description", "features", "reviews", "buy now", "dark blue"]
+
+
+def test_a_value_with_a_quote_is_chosen_and_never_shown_so():
+    walker = walk(*TO_SHOE, 'click[28" wide]')
+    assert walker.state.options == {"size": '28" wide'}
+    assert "clicked" not in body(walker)
+
+
+def test_a_value_that_was_searched_for_in_quotes_is_shown_as_clicked():
+    walker = walk('search[tern "small" shoe]', "click[b000000001]")
+    assert walker.state.options == {}
+    assert body(walker).startswith("You have clicked small.\n")
+
+
+def test_details_go_back_to_the_item_with_its_options():
+    walker = walk(*TO_SHOE, "click[small]", "click[Features]")
+    assert body(walker) == (
+        "[button] Back to Search [button_]\n[button] < Prev [button_]\n Rubber sole\n \n Machine wash\n"
+    )
+    walker.act("click[< prev]")
+    assert walker.state.options == {"size": "small"}
+    texts_of = {name: body(walk(*TO_SHOE, f"click[{name}]")).split("\n")[2:] for name in ("description", "reviews")}
+    assert texts_of == {"description": ["A light shoe.", ""], "reviews": [""]}
+
+
+def test_attributes_are_shown_where_the_shop_shows_them():
+    assert "attributes" not in walk(*TO_SHOE).page.clickables
+    opened = shop(show_attributes=True)
+    walker = Session(opened, opened.goals[0], "me")
+    for action in (*TO_SHOE, "click[attributes]"):
+        walker.act(action)
+    assert body(walker).split("\n")[2:] == [
+        " rubber sole",
+        " machine wash",
+        "fashion",
+        "shoes",
+        "Clothing › Men › Shoes",
+        "",
+    ]
+
+
+def test_leaving_an_item_forgets_its_options_and_going_back_to_search_everything():
+    walker = walk(*TO_SHOE, "click[small]", "click[< prev]", "click[b000000001]")
+    assert (walker.state.options, walker.state.visited) == ({}, {"B000000001"})
+    walker.act("click[back to search]")
+    assert walker.state == session().state
+
+
+def test_search_works_on_every_page_and_what_is_not_there_cannot_be_clicked():
+    walker = walk(*TO_SHOE, "click[reviews]", "search[oak]")
+    assert "Page 1 (Total results: 1)" in body(walker)
+    before = walker.page
+    for action in ("click[b000000001]", "click[buy now]", "click[]", "search[]", "open", ""):
+        assert not walker.executable(action)
+        walker.act(action)
+        assert walker.page is before
+
+
+def test_spaces_of_a_query_stay_in_its_address():
+    walker = walk("search[  oak  table ]")
+    assert walker.observation("url") == "http://127.0.0.1:3000/search_results/me/++oak++table+/1"
+
+
+def test_every_page_has_the_originals_address():
+    base = "http://127.0.0.1:3000"
+    urls = {
+        (): f"{base}/me",
+        TO_SHOE: f"{base}/item_page/me/B000000001/tern+shoe/1/{{}}",
+        (*TO_SHOE, "click[small]"): f'{base}/item_page/me/B000000001/tern+shoe/1/{{"size": "small"}}',
+        (*TO_SHOE, "click[small]", "click[reviews]"): (
+            f"{base}/item_sub_page/me/B000000001/tern+shoe/1/Reviews/{{'size': 'small'}}"
+        ),
+        (*TO_SHOE, "click[buy now]"): f"{base}/done/me/B000000001/{{}}",
+    }
+    for actions, url in urls.items():
+        assert walk(*actions).observation("url") == url
+
+
+def test_a_query_that_looks_like_an_address_misleads_the_way_back_as_it_did():
+    walker = walk("search[search_results shoe]", "click[b000000001]", "click[< prev]")
+    assert walker.state.page == 0
+    assert "Page 0 (Total results: 3)" in body(walker)
+
+
+def test_a_purchase_ends_on_a_page_with_its_reward():
+    walker = walk(*TO_SHOE, "click[dark blue]", "click[9]", "click[buy now]")
+    assert walker.reward is not None
+    assert walker.page.actions == ()
+    lines = walker.observation("text_rich").split("\n")
+    assert lines[:5] == [
+        "Thank you for shopping with us!",
+        "Your code: ",
+        "None",
+        " (Paste it in your MTurk interface.)",
+        "Purchased",
+    ]
+    assert lines[lines.index("options") + 1] == '{"color": "dark blue", "size": "9"}'
+    assert lines[lines.index("Your score (min 0.0, max 1.0)") + 1] == str(walker.reward.total)
+
+
+def test_texts_are_those_an_html_parser_leaves():
+    assert [node.text for node in texts(["a", "", " ", "\t ", "\n", " \n ", "\u00a0"])] == ["a", " ", " ", "\u00a0"]
+
+
+class Reader(HTMLParser):
+    """Texts, and what can be clicked, the way the original reads them from a document."""
+
+    def __init__(self):
+        super().__init__()
+        self.tag, self.texts, self.buttons, self.links, self.values = "", [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tag = tag
+        named = dict(attrs)
+        if named.get("type") == "radio":
+            self.values.append(named["value"])
+
+    def handle_data(self, data):
+        self.texts.append(data)
+        if self.tag == "button":
+            self.buttons.append(data.lower())
+        if self.tag == "a":
+            self.links.append(data.lower())
+
+
+@pytest.mark.parametrize(
+    "actions", [(), TO_SHOE[:1], TO_SHOE, (*TO_SHOE, "click[features]"), (*TO_SHOE, "click[buy now]")]
+)
+def test_the_document_of_a_page_has_the_texts_and_clickables_of_the_page(actions):
+    walker = walk(*actions)
+    reader = Reader()
+    reader.feed(walker.observation("html"))
+    assert " [SEP] ".join(text.strip() for text in reader.texts) == walker.observation("text")
+    assert tuple(dict.fromkeys(reader.buttons + reader.links + reader.values)) == tuple(walker.page.clickables)
+
+
+def test_the_anchor_of_a_page_leaves_out_the_task_and_keeps_what_was_clicked():
+    one, other = (walk(*TO_SHOE, "click[small]", goal=goal) for goal in (0, 6))
+    assert one.observation("text_rich") != other.observation("text_rich")
+    assert one.page.payload("text_rich") == other.page.payload("text_rich")
+    assert one.page.anchor("text_rich") == other.page.anchor("text_rich")
+    unclicked = walk(*TO_SHOE).page
+    assert unclicked.anchor("text_rich") != one.page.anchor("text_rich")
+    assert unclicked.anchor("text") == one.page.anchor("text")
+
+
+def test_state_tells_apart_what_pages_hide():
+    hidden = walk(*TO_SHOE, "click[small]", "click[reviews]"), walk(*TO_SHOE, "click[9]", "click[reviews]")
+    assert hidden[0].page is not hidden[1].page
+    assert hidden[0].page.payload("text_rich") == hidden[1].page.payload("text_rich")
+    assert hidden[0].state.text() != hidden[1].state.text()
+    assert walk(*TO_SHOE, "click[9]", "click[small]").state.text() == walk(*TO_SHOE, "click[small]").state.text()
+
+
+def test_a_memory_answers_the_same_full_or_empty_and_stays_small():
+    memory = Memory(4)
+    asked = []
+    for key in (1, 2, 3, 4, 1, 5, 5, 1, 2):
+        assert memory.get(key, lambda key=key: asked.append(key) or key * 10) == key * 10
+        assert len(memory) <= 4
+    assert asked == [1, 2, 3, 4, 5, 1, 2]
+
+
+def test_sessions_share_pages_and_nothing_else():
+    opened = shop()
+    one, other = (Session(opened, opened.goals[0], name) for name in ("one", "other"))
+    for action in (*TO_SHOE, "click[small]"):
+        one.act(action)
+    assert other.state.kind == "index"
+    for action in TO_SHOE:
+        other.act(action)
+    assert other.state.options == {}
+    assert one.state.options == {"size": "small"}
+    other.act("click[small]")
+    assert other.page is one.page
+
+
+def test_a_node_is_a_plain_row():
+    assert Node("x") == ("x", "text", False, "")
+
+
+@needs_published
+@pytest.mark.parametrize("mode", ["text_rich", "text"])
+def test_recorded_walks_replay_without_a_difference(mode):
+    products = read_catalogue(PUBLISHED)
+    opened = Shop(products, SearchEngine(build(products)), price_seed=0, tagger="fallback")
+    ordered = shuffled(opened.goals)
+    compared = 0
+    for line in (PUBLISHED / f"original_walks_{mode}.jsonl").read_text(encoding="utf-8").splitlines():
+        recorded = json.loads(line)
+        walker = Session(opened, ordered[recorded["g"]], recorded["sess"])
+        for step in recorded["rec"]:
+            if step["a"] is not None:
+                walker.act(step["a"])
+            assert walker.observation(mode) == step["o"], (recorded["sess"], step["a"])
+            assert list(walker.page.clickables) == step["av"]
+            assert (walker.page.kind == "index") == step["sb"]
+            assert (walker.reward is not None) == step["d"]
+            assert (walker.reward.total if walker.reward else 0) == step["r"]
+            compared += 1
+    assert compared == {"text_rich": 368, "text": 222}[mode]
