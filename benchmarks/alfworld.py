@@ -8,8 +8,6 @@ memory is what such a process adds to one that has only imported the packages, w
 from __future__ import annotations
 
 import argparse
-import gc
-import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.children import memory_of
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld import engine, players
@@ -38,8 +37,9 @@ def benchmark(games: Path | None, count: int, steps: int) -> None:
     rng = np.random.default_rng(0)
     files = _files(games, count, rng)
     # First, and while this process is small: what a member costs the original in memory.
-    private = [_in_a_child(partial(_load_and_step, file)) for file in files[:8]]
-    shared = _in_a_child(partial(_play_groups, rng, shared=True))
+    original_env()  # imported here, so that no child pays for it
+    private = [memory_of(partial(_load_and_step, file)) for file in files[:8]]
+    shared = memory_of(partial(_play_groups, rng, shared=True))
     ours: Spent = {what: [] for what in ("load", "reset", "step")}
     theirs: Spent = {what: [] for what in ours}
     for file in files:
@@ -139,29 +139,6 @@ def _load_and_step(file: GameFile) -> None:
     state = env.reset()
     for _ in range(5):
         state, _, _ = env.step(state["admissible_commands"][0])
-
-
-def _in_a_child(work: Callable[[], Any]) -> float:
-    """How much memory of its own `work` makes a forked process take, in bytes."""
-    original_env()  # imported here, so that no child pays for it
-    gc.collect()
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        before = _private_bytes()
-        work()
-        os.write(write, f"{_private_bytes() - before}".encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read) as answer:
-        told = answer.read()
-    os.waitpid(child, 0)
-    return float(told)
-
-
-def _private_bytes() -> int:
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
 
 
 def _files(games: Path | None, count: int, rng: np.random.Generator) -> Sequence[GameFile]:

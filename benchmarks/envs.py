@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from importlib import import_module
 
-ENVS = {"alfworld": "benchmarks.alfworld", "sokoban": "benchmarks.sokoban"}
+ENVS = {"alfworld": "benchmarks.alfworld", "sokoban": "benchmarks.sokoban", "webshop": "benchmarks.webshop"}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The cost of WebShop: `python -m benchmarks.webshop --data DIR`, DIR holding the small official files.
+"""The cost of WebShop: `python -m benchmarks.envs --env webshop`, with `--data DIR` also of the official products.
 
 With `--original DIR`, a checkout of princeton-nlp/WebShop, the original plays the same walks in the same
 process, observation by observation, and any difference is an error. Its search engine and its tagger are
@@ -13,38 +13,71 @@ import importlib
 import json
 import random
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from benchmarks.children import memory_of
 from benchmarks.credit import table
-from crbc_envs.webshop.catalogue import official_file, read_catalogue
+from crbc_envs.webshop.catalogue import Catalogue, MemoryCatalogue, official_file, products_of, read_catalogue
+from crbc_envs.webshop.generate import generate_catalogue
 from crbc_envs.webshop.goals import shuffled
 from crbc_envs.webshop.nouns import fallback_nouns
-from crbc_envs.webshop.search import SearchEngine, build
+from crbc_envs.webshop.pages import DETAILS
+from crbc_envs.webshop.search import Index, SearchEngine, build
 from crbc_envs.webshop.session import Session
 from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.store import StoredCatalogue, build_store
 
 MAX_STEPS = 15
 
+ORIGINAL = 29.5
+"""Steps per CPU-second of the original with its Java search, measured once on two busy cores."""
 
-def walk(session: Session, rng: np.random.Generator) -> list[tuple[str, str, tuple[str, ...], float]]:
-    """A random walk that types words of its goal: (action, observation, clickables, reward) of each step."""
+
+Step = tuple[str, str, tuple[str, ...], float]
+
+
+def walk(session: Session, rng: np.random.Generator, spent: dict[str, list[float]] | None = None) -> list[Step]:
+    """A random walk that types words of its goal: (action, observation, clickables, reward) of each step.
+
+    The CPU seconds of each step are added to `spent`, by the kind of its action.
+    """
     words = session.goal.text.split()
-    steps = []
+    steps: list[Step] = []
     while len(steps) < MAX_STEPS and session.reward is None:
-        if session.page.kind == "index" or rng.random() < 0.05:
+        kind = session.page.kind
+        if kind == "index" or rng.random() < 0.05:
             action = f"search[{' '.join(words[: rng.integers(2, len(words) + 1)])}]"
         else:
             action = session.page.actions[rng.integers(len(session.page.actions))]
+        begun = time.process_time()
         session.act(action)
         worth = session.reward.total if session.reward else 0.0
         steps.append((action, session.observation("text_rich"), tuple(session.page.clickables), worth))
+        if spent is not None:
+            spent.setdefault(_kind(action, kind), []).append(time.process_time() - begun)
     return steps
+
+
+def _kind(action: str, page: str) -> str:
+    """What an action is for, on a page of that kind."""
+    if action.startswith("search["):
+        return "search"
+    target = action.removeprefix("click[").removesuffix("]")
+    turns = {"next >": "turn a page", "< prev": "turn a page", "back to search": "back to search", "buy now": "buy"}
+    if target in turns:
+        return turns[target]
+    if page == "results":
+        return "open a product"
+    return "open a sub page" if target in {name.lower() for name in DETAILS} else "choose an option"
 
 
 def their_environment(checkout: Path, data: Path, engine: SearchEngine, asins: Sequence[str]) -> Any:
@@ -92,7 +125,7 @@ def _stand_in(name: str, **contents: Any) -> ModuleType:
     return module
 
 
-def their_walk(theirs: Any, goal: int, name: str, steps: list[tuple[str, str, tuple[str, ...], float]]) -> None:
+def their_walk(theirs: Any, goal: int, name: str, steps: list[Step]) -> None:
     """The same walk in the original. Raises `AssertionError` at the first difference."""
     theirs.session_prefix = name
     theirs.reset(session=goal)
@@ -102,37 +135,101 @@ def their_walk(theirs: Any, goal: int, name: str, steps: list[tuple[str, str, tu
         assert found == (observation, clickables, worth), (goal, action, found)
 
 
+def compare(data: Path, original: Path, walks: int) -> None:
+    """Walk the small official shop in both, and print how fast each was."""
+    shop = _shop(read_catalogue(data))
+    theirs = their_environment(original, data, shop.engine, shop.catalogue.asins())
+    goals, rng = shuffled(shop.goals), np.random.default_rng(0)
+    count, ours, others = 0, 0.0, 0.0
+    for i, goal in enumerate(rng.integers(len(goals), size=walks).tolist()):
+        begun = time.process_time()
+        steps = walk(Session(shop, goals[goal], str(goal)), rng)
+        between = time.process_time()
+        their_walk(theirs, goal, f"{i}_", steps)
+        ours, others, count = ours + between - begun, others + time.process_time() - between, count + len(steps)
+    rows = [
+        ("steps", f"{count / ours:,.0f} per CPU-second"),
+        ("the original's steps", f"{count / others:,.1f} per CPU-second, none of them different"),
+        ("ratio", f"{others / ours:.0f} times"),
+    ]
+    table(f"WebShop beside the original, {walks:,} random walks of {count:,} steps", rows)
+
+
+def cost(name: str, open_it: Callable[[], Shop], walks: int) -> None:
+    """Print what a shop costs: to open, to walk by the kind of action, and in memory."""
+    one, many = (memory_of(partial(_sessions, open_it, count)) for count in (1, 128))
+    begun = time.process_time()
+    shop = open_it()
+    opened = time.process_time() - begun
+    goals, rng = shuffled(shop.goals), np.random.default_rng(0)
+    spent: dict[str, list[float]] = {}
+    for goal in rng.integers(len(goals), size=walks).tolist():
+        walk(Session(shop, goals[goal], str(goal)), rng, spent)
+    total, count = sum(map(sum, spent.values())), sum(map(len, spent.values()))
+    rows = [
+        ("opening the shop", f"{opened:.2f} CPU-seconds"),
+        ("memory with 1 session", f"{one / 1e6:,.0f} MB"),
+        ("memory with 128 sessions", f"{many / 1e6:,.0f} MB"),
+        (
+            "steps",
+            f"{count / total:,.0f} per CPU-second, {count / total / ORIGINAL:,.0f} times the original's {ORIGINAL}",
+        ),
+    ]
+    rows += [(kind, f"{1e3 * fmean(took):.3f} ms, {len(took):,} times") for kind, took in sorted(spent.items())]
+    table(f"WebShop, {name}, {walks:,} random walks", rows)
+
+
+def _sessions(open_it: Callable[[], Shop], count: int) -> object:
+    """A shop with sessions that have each walked once."""
+    shop = open_it()
+    rng = np.random.default_rng(0)
+    sessions = [Session(shop, shop.goals[i % len(shop.goals)], str(i)) for i in range(count)]
+    for session in sessions:
+        walk(session, rng)
+    return shop, sessions
+
+
+def _shop(catalogue: Catalogue) -> Shop:
+    return Shop(catalogue, SearchEngine(build(catalogue)), tagger="fallback")
+
+
+def _generated(count: int) -> Shop:
+    return _shop(MemoryCatalogue(products_of(*generate_catalogue(0, count))))
+
+
+def _stored(folder: Path) -> Shop:
+    """A shop on disk, with the goals of people: synthetic ones would be held in memory, seven a product."""
+    return Shop(StoredCatalogue(folder), SearchEngine(Index.open(folder / "index")), "human", tagger="fallback")
+
+
+def _build_on_disk(folder: Path, count: int) -> None:
+    build_store(folder, products_of(*generate_catalogue(0, count)))
+    (folder / "index").mkdir()
+    build(StoredCatalogue(folder)).save(folder / "index")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.webshop", description="What WebShop costs.")
-    parser.add_argument("--data", type=Path, required=True, help="the folder of the small official files")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env webshop", description="What WebShop costs.")
+    parser.add_argument("--data", type=Path, help="a folder of the small official files")
     parser.add_argument("--original", type=Path, help="a checkout of princeton-nlp/WebShop, to time it too")
     parser.add_argument("--walks", type=int, default=300)
+    parser.add_argument(
+        "--large", type=int, default=100_000, help="products of the generated catalogue on disk; 0: none"
+    )
     given = parser.parse_args(arguments)
     if given.walks < 1:
         parser.error(f"--walks must be at least 1, got {given.walks}")
-    begun = time.process_time()
-    catalogue = read_catalogue(given.data)
-    engine = SearchEngine(build(catalogue))
-    shop = Shop(catalogue, engine, tagger="fallback")
-    opened = time.process_time() - begun
-    goals = shuffled(shop.goals)
-    theirs = their_environment(given.original, given.data, engine, catalogue.asins()) if given.original else None
-    rng = np.random.default_rng(0)
-    count, spent = 0, {"ours": 0.0, "theirs": 0.0}
-    for i, goal in enumerate(rng.integers(len(goals), size=given.walks).tolist()):
-        begun = time.process_time()
-        steps = walk(Session(shop, goals[goal], str(goal)), rng)
-        spent["ours"] += time.process_time() - begun
-        count += len(steps)
-        if theirs is not None:
-            begun = time.process_time()
-            their_walk(theirs, goal, f"{i}_", steps)
-            spent["theirs"] += time.process_time() - begun
-    rows = [("opening the shop", f"{opened:.2f} s"), ("steps", f"{count / spent['ours']:,.0f} per CPU-second")]
-    if theirs is not None:
-        rows.append(("the original's steps", f"{count / spent['theirs']:,.1f} per CPU-second, none of them different"))
-        rows.append(("ratio", f"{spent['theirs'] / spent['ours']:.0f} times"))
-    table(f"WebShop, {len(catalogue):,} products, {given.walks:,} random walks of {count:,} steps", rows)
+    if given.original and not given.data:
+        parser.error("--original plays the official products: give --data as well")
+    cost("1,000 generated products", partial(_generated, 1_000), given.walks)
+    if given.data:
+        cost("official products", lambda: _shop(read_catalogue(given.data)), given.walks)
+    if given.large:
+        with tempfile.TemporaryDirectory() as folder:
+            _build_on_disk(Path(folder) / "shop", given.large)
+            cost(f"{given.large:,} generated products on disk", partial(_stored, Path(folder) / "shop"), given.walks)
+    if given.original:
+        compare(given.data, given.original, given.walks)
 
 
 if __name__ == "__main__":

@@ -126,3 +126,10 @@ def test_the_recovery_of_workers_is_timed_for_every_fault(capsys):
     for fault in ("killed", "raises", "stopped", "hangs"):
         for part in ("in all", "silence", "start", "replay"):
             assert any(line.split()[:-2] == [fault, *part.split()] for line in printed.splitlines()), (fault, part)
+
+
+def test_what_webshop_costs_is_told_by_kind_of_action(capsys):
+    envs.main(["--env", "webshop", "--walks", "20", "--large", "0"])
+    printed = capsys.readouterr().out
+    for row in ("memory with 128 sessions", "open a product", "search", "buy", "steps"):
+        assert row in printed
