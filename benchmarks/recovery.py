@@ -13,8 +13,8 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -98,6 +98,18 @@ def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, ti
     return [(f"{fault:8} {name}", f"{1e3 * seconds:,.0f} ms") for name, seconds in (*parts, rest)]
 
 
+@contextmanager
+def _silence() -> Iterator[None]:
+    """No warnings of lost workers while this lasts: every fault here is meant."""
+    log = logging.getLogger("crbc_envs.workers")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     from benchmarks.credit import table  # here, so that workers, which import this module, do without SciPy
 
@@ -112,9 +124,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("steps", "repeats", "workers"):
         if getattr(given, name) < 1:
             parser.error(f"--{name} must be at least 1, got {getattr(given, name)}")
-    logging.getLogger("crbc_envs.workers").setLevel(logging.ERROR)  # every fault here is meant
     settings = (given.steps, given.repeats, given.workers, given.timeout)
-    rows = [row for fault in FAULTS for row in recovery(ENVS[given.env], fault, *settings)]
+    with _silence():
+        rows = [row for fault in FAULTS for row in recovery(ENVS[given.env], fault, *settings)]
     members = f"{GROUPS * SIZE // given.workers} members a worker, {given.steps} steps each"
     table(f"Recovery of a lost worker of {given.env}, {members}: median of {given.repeats}", rows)
 
