@@ -208,7 +208,15 @@ def test_a_worker_lost_in_its_replay_is_replaced_again(tmp_path):
         assert envs.restarts == 2
 
 
-def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path):
+@pytest.fixture
+def listens_to_ctrl_c():
+    """A shell that runs something in the background has it ignore Ctrl-C, and so would what it starts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path, listens_to_ctrl_c):
     with (
         closing(corridors(backend="process", num_workers=2, faults=str(tmp_path))) as envs,
         closing(corridors()) as local,
@@ -416,7 +424,7 @@ def gone(pids, within):
     return False
 
 
-def test_ctrl_c_ends_the_parent_alone_with_one_traceback(tmp_path):
+def test_ctrl_c_ends_the_parent_alone_with_one_traceback(tmp_path, listens_to_ctrl_c):
     script, pids = started(tmp_path, "play")
     time.sleep(0.3)
     os.killpg(script.pid, signal.SIGINT)
