@@ -16,12 +16,14 @@ SPLITS = ("train", "validation", "test")
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
     """One task: `id` names it ("sokoban-v2/train/12"), `text` is what the agent is told, `content` is what
-    the environment plays, `digest` identifies the content (hex)."""
+    the environment plays, `digest` identifies the content (hex), `kind` is its sort, where results are told by
+    sort: a task family ("heat")."""
 
     id: str
     text: str
     content: T
     digest: str
+    kind: str = ""
 
 
 class TaskPanel(ABC, Generic[T]):

@@ -85,6 +85,10 @@ def _close(folder: Path, learner: Learner) -> None:
             f"({record['test/successes']} of {record['test/episodes']})",
             highlight=False,
         )
+    for name in tested[0]:
+        if name.startswith("test/success/"):
+            kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
+            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
     console.print(f"report {report_path}", soft_wrap=True)
 
 
@@ -149,6 +153,8 @@ def evaluate(
         f"invalid {result.invalid_share:.1%}",
         highlight=False,
     )
+    for kind, (won, played) in result.kinds.items():
+        console.print(f"    {kind:8} {won / played:6.1%} ({won} of {played})", highlight=False)
 
 
 def report(run: Positional[Path], /) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -36,6 +36,8 @@ class Evaluation:
     reward_by_step: float
     length: float
     invalid_share: float
+    kinds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """(successes, tasks) by kind of task, where the panel has kinds."""
 
     @property
     def success(self) -> float:
@@ -51,7 +53,9 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
-        return {**asdict(self), "success": self.success, "low": low, "high": high}
+        figures = {name: value for name, value in asdict(self).items() if name != "kinds"}
+        by_kind = {f"success/{kind}": won / played for kind, (won, played) in self.kinds.items()}
+        return {**figures, "success": self.success, "low": low, "high": high, **by_kind}
 
 
 def reward_by_step(rollouts: Sequence[Rollout]) -> float:
@@ -80,7 +84,8 @@ def evaluate(
     dice. Raises `ValueError` where the panel is shorter.
     """
     generator = torch.Generator().manual_seed(seed)
-    rollouts = []
+    rollouts: list[Rollout] = []
+    kinds: list[str] = []
     for start in range(0, episodes, BATCH):
         tasks = range(start, min(start + BATCH, episodes))
         with closing(_environments(config, split, len(tasks))) as envs:
@@ -94,6 +99,7 @@ def evaluate(
                 max_new_tokens=config.rollout.max_new_tokens,
                 generator=generator,
             )
+            kinds += [envs.panel[task].kind for task in tasks]
         rollouts += [rollout for group in sample.groups for rollout in group.rollouts]
         progress(len(rollouts))
     steps = sum(len(rollout) for rollout in rollouts)
@@ -105,6 +111,10 @@ def evaluate(
         reward_by_step=reward_by_step(rollouts),
         length=steps / episodes,
         invalid_share=sum(rollout.invalid for rollout in rollouts) / steps,
+        kinds={
+            kind: (sum(r.success for r, k in zip(rollouts, kinds, strict=True) if k == kind), kinds.count(kind))
+            for kind in sorted(set(kinds) - {""})
+        },
     )
 
 

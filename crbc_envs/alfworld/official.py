@@ -37,7 +37,7 @@ def task_of(id: str, game: GameFile) -> Task[GameFile]:
     found = TASK.search(game.grammar)
     if found is None:
         raise DataError(f'{game.name}: the grammar has no sentence "Your task is to: ..."')
-    return Task(id, json.loads(f'"{found[1]}"'), game, game_digest(game))
+    return Task(id, json.loads(f'"{found[1]}"'), game, game_digest(game), game.family)
 
 
 class OfficialPanel(TaskPanel[GameFile]):
