@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -400,8 +400,17 @@ if __name__ == "__main__":
 """
 
 
-def started(tmp_path, how):
-    """A script with two workers, and their process ids."""
+@pytest.fixture
+def started(tmp_path):
+    """Starts a script with two workers: the script, which does not outlive the test, and their process ids."""
+    scripts = []
+    yield lambda how: _start(tmp_path, how, scripts)
+    for script in scripts:
+        with suppress(ProcessLookupError):
+            os.killpg(script.pid, signal.SIGKILL)
+
+
+def _start(tmp_path, how, scripts):
     (tmp_path / "script.py").write_text(SCRIPT)
     path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
     script = subprocess.Popen(
@@ -412,6 +421,7 @@ def started(tmp_path, how):
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": path},
     )
+    scripts.append(script)
     return script, [int(pid) for pid in script.stdout.readline().split()]
 
 
@@ -424,8 +434,8 @@ def gone(pids, within):
     return False
 
 
-def test_ctrl_c_ends_the_parent_alone_with_one_traceback(tmp_path, listens_to_ctrl_c):
-    script, pids = started(tmp_path, "play")
+def test_ctrl_c_ends_the_parent_alone_with_one_traceback(started, listens_to_ctrl_c):
+    script, pids = started("play")
     time.sleep(0.3)
     os.killpg(script.pid, signal.SIGINT)
     _, errors = script.communicate(timeout=30)
@@ -435,8 +445,8 @@ def test_ctrl_c_ends_the_parent_alone_with_one_traceback(tmp_path, listens_to_ct
 
 
 @pytest.mark.slow
-def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
-    script, pids = started(tmp_path, "play")
+def test_workers_do_not_outlive_a_parent_that_is_killed(started, tmp_path):
+    script, pids = started("play")
     (tmp_path / "hang").touch()
     time.sleep(0.3)
     script.kill()
@@ -444,8 +454,8 @@ def test_workers_do_not_outlive_a_parent_that_is_killed(tmp_path):
     assert gone(pids, within=20)
 
 
-def test_an_exit_without_close_does_not_wait_for_a_stopped_worker(tmp_path):
-    script, pids = started(tmp_path, "forget")
+def test_an_exit_without_close_does_not_wait_for_a_stopped_worker(started):
+    script, pids = started("forget")
     _, errors = script.communicate(timeout=30)
     assert errors == ""
     assert gone(pids, within=10)
