@@ -27,7 +27,6 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
 }
 """With every answer: nothing is loaded from elsewhere, and no script runs at all."""
 
@@ -144,6 +143,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "max-age=600" if answer.kind == "text/css" else "no-store")
         if answer.place:
             self.send_header("Location", answer.place)
         self.end_headers()
