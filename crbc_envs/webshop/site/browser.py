@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from importlib.util import find_spec
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
@@ -27,9 +28,13 @@ from crbc_envs.webshop.pages import Kind
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-DRIVER = ("chromedriver",)
-APT = "apt-get install -y chromium chromium-driver"
+PROGRAMS = {
+    "chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    "chromedriver": ("chromedriver",),
+}
+"""The names that each program goes by; the first that is there is taken."""
+
+PACKAGES = "apt-get install -y chromium chromium-driver"
 
 TRIES = 3
 """How often a step is tried, each time but the first in a new browser."""
@@ -84,11 +89,17 @@ class Screen:
     parts: list[list[str]]
 
 
+def place(name: str) -> str | None:
+    """Where one of the `PROGRAMS` is, or which Selenium is installed; None where it is missing."""
+    if name == "selenium":
+        return metadata.version(name) if find_spec(name) else None
+    return next(filter(None, map(shutil.which, PROGRAMS[name])), None)
+
+
 def missing() -> list[tuple[str, str]]:
     """What is not there of what a browser needs, each with the command that brings it."""
-    needs = [("selenium", find_spec("selenium") is not None, "pip install 'crbc[site]'")]
-    needs += [("chromium", _which(CHROMIUM) is not None, APT), ("chromedriver", _which(DRIVER) is not None, APT)]
-    return [(name, fix) for name, there, fix in needs if not there]
+    needs = {"selenium": "pip install 'crbc[site]'", **dict.fromkeys(PROGRAMS, PACKAGES)}
+    return [(name, command) for name, command in needs.items() if place(name) is None]
 
 
 class Browser:
@@ -159,7 +170,9 @@ class Browser:
                 self.restarts += 1
                 self._kill()
         reason = str(error).partition("\n")[0]
-        raise BrowserError(f"no page from {TRIES} browsers, one after the other: {reason}; crbc doctor looks for causes")
+        raise BrowserError(
+            f"no page from {TRIES} browsers, one after the other: {reason}; crbc doctor looks for causes"
+        )
 
     def _read(self) -> Screen:
         """What the page says, once it is another one than was left."""
@@ -195,12 +208,14 @@ def _launch(profile: str) -> Chrome:
 
     options = ChromeOptions()
     options.page_load_strategy = "none"  # `_read` waits, and knows better for what
-    options.binary_location = _which(CHROMIUM) or ""
+    options.binary_location = place("chromium") or ""
     for flag in (*_FLAGS.split(), _NOWHERE, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         options.add_argument("--no-sandbox")  # Chromium does not start for root with it
-    service = Service(_which(DRIVER), popen_kw={"preexec_fn": _end_with_parent} if sys.platform == "linux" else {})
+    service = Service(
+        place("chromedriver"), popen_kw={"preexec_fn": _end_with_parent} if sys.platform == "linux" else {}
+    )
     driver = Chrome(options=options, service=service)
     driver.command_executor.client_config.timeout = PATIENCE + 10
     driver.set_page_load_timeout(PATIENCE)
@@ -225,7 +240,3 @@ def _quit(driver: Chrome, profile: str) -> None:
         process.kill()
         process.wait()
     shutil.rmtree(profile, ignore_errors=True)
-
-
-def _which(names: tuple[str, ...]) -> str | None:
-    return next((path for path in map(shutil.which, names) if path), None)

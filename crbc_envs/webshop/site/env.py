@@ -9,7 +9,7 @@ from typing import Any
 
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.goals import Goal
-from crbc_envs.webshop.pages import SEARCH, Node, Page
+from crbc_envs.webshop.pages import Node, Page
 from crbc_envs.webshop.reward import Reward
 from crbc_envs.webshop.session import Session, parse
 from crbc_envs.webshop.shop import Shop

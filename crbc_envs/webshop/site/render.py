@@ -15,7 +15,7 @@ from itertools import groupby
 from crbc_envs.webshop.goals import NO_CAP, Goal
 from crbc_envs.webshop.pages import BUY, Node, Page
 from crbc_envs.webshop.reward import Reward
-from crbc_envs.webshop.site.address import address, fields
+from crbc_envs.webshop.site.address import address
 from crbc_envs.webshop.state import State
 
 STYLE = "/style.css"
@@ -65,7 +65,7 @@ def reward_in_words(goal: Goal, reward: Reward) -> list[tuple[str, str]]:
     counted = attributes + options + int(reward.r_price)
     return [
         ("Attributes", f"{attributes} of the {len(goal.attributes)} that were asked for"),
-        ("Options", f"{options} of {len(goal.options)}" if goal.options else "none were asked for"),
+        ("Options", f"{options} of the {len(goal.options)} that were asked for" if goal.options else "none asked for"),
         ("Price", f"{'within' if reward.r_price else 'above'} the limit: {cap}"),
         ("Product", f"{kind.get(reward.r_type, 'another kind')}, which counts {reward.r_type:g}"),
         ("Score", f"{counted} of {parts} points times {reward.r_type:g} is {reward.total:.3f}"),
@@ -95,7 +95,7 @@ def _results(number: int, state: State, nodes: Sequence[Node]) -> str:
 def _card(number: int, state: State, card: Sequence[Node]) -> str:
     """A product among the results. Its link has the ASIN for its text, and is described by the title."""
     link, *said = card
-    title = f't{_text(link.text)}'
+    title = f"t{_text(link.text)}"
     names = (f' class="title" id="{title}"', ' class="price"', *[""] * len(said))
     texts = "".join(f"<p{name}{_role(node)}</p>" for node, name in zip(said, names, strict=False))
     described = f' aria-describedby="{title}"'
@@ -200,7 +200,7 @@ def _verdict(goal: Goal, reward: Reward) -> str:
     words = "".join(f"<dt>{name}</dt><dd>{_text(said)}</dd>" for name, said in reward_in_words(goal, reward))
     exact = {"total": reward.total, **reward.parts()}
     parts = "".join(f'<data id="{name}" value="{_text(json.dumps(part))}"></data>' for name, part in exact.items())
-    verdict = "You bought exactly what was asked for." if reward.total == 1 else "You bought something else."
+    verdict = "It is all that was asked for." if reward.total == 1 else "It is not all that was asked for."
     return (
         f'<section class="verdict" aria-label="Score"><h1>Your score: {reward.total:.0%}</h1><p>{verdict}</p>'
         f'<meter value="{reward.total}" aria-label="Score"></meter><dl>{words}</dl>'

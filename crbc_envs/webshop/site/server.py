@@ -22,9 +22,8 @@ from crbc_envs.webshop.site.address import NoPage, address, number, read_address
 LOOPBACK = ("127.0.0.1", "::1")
 
 HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -99,7 +98,9 @@ class SiteServer(ThreadingHTTPServer):
 
     def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0, exposed: bool = False) -> None:
         if host not in LOOPBACK and not exposed:
-            raise ValueError(f"host must be one of {', '.join(LOOPBACK)}, or others could shop here; got {host!r}")
+            raise ValueError(
+                f"host must be one of {', '.join(LOOPBACK)}, or others reach the shop, which exposed allows; got {host!r}"
+            )
         self.site, self.exposed = site, exposed
         if ":" in host:
             self.address_family = AF_INET6
@@ -128,6 +129,7 @@ def serving(server: SiteServer) -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server_version, sys_version = "crbc", ""
     timeout = 30.0
     disable_nagle_algorithm = True
     server: SiteServer
