@@ -362,7 +362,7 @@ COMMANDS: dict[str, Any] = {
 
 
 def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
-    """Entry point. A `ConfigError`, `DataError` or `BrowserError` is printed alone; it ends the command with status 2."""
+    """Entry point. A `ConfigError`, `DataError` or `BrowserError` is printed alone, and the status is 2."""
     # Read when torch is first imported. OpenMP's threads wait for each other by spinning, by default for so
     # long that beside one busy process on two cores a generation of half a second took nine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

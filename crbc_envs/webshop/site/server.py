@@ -98,9 +98,8 @@ class SiteServer(ThreadingHTTPServer):
 
     def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0, exposed: bool = False) -> None:
         if host not in LOOPBACK and not exposed:
-            raise ValueError(
-                f"host must be one of {', '.join(LOOPBACK)}, or others reach the shop, which exposed allows; got {host!r}"
-            )
+            reason = "others could reach the shop, which exposed allows"
+            raise ValueError(f"host must be one of {', '.join(LOOPBACK)}, or {reason}; got {host!r}")
         self.site, self.exposed = site, exposed
         if ":" in host:
             self.address_family = AF_INET6
