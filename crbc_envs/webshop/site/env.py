@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -67,6 +68,7 @@ class WebShopSiteEnv(WebShopEnv):
         super().__init__(*args, **kwargs)
         self.browser = Browser()
         self._open = ExitStack()
+        weakref.finalize(self, self._open.close)  # while threads still run: at exit a server must not wait for one
         self._url = ""
 
     def _begin(self, task: Goal) -> None:
