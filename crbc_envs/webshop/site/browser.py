@@ -14,7 +14,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
@@ -189,11 +189,10 @@ class Browser:
         if lacking:
             raise BrowserError("; ".join(f"{name} is missing: {fix}" for name, fix in lacking))
         profile = mkdtemp(prefix="crbc-browser-")
-        try:
+        with ExitStack() as unless_started:
+            unless_started.callback(shutil.rmtree, profile, ignore_errors=True)
             self._driver = _launch(profile)
-        except BaseException:
-            shutil.rmtree(profile, ignore_errors=True)
-            raise
+            unless_started.pop_all()
         self._end = weakref.finalize(self, _quit, self._driver, profile)
 
 
