@@ -51,3 +51,8 @@ register(
     entry_point="crbc_envs.webshop.env:WebShopEnv",
     vector_entry_point="crbc_envs.group:webshop_group",
 )
+register(
+    id="CRBC-WebShopSite-v0",
+    entry_point="crbc_envs.webshop.site.env:WebShopSiteEnv",
+    vector_entry_point="crbc_envs.group:webshop_site_group",
+)

@@ -258,3 +258,4 @@ def one_group(env_id: str, num_envs: int, max_episode_steps: int | None = None, 
 sokoban_group = partial(one_group, "CRBC-Sokoban-v0")
 alfworld_group = partial(one_group, "CRBC-ALFWorld-v0")
 webshop_group = partial(one_group, "CRBC-WebShop-v0")
+webshop_site_group = partial(one_group, "CRBC-WebShopSite-v0")

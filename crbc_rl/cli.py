@@ -1,4 +1,4 @@
-"""The `crbc` command: train, eval, report, play, warmstart, study, bench, data, doctor."""
+"""The `crbc` command: train, eval, report, play, warmstart, study, bench, data, webshop, doctor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from crbc_envs.errors import DataError
+from crbc_envs.errors import BrowserError, DataError
 from crbc_rl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -306,6 +306,45 @@ def data(
     install_or_verify(name, sources, console)
 
 
+def webshop(
+    what: Positional[Literal["serve"]],
+    /,
+    port: int = 3000,
+    host: str = "127.0.0.1",
+    exposed: bool = False,
+    data: Literal["generated", "official"] = "generated",
+    data_dir: str | None = None,
+    goals: Literal["synthetic", "human"] = "synthetic",
+    panel: Literal["official", "by_product", "verl"] = "official",
+    split: Literal["train", "validation", "test"] = "train",
+    price_seed: int = 0,
+    show_attributes: bool = False,
+    seed: int = 0,
+) -> None:
+    """Serve the shop as a web site, for people on this machine to shop in. Ctrl-C ends it.
+
+    Args:
+        what: serve.
+        port: where; 0 takes any that is free.
+        host: 127.0.0.1 or ::1, which nobody else can reach.
+        exposed: let other hosts be served, and requests from elsewhere; there is no login.
+        data: the embedded catalogue, or the official products.
+        data_dir: a folder of official products; those installed unless given.
+        goals: instructions made from products, or by people.
+        panel: how goals are split.
+        split: which goals are served.
+        price_seed: draws prices and price limits.
+        show_attributes: products tell their attributes too.
+        seed: of the goals that "Draw a goal" gives.
+    """
+    from crbc_rl.serve import serve_shop
+
+    shop = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
+    serve_shop(
+        {**shop, "price_seed": price_seed, "show_attributes": show_attributes}, host, port, exposed, seed, console
+    )
+
+
 def doctor() -> None:
     """Say what is installed, what is missing, and the command that mends it."""
     from crbc_rl.doctor import examine, show
@@ -323,12 +362,13 @@ COMMANDS: dict[str, Any] = {
     "study": study,
     "bench": bench,
     "data": data,
+    "webshop": webshop,
     "doctor": doctor,
 }
 
 
 def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
-    """Entry point. A `ConfigError` or a `DataError` is printed alone and ends the command with status 2."""
+    """Entry point. A `ConfigError`, `DataError` or `BrowserError` is printed alone, and the status is 2."""
     # Read when torch is first imported. OpenMP's threads wait for each other by spinning, by default for so
     # long that beside one busy process on two cores a generation of half a second took nine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -336,7 +376,7 @@ def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="crbc", args=args, description="Train LLM agents with CRBC."
         )
-    except (ConfigError, DataError) as error:
+    except (ConfigError, DataError, BrowserError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from crbc_envs.webshop.site.browser import missing, place
+
 CORE = ("numpy", "scipy", "gymnasium")
 TRAIN = (
     "torch",
@@ -61,6 +63,7 @@ def examine() -> list[Finding]:
     ):
         findings += [_package(name, extra, purpose) for name in packages]
     findings += [replace(_package(name, extra, purpose), optional=True) for name, extra, purpose in OPTIONAL]
+    findings += _browser()
     findings.append(_processors())
     warm = Path("warmstarts/sokoban-tiny/model.safetensors")
     fix = "" if warm.is_file() else "crbc warmstart configs/warmstart_sokoban.yaml  (from a clone of the project)"
@@ -87,6 +90,15 @@ def _package(name: str, extra: str, purpose: str) -> Finding:
         return Finding(name, metadata.version(name), "", purpose)
     except metadata.PackageNotFoundError:
         return Finding(name, "-", f"pip install 'crbc{extra}'", purpose)
+
+
+def _browser() -> list[Finding]:
+    """What CRBC-WebShopSite-v0 shops with."""
+    purpose, lacking = "CRBC-WebShopSite-v0", dict(missing())
+    return [
+        Finding(name, place(name) if name not in lacking else "-", lacking.get(name, ""), purpose, optional=True)
+        for name in ("selenium", "chromium", "chromedriver")
+    ]
 
 
 def _processors() -> Finding:

@@ -7,5 +7,16 @@ for tool in c++ make cmake; do
         exit 1
     fi
 done
+# The shop's web site is driven through a real browser.
+browser="apt-get install -y --no-install-recommends chromium chromium-driver"
+if ! command -v chromedriver >/dev/null || ! command -v chromium chromium-browser google-chrome >/dev/null; then
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        echo "installing Chromium and its driver (about a minute)"
+        { apt-get update -qq && $browser; } >/dev/null || { echo "could not install them: $browser" >&2; exit 1; }
+    else
+        echo "the tests need Chromium and chromedriver. On Debian: sudo $browser" >&2
+        exit 1
+    fi
+fi
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" dev
 exec .venv/bin/python -m pytest "$@"

@@ -17,11 +17,32 @@ import crbc_envs
 from anchors import INVALID
 from crbc_envs import DiscreteActions, GroupVectorEnv
 from crbc_envs.fuzz import MALFORMED, fuzzed_reply
+from crbc_envs.webshop.site.browser import missing
 
 IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-"))
 
 ACTIONS = {"CRBC-ALFWorld-v0": 128, "CRBC-Sokoban-v0": 4}
 """The most actions that are admissible at once, as far as a test plays; 64 unless named here."""
+
+BROWSER = ("CRBC-WebShopSite-v0",)
+"""Ids that run a browser: two seconds for every instance and a tenth of one for every step. They are left out
+where a hundred thousand steps or a hundred members are played (as their text twins play them, to which
+`test_webshop_browser.py` holds them), are checked with fewer walks, and only among the slow tests."""
+
+WITHOUT_BROWSER = [env_id for env_id in IDS if env_id not in BROWSER]
+
+EVERY_ID = [
+    pytest.param(
+        env_id,
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
+        ]
+        if env_id in BROWSER
+        else [],
+    )
+    for env_id in IDS
+]
 
 FREE_TEXT = {"CRBC-WebShop-v0": "search["}
 """How actions begin that are admissible whatever they go on with."""
@@ -35,14 +56,14 @@ def test_the_suite_registers_something():
     assert "CRBC-Sokoban-v0" in IDS
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", EVERY_ID)
 def test_gymnasiums_checker_is_content(env_id):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(gymnasium.make(env_id).unwrapped)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", EVERY_ID)
 def test_stable_baselines_checker_is_content(env_id):
     # It knows no text; this is the view that its agents would train on.
     from stable_baselines3.common.env_checker import check_env as check_sb3_env
@@ -52,14 +73,16 @@ def test_stable_baselines_checker_is_content(env_id):
         check_sb3_env(discrete(env_id), warn=True)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", EVERY_ID)
 def test_our_checker_is_content(env_id):
-    report = crbc_envs.check_anchor_env(gymnasium.make(env_id), fuzz=500)
-    assert report.fuzzed == 500
+    size = {"fuzz": 50, "tasks": 2, "episodes": 2} if env_id in BROWSER else {"fuzz": 500}
+    with closing(gymnasium.make(env_id)) as env:
+        report = crbc_envs.check_anchor_env(env, **size)
+    assert report.fuzzed == size["fuzz"]
     assert not report.skipped
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", EVERY_ID)
 def test_a_number_is_the_admissible_action_of_that_place(env_id):
     by_number, by_text = discrete(env_id), gymnasium.make(env_id)
     by_number.reset(seed=3)
@@ -101,7 +124,7 @@ def test_the_view_refuses_what_has_no_actions_to_number():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", WITHOUT_BROWSER)
 def test_a_hundred_thousand_fuzzed_replies_break_nothing(env_id):
     env = gymnasium.make(env_id, disable_env_checker=True).unwrapped
     rng = np.random.default_rng(0)
@@ -135,7 +158,7 @@ def resident_bytes():
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory and descriptors from /proc")
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", WITHOUT_BROWSER)
 def test_a_hundred_thousand_resets_leak_nothing(env_id):
     with closing(GroupVectorEnv(env_id, num_groups=4, group_size=25)) as envs:
         rng = np.random.default_rng(0)

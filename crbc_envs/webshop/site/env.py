@@ -1,0 +1,84 @@
+"""CRBC-WebShopSite-v0: the shop through a browser."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from crbc_envs.webshop.env import WebShopEnv
+from crbc_envs.webshop.goals import Goal
+from crbc_envs.webshop.pages import Node, Page
+from crbc_envs.webshop.reward import Reward
+from crbc_envs.webshop.session import Session, parse
+from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.site.address import SHOPPER, read_address
+from crbc_envs.webshop.site.browser import Browser, Screen
+from crbc_envs.webshop.site.server import Site, SiteServer, serving
+
+
+class SiteSession(Session):
+    """A shopper who sees what a browser shows: page, task, state and reward are read from the document and its
+    address, and actions are clicks and searches in it."""
+
+    def __init__(self, shop: Shop, goal: Goal, browser: Browser, url: str) -> None:
+        super().__init__(shop, goal, SHOPPER)
+        self.browser = browser
+        self._see(browser.open(url))
+
+    def act(self, action: str) -> None:
+        kind, what = parse(action) or ("", "")
+        if kind == "search":
+            self._see(self.browser.search(what))
+        elif kind == "click" and what in self.page.clickables:
+            self._see(self.browser.click(place(self.page, what)))
+
+    def _see(self, screen: Screen) -> None:
+        _, self.state = read_address(screen.url, self.shop)
+        self.page = Page(screen.kind, tuple(Node(*node) for node in screen.nodes))
+        self.goal = replace(self.goal, text=screen.instruction)
+        if screen.parts:
+            parts: dict[str, Any] = {name: json.loads(value) for name, value in screen.parts}
+            self.reward = Reward(**{"r_option": None, "w_option": None, **parts})
+
+
+def place(page: Page, what: str) -> int:
+    """The number of the node that `click[what]` means: of option values that are alike the last one, as in the
+    original, and an option value before a button or product of that name."""
+    said = [node.text if node.role == "option" else node.text.lower() for node in page.nodes]
+    found = [i for i, node in enumerate(page.nodes) if node.role != "text" and said[i] == what]
+    options = [i for i in found if page.nodes[i].role == "option"]
+    return (options or found)[-1]
+
+
+class WebShopSiteEnv(WebShopEnv):
+    """`WebShopEnv` on the real site: a server in this process, and a headless Chromium that shops there.
+
+    Goals, actions, observations, anchors and rewards are those of the text environment on the same walk, and
+    so are the arguments. What the agent is told is read from what the browser shows, two calls to it a step.
+    Each instance runs a browser of its own, about 430 MB, from its first reset until `close`. A browser
+    that crashes is replaced, and the episode goes on at the same page.
+
+    Raises `BrowserError` at a reset where Chromium, its driver or Selenium is missing.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.browser = Browser()
+        self._open = ExitStack()
+        weakref.finalize(self, self._open.close)  # while threads still run: at exit a server must not wait for one
+        self._url = ""
+
+    def _begin(self, task: Goal) -> None:
+        if not self._url:
+            self._url = self._open.enter_context(serving(SiteServer(Site(self.shop, self.panel))))
+        assert self._task is not None
+        number = self._task.id.rpartition("/")[2]
+        self.session = SiteSession(self.shop, task, self.browser, f"{self._url}/goal/{number}")
+
+    def close(self) -> None:
+        self.browser.close()
+        self._open.close()
+        self._url = ""

@@ -1,0 +1,213 @@
+"""The pages of the site as HTML. Without a script, and with nothing from anywhere else.
+
+What a page says to an agent is in elements with a `data-role`, in the order of the page model: role and text of
+its `Node`s, `aria-current` where one was clicked. All else is for people. Whatever is shown is escaped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+from itertools import groupby
+
+from crbc_envs.webshop.goals import NO_CAP, Goal
+from crbc_envs.webshop.pages import BUY, Node, Page
+from crbc_envs.webshop.reward import Reward
+from crbc_envs.webshop.site.address import address
+from crbc_envs.webshop.state import State
+
+STYLE = "/style.css"
+
+_TITLES = {"index": "Search", "results": "Results", "item": "Product", "done": "Thank you"}
+
+
+def shop_page(number: int, goal: Goal, state: State, page: Page, reward: Reward | None) -> str:
+    """The document of the page a shopper is at, with `reward` after a purchase."""
+    told = "" if page.kind == "done" else _task(page, goal)
+    header = "" if page.kind in ("index", "done") else _search(number, state, "Search again", "")
+    body = _BODIES[page.kind](number, state, page.nodes)
+    if reward is not None:
+        body = _verdict(goal, reward) + body
+    title = _TITLES.get(page.kind, state.details)
+    return _document(title, header, f'<div class="page" data-kind="{page.kind}">{told}{body}</div>')
+
+
+def lobby(goals: int, example: str) -> str:
+    """The first page, where a person draws one of so many goals; `example` is the text of one."""
+    return _document(
+        "Welcome",
+        "",
+        '<div class="page"><section class="hero"><h1>Find what is asked for, and buy it</h1>'
+        "<p>You are given one instruction. Search the shop, look at products, choose their options, and buy "
+        "the one that fits best. Your score says how much of the instruction it fulfils.</p>"
+        f"<blockquote>{_text(example)}</blockquote>"
+        '<form class="row" action="/draw"><button class="buy">Draw a goal</button></form>'
+        '<form class="row" action="/goal"><label for="number">or take goal number</label>'
+        f'<input id="number" name="number" type="number" min="0" max="{goals - 1}" value="0" required>'
+        f"<button>Go</button><span>of 0 to {goals - 1}</span></form></section></div>",
+    )
+
+
+def lost(reason: str) -> str:
+    """The page for an address that leads nowhere."""
+    return _document("Not found", "", f'<div class="page"><h1>Not found</h1><p>{_text(reason)}</p></div>')
+
+
+def reward_in_words(goal: Goal, reward: Reward) -> list[tuple[str, str]]:
+    """What each part of the reward counted, and what it came to."""
+    attributes = round(reward.r_att * len(goal.attributes))
+    options = round((reward.r_option or 0.0) * len(goal.options))
+    cap = "no price was named" if goal.price_cap == NO_CAP else f"at most ${goal.price_cap:.2f}"
+    kind = {1.0: "the kind that was asked for", 0.5: "a similar kind", 0.1: "hardly the kind asked for"}
+    parts = len(goal.attributes) + len(goal.options) + 1
+    counted = attributes + options + int(reward.r_price)
+    return [
+        ("Attributes", f"{attributes} of the {len(goal.attributes)} that were asked for"),
+        ("Options", f"{options} of the {len(goal.options)} that were asked for" if goal.options else "none asked for"),
+        ("Price", f"{'within' if reward.r_price else 'above'} the limit: {cap}"),
+        ("Product", f"{kind.get(reward.r_type, 'another kind')}, which counts {reward.r_type:g}"),
+        ("Score", f"{counted} of {parts} points times {reward.r_type:g} is {reward.total:.3f}"),
+    ]
+
+
+# ---- bodies ---------------------------------------------------------------------------------------
+
+
+def _index(number: int, state: State, nodes: Sequence[Node]) -> str:
+    return f'<section class="hero">{_search(number, state, "Search the shop", _role(nodes[0]))}</section>'
+
+
+def _results(number: int, state: State, nodes: Sequence[Node]) -> str:
+    first = next((i for i, node in enumerate(nodes) if node.role == "link"), len(nodes))
+    cards: list[list[Node]] = []
+    for node in nodes[first:]:
+        if node.role == "link":
+            cards.append([])
+        cards[-1].append(node)
+    shown = "".join(_card(number, state, card) for card in cards)
+    bar = "".join(_node(number, state, node, "h1") for node in nodes[:first])
+    nothing = "" if cards else '<p class="aside">There are no products on this page.</p>'
+    return f'<nav class="row" aria-label="Pages">{bar}</nav><ul class="cards">{shown}</ul>{nothing}'
+
+
+def _card(number: int, state: State, card: Sequence[Node]) -> str:
+    """A product among the results. Its link has the ASIN for its text, and is described by the title."""
+    link, *said = card
+    title = f"t{_text(link.text)}"
+    names = (f' class="title" id="{title}"', ' class="price"', *[""] * len(said))
+    texts = "".join(f"<p{name}{_role(node)}</p>" for node, name in zip(said, names, strict=False))
+    described = f' aria-describedby="{title}"'
+    return f"<li>{_node(number, state, link, '', described)}{texts}</li>"
+
+
+def _item(number: int, state: State, nodes: Sequence[Node]) -> str:
+    """Options come first in the page model, and so they do for who tabs through the page."""
+    last = max((i for i, node in enumerate(nodes) if node.role == "text"), default=0) + 1
+    said = max(last - 3, 2)
+    bar = "".join(_node(number, state, node, "") for node in nodes[:2])
+    tags = zip(nodes[said:last], ("h1", "p", "p"), strict=False)
+    about = "".join(_node(number, state, node, tag) for node, tag in tags)
+    buttons = "".join(_node(number, state, node, "") for node in nodes[last:])
+    options = _options(number, state, nodes[2:said])
+    return (
+        f'<nav class="row" aria-label="Back">{bar}</nav><div class="product"><section class="options" '
+        f'aria-label="Options">{options}</section><section class="about" aria-label="Product">{about}</section></div>'
+        f'<nav class="row" aria-label="Product pages">{buttons}</nav>'
+    )
+
+
+def _options(number: int, state: State, nodes: Sequence[Node]) -> str:
+    shown = []
+    for role, run in groupby(nodes, lambda node: node.role):
+        made = "".join(_node(number, state, node, "h2") for node in run)
+        shown.append(f'<div class="row values">{made}</div>' if role == "option" else made)
+    return "".join(shown) or '<p class="aside">This product has no options.</p>'
+
+
+def _details(number: int, state: State, nodes: Sequence[Node]) -> str:
+    bar = "".join(_node(number, state, node, "") for node in nodes[:2])
+    said = "".join(_node(number, state, node, "p") for node in nodes[2:])
+    nothing = "" if said else '<p class="aside">Nothing is said here.</p>'
+    return (
+        f'<nav class="row" aria-label="Back">{bar}</nav><h1>{_text(state.details)}</h1>'
+        f'<section class="{state.details.lower()}" aria-label="{_text(state.details)}">{said}{nothing}</section>'
+    )
+
+
+def _done(number: int, state: State, nodes: Sequence[Node]) -> str:
+    said = "".join(_node(number, state, node, "p") for node in nodes)
+    again = '<p><a class="button" href="/">Another goal</a></p>'
+    return f"<details><summary>What an agent is told</summary>{said}</details>{again}"
+
+
+_BODIES = {"index": _index, "results": _results, "item": _item, "details": _details, "done": _done}
+
+
+# ---- pieces ---------------------------------------------------------------------------------------
+
+
+def _document(title: str, header: str, body: str) -> str:
+    return (
+        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{_text(title)} - WebShop</title><link rel="stylesheet" href="{STYLE}">'
+        '<link rel="icon" href="data:,"></head><body><a class="skip" href="#main">Skip to the page</a>'
+        f'<header><a class="brand" href="/">WebShop</a>{header}</header><main id="main">{body}</main></body></html>'
+    )
+
+
+def _task(page: Page, goal: Goal) -> str:
+    brand = "<h1>WebShop</h1>" if page.kind == "index" else ""
+    return (
+        f'{brand}<section class="task" aria-label="Instruction"><h2>Instruction:</h2>'
+        f'<p id="instruction">{_text(goal.text)}</p></section>'
+    )
+
+
+def _search(number: int, state: State, label: str, role: str) -> str:
+    kept = "".join(f'<input type="hidden" name="seen" value="{_text(asin)}">' for asin in sorted(state.visited))
+    button = f'<button class="buy"{role}</button>' if role else "<button>Search</button>"
+    return (
+        f'<form id="search" class="row" role="search" action="/goal/{number}/results">'
+        f'<label for="query">{label}</label>'
+        f'<input id="query" name="q" type="text" autocomplete="off" size="24">{kept}{button}</form>'
+    )
+
+
+def _node(number: int, state: State, node: Node, tag: str, more: str = "") -> str:
+    """A text in an element `tag`, or a link to where a click on the node leads."""
+    if node.role == "text":
+        return f"<{tag}{_role(node)}</{tag}>"
+    after = replace(state, options=dict(state.options))
+    if node.role == "option":
+        after.click(node.text, node.group)
+    else:
+        after.click(node.text.lower())
+    name = {"link": "product-link", "option": "value"}.get(node.role, "buy" if node.text == BUY else "button")
+    return f'<a class="{name}" href="{_text(address(number, after))}"{more}{_role(node)}</a>'
+
+
+def _role(node: Node) -> str:
+    """What makes an element a node: the rest of its opening tag, and its text."""
+    group = f' data-group="{_text(node.group)}"' if node.role == "option" else ""
+    clicked = ' aria-current="true"' if node.clicked else ""
+    return f' data-role="{node.role}"{group}{clicked}>{_text(node.text)}'
+
+
+def _verdict(goal: Goal, reward: Reward) -> str:
+    words = "".join(f"<dt>{name}</dt><dd>{_text(said)}</dd>" for name, said in reward_in_words(goal, reward))
+    exact = {"total": reward.total, **reward.parts()}
+    parts = "".join(f'<data id="{name}" value="{_text(json.dumps(part))}"></data>' for name, part in exact.items())
+    verdict = "It is all that was asked for." if reward.total == 1 else "It is not all that was asked for."
+    return (
+        f'<section class="verdict" aria-label="Score"><h1>Your score: {reward.total:.0%}</h1><p>{verdict}</p>'
+        f'<meter value="{reward.total}" aria-label="Score"></meter><dl>{words}</dl>'
+        f'<h2>The instruction was</h2><p id="instruction">{_text(goal.text)}</p>{parts}</section>'
+    )
+
+
+def _text(text: str) -> str:
+    """Escaped; a parser would read a bare carriage return as a line break."""
+    return escape(text).replace("\r", "&#13;")

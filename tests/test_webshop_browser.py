@@ -1,0 +1,373 @@
+"""CRBC-WebShopSite-v0 in a real browser: the same walks as in text, crashes, and who can use the pages how."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+from anchors import INVALID
+from benchmarks.webshop_site import VIEWS, expert_choice, kill_browser, random_choice, walk_both
+from crbc_envs.errors import BrowserError
+from crbc_envs.webshop.env import WebShopEnv
+from crbc_envs.webshop.pages import Node, Page
+from crbc_envs.webshop.site import browser
+from crbc_envs.webshop.site.env import WebShopSiteEnv, place
+
+needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=f"no browser: {browser.missing()}")
+
+RECOVERY_SECONDS = 5.0
+"""What the same page may take after a crash. On a busy machine a start has taken half of it."""
+
+
+@pytest.fixture(scope="module")
+def text():
+    return WebShopEnv()
+
+
+@pytest.fixture(scope="module")
+def site():
+    env = WebShopSiteEnv()
+    yield env
+    env.close()
+
+
+def both(text, site, task, *actions):
+    """The same steps in both; the last answers, which are equal."""
+    last = [env.reset(seed=0, options={"task": task}) for env in (text, site)]
+    assert last[0] == last[1]
+    for action in actions:
+        last = [env.step(action) for env in (text, site)]
+        assert last[0] == last[1], action
+    return last[0]
+
+
+def first_product(env):
+    return next(f"click[{node.text.lower()}]" for node in env.session.page.nodes if node.role == "link")
+
+
+def to_options(env):
+    """Walk to a product with options, and give them."""
+    env.reset(seed=0, options={"task": 3})
+    env.step(f"search[{env.panel[3].text.lower()}]")
+    env.step(first_product(env))
+    return [node for node in env.session.page.nodes if node.role == "option"]
+
+
+@needs_browser
+def test_a_walk_is_the_same_in_the_browser(text, site):
+    rng = np.random.default_rng(0)
+    assert walk_both(text, site, 0, random_choice(rng))[0] == 15 or text._ended()
+    steps, score, _ = walk_both(text, site, 1, expert_choice(rng))
+    assert steps >= 3 and score > 0
+
+
+@needs_browser
+def test_what_is_typed_reaches_the_shop_as_in_text(text, site):
+    hostile = "search[<script>alert(1)</script> \"&'+%3C#?]", "search[ \u00e9\U0001f600 ]", "search[a\x00b]", "search[]"
+    _, _, _, _, info = both(text, site, 2, *hostile, "CLICK[search]", "search[search_results]", "no action")
+    assert info["action"] == INVALID
+
+
+@needs_browser
+def test_an_invalid_step_asks_nothing_of_the_browser(site, monkeypatch):
+    site.reset(seed=0)
+    monkeypatch.setattr(site.browser, "click", None)
+    monkeypatch.setattr(site.browser, "search", None)
+    assert site.step("click[nothing of that name]")[-1]["valid"] is False
+
+
+@needs_browser
+@pytest.mark.parametrize("when", ["before a step", "before a reset", "its page alone"])
+def test_a_killed_browser_is_replaced_and_the_episode_goes_on_at_the_same_page(text, site, when):
+    restarts = site.browser.restarts
+    seen = both(text, site, 4, "search[shoes]", "click[next >]")
+    if when == "its page alone":
+        from selenium.common.exceptions import WebDriverException
+
+        with suppress(WebDriverException):
+            site.browser.driver.get("chrome://crash")
+    else:
+        kill_browser(site)
+    start = time.perf_counter()
+    if when == "before a reset":
+        both(text, site, 4, "search[shoes]", "click[next >]")
+    assert site.step("click[< prev]") == text.step("click[< prev]")
+    assert time.perf_counter() - start < RECOVERY_SECONDS
+    assert site.browser.restarts > restarts
+    assert seen[-1]["step"] == 2
+
+
+@needs_browser
+def test_a_browser_that_never_comes_back_is_an_error_that_says_so(site, monkeypatch):
+    site.reset(seed=0)
+    kill_browser(site)
+
+    def refuse(profile):
+        raise OSError("it will not start")
+
+    monkeypatch.setattr(browser, "_launch", refuse)
+    with pytest.raises(BrowserError, match="no page from 3 browsers, one after the other: it will not start"):
+        site.step("search[shoes]")
+    monkeypatch.undo()
+    site.reset(seed=0)
+
+
+def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch):
+    monkeypatch.setattr(browser, "PROGRAMS", {"chromium": ("no-chromium",), "chromedriver": ("no-driver",)})
+    command = "apt-get install -y chromium chromium-driver"
+    assert [found for found in browser.missing() if found[0] != "selenium"] == [
+        ("chromium", command),
+        ("chromedriver", command),
+    ]
+    with pytest.raises(BrowserError, match=f"chromium is missing: {command}; chromedriver is missing: {command}"):
+        WebShopSiteEnv().reset(seed=0)
+
+
+def running(pid):
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def family(pid):
+    """A process and its descendants."""
+    children = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            children.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found = [pid]
+    for parent in found:
+        found += children.get(parent, [])
+    return found
+
+
+def all_end(pids, seconds=10.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(map(running, pids)):
+        time.sleep(0.05)
+    return not any(map(running, pids))
+
+
+STARTS = """
+import sys
+from crbc_envs.webshop.site.env import WebShopSiteEnv
+env = WebShopSiteEnv()
+env.reset(seed=0)
+print(env.browser.driver.service.process.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
+@pytest.mark.parametrize("how", ["close", "forget", "kill"])
+def test_no_browser_outlives_its_environment(how):
+    code = (
+        "import sys\nfrom crbc_envs.webshop.site.env import WebShopSiteEnv\nenv = WebShopSiteEnv()\nenv.reset(seed=0)\n"
+    )
+    code += "print(env.browser.driver.service.process.pid, flush=True)\nsys.stdin.readline()\n"
+    code += {"close": "env.close()\nprint('closed', flush=True)\nsys.stdin.readline()", "forget": "", "kill": ""}[how]
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdin and run.stdout
+        processes = family(int(run.stdout.readline()))
+        assert len(processes) > 3
+        if how == "kill":
+            run.send_signal(signal.SIGKILL)
+        else:
+            run.stdin.write("\n")
+            run.stdin.flush()
+        if how == "close":
+            assert run.stdout.readline() == "closed\n"
+        assert all_end(processes)
+
+
+@needs_browser
+@pytest.mark.slow
+def test_a_group_is_played_with_one_browser_each():
+    envs = gymnasium.make_vec("CRBC-WebShopSite-v0", num_envs=2)
+    _, info = envs.reset(seed=1)
+    envs.step(["search[shoes]", "search[lamp]"])
+    _, *_, info = envs.step(["click[back to search]"] * 2)
+    assert len(set(info["anchor"])) == 1
+    envs.close()
+
+
+@needs_browser
+@pytest.mark.slow
+@pytest.mark.parametrize(("observation", "anchor"), VIEWS)
+def test_many_walks_are_the_same_in_the_browser(observation, anchor):
+    # benchmarks/webshop_site.py plays two hundred.
+    options = {"observation": observation, "anchor": anchor}
+    text, site = WebShopEnv(**options), WebShopSiteEnv(**options)
+    rng = np.random.default_rng(1)
+    for task in range(1000, 1005):
+        expert = observation == "text_rich" and task % 2
+        walk_both(text, site, task, (expert_choice if expert else random_choice)(rng))
+    site.close()
+
+
+def test_a_click_means_the_last_of_equal_values_and_a_value_before_a_button():
+    page = Page(
+        "item",
+        (
+            Node("Features", "button"),
+            Node("small", "option", group="size"),
+            Node("small"),
+            Node("small", "option", group="fit"),
+            Node("features", "option", group="fit"),
+            Node("B01", "link"),
+        ),
+    )
+    assert [place(page, what) for what in ("small", "features", "b01")] == [3, 4, 5]
+    assert page.clickables["small"] == "fit"
+
+
+# ---- for people -----------------------------------------------------------------------------------
+
+_TEXTS = """
+const alpha = colour => { const parts = colour.match(/[\\d.]+/g).map(Number); return parts.length > 3 ? parts[3] : 1; };
+const shown = [];
+for (const element of document.querySelectorAll("body *")) {
+  const own = Array.from(element.childNodes).some(node => node.nodeType === 3 && node.textContent.trim());
+  if (!own && !(element.tagName === "INPUT" && element.type !== "hidden")) continue;
+  let behind = element;
+  while (behind && alpha(getComputedStyle(behind).backgroundColor) === 0) behind = behind.parentElement;
+  const style = getComputedStyle(element);
+  shown.push([element.textContent || element.id, style.color, getComputedStyle(behind).backgroundColor]);
+}
+return shown;
+"""
+
+
+def luminance(colour):
+    """Relative luminance of "rgb(r, g, b)" (WCAG 2.1)."""
+    channels = np.array([float(part) for part in colour[colour.index("(") + 1 : -1].split(",")[:3]]) / 255
+    return np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4) @ (
+        0.2126,
+        0.7152,
+        0.0722,
+    )
+
+
+def contrast(one, other):
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_contrast_is_measured_as_the_guidelines_do():
+    assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21)
+    assert contrast("rgb(118, 118, 118)", "rgb(255, 255, 255)") == pytest.approx(4.54, abs=0.01)
+
+
+@needs_browser
+def test_every_text_of_every_kind_of_page_stands_out(site):
+    def check(kind):
+        found = site.browser.driver.execute_script(_TEXTS)
+        assert len(found) > 3, kind
+        for text, ink, ground in found:
+            assert contrast(ink, ground) >= 4.5, (kind, text, ink, ground)
+
+    options = to_options(site)
+    site.step(f"click[{options[0].text}]")
+    check("item")
+    site.step("click[features]")
+    check("details")
+    site.step("click[< prev]")
+    site.step("click[< prev]")
+    check("results")
+    site.step("click[back to search]")
+    check("index")
+    to_options(site)
+    site.step("click[buy now]")
+    site.browser.driver.find_element("tag name", "summary").click()
+    check("done")
+    for path in ("/", "/nowhere"):
+        site.browser.open(site._url + path)
+        check(path)
+    site.reset(seed=0)
+
+
+def focused(driver):
+    return driver.switch_to.active_element
+
+
+def tab_to(driver, text):
+    """Press Tab until the element with that text has the focus, and see that it shows."""
+    from selenium.webdriver import ActionChains, Keys
+
+    for _ in range(60):
+        ActionChains(driver).send_keys(Keys.TAB).perform()
+        if focused(driver).text.strip().endswith(text) and focused(driver).tag_name != "body":
+            assert focused(driver).value_of_css_property("outline-style") != "none"
+            return
+    raise AssertionError(f"{text} cannot be reached with Tab")
+
+
+def soon(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@needs_browser
+def test_a_person_shops_with_the_keyboard_alone(site):
+    from selenium.webdriver import Keys
+
+    site.reset(seed=0, options={"task": 3})
+    driver = site.browser.driver
+    driver.get(f"{site._url}/goal/3")
+    soon(lambda: driver.title == "Search - WebShop")
+    driver.find_element("id", "query").send_keys("Remote Control", Keys.ENTER)
+    soon(lambda: driver.title == "Results - WebShop")
+    asin = driver.find_element("class name", "product-link").text
+    tab_to(driver, asin)
+    focused(driver).send_keys(Keys.ENTER)
+    soon(lambda: driver.title == "Product - WebShop")
+    for label in ("Description", "Features", "Reviews"):
+        tab_to(driver, label)
+    tab_to(driver, "Buy Now")
+    focused(driver).send_keys(Keys.ENTER)
+    soon(lambda: driver.title == "Thank you - WebShop")
+    assert "Your score" in driver.find_element("tag name", "h1").text
+    assert f"asin={asin}" in driver.current_url
+
+
+@needs_browser
+def test_the_back_button_and_a_reload_show_the_page_that_was_left(site):
+    options = to_options(site)
+    before = site.session.page
+    site.step(f"click[{options[0].text}]")
+    chosen = site.session.page
+    assert chosen != before
+    driver = site.browser.driver
+    driver.refresh()
+    site.session._see(site.browser._read())
+    assert site.session.page == chosen
+    left = site.browser.screen
+    driver.back()
+    soon(lambda: driver.current_url != left.url)
+    driver.execute_script("document.documentElement.removeAttribute('data-left')")  # it was kept, mark and all
+    site.session._see(site.browser._read())
+    assert site.session.page == before
+
+
+def test_a_site_environment_that_was_never_reset_starts_nothing():
+    env = WebShopSiteEnv()
+    assert env.browser.screen is None
+    env.close()
