@@ -11,9 +11,8 @@ from typing import Any
 import torch
 
 from anchors import Rollout
-from crbc_envs import GroupVectorEnv
 from crbc_rl.config import TrainConfig
-from crbc_rl.rollout import Policy, collect
+from crbc_rl.rollout import Policy, collect, open_groups
 
 BATCH = 128
 """Tasks played side by side; the figures do not depend on it, the sampled tokens do."""
@@ -88,7 +87,7 @@ def evaluate(
     kinds: list[str] = []
     for start in range(0, episodes, BATCH):
         tasks = range(start, min(start + BATCH, episodes))
-        with closing(_environments(config, split, len(tasks))) as envs:
+        with closing(open_groups(config, split, len(tasks), 1)) as envs:
             sample = collect(
                 envs,
                 policy,
@@ -115,18 +114,4 @@ def evaluate(
             kind: (sum(r.success for r, k in zip(rollouts, kinds, strict=True) if k == kind), kinds.count(kind))
             for kind in sorted(set(kinds) - {""})
         },
-    )
-
-
-def _environments(config: TrainConfig, split: str, tasks: int) -> GroupVectorEnv:
-    rollout = config.rollout
-    return GroupVectorEnv(
-        config.env.id,
-        num_groups=tasks,
-        group_size=1,
-        backend=rollout.backend,
-        num_workers=rollout.num_workers,
-        **config.env.kwargs,
-        split=split,
-        require_tags=True,
     )

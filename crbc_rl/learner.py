@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from crbc_envs import GroupVectorEnv
 from crbc_rl import credit
 from crbc_rl.checkpoint import restore_trainer, save_checkpoint
 from crbc_rl.config import TrainConfig
@@ -24,7 +23,7 @@ from crbc_rl.evaluate import Evaluation, evaluate
 from crbc_rl.loss import policy_loss
 from crbc_rl.metrics import Metrics
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout import Sample, collect
+from crbc_rl.rollout import Sample, collect, open_groups
 from crbc_rl.run import Run
 from crbc_rl.tokens import TokenBatch, collate
 
@@ -61,16 +60,7 @@ class Learner:
         reference = TransformersPolicy.load(config.model) if checkpoint else copy.deepcopy(self.policy)
         reference.model.requires_grad_(False)
         self.reference = reference
-        self.envs = GroupVectorEnv(
-            config.env.id,
-            config.rollout.num_groups,
-            config.rollout.group_size,
-            config.rollout.backend,
-            config.rollout.num_workers,
-            **config.env.kwargs,
-            split="train",
-            require_tags=True,
-        )
+        self.envs = open_groups(config, "train", config.rollout.num_groups, config.rollout.group_size)
         self.optimizer = torch.optim.AdamW(
             self.policy.model.parameters(), lr=config.optim.lr, weight_decay=config.optim.weight_decay
         )

@@ -12,6 +12,7 @@ import torch
 from anchors import InternedRollouts, RolloutGroup
 from crbc_envs import GroupVectorEnv
 from crbc_envs.prompts import PromptWindow
+from crbc_rl.config import TrainConfig
 from crbc_rl.tokens import Turn
 
 
@@ -35,6 +36,20 @@ class Sample:
     groups: list[RolloutGroup]
     interned: InternedRollouts
     turns: list[list[list[Turn]]]
+
+
+def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: int) -> GroupVectorEnv:
+    """The config's environments on one split, as training and evaluation play them: replies need their tags."""
+    return GroupVectorEnv(
+        config.env.id,
+        num_groups,
+        group_size,
+        config.rollout.backend,
+        config.rollout.num_workers,
+        **config.env.kwargs,
+        split=split,
+        require_tags=True,
+    )
 
 
 def collect(
