@@ -14,7 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,8 +39,8 @@ class FaultySokobanEnv(SokobanEnv):
         self.faults = faults
 
     def _execute(self, action: str) -> float:
-        if self.faults and os.listdir(self.faults):
-            for path in Path(self.faults).iterdir():
+        for path in Path(self.faults).iterdir():
+            with suppress(FileNotFoundError):  # another worker was first to take the fault
                 path.unlink()
                 if path.name == "raises":
                     raise RuntimeError("a fault that was asked for")

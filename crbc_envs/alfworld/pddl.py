@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ Facts = Mapping[str, Sequence[tuple[str, ...]]]
 """Argument tuples by predicate."""
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_FACT = re.compile(r"\(([^()]+)\)")
+_FACT = re.compile(r"\(\s*([^()\s][^()]*)\)")
 _COMMENT = re.compile(r";[^\n]*")
 
 
@@ -48,10 +49,9 @@ def parse_lists(text: str) -> Formula:
 
 def parse_facts(text: str) -> dict[str, list[tuple[str, ...]]]:
     """The ground facts in `text`, each once, by predicate and sorted; lower case."""
-    facts: dict[str, set[tuple[str, ...]]] = {}
-    for fact in set(_FACT.findall(text)):
-        predicate, *arguments = fact.split()
-        facts.setdefault(predicate, set()).add(tuple(arguments))
+    facts: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for fact in {tuple(fact.split()) for fact in set(_FACT.findall(text))}:
+        facts[fact[0]].append(fact[1:])
     return {predicate: sorted(facts[predicate]) for predicate in sorted(facts)}
 
 
@@ -88,6 +88,7 @@ class Grounder:
         self.known = {predicate: frozenset(found) for predicate, found in facts.items()}
         self.names = names
         self.fluents = fluents
+        self._matched: dict[tuple[str, tuple[str, ...]], list[dict[str, str]]] = {}
 
     def test(self, goal: Formula) -> Test[Any]:
         """Raises `DataError` for a form other than and, or, not, exists, = and facts."""
@@ -106,7 +107,10 @@ class Grounder:
             case ["exists", [*outer], ["exists", [*inner], body]] if not set(typed(outer)) & set(typed(inner)):
                 return self._ground(["exists", outer + inner, body], bound)  # one search instead of one in each other
             case ["exists", [*variables], body]:
-                return _any(self._ground(body, each) for each in self._bindings(variables, body, bound))
+                parts = body[1:] if body[:1] == ["and"] else [body]
+                unchanging = [part for part in parts if part[0] in self.facts and part[0] not in self.fluents]
+                rest = ["and", *(part for part in parts if part not in unchanging)]
+                return _any(self._ground(rest, each) for each in self._bindings(variables, unchanging, bound))
             case ["=", a, b]:
                 return bound.get(a, a) == bound.get(b, b)
             case [str(predicate), *arguments] if predicate not in ("forall", "imply", "when"):
@@ -117,35 +121,34 @@ class Grounder:
         raise DataError(f"the goal holds a form that is not known here: {formula!r}")
 
     def _bindings(
-        self, variables: Sequence[str], body: Formula, bound: Mapping[str, str]
+        self, variables: Sequence[str], facts: Sequence[Formula], bound: Mapping[str, str]
     ) -> Iterator[Mapping[str, str]]:
-        """Every way to bind `variables` that the unchanging facts of a conjunction allow."""
+        """Every way to bind `variables` in which all of `facts` hold."""
         types = typed(variables)
         # A variable hides an outer one of the same name.
         found = [{name: value for name, value in bound.items() if name not in types}]
-        parts = body[1:] if body[:1] == ["and"] else [body]
-        known = [part for part in parts if part[0] in self.facts and part[0] not in self.fluents]
-        for predicate, *arguments in sorted(known, key=lambda part: sum(name in types for name in part[1:])):
+        for predicate, *arguments in sorted(facts, key=lambda part: sum(name in types for name in part[1:])):
             found = [{**each, **more} for each in found for more in self._matches(predicate, arguments, each)]
         for each in found:
             free = [name for name in types if name not in each]
             for values in product(*(self.names.get(types[name], ()) for name in free)):
                 yield {**each, **dict(zip(free, values, strict=True))}
 
-    def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Sequence[dict[str, str]]:
+        """What to bind for the fact to hold: once for each way to."""
         wanted = tuple(bound.get(name, name) for name in arguments)
-        free = {name for name in wanted if name.startswith("?")}
+        free = [(i, name) for i, name in enumerate(wanted) if name.startswith("?")]
         if not free:
-            if wanted in self.known[predicate]:
-                yield {}
-            return
-        for fact in self.facts[predicate]:
-            new: dict[str, str] = {}
-            if all(
-                (new.setdefault(want, name) if want in free else want) == name
-                for want, name in zip(wanted, fact, strict=True)
-            ):
-                yield new
+            return [{}] if wanted in self.known[predicate] else []
+        if (predicate, wanted) not in self._matched:
+            known = [fact for fact in self.facts[predicate] if len(fact) == len(wanted)]
+            for i, name in enumerate(wanted):
+                if not name.startswith("?"):
+                    known = [fact for fact in known if fact[i] == name]
+            news = [(fact, {name: fact[i] for i, name in free}) for fact in known]
+            # A variable that stands twice takes one value.
+            self._matched[predicate, wanted] = [new for fact, new in news if all(fact[i] == new[n] for i, n in free)]
+        return self._matched[predicate, wanted]
 
 
 def _all(parts: Iterator[Test[Any] | bool]) -> Test[Any] | bool:
