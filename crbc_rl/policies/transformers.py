@@ -109,7 +109,7 @@ class TransformersPolicy:
         # Where each row's next token stands: behind its last one.
         position = torch.full_like(index[:, None], ids.shape[1])
         if positions is not None:
-            position = positions[..., index, -1:].amax(dim=tuple(range(positions.dim() - 2))) + 1
+            position = positions[..., index, -1:] + 1
 
         rolls = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
         dice = torch.from_numpy(rolls).to(self.device)
