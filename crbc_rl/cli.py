@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from crbc_rl.learner import Learner
 
 Positional = tyro.conf.Positional
+Repeated = tyro.conf.UseAppendAction
+"""An option given again adds to what it was given before: --set a=1 --set b=2 is --set a=1 b=2."""
+
 console = Console(stderr=False)
 
 
@@ -30,7 +34,7 @@ def train(
     run: Path | None = None,
     resume: bool = False,
     seed: int | None = None,
-    set: tuple[str, ...] = (),
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
 ) -> None:
     """Train a policy as CONFIG says; ends with the held-out success before and after, and a report.
 
@@ -46,7 +50,7 @@ def train(
     from crbc_rl.progress import TrainProgress
     from crbc_rl.run import Run
 
-    overrides = [*set, *([] if seed is None else [f"seed={seed}"])]
+    overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
     settings = load_config(config, overrides)
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
     opened = Run.start(folder, settings, resume)
@@ -291,7 +295,7 @@ def bench(
 def data(
     name: Positional[Literal["alfworld", "webshop"]],
     /,
-    sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = (),
+    sources: Annotated[tuple[tuple[Path, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
 ) -> None:
     """Put a benchmark's official data in place, or check what is in place.
 
@@ -303,7 +307,7 @@ def data(
     """
     from crbc_rl.datasets import install_or_verify
 
-    install_or_verify(name, sources, console)
+    install_or_verify(name, tuple(chain(*sources)), console)
 
 
 def webshop(

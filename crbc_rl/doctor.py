@@ -13,7 +13,7 @@ from rich.table import Table
 
 from crbc_envs.webshop.site.browser import missing, place
 
-CORE = ("numpy", "scipy", "gymnasium")
+CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "threadpoolctl")
 TRAIN = (
     "torch",
     "transformers",
