@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -36,11 +37,30 @@ class EnvConfig(Section):
         return value
 
 
+class PolicyConfig(Section):
+    precision: Literal["float32", "bfloat16"] = "float32"
+    gradient_checkpointing: bool = False
+    lora_rank: int = Field(0, ge=0)
+    offload_reference: bool = False
+
+
+class GeneratorConfig(Section):
+    engine: Literal["transformers", "vllm"] = "transformers"
+    tensor_parallel: int = Field(1, ge=1)
+    memory: float = Field(0.6, gt=0, lt=1)
+
+
+class CriticConfig(Section):
+    lr: float = Field(1e-5, gt=0)
+
+
 class RolloutConfig(Section):
     num_groups: int = Field(16, ge=1)
     group_size: int = Field(8, ge=1)
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
+    max_prompt_tokens: int | None = Field(None, ge=1)
+    invalid_penalty: float = Field(0.1, ge=0)
     backend: Literal["sync", "process", "ray"] = "sync"
     """Where environments run: in this process, in worker processes or in Ray actors. What is played is the same."""
     num_workers: int | None = Field(None, ge=1)
@@ -64,6 +84,8 @@ class CreditConfig(BaseModel):
     def _known(self) -> CreditConfig:
         known = ", ".join(credit.METHODS)
         for name, options in {self.method: {}, **(self.model_extra or {})}.items():
+            if name == "gae":
+                continue
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
             try:
@@ -82,8 +104,10 @@ class LossConfig(Section):
     entropy: float = Field(0.0, ge=0)
     ratio: Literal["token", "response"] = "token"
     """Importance ratio per token, as the paper's launcher family runs, or per response, as eq. 2 writes it."""
-    aggregation: Literal["token", "step"] = "token"
+    aggregation: Literal["token", "step", "group"] = "token"
     """Mean over tokens, or over environment steps."""
+    correction: Literal["auto", "none", "truncate"] = "auto"
+    correction_cap: float = Field(2.0, gt=0)
 
 
 class OptimConfig(Section):
@@ -92,6 +116,7 @@ class OptimConfig(Section):
     grad_clip: float = Field(1.0, gt=0)
     minibatch: int = Field(256, ge=1)
     """Environment steps per optimizer step."""
+    microbatch: int | None = Field(None, ge=1)
     epochs: int = Field(1, ge=1)
 
 
@@ -115,6 +140,9 @@ class TrainConfig(Section):
     """Updates between the ones whose rollouts are kept in full, RUN/rollouts/UPDATE.parquet; 0 keeps none."""
     threads: int = Field(2, ge=1)
     """CPU threads of torch; part of the config because it decides the order of float sums."""
+    policy: PolicyConfig = PolicyConfig()
+    generator: GeneratorConfig = GeneratorConfig()
+    critic: CriticConfig = CriticConfig()
     env: EnvConfig = EnvConfig()
     rollout: RolloutConfig = RolloutConfig()
     credit: CreditConfig = CreditConfig()
@@ -153,7 +181,13 @@ def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> Train
         config = TrainConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(explain(where, TrainConfig, error)) from error
-    return config.model_copy(update={"model": str((base / config.model).resolve())})
+    return config.model_copy(update={"model": _place_of(config.model, base)})
+
+
+def _place_of(model: str, base: Path) -> str:
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and not (base / model).exists():
+        return model
+    return str((base / model).resolve())
 
 
 def _set(data: dict[str, Any], override: str) -> None:
