@@ -35,6 +35,10 @@ def train(
     resume: bool = False,
     seed: int | None = None,
     set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    dry_run: bool = False,
+    gpus: int | None = None,
+    gpu_memory: float = 80.0,
+    online: bool = False,
 ) -> None:
     """Train a policy as CONFIG says; ends with the held-out success before and after, and a report.
 
@@ -44,14 +48,29 @@ def train(
         resume: continue the run in that folder, from its last checkpoint.
         seed: the config's seed, replaced.
         set: further replacements, each as section.key=value.
+        dry_run: only check everything that can be checked without training, and print the plan.
+        gpus: of a dry run: the GPUs to plan for; 8 where vLLM generates, else 1, unless given.
+        gpu_memory: of a dry run: the memory of each, in GiB.
+        online: of a dry run: a model that is not on this machine is looked up on the Hugging Face hub.
     """
     from crbc_rl.config import load_config
+
+    overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
+    settings = load_config(config, overrides)
+    if dry_run:
+        from crbc_rl.plan import make_plan
+        from crbc_rl.plan.show import show
+
+        show(make_plan(settings, gpus, gpu_memory, online), console)
+        return
+    if gpus is not None:
+        raise ConfigError(
+            "--gpus belongs to --dry-run; to train on N: torchrun --nproc_per_node=N -m crbc_rl.cli train"
+        )
     from crbc_rl.learner import Learner
     from crbc_rl.progress import TrainProgress
     from crbc_rl.run import Run
 
-    overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
-    settings = load_config(config, overrides)
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
     opened = Run.start(folder, settings, resume)
     learner = Learner(settings, opened)
