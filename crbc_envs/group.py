@@ -78,6 +78,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin one task per group. `options["task"]` is one index for all groups or one per group;
+        `options["group_seed"]` has one seed per group, else they are drawn from `seed`;
         `options["reset_mask"]` (num_envs,) restarts whole groups and leaves the others as they are.
 
         Raises `GroupError` where the copies of a group do not start alike, or a mask cuts a group.
@@ -87,9 +88,13 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         groups = self._groups_of(options.pop("reset_mask", None))
         tasks = self._tasks(options.pop("task", None))
         # Copies of one group share the seed of their dynamics too; drawn after the tasks, which so do not depend on it.
-        seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
+        seeds = options.pop("group_seed", None)
+        if seeds is None:
+            seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
+        if len(seeds) != self.num_groups:
+            raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups")
         if options:
-            raise ValueError(f"reset: unknown option {sorted(options)[0]!r}; known: 'task', 'reset_mask'")
+            raise ValueError(f"reset: unknown option {sorted(options)[0]!r}; known: 'task', 'group_seed', 'reset_mask'")
         self._started = False  # a group that fails its proof cannot be played
         members = [m for group in groups for m in self._members_of(group)]
         of_member = [m // self.group_size for m in members]

@@ -12,10 +12,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crbc_envs.alfworld import observation as household
 from crbc_envs.webshop import observation as shop
 
 HISTORY_LENGTH = 2
+
+
+IMAGE = "<image>"
+"""Stands in a prompt where its picture goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A user message: its text, and a frame, uint8 (H, W, 3), for each `IMAGE` in it."""
+
+    text: str
+    images: tuple[NDArray[np.uint8], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +225,19 @@ class PromptWindow:
         return cls(styles[style])
 
     def prompt(self, observation: Any, info: dict[str, Any]) -> str:
+        """The text alone."""
         return self.template(
-            View(info["task"], str(observation), info["admissible_actions"], info["step"], tuple(self.history))
+            View(info["task"], _text(observation), info["admissible_actions"], info["step"], tuple(self.history))
         )
 
+    def ask(self, observation: Any, info: dict[str, Any]) -> Prompt:
+        """The text, and the frame where the template wants one."""
+        text = self.prompt(observation, info)
+        return Prompt(text, (observation,) if IMAGE in text and isinstance(observation, np.ndarray) else ())
+
     def record(self, observation: Any, action: str) -> None:
-        self.history.append((str(observation), action))
+        self.history.append((_text(observation), action))
+
+
+def _text(observation: Any) -> str:
+    return "" if isinstance(observation, np.ndarray) else str(observation)

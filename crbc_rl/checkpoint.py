@@ -1,4 +1,8 @@
-"""Checkpoints: a folder per saved update that appears whole or not at all, without pickle."""
+"""Checkpoints: a folder per saved update that appears whole or not at all, without pickle.
+
+The model is a plain transformers checkpoint. Beside it every process writes the optimizer's tensors that it
+holds, trainer-RANK-of-SIZE.safetensors, and a run of another number of processes takes from them what it needs.
+"""
 
 from __future__ import annotations
 
@@ -10,55 +14,43 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.world import World
 
 KEEP = 2
 
+Named = list[tuple[str, Tensor]]
+"""The trained tensors by name, in the order in which the optimizer has them."""
 
-def save_checkpoint(
-    folder: Path,
-    update: int,
-    policy: TransformersPolicy,
-    optimizer: torch.optim.Optimizer,
-    generator: torch.Generator,
-    state: dict[str, Any],
-) -> Path:
-    """Write FOLDER/<update>: the model as a plain transformers checkpoint, the optimizer's tensors, the
-    sampling generator and `state` (JSON). The `KEEP` newest remain.
 
-    Everything is written beside its place and renamed into it, so a crash leaves the last one whole.
+def publish(folder: Path, update: int, write: Callable[[Path], None], keep: int, world: World | None = None) -> Path:
+    """Let `write` fill a folder beside its place, rename it to FOLDER/<update>, drop all but the `keep` newest.
+
+    In a `world` of several processes all of them call this, and each may write files of its own.
     """
-
-    def write(place: Path) -> None:
-        policy.save(place)
-        tensors = {
-            f"{index}.{name}": value
-            for index, slots in optimizer.state_dict()["state"].items()
-            for name, value in slots.items()
-        }
-        save_file({**tensors, "generator": generator.get_state()}, place / "trainer.safetensors")
-        (place / "trainer.json").write_text(json.dumps({"update": update, **state}))
-
-    return publish(folder, update, write, keep=KEEP)
-
-
-def publish(folder: Path, update: int, write: Callable[[Path], None], keep: int) -> Path:
-    """Let `write` fill a folder beside its place, rename it to FOLDER/<update>, drop all but the `keep` newest."""
+    world = world or World()
     target = folder / f"{update:06d}"
     temporary = folder / f".{target.name}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    if world.main:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    world.barrier()
     write(temporary)
-    for file in temporary.iterdir():
-        with file.open("rb") as handle:
-            os.fsync(handle.fileno())
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(temporary, target)
-    for old in published(folder)[:-keep]:
-        shutil.rmtree(old)
+    world.barrier()
+    if world.main:
+        for file in temporary.iterdir():
+            with file.open("rb") as handle:
+                os.fsync(handle.fileno())
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(temporary, target)
+        for old in published(folder)[:-keep]:
+            shutil.rmtree(old)
+    world.barrier()
     return target
 
 
@@ -67,22 +59,58 @@ def published(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*"))
 
 
-def restore_trainer(path: Path, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> dict[str, Any]:
-    """Put the optimizer and the generator back as they were; the JSON state of the checkpoint.
+def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, world: World) -> None:
+    """Write this process's shards of the optimizer's tensors."""
+    shards = {
+        f"{name}/{slot}": (value.to_local() if isinstance(value, DTensor) else value).contiguous()
+        for name, parameter in named
+        for slot, value in optimizer.state[parameter].items()
+    }
+    save_file(shards, place / f"trainer-{world.rank:05d}-of-{world.size:05d}.safetensors")
 
-    The policy is loaded on its own, with `TransformersPolicy.load(path)`. Raises `ConfigError` for a
-    checkpoint whose optimizer does not fit the model.
+
+def restore_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named) -> None:
+    """Put the optimizer back as it was, from the shards of however many processes wrote them.
+
+    Raises `ConfigError` for a checkpoint whose optimizer does not fit the model, or that lacks a shard.
     """
-    tensors = load_file(path / "trainer.safetensors")
-    generator.set_state(tensors.pop("generator"))
-    slots: dict[int, dict[str, torch.Tensor]] = {}
-    for key, value in tensors.items():
-        index, name = key.split(".", 1)
-        slots.setdefault(int(index), {})[name] = value
-    state = optimizer.state_dict()
-    parameters = optimizer.param_groups[0]["params"]
-    for index, slot in slots.items():
-        if index >= len(parameters) or slot["exp_avg"].shape != parameters[index].shape:
-            raise ConfigError(f"{path}: the optimizer state is not of this model (parameter {index})")
-    optimizer.load_state_dict({"state": slots, "param_groups": state["param_groups"]})
-    return json.loads((path / "trainer.json").read_text())
+    files = sorted(place.glob("trainer-*-of-*.safetensors"))
+    if not files or len(files) != int(files[0].stem.rpartition("-")[2]):
+        raise ConfigError(f"{place}: {len(files)} shards of the optimizer are there, and not all: {_first(files)}")
+    shards = [safe_open(file, "pt") for file in files]
+    slots = {key.rpartition("/")[2] for shard in shards for key in shard.keys()}  # noqa: SIM118  no mapping
+    for name, parameter in named:
+        state: dict[str, Any] = {}
+        for slot in sorted(slots):
+            parts = [shard.get_tensor(f"{name}/{slot}") for shard in shards if f"{name}/{slot}" in shard.keys()]  # noqa: SIM118
+            if not parts:
+                continue
+            whole = parts[0] if parts[0].dim() == 0 else torch.cat(parts)
+            state[slot] = whole if whole.dim() == 0 else _like(parameter, whole, f"{place}: {name}")
+        if state:
+            optimizer.state[parameter] = state
+
+
+def _like(parameter: Tensor, whole: Tensor, where: str) -> Tensor:
+    """`whole`, laid out as `parameter` is."""
+    if whole.shape != parameter.shape:
+        raise ConfigError(
+            f"{where}: the optimizer's state has the shape {tuple(whole.shape)}, the weight {tuple(parameter.shape)}; "
+            "the checkpoint is of another model"
+        )
+    whole = whole.to(parameter.device)
+    if isinstance(parameter, DTensor):
+        return distribute_tensor(whole, parameter.device_mesh, parameter.placements)
+    return whole
+
+
+def _first(files: list[Path]) -> str:
+    return files[0].name if files else "none"
+
+
+def write_state(place: Path, state: dict[str, Any]) -> None:
+    (place / "trainer.json").write_text(json.dumps(state))
+
+
+def read_state(place: Path) -> dict[str, Any]:
+    return dict(json.loads((place / "trainer.json").read_text()))

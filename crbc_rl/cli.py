@@ -70,20 +70,26 @@ def train(
     from crbc_rl.learner import Learner
     from crbc_rl.progress import TrainProgress
     from crbc_rl.run import Run
+    from crbc_rl.world import World
 
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
-    opened = Run.start(folder, settings, resume)
-    learner = Learner(settings, opened)
+    world = World.join()
+    console.quiet = not world.main
+    opened = Run.start(folder, settings, resume) if world.main else Run(folder, settings)
+    world.barrier()
+    learner = Learner(settings, opened, world=world)
     console.print(
         f"[bold]{settings.name}[/]  {settings.credit.method} on {settings.env.id}, seed {settings.seed}, "
-        f"{sum(p.numel() for p in learner.policy.model.parameters()):,} parameters, run folder {folder}",
+        f"{sum(p.numel() for _, p in learner.trainer.named):,} parameters, run folder {folder}",
         soft_wrap=True,
     )
     if learner.update:
         console.print(f"continuing after update {learner.update} of {settings.updates}")
     with TrainProgress(console, settings.updates, learner.update) as learner.watch, _stop_politely(learner):
         learner.train()
-    _close(folder, learner)
+    if world.main:
+        _close(folder, learner)
+    world.leave()
 
 
 def _close(folder: Path, learner: Learner) -> None:

@@ -38,20 +38,23 @@ class EnvConfig(Section):
 
 
 class PolicyConfig(Section):
+    """How the trained weights are held."""
+
     precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: passes in it, over float32 weights that are sharded over all processes."""
     gradient_checkpointing: bool = False
-    lora_rank: int = Field(0, ge=0)
     offload_reference: bool = False
+    """Keep the reference's shards in main memory."""
 
 
 class GeneratorConfig(Section):
+    """What samples."""
+
     engine: Literal["transformers", "vllm"] = "transformers"
     tensor_parallel: int = Field(1, ge=1)
+    """Processes that hold one copy of the weights together; vllm only."""
     memory: float = Field(0.6, gt=0, lt=1)
-
-
-class CriticConfig(Section):
-    lr: float = Field(1e-5, gt=0)
+    """The share of a GPU's memory that vllm takes while it samples."""
 
 
 class RolloutConfig(Section):
@@ -60,7 +63,10 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
     max_prompt_tokens: int | None = Field(None, ge=1)
-    invalid_penalty: float = Field(0.1, ge=0)
+    """A longer prompt loses its beginning, as public trainers have it; None leaves it to the model."""
+    rounds: int = Field(1, ge=1)
+    """Up to so many times groups are played, until `num_groups` of them are mixed: those that all won or all
+    lost teach nothing (dynamic sampling of Yu et al. 2025, DAPO)."""
     backend: Literal["sync", "process", "ray"] = "sync"
     """Where environments run: in this process, in worker processes or in Ray actors. What is played is the same."""
     num_workers: int | None = Field(None, ge=1)
@@ -84,8 +90,6 @@ class CreditConfig(BaseModel):
     def _known(self) -> CreditConfig:
         known = ", ".join(credit.METHODS)
         for name, options in {self.method: {}, **(self.model_extra or {})}.items():
-            if name == "gae":
-                continue
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
             try:
@@ -105,9 +109,11 @@ class LossConfig(Section):
     ratio: Literal["token", "response"] = "token"
     """Importance ratio per token, as the paper's launcher family runs, or per response, as eq. 2 writes it."""
     aggregation: Literal["token", "step", "group"] = "token"
-    """Mean over tokens, or over environment steps."""
+    """Every token weighs the same, every environment step, or every group and in it every step (as eq. 2 has it)."""
     correction: Literal["auto", "none", "truncate"] = "auto"
-    correction_cap: float = Field(2.0, gt=0)
+    """Truncated importance sampling where the engine that samples is not the model that is trained: each token's
+    loss is multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": with vllm."""
+    correction_cap: float = Field(2.0, ge=1)
 
 
 class OptimConfig(Section):
@@ -117,6 +123,7 @@ class OptimConfig(Section):
     minibatch: int = Field(256, ge=1)
     """Environment steps per optimizer step."""
     microbatch: int | None = Field(None, ge=1)
+    """Distinct ones of them per process and pass; all at once by default."""
     epochs: int = Field(1, ge=1)
 
 
@@ -132,7 +139,8 @@ class EvalConfig(Section):
 class TrainConfig(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     model: str
-    """Folder of a transformers checkpoint; relative to the config file, or absolute."""
+    """Folder of a transformers checkpoint, relative to the config file or absolute; or a name on the Hugging Face
+    hub, such as Qwen/Qwen2.5-1.5B-Instruct."""
     seed: int = Field(0, ge=0)
     updates: int = Field(150, ge=1)
     save_every: int = Field(5, ge=1)
@@ -140,10 +148,9 @@ class TrainConfig(Section):
     """Updates between the ones whose rollouts are kept in full, RUN/rollouts/UPDATE.parquet; 0 keeps none."""
     threads: int = Field(2, ge=1)
     """CPU threads of torch; part of the config because it decides the order of float sums."""
+    env: EnvConfig = EnvConfig()
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()
-    critic: CriticConfig = CriticConfig()
-    env: EnvConfig = EnvConfig()
     rollout: RolloutConfig = RolloutConfig()
     credit: CreditConfig = CreditConfig()
     loss: LossConfig = LossConfig()
@@ -181,13 +188,9 @@ def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> Train
         config = TrainConfig.model_validate(data)
     except ValidationError as error:
         raise ConfigError(explain(where, TrainConfig, error)) from error
-    return config.model_copy(update={"model": _place_of(config.model, base)})
-
-
-def _place_of(model: str, base: Path) -> str:
-    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", model) and not (base / model).exists():
-        return model
-    return str((base / model).resolve())
+    folder = (base / config.model).resolve()
+    on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model) and not folder.is_dir()
+    return config if on_hub else config.model_copy(update={"model": str(folder)})
 
 
 def _set(data: dict[str, Any], override: str) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
-
 from anchors import Rollout
 from crbc_rl.config import TrainConfig
-from crbc_rl.rollout import Policy, collect, open_groups
+from crbc_rl.policies.api import Policy
+from crbc_rl.rollout import collect, open_groups, stream
 
 BATCH = 128
-"""Tasks played side by side; the figures do not depend on it, the sampled tokens do."""
+"""Tasks played side by side; nothing depends on it but speed and memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,10 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
     return max(0.0, (centre - half) / (1 + zz)), min(1.0, (centre + half) / (1 + zz))
 
 
+Played = dict[int, tuple[Rollout, str]]
+"""A rollout and the kind of its task ("" where a panel has none), by task."""
+
+
 def evaluate(
     policy: Policy,
     config: TrainConfig,
@@ -82,36 +86,52 @@ def evaluate(
     The panel is fixed and the sampling seeded, so two policies meet the same tasks and the same
     dice. Raises `ValueError` where the panel is shorter.
     """
-    generator = torch.Generator().manual_seed(seed)
-    rollouts: list[Rollout] = []
-    kinds: list[str] = []
-    for start in range(0, episodes, BATCH):
-        tasks = range(start, min(start + BATCH, episodes))
-        with closing(open_groups(config, split, len(tasks), 1)) as envs:
+    return summarise(split, play_panel(policy, config, split, range(episodes), seed, progress))
+
+
+def play_panel(
+    policy: Policy,
+    config: TrainConfig,
+    split: str,
+    tasks: Sequence[int],
+    seed: int,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Played:
+    """One rollout of each of `tasks`; each is a function of its task and `seed`."""
+    played: Played = {}
+    for start in range(0, len(tasks), BATCH):
+        some = tasks[start : start + BATCH]
+        with closing(open_groups(config, split, len(some), 1)) as envs:
             sample = collect(
                 envs,
                 policy,
-                tasks,
-                seed=seed + start,
+                some,
+                [stream("evaluation", seed, task) for task in some],
                 prompt=config.env.prompt,
                 temperature=config.eval.temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
-                generator=generator,
             )
-            kinds += [envs.panel[task].kind for task in tasks]
-        rollouts += [rollout for group in sample.groups for rollout in group.rollouts]
-        progress(len(rollouts))
+            played |= {
+                task: (group.rollouts[0], envs.panel[task].kind)
+                for task, group in zip(some, sample.groups, strict=True)
+            }
+        progress(len(played))
+    return played
+
+
+def summarise(split: str, played: Played) -> Evaluation:
+    """The figures of rollouts of `split`."""
+    rollouts = [rollout for rollout, _ in played.values()]
+    kinds = Counter(kind for _, kind in played.values())
+    won = Counter(kind for rollout, kind in played.values() if rollout.success)
     steps = sum(len(rollout) for rollout in rollouts)
     return Evaluation(
         split=split,
-        episodes=episodes,
+        episodes=len(rollouts),
         successes=sum(rollout.success for rollout in rollouts),
-        reward=sum(rollout.reward for rollout in rollouts) / episodes,
+        reward=sum(rollout.reward for rollout in rollouts) / len(rollouts),
         reward_by_step=reward_by_step(rollouts),
-        length=steps / episodes,
+        length=steps / len(rollouts),
         invalid_share=sum(rollout.invalid for rollout in rollouts) / steps,
-        kinds={
-            kind: (sum(r.success for r, k in zip(rollouts, kinds, strict=True) if k == kind), kinds.count(kind))
-            for kind in sorted(set(kinds) - {""})
-        },
+        kinds={kind: (won[kind], kinds[kind]) for kind in sorted(kinds) if kind},
     )

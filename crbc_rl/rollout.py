@@ -4,38 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import torch
 
 from anchors import InternedRollouts, RolloutGroup
 from crbc_envs import GroupVectorEnv
 from crbc_envs.prompts import PromptWindow
 from crbc_rl.config import TrainConfig
+from crbc_rl.policies.api import Policy
 from crbc_rl.tokens import Turn
-
-
-class Policy(Protocol):
-    """What a rollout needs of a policy: prompts in; token ids, log-probabilities and text out."""
-
-    def encode(self, prompt: str) -> list[int]: ...
-
-    def decode(self, turn: Turn) -> str: ...
-
-    def generate(
-        self, prompts: Sequence[list[int]], temperature: float, max_new_tokens: int, generator: torch.Generator
-    ) -> list[Turn]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Complete groups and, for each, each rollout's turns: `turns[g][i][t]` is step t of
-    `groups[g].rollouts[i]`. `interned` are the same rollouts as credit reads them."""
+    `groups[g].rollouts[i]`."""
 
     groups: list[RolloutGroup]
-    interned: InternedRollouts
     turns: list[list[list[Turn]]]
+    counted: InternedRollouts | None = None
+    """The same rollouts as the environments numbered them, where they did."""
+
+    @property
+    def interned(self) -> InternedRollouts:
+        """The same rollouts as credit reads them."""
+        return self.counted or InternedRollouts.from_groups(self.groups)
+
+    def joined(self, other: Sample) -> Sample:
+        """The groups of both."""
+        return other if not self.groups else Sample(self.groups + other.groups, self.turns + other.turns)
+
+    def chosen(self, numbers: Sequence[int]) -> Sample:
+        """Some of the groups."""
+        return Sample([self.groups[g] for g in numbers], [self.turns[g] for g in numbers])
 
 
 def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: int) -> GroupVectorEnv:
@@ -56,31 +58,44 @@ def collect(
     envs: GroupVectorEnv,
     policy: Policy,
     tasks: Sequence[int],
+    seeds: Sequence[int],
     *,
-    seed: int,
     prompt: str,
     temperature: float,
     max_new_tokens: int,
-    generator: torch.Generator,
 ) -> Sample:
     """Play one group per task to the end. Only live members are shown to the policy, so a finished
-    one costs no token. `seed` is of the environments' own draws, `generator` of the policy's."""
-    observations, infos = envs.reset(seed=seed, options={"task": tasks})
+    one costs no token.
+
+    `seeds` has one per group: every draw in a group is a function of its seed, the member and the step, so
+    a group is played alike whichever groups are played beside it.
+    """
+    observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
     windows = [PromptWindow.of(envs.domain, prompt) for _ in range(envs.num_envs)]
     turns: list[list[Turn]] = [[] for _ in range(envs.num_envs)]
-    while (live := np.flatnonzero(envs.active)).size:
-        prompts = [policy.encode(windows[m].prompt(observations[m], _info(infos, m))) for m in live]
+    while live := np.flatnonzero(envs.active).tolist():
+        prompts = [windows[m].ask(observations[m], _info(infos, m)) for m in live]
+        dice = [stream("reply", seeds[m // envs.group_size], m % envs.group_size, len(turns[m])) for m in live]
         actions: list[str | None] = [None] * envs.num_envs
-        for m, turn in zip(live, policy.generate(prompts, temperature, max_new_tokens, generator), strict=True):
+        for m, turn in zip(live, policy.generate(prompts, dice, temperature, max_new_tokens), strict=True):
             turns[m].append(turn)
-            actions[m] = policy.decode(turn)
+            actions[m] = turn.text
         before = observations
         observations, _, _, _, infos = envs.step(actions)
         for m in live:
             windows[m].record(before[m], infos["action"][m])
-    groups = envs.groups()
     size = envs.group_size
-    return Sample(groups, envs.interned(), [turns[g * size : (g + 1) * size] for g in range(len(groups))])
+    return Sample(envs.groups(), [turns[m : m + size] for m in range(0, envs.num_envs, size)], envs.interned())
+
+
+def stream(name: str, *path: int) -> int:
+    """The seed of one stream of draws, below 2**31, from what names it."""
+    return int(np.random.SeedSequence([*name.encode(), *path]).generate_state(1)[0] >> 1)
+
+
+def rng(name: str, *path: int) -> np.random.Generator:
+    """One stream of draws, from what names it."""
+    return np.random.default_rng(stream(name, *path))
 
 
 def _info(infos: dict[str, Any], member: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout import Sample
 from crbc_rl.tokens import Turn
+from crbc_rl.world import World
 
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
@@ -80,8 +82,8 @@ class Run:
         """The policy that did best on validation, a plain transformers checkpoint."""
         return next(reversed(published(self.folder / "best")), None)
 
-    def keep_best(self, update: int, policy: TransformersPolicy) -> None:
-        publish(self.folder / "best", update, policy.save, keep=1)
+    def keep_best(self, update: int, policy: TransformersPolicy, world: World) -> None:
+        publish(self.folder / "best", update, partial(policy.save, main=world.main), keep=1, world=world)
 
     def keep_group(self, update: int, group: RolloutGroup) -> None:
         """Append one group for the report to draw."""
@@ -94,7 +96,7 @@ class Run:
         def recorded(turn: Turn) -> RecordedTurn:
             return RecordedTurn(
                 prompt=policy.decode_prompt(turn),
-                reply=policy.decode(turn),
+                reply=turn.text,
                 logprob=math.fsum(turn.logprobs),
                 prompt_ids=tuple(turn.prompt),
                 reply_ids=tuple(turn.response),

@@ -25,7 +25,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.run import versions
-from crbc_rl.tokens import Turn, collate
+from crbc_rl.tokens import Row, Turn, collate
 
 TEACHERS = {
     "sokoban": "crbc_envs.sokoban.expert",
@@ -79,7 +79,7 @@ def warmstart(
     for step in range(1, config.steps + 1):
         optimizer.param_groups[0]["lr"] = config.lr * min(1.0, step / config.warmup)
         turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
-        batch = collate(turns, [0.0] * len(turns), policy.pad)
+        batch = collate([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], policy.pad)
         logprobs, _ = policy.logprobs(batch, temperature=1.0)
         nll = -(logprobs * batch.response_mask).sum() / batch.response_mask.sum()
         optimizer.zero_grad()

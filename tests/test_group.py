@@ -211,7 +211,7 @@ def test_reset_options_are_checked():
     envs = make()
     with pytest.raises(ValueError, match="3 tasks for 2 groups"):
         envs.reset(options={"task": [1, 2, 3]})
-    with pytest.raises(ValueError, match="unknown option 'tasks'; known: 'task', 'reset_mask'"):
+    with pytest.raises(ValueError, match="unknown option 'tasks'; known: 'task', 'group_seed', 'reset_mask'"):
         envs.reset(options={"tasks": [1, 2]})
     with pytest.raises(IndexError, match="task 100000 is not in the train panel"):
         envs.reset(options={"task": 100_000})

@@ -49,22 +49,14 @@ class Scripted:
     def __init__(self, reply: str) -> None:
         self.reply, self.asked = reply, 0
 
-    def encode(self, prompt: str) -> list[int]:
-        return [len(prompt)]
-
-    def decode(self, turn: Turn) -> str:
-        return self.reply
-
-    def generate(self, prompts, temperature, max_new_tokens, generator) -> list[Turn]:
+    def generate(self, prompts, seeds, temperature, max_new_tokens) -> list[Turn]:
         self.asked += len(prompts)
-        return [Turn(prompt, [1], [0.0]) for prompt in prompts]
+        return [Turn([len(prompt.text)], [1], [0.0], self.reply) for prompt in prompts]
 
 
 def _play(policy: Scripted, **kwargs: object) -> tuple[GroupVectorEnv, object]:
     envs = GroupVectorEnv("CRBC-Sokoban-v0", 6, 2, observation="text", require_tags=True)
-    sample = collect(
-        envs, policy, range(6), seed=0, prompt="compact", temperature=1.0, max_new_tokens=4, generator=torch.Generator()
-    )
+    sample = collect(envs, policy, range(6), range(6), prompt="compact", temperature=1.0, max_new_tokens=4)
     return envs, sample
 
 

@@ -1,21 +1,28 @@
 """The loss against a plain implementation that loops over rows and tokens."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from crbc_rl.config import LossConfig
 from crbc_rl.loss import policy_loss
-from crbc_rl.tokens import TokenBatch
+from crbc_rl.tokens import Row, TokenBatch, Turn, weigh
+
+GROUPS = [0, 0, 2, 2, 2]
 
 
-def _case(seed: int, rows: int = 5, width: int = 4) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, TokenBatch]:
+def _case(
+    seed: int, aggregation: str = "token", rows: int = 5, width: int = 4
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, TokenBatch]:
     g = torch.Generator().manual_seed(seed)
     draw = lambda scale: torch.randn(rows, width, generator=g, dtype=torch.float64) * scale  # noqa: E731
     lengths = torch.randint(1, width + 1, (rows,), generator=g)
     mask = (torch.arange(width) < lengths[:, None]).double()
     logprobs = -draw(1.0).abs()
+    turns = [Turn([1], [1] * n, [0.0] * n) for n in lengths.tolist()]
+    weighed = weigh([Row(turn, k, 0.0, turn.logprobs) for turn, k in zip(turns, GROUPS, strict=True)], aggregation)
     batch = TokenBatch(
         ids=torch.zeros(rows, width, dtype=torch.long),
         mask=None,
@@ -23,14 +30,16 @@ def _case(seed: int, rows: int = 5, width: int = 4) -> tuple[torch.Tensor, torch
         turn=torch.arange(rows),
         response_mask=mask,
         old_logprobs=logprobs + draw(0.4),
-        advantages=torch.randn(rows, generator=g, dtype=torch.float64) * 3,
+        advantages=torch.randn(rows, 1, generator=g, dtype=torch.float64).expand(rows, width) * 3,
+        weights=torch.tensor([row.weight for row in weighed], dtype=torch.float64),
+        correction=torch.rand(rows, width, generator=g, dtype=torch.float64) * 2,
     )
     return logprobs.requires_grad_(), draw(1.0).abs(), logprobs.detach() + draw(0.5), batch
 
 
 def _plain(logprobs, entropy, reference, batch, config) -> float:
     rows = []
-    for i, advantage in enumerate(batch.advantages.tolist()):
+    for i, advantage in enumerate(batch.advantages[:, 0].tolist()):
         n = int(batch.response_mask[i].sum())
         d = [(logprobs[i, k] - batch.old_logprobs[i, k]).item() for k in range(n)]
         tokens = []
@@ -41,20 +50,25 @@ def _plain(logprobs, entropy, reference, batch, config) -> float:
                 gain = max(gain, config.dual_clip * advantage)
             r = (reference[i, k] - logprobs[i, k]).item()
             kl = math.exp(r) - r - 1
-            tokens.append(-gain - config.entropy * entropy[i, k].item() + config.kl * kl)
+            tokens.append(
+                -gain * batch.correction[i, k].item() - config.entropy * entropy[i, k].item() + config.kl * kl
+            )
         rows.append(tokens)
     if config.aggregation == "token":
         flat = [value for row in rows for value in row]
         return sum(flat) / len(flat)
-    return sum(sum(row) / len(row) for row in rows) / len(rows)
+    steps = [sum(row) / len(row) for row in rows]
+    if config.aggregation == "step":
+        return sum(steps) / len(steps)
+    return (sum(steps[:2]) / 2 + sum(steps[2:]) / 3) / 2  # GROUPS
 
 
 @pytest.mark.parametrize("ratio", ["token", "response"])
-@pytest.mark.parametrize("aggregation", ["token", "step"])
+@pytest.mark.parametrize("aggregation", ["token", "step", "group"])
 def test_the_loss_is_the_plain_one(ratio: str, aggregation: str) -> None:
     config = LossConfig(ratio=ratio, aggregation=aggregation, entropy=0.01, kl=0.05, dual_clip=1.5)
     for seed in range(50):
-        logprobs, entropy, reference, batch = _case(seed)
+        logprobs, entropy, reference, batch = _case(seed, aggregation)
         loss, figures = policy_loss(logprobs, entropy, reference, batch, config)
         assert loss.item() == pytest.approx(_plain(logprobs, entropy, reference, batch, config), abs=1e-9)
         assert figures["kl"] >= 0 and 0 <= figures["clip_share"] <= 1
@@ -70,9 +84,22 @@ def test_padding_tokens_get_no_gradient() -> None:
 
 def test_at_ratio_one_the_gradient_is_the_policy_gradient() -> None:
     logprobs, entropy, _, batch = _case(1)
-    on_policy = TokenBatch(
-        batch.ids, None, None, batch.turn, batch.response_mask, logprobs.detach().clone(), batch.advantages
-    )
+    on_policy = replace(batch, old_logprobs=logprobs.detach().clone(), correction=None)
     policy_loss(logprobs, entropy, None, on_policy, LossConfig(kl=0.0))[0].backward()
-    expected = -batch.advantages[:, None] * batch.response_mask / batch.response_mask.sum()
+    expected = -batch.advantages * batch.response_mask / batch.response_mask.sum()
     assert torch.allclose(logprobs.grad, expected)
+
+
+def test_losses_and_figures_of_parts_add_up_to_those_of_the_whole() -> None:
+    config = LossConfig(kl=0.1, entropy=0.02)
+    logprobs, entropy, reference, batch = _case(2)
+    whole, figures = policy_loss(logprobs, entropy, reference, batch, config)
+    parts = []
+    for rows in (slice(0, 2), slice(2, 5), slice(5, 5)):
+        names = ("turn", "response_mask", "old_logprobs", "advantages", "weights", "correction")
+        part = replace(batch, **{name: getattr(batch, name)[rows] for name in names})
+        parts.append(policy_loss(logprobs[rows], entropy[rows], reference[rows], part, config))
+    assert sum(loss.item() for loss, _ in parts) == pytest.approx(whole.item(), abs=1e-12)
+    for name, value in figures.items():
+        add = max if name == "ratio_max" else sum
+        assert add(found[name] for _, found in parts) == pytest.approx(value, abs=1e-12), name

@@ -7,11 +7,12 @@ from learner_fixtures import fresh_policy
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from crbc_envs.prompts import Prompt
 from crbc_rl.config import LossConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.loss import policy_loss
-from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.tokens import collate
+from crbc_rl.policies.transformers import TransformersPolicy, draw
+from crbc_rl.tokens import Row, TokenBatch, collate, weigh
 
 PROMPTS = ["Sokoban\n# # #\n# @ #\n# # #\nYour move?", "up", "Sokoban\n# _\nYour move?", "up"]
 
@@ -26,14 +27,19 @@ def policy() -> TransformersPolicy:
 
 
 def _generate(policy: TransformersPolicy, prompts: list[str], seed: int = 0, temperature: float = 1.0) -> list:
-    generator = torch.Generator().manual_seed(seed)
-    return policy.generate([policy.encode(p) for p in prompts], temperature, 6, generator)
+    seeds = [1000 * seed + i for i in range(len(prompts))]
+    return policy.generate([Prompt(text) for text in prompts], seeds, temperature, 6)
+
+
+def _batch(turns: list, policy: TransformersPolicy, advantages: list[float] | None = None) -> TokenBatch:
+    rows = [Row(turn, 0, 0.0 if advantages is None else advantages[i], turn.logprobs) for i, turn in enumerate(turns)]
+    return collate(weigh(rows, "token"), policy.pad)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.4])
 def test_log_probabilities_of_sampling_and_of_training_agree(policy: TransformersPolicy, temperature: float) -> None:
     turns = _generate(policy, PROMPTS, temperature=temperature)
-    batch = collate(turns, [0.0] * len(turns), policy.pad)
+    batch = _batch(turns, policy)
     with torch.no_grad():
         again, _ = policy.logprobs(batch, temperature)
     assert batch.mask is not None  # prompts of different lengths: the padded path
@@ -42,12 +48,12 @@ def test_log_probabilities_of_sampling_and_of_training_agree(policy: Transformer
 
 def test_padding_changes_nothing(policy: TransformersPolicy) -> None:
     turns = _generate(policy, PROMPTS)
-    together = collate(turns, [0.0] * len(turns), policy.pad)
+    together = _batch(turns, policy)
     with torch.no_grad():
         padded, _ = policy.logprobs(together, 1.0)
-        for row, turn in enumerate(turns):
-            alone, _ = policy.logprobs(collate([turn], [0.0], policy.pad), 1.0)
-            assert torch.allclose(padded[row, : len(turn.response)], alone[0], atol=1e-5)
+        for values, place in zip(padded, together.places, strict=True):
+            alone, _ = policy.logprobs(_batch([turns[place]], policy), 1.0)
+            assert torch.allclose(values[: alone.shape[1]], alone[0], atol=1e-5)
 
 
 def test_equal_turns_are_read_once_and_counted_each(policy: TransformersPolicy) -> None:
@@ -55,7 +61,7 @@ def test_equal_turns_are_read_once_and_counted_each(policy: TransformersPolicy) 
     turns = _generate(policy, PROMPTS)
     repeated = [turns[i] for i in (0, 1, 0, 2, 3, 0, 1)]
     advantages = [1.0, -2.0, 0.5, 3.0, 1.0, -1.0, 0.0]
-    batch = collate(repeated, advantages, policy.pad)
+    batch = _batch(repeated, policy, advantages)
     assert len(batch.ids) == len({(tuple(t.prompt), tuple(t.response)) for t in repeated}) < len(repeated)
 
     def gradient(batches: list) -> torch.Tensor:
@@ -66,7 +72,7 @@ def test_equal_turns_are_read_once_and_counted_each(policy: TransformersPolicy) 
             (loss * b.response_mask.sum()).backward()
         return torch.cat([p.grad.flatten() for p in policy.model.parameters()])
 
-    alone = [collate([turn], [a], policy.pad) for turn, a in zip(repeated, advantages, strict=True)]
+    alone = [_batch([turn], policy, [a]) for turn, a in zip(repeated, advantages, strict=True)]
     expected = gradient(alone)
     assert torch.allclose(gradient([batch]), expected, atol=1e-4 * expected.abs().max().item())
 
@@ -78,17 +84,45 @@ def test_replies_end_with_the_end_token_or_at_the_limit(policy: TransformersPoli
         assert len(turn.response) == 6 or turn.response[-1] == policy.eos
 
 
-def test_sampling_follows_its_generator_alone(policy: TransformersPolicy) -> None:
+def _tokens(turns: list) -> list[list[int]]:
+    return [turn.response for turn in turns]
+
+
+def test_sampling_follows_its_seeds_alone(policy: TransformersPolicy) -> None:
     first = _generate(policy, PROMPTS, seed=1)
     torch.manual_seed(99)
     assert first == _generate(policy, PROMPTS, seed=1)
-    assert first != _generate(policy, PROMPTS, seed=2)
+    assert _tokens(first) != _tokens(_generate(policy, PROMPTS, seed=2))
+
+
+def test_a_reply_does_not_depend_on_what_is_sampled_beside_it(policy: TransformersPolicy) -> None:
+    prompts, seeds = [Prompt(PROMPTS[i % 4]) for i in range(40)], [7 * i for i in range(40)]
+    together = policy.generate(prompts, seeds, 1.0, 6)
+    alone = [policy.generate([prompt], [seed], 1.0, 6)[0] for prompt, seed in zip(prompts, seeds, strict=True)]
+    assert _tokens(together) == _tokens(alone)
+    assert len({tuple(t) for t in _tokens(together)}) > 20
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.3, 1.0 - 2**-53])
+def test_no_impossible_token_is_drawn(dice: float) -> None:
+    scores = torch.log_softmax(torch.tensor([[-torch.inf, 1.0, -torch.inf, 2.0, -torch.inf]]), dim=-1)
+    assert draw(scores, torch.tensor([[dice]], dtype=torch.float64)).item() in (1, 3)
+
+
+def test_a_prompt_over_the_limit_loses_its_beginning(policy: TransformersPolicy) -> None:
+    whole = policy.encode(PROMPTS[0] + " left")
+    policy.max_prompt_tokens = 10
+    try:
+        assert policy.encode(PROMPTS[0] + " right")[-3:] == whole[-3:]
+        assert len(policy.encode(PROMPTS[0] + " right")) == 10
+    finally:
+        policy.max_prompt_tokens = None
 
 
 def test_samples_come_from_the_whole_softmax(policy: TransformersPolicy) -> None:
     """No hidden top-k: the frequencies of first tokens are those of the model's own distribution."""
     prompt = policy.encode("up")
-    turns = policy.generate([prompt] * 20_000, 1.0, 1, torch.Generator().manual_seed(0))
+    turns = policy.generate([Prompt("up")] * 20_000, range(20_000), 1.0, 1)
     counts = torch.bincount(torch.tensor([t.response[0] for t in turns]), minlength=len(policy.tokenizer))
     with torch.no_grad():
         expected = policy.model(torch.tensor([prompt])).logits[0, -1].softmax(-1)

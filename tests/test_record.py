@@ -20,8 +20,8 @@ from anchors import GroupError, Rollout, RolloutGroup, Step
 from crbc_envs import GroupVectorEnv
 from crbc_envs.errors import DataError
 from crbc_envs.record import RecordedTurn, decode_frame, read_groups, read_recording, write_groups
-from crbc_rl import learner as learner_module
 from crbc_rl.learner import Learner
+from crbc_rl.players import Players
 from crbc_rl.rollout import Sample
 from crbc_rl.run import Run
 
@@ -302,12 +302,12 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     config = small(tmp_path / "model", record_every=2)
     samples: list[Sample] = []
 
-    def watched(*args: Any, **kwargs: Any) -> Sample:
-        samples.append(collect(*args, **kwargs))
+    def watched(players: Players, update: int) -> Sample:
+        samples.append(sample(players, update))
         return samples[-1]
 
-    collect = learner_module.collect
-    monkeypatch.setattr(learner_module, "collect", watched)
+    sample = Players.sample
+    monkeypatch.setattr(Players, "sample", watched)
     learner = Learner(config, Run.start(tmp_path / "run", config, resume=False))
     learner.train()
 
@@ -319,7 +319,7 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     assert recording.turns is not None
     kept, trained = recording.turns[1][2][0], samples[3].turns[1][2][0]
     assert (kept.prompt_ids, kept.reply_ids) == (tuple(trained.prompt), tuple(trained.response))
-    assert kept.reply == learner.policy.decode(trained)
+    assert kept.reply == trained.text
     assert f"Sokoban\n{recording.groups[1].rollouts[2].steps[0].label}\nYour move?" in kept.prompt
     assert kept.logprob == pytest.approx(sum(trained.logprobs))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -14,8 +16,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Dynami
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as hf_logging
 
+from crbc_envs.prompts import Prompt
 from crbc_rl.errors import ConfigError
 from crbc_rl.tokens import TokenBatch, Turn, pad_left, positions_of
+from crbc_rl.world import whole_tensors
 
 
 class TransformersPolicy:
@@ -32,7 +36,13 @@ class TransformersPolicy:
             raise ConfigError("the tokenizer has no eos_token, so a reply would never end")
         self.eos: int = tokenizer.eos_token_id
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos
+        self.max_prompt_tokens: int | None = None
+        """A longer prompt loses its beginning."""
         self._encoded: dict[str, list[int]] = {}
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
 
     # ---- text and tokens ----------------------------------------------------------------------
 
@@ -42,14 +52,13 @@ class TransformersPolicy:
             if len(self._encoded) > 50_000:
                 self._encoded.clear()
             chat = [{"role": "user", "content": prompt}]
-            self._encoded[prompt] = self.tokenizer.apply_chat_template(
-                chat, add_generation_prompt=True, tokenize=True, return_dict=False
-            )
+            ids = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
+            self._encoded[prompt] = ids[-self.max_prompt_tokens :] if self.max_prompt_tokens else ids
         return self._encoded[prompt]
 
-    def decode(self, turn: Turn) -> str:
-        """The reply as text, without the end token."""
-        return self.tokenizer.decode([token for token in turn.response if token != self.eos])
+    def text(self, response: Sequence[int]) -> str:
+        """A reply's ids as text, without the end token."""
+        return self.tokenizer.decode([token for token in response if token != self.eos])
 
     def decode_prompt(self, turn: Turn) -> str:
         """The prompt as the model read it, the chat template's markers included."""
@@ -59,21 +68,19 @@ class TransformersPolicy:
 
     @torch.no_grad()
     def generate(
-        self,
-        prompts: Sequence[list[int]],
-        temperature: float,
-        max_new_tokens: int,
-        generator: torch.Generator,
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt from softmax(logits / temperature), no other filter.
+        """Sample one reply to each prompt (see `Policy.generate`).
 
         Equal prompts are read once: members of a group that stand at one anchor share their prefill.
         A reply that reaches `max_new_tokens` is cut there, without an end token.
         """
-        distinct = list({tuple(prompt): None for prompt in prompts})
-        place = {prompt: i for i, prompt in enumerate(distinct)}
-        index = torch.tensor([place[tuple(prompt)] for prompt in prompts])
-        ids, mask = pad_left(distinct, self.pad)
+        encoded = [self.encode(prompt.text) for prompt in prompts]
+        distinct = list({tuple(ids): None for ids in encoded})
+        place = {ids: i for i, ids in enumerate(distinct)}
+        index = torch.tensor([place[tuple(ids)] for ids in encoded], device=self.device)
+        ids, mask = (None if t is None else t.to(self.device) for t in pad_left(distinct, self.pad))
+        assert ids is not None
         cache = DynamicCache(config=self.model.config)
         positions = None if mask is None else positions_of(mask)
         logits = self.model(
@@ -82,13 +89,15 @@ class TransformersPolicy:
         cache.batch_select_indices(index)
         mask = None if mask is None else mask[index]
         # Where each row's next token stands, counted from its first real token.
-        position = torch.full((len(prompts), 1), ids.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True)
+        position = torch.full_like(index[:, None], ids.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True)
 
-        alive = torch.ones(len(prompts), dtype=torch.bool)
-        tokens, logprobs, lengths = [], [], torch.zeros(len(prompts), dtype=torch.long)
+        rolls = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
+        dice = torch.from_numpy(rolls).to(self.device)
+        alive, lengths = torch.ones_like(index, dtype=torch.bool), torch.zeros_like(index)
+        tokens, logprobs = [], []
         while True:
             scores = torch.log_softmax(logits.float() / temperature, dim=-1)
-            token = torch.multinomial(scores.exp(), 1, generator=generator)
+            token = draw(scores, dice[:, len(tokens), None])
             tokens.append(token)
             logprobs.append(scores.gather(1, token))
             lengths += alive
@@ -101,10 +110,10 @@ class TransformersPolicy:
                 input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache
             ).logits[:, -1]
             position = position + 1
-        ids_out, logprobs_out = torch.cat(tokens, dim=1).tolist(), torch.cat(logprobs, dim=1).tolist()
+        replies, scored = (torch.cat(columns, dim=1).tolist() for columns in (tokens, logprobs))
         return [
-            Turn(prompt, row[:n], logp[:n])
-            for prompt, row, logp, n in zip(prompts, ids_out, logprobs_out, lengths.tolist(), strict=True)
+            Turn(asked, reply[:n], values[:n], self.text(reply[:n]), prompt.images)
+            for prompt, asked, reply, values, n in zip(prompts, encoded, replies, scored, lengths.tolist(), strict=True)
         ]
 
     # ---- scoring ------------------------------------------------------------------------------
@@ -126,37 +135,70 @@ class TransformersPolicy:
 
     # ---- files --------------------------------------------------------------------------------
 
-    def save(self, folder: Path) -> None:
-        """An ordinary transformers checkpoint: config, safetensors, tokenizer and chat template."""
+    def save(self, folder: Path, main: bool = True) -> None:
+        """An ordinary transformers checkpoint: config, safetensors, tokenizer and chat template. Where the weights
+        are sharded, every process calls this, and the one that is `main` writes."""
+        weights = {name: tensor.cpu() for name, tensor in whole_tensors(self.model) if main}
+        if not main:
+            return
         with _quiet():
-            self.model.save_pretrained(folder)
+            self.model.save_pretrained(folder, state_dict=weights)
         self.tokenizer.save_pretrained(folder)
 
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Copy whole tensors into the model, by name."""
+        own = dict(self.model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in weights:
+                own[name].copy_(tensor)
+
+    def checkpoint_gradients(self) -> None:
+        """Keep no activations for the backward pass but those between blocks, at the price of a second forward."""
+        self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.model.train()  # it is done in training mode alone; see __init__ for dropout
+
+    def sleep(self) -> None:
+        """Nothing: beside a trainer the weights of a model for sampling are small."""
+
+    def wake(self) -> None:
+        """Nothing, likewise."""
+
     @classmethod
-    def load(cls, folder: Path | str) -> TransformersPolicy:
-        """Load a checkpoint folder in float32. Raises `ConfigError` where there is none, or where its
-        weights are not those of its architecture."""
-        folder = Path(folder)
-        config_file = folder / "config.json"
-        if not config_file.is_file():
-            raise ConfigError(f"{folder} is no model folder: it has no config.json")
+    def load(cls, source: Path | str, device: torch.device | str = "cpu") -> TransformersPolicy:
+        """Load a checkpoint folder, or a model by its name on the Hugging Face hub, in float32.
+
+        Raises `ConfigError` where there is none, or where its weights are not those of its architecture.
+        """
+        local = Path(source).is_dir() or Path(source).is_absolute()
+        if local and not (Path(source) / "config.json").is_file():
+            raise ConfigError(f"{source} is no model folder: it has no config.json")
+        options: dict[str, Any] = {"local_files_only": local}
         try:
             with _quiet():  # what the library would print is in the error below, in one line
-                config = AutoConfig.from_pretrained(folder, local_files_only=True)
-                tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+                config = AutoConfig.from_pretrained(source, **options)
+                tokenizer = AutoTokenizer.from_pretrained(source, **options)
                 model, report = AutoModelForCausalLM.from_pretrained(
-                    folder, config=config, dtype=torch.float32, local_files_only=True, output_loading_info=True
+                    source, config=config, dtype=torch.float32, output_loading_info=True, **options
                 )
         except (ValueError, OSError, RuntimeError, SafetensorError, StrictDataclassError) as error:
             reason = " ".join(str(error).split())[:300]
-            raise ConfigError(f"{folder} cannot be loaded as a causal language model: {reason}") from error
+            raise ConfigError(f"{source} cannot be loaded as a causal language model: {reason}") from error
         wrong = [*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"]]
         if wrong:
             raise ConfigError(
-                f"{folder}: the weights are not those of the architecture in config.json "
+                f"{source}: the weights are not those of the architecture in config.json "
                 f"({len(wrong)} tensors differ, the first is {wrong[0]})"
             )
-        return cls(model, tokenizer)
+        return cls(model.to(device), tokenizer)
+
+
+def draw(scores: Tensor, dice: Tensor) -> Tensor:
+    """One token id per row, (B, 1): where `dice` (B, 1), uniform in [0, 1), falls in the cumulated
+    probabilities of `scores` (B, V), log-probabilities. In double precision, since a vocabulary of 150,000
+    adds up many small numbers."""
+    cumulated = scores.double().exp().cumsum(dim=-1)
+    last = cumulated.shape[-1] - 1
+    return torch.searchsorted(cumulated, dice * cumulated[:, -1:], right=True).clamp(max=last)
 
 
 @contextmanager
