@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -17,9 +14,6 @@ from rich.markup import escape
 
 from crbc_envs.errors import BrowserError, DataError
 from crbc_rl.errors import ConfigError
-
-if TYPE_CHECKING:
-    from crbc_rl.learner import Learner
 
 Positional = tyro.conf.Positional
 Repeated = tyro.conf.UseAppendAction
@@ -68,7 +62,7 @@ def train(
             "--gpus belongs to --dry-run; to train on N: torchrun --nproc_per_node=N -m crbc_rl.cli train"
         )
     from crbc_rl.learner import Learner
-    from crbc_rl.progress import TrainProgress
+    from crbc_rl.progress import TrainProgress, show_outcome, stop_politely
     from crbc_rl.run import Run
     from crbc_rl.world import World
 
@@ -85,56 +79,11 @@ def train(
     )
     if learner.update:
         console.print(f"continuing after update {learner.update} of {settings.updates}")
-    with TrainProgress(console, settings.updates, learner.update) as learner.watch, _stop_politely(learner):
+    with TrainProgress(console, settings.updates, learner.update) as learner.watch, stop_politely(learner, console):
         learner.train()
     if world.main:
-        _close(folder, learner)
+        show_outcome(folder, learner.update, console)
     world.leave()
-
-
-def _close(folder: Path, learner: Learner) -> None:
-    """Say what came of a run, and write its report."""
-    from crbc_rl.metrics import read_metrics
-    from crbc_rl.report import write_report
-
-    report_path = write_report(folder)
-    tested = [record for record in read_metrics(folder) if "test/success" in record]
-    if len(tested) < 2:
-        console.print(
-            f"[yellow]stopped after update {learner.update}; everything up to it is saved[/]\n"
-            f"to continue: the same command with --resume\nreport {report_path}",
-            soft_wrap=True,
-        )
-        return
-    console.print("\n[bold]held-out success[/] (test split, never trained on)")
-    for name, record in (("warm start", tested[0]), ("trained", tested[-1])):
-        low, high = record["test/low"], record["test/high"]
-        console.print(
-            f"  {name:10} [bold]{record['test/success']:6.1%}[/]  95 % interval {low:.1%} to {high:.1%}  "
-            f"({record['test/successes']} of {record['test/episodes']})",
-            highlight=False,
-        )
-    for name in tested[0]:
-        if name.startswith("test/success/"):
-            kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
-            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
-    console.print(f"report {report_path}", soft_wrap=True)
-
-
-@contextmanager
-def _stop_politely(learner: Learner) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and be saved; the second ends at once."""
-
-    def interrupted(signum: int, frame: Any) -> None:
-        learner.stopping = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        console.print("[yellow]stopping after this update; Ctrl-C again to stop now[/]")
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def evaluate(

@@ -71,7 +71,6 @@ def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -
         ("policy", "precision", ["bfloat16"]),
         ("policy", "offload_reference", [True]),
         ("generator", "memory", sorted((tenths / 10 for tenths in range(1, 10)), key=lambda other: abs(other - share))),
-        ("policy", "lora_rank", [64]),
     ]
     for section, key, values in kinds:
         for value in values:
@@ -80,6 +79,6 @@ def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -
                 yield f"--set {section}.{key}={str(value).lower()}"
                 break
     for more in (gpus * 2, gpus * 4, gpus * 8):
-        if config.rollout.num_groups % more == 0 and estimate(config, model, more, gib).fits(gib):
+        if not [*contradictions(config, more, model)] and estimate(config, model, more, gib).fits(gib):
             yield f"{more} GPUs"
             return

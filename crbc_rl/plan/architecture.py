@@ -74,13 +74,13 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Sizes of a decoder; `layer` counts the parameters of one of its layers, `linear` the rows and columns of that
-    layer's matrices added up, `context` the positions it was made for. `source` says where its shape was read."""
+    """Sizes of a model and its decoder. `block` counts the parameters of its largest block, `outside` those of no
+    block, as they are sharded; `context` the positions it was made for. `source` says where its shape was read."""
 
     source: str
     parameters: int
-    layer: int
-    linear: int
+    block: int
+    outside: int
     layers: int
     hidden: int
     intermediate: int
@@ -123,14 +123,14 @@ def measure(config: PretrainedConfig, source: str) -> Architecture:
             model = auto.from_config(config)
     except ValueError as error:
         raise ConfigError(f"{source}: no language model can be built of its {CONFIG}: {error}") from error
-    layers = model.get_decoder().layers
     text = config.get_text_config()
+    blocks = [_count(module) for module in model.modules() if type(module).__name__ in model._no_split_modules]
     return Architecture(
         source=source,
         parameters=_count(model),
-        layer=_count(layers[0]),
-        linear=sum(sum(p.shape) for p in layers[0].parameters() if p.dim() == 2),
-        layers=len(layers),
+        block=max(blocks),
+        outside=_count(model) - sum(blocks),
+        layers=text.num_hidden_layers,
         hidden=text.hidden_size,
         intermediate=text.intermediate_size,
         heads=text.num_attention_heads,

@@ -18,7 +18,7 @@ class Batches:
     engines: int
     """Generators, each over `generator.tensor_parallel` processes."""
     groups: int
-    """Of one process."""
+    """Of one generator."""
     rollouts: int
     rows: int
     optimizer_steps: int
@@ -33,9 +33,10 @@ def arithmetic(config: TrainConfig, gpus: int, max_steps: int) -> Batches:
     rollouts = config.rollout.num_groups * config.rollout.group_size
     rows = rollouts * max_steps
     share, rows_at_once = ceil(config.optim.minibatch / gpus), microbatch(config, gpus)
+    engines = gpus // config.generator.tensor_parallel
     return Batches(
-        engines=gpus // config.generator.tensor_parallel,
-        groups=config.rollout.num_groups // gpus,
+        engines=engines,
+        groups=config.rollout.num_groups // engines,
         rollouts=rollouts,
         rows=rows,
         optimizer_steps=config.optim.epochs * ceil(rows / config.optim.minibatch),
@@ -47,13 +48,11 @@ def arithmetic(config: TrainConfig, gpus: int, max_steps: int) -> Batches:
 
 def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -> Iterator[str]:
     """What can never work on `gpus` processes, whatever their memory: each key, and what to change."""
-    groups, parallel, minibatch = config.rollout.num_groups, config.generator.tensor_parallel, config.optim.minibatch
-    if groups % gpus:
-        yield f"rollout.num_groups: {groups} groups cannot be dealt evenly to {gpus} processes"
-    if minibatch % gpus:
-        yield f"optim.minibatch: {minibatch} rows cannot be dealt evenly to {gpus} processes"
+    groups, parallel = config.rollout.num_groups, config.generator.tensor_parallel
     if gpus % parallel:
         yield f"generator.tensor_parallel: {gpus} GPUs cannot be put together by {parallel}"
+    elif groups % (gpus // parallel):
+        yield f"rollout.num_groups: {groups} groups cannot be dealt evenly to {gpus // parallel} generators"
     if parallel > 1 and config.generator.engine == "transformers":
         yield f"generator.tensor_parallel: {parallel} needs generator.engine=vllm"
     if model is None:

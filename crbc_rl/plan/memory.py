@@ -1,10 +1,10 @@
-"""How much memory of a GPU training takes, from shapes alone: an upper bound, every row at its token limits.
+"""How much memory of a GPU a run takes, from shapes alone: an upper bound, every row at its token limits.
 
-The learner generates and trains by turns on the same GPUs. While it trains, vLLM sleeps; while it generates, there are
-no activations and no gradients. So the peak is the larger of the two phases.
+A run loads, then generates and trains by turns on the same GPUs. While it trains, vLLM sleeps; while it generates,
+there are no activations and no gradients. So the peak is the largest of three phases.
 
-The counts of bytes per token and per logit are what torch's own MemTracker finds when the policy's backward pass
-runs on fake tensors of the real shapes; a test repeats that.
+The bytes per token and per logit are what torch's own MemTracker finds when the policy's passes run on fake
+tensors of the real shapes; a test repeats that.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ RESERVE = 4 * GIB
 """For CUDA's context, NCCL's buffers, the allocator's fragments, and what vLLM keeps when it sleeps. Our guess."""
 
 LOGIT = 20
-"""Bytes per response token and entry of the vocabulary at the start of the backward pass: five float32 tensors."""
+"""Bytes per response token and entry of the vocabulary as the backward pass begins: five float32 tensors."""
 
 Parts = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on one GPU while training and while generating, by what takes them, and how many replies vLLM can write
-    at a time at full length (None without vLLM)."""
+    """Bytes on one GPU by phase and by what takes them; how many replies one engine of vLLM can write at a time at
+    full length (None without vLLM); and the main memory of all processes while they load."""
 
-    training: Parts
-    generating: Parts
+    phases: dict[str, Parts]
     concurrent: int | None
+    main: int
 
     @property
     def peak(self) -> int:
-        return max(sum(self.training.values()), sum(self.generating.values()))
+        return max(sum(parts.values()) for parts in self.phases.values())
 
     def fits(self, gib: float) -> bool:
         return self.peak <= gib * GIB and self.concurrent != 0
@@ -58,40 +58,45 @@ def tokens_per_row(config: TrainConfig, model: Architecture) -> tuple[int, int]:
 
 def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Memory:
     """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says."""
-    held = _held(config, model, gpus)
-    training = {**held, **_moving(config, model, gpus), **_activations(config, model, gpus), "reserve": RESERVE}
-    if config.generator.engine == "transformers":
-        return Memory(training, {**held, **_own_generation(config, model, gpus), "reserve": RESERVE}, None)
-    share = int(config.generator.memory * gib * GIB)
-    per_gpu = ceil(model.kv_bytes / min(config.generator.tensor_parallel, model.kv_heads))
-    free = share - 2 * model.parameters // config.generator.tensor_parallel
-    concurrent = max(0, free // (per_gpu * tokens_per_row(config, model)[0]))
-    return Memory(training, {**held, "vLLM": share, "reserve": RESERVE}, concurrent)
+    held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
+    copies = 2 if config.loss.kl else 1
+    loading = {"whole weights, float32": 4 * model.parameters * copies, **reserve}
+    training = {**held, **_moving(config, model, gpus), **_activations(config, model, gpus), **reserve}
+    if config.generator.engine == "vllm":
+        share = int(config.generator.memory * gib * GIB)
+        engine, concurrent = {"vLLM": share}, _replies(config, model, share)
+    else:
+        engine, concurrent = _own_generation(config, model, gpus), None
+    phases = {"loading": loading, "training": training, "generating": {**held, **engine, **reserve}}
+    return Memory(phases, concurrent, main=4 * model.parameters * gpus)
+
+
+def _sharded(config: TrainConfig, gpus: int) -> bool:
+    return gpus > 1 or config.policy.precision == "bfloat16"
+
+
+def _bytes(config: TrainConfig) -> int:
+    return 2 if config.policy.precision == "bfloat16" else 4
 
 
 def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What stays on a GPU all the time: each process holds its share."""
-    adapter = model.layers * config.policy.lora_rank * model.linear
-    trained = adapter or model.parameters
-    models = 2 if config.credit.method == "gae" else 1  # the critic is a second model of the same size
-    parts = {
-        "weights, float32": 4 * (model.parameters + adapter) * models // gpus,
-        "Adam's moments": 8 * trained * models // gpus,
-    }
-    if config.loss.kl and not config.policy.offload_reference and not adapter:
+    """What stays on a GPU all the time: its shards, and a whole copy where transformers samples from one."""
+    parts = {"weights, float32": 4 * model.parameters // gpus, "Adam's moments": 8 * model.parameters // gpus}
+    if config.loss.kl and not config.policy.offload_reference:
         parts["reference, float32"] = 4 * model.parameters // gpus
+    if config.generator.engine == "transformers" and _sharded(config, gpus):
+        parts["copy that samples"] = _bytes(config) * model.parameters
     return parts
 
 
 def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """Gradients, and the units that are gathered whole: two layers, and all that is outside layers."""
-    adapter = model.layers * config.policy.lora_rank * model.linear
-    gradients = {"gradients, float32": 4 * (adapter or model.parameters) // gpus}
-    if gpus == 1 and config.policy.precision == "float32":
-        return gradients
-    outside = model.parameters - model.layers * model.layer
-    whole = 2 * model.layer + outside
-    return {**gradients, "gathered weights and gradients": _bytes(config) * (whole if adapter else 2 * whole)}
+    """Gradients, and what is whole while activations are there: the weights of two blocks and of what is outside
+    blocks, the gradients of the latter, and those of one block on their way to the other processes in float32."""
+    parts = {"gradients, float32": 4 * model.parameters // gpus}
+    if _sharded(config, gpus):
+        size = _bytes(config)
+        parts["gathered and reduced"] = size * 2 * (model.block + model.outside) + (size + 4) * model.block
+    return parts
 
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
@@ -107,12 +112,16 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
 
 
+def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
+    """Replies at full length that fit beside the weights in vLLM's share of the GPUs it is spread over."""
+    parallel = config.generator.tensor_parallel
+    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * tokens_per_row(config, model)[0]
+    return max(0, share - 2 * model.parameters // parallel) // each
+
+
 def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What transformers' generation takes: all rollouts of a process at once."""
-    rows = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size
-    cache = rows * tokens_per_row(config, model)[0] * model.kv_bytes * _bytes(config) // 2
-    return {"key-value cache": cache, "logits": 8 * rows * model.vocabulary}
-
-
-def _bytes(config: TrainConfig) -> int:
-    return 2 if config.policy.precision == "bfloat16" else 4
+    """What transformers' generation takes: all live rollouts of a process at once."""
+    rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, tokens_per_row(config, model)[0]
+    cache = rows * length * model.kv_bytes * _bytes(config) // 2
+    prefill = 3 * _bytes(config) * rows * length * model.intermediate
+    return {"key-value cache": cache, "prefill": prefill, "logits": LOGIT * rows * model.vocabulary}

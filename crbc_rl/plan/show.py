@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from crbc_rl.plan import Plan
-from crbc_rl.plan.memory import GIB, Parts, tokens_per_row
+from crbc_rl.plan.memory import GIB, Memory, tokens_per_row
 
 
 def show(plan: Plan, console: Console) -> None:
@@ -20,8 +20,8 @@ def show(plan: Plan, console: Console) -> None:
         facts.add_row(f"[bold]{name}[/]", escape(text))
     console.print(facts, highlight=False)
     if plan.memory is not None:
-        console.print(_memory(plan), highlight=False)
-        _verdict(plan, console)
+        console.print(_memory(plan.memory), highlight=False)
+        _verdict(plan, plan.memory, console)
     _findings(plan, console)
 
 
@@ -39,7 +39,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     tokens = "" if model is None else f" of at most {tokens_per_row(config, model)[0]:,} tokens"
     yield (
         "an update",
-        f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} on each process: "
+        f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} with each generator: "
         f"{batches.rollouts:,} rollouts of at most {plan.surroundings.max_steps} steps, "
         f"so at most {batches.rows:,} rows{tokens}",
     )
@@ -48,6 +48,8 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         f"at most {batches.optimizer_steps:,} optimizer steps of {config.optim.minibatch} rows; "
         f"{batches.share} of them on each process, in passes of {batches.microbatch}: {batches.passes}",
     )
+    if memory is not None:
+        yield "main memory", f"{memory.main / GIB:.0f} GiB of the machine, while all processes load"
     validations = config.updates // config.eval.every + 1
     yield (
         "the run",
@@ -56,35 +58,27 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     )
 
 
-def _memory(plan: Plan) -> Table:
-    assert plan.memory is not None
-    training, generating = plan.memory.training, plan.memory.generating
-    table = Table("on one GPU, GiB at most", "training", "generating")
+def _memory(memory: Memory) -> Table:
+    table = Table("on one GPU, GiB at most", *memory.phases)
     for column in table.columns[1:]:
         column.justify = "right"
-    for name in sorted({**training, **generating}, key=lambda name: name == "reserve"):
-        table.add_row(name, _gib(training, name), _gib(generating, name))
+    names = {name: None for parts in memory.phases.values() for name in parts}
+    for name in sorted(names, key=lambda name: name == "reserve"):
+        table.add_row(name, *(f"{parts[name] / GIB:.1f}" if name in parts else "" for parts in memory.phases.values()))
     table.add_section()
-    table.add_row("[bold]together[/]", f"{sum(training.values()) / GIB:.1f}", f"{sum(generating.values()) / GIB:.1f}")
+    table.add_row("[bold]together[/]", *(f"{sum(parts.values()) / GIB:.1f}" for parts in memory.phases.values()))
     return table
 
 
-def _gib(parts: Parts, name: str) -> str:
-    return f"{parts[name] / GIB:.1f}" if name in parts else ""
-
-
-def _verdict(plan: Plan, console: Console) -> None:
-    assert plan.memory is not None
-    peak = f"{plan.memory.peak / GIB:.1f} GiB at most"
-    if plan.memory.fits(plan.gib):
+def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
+    peak = f"{memory.peak / GIB:.1f} GiB at most"
+    if memory.fits(plan.gib):
         console.print(f"[green]fits in {plan.gib:g} GiB[/]: {peak}, by estimate", highlight=False)
         return
-    why = "vLLM's share holds not one reply at full length" if plan.memory.concurrent == 0 else peak
-    console.print(
-        f"[yellow]does not fit in {plan.gib:g} GiB[/]: {why}, by estimate. Any one of these:", highlight=False
-    )
-    for remedy in plan.remedies:
-        console.print(f"  {remedy}", highlight=False, soft_wrap=True)
+    why = "vLLM's share holds not one reply at full length" if memory.concurrent == 0 else peak
+    console.print(f"[yellow]does not fit in {plan.gib:g} GiB[/]: {why}, by estimate", highlight=False)
+    for remedy in plan.remedies or ("no single change of the config; take several, or larger GPUs",):
+        console.print(f"  what helps: {remedy}", highlight=False, soft_wrap=True)
 
 
 def _findings(plan: Plan, console: Console) -> None:
