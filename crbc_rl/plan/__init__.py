@@ -14,14 +14,14 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.architecture import Architecture, find_architecture
 from crbc_rl.plan.batches import Batches, arithmetic, contradictions
-from crbc_rl.plan.memory import Memory, estimate, microbatch
+from crbc_rl.plan.memory import Memory, estimate, microbatch, tokens_per_row
 from crbc_rl.plan.surroundings import Surroundings, look_around
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`model` and `memory` are None where the model's shape cannot be had here; `remedies` are changes of which each
-    makes the run fit, empty where it does."""
+    """`model` is None where its shape cannot be had here, `memory` too, or where prompts have no limit; `remedies`
+    are changes of which each makes the run fit, empty where it does."""
 
     config: TrainConfig
     gpus: int
@@ -48,16 +48,12 @@ def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, o
     wrong = [*contradictions(config, gpus, model), *surroundings.wrong]
     if wrong:
         raise ConfigError("\n".join([f"{config.name} can never work:", *(f"  {line}" for line in wrong)]))
-    return Plan(
-        config=config,
-        gpus=gpus,
-        gib=gib,
-        model=model,
-        surroundings=surroundings,
-        batches=arithmetic(config, gpus, surroundings.max_steps),
-        memory=None if model is None else estimate(config, model, gpus, gib),
-        remedies=() if model is None else tuple(_remedies(config, model, gpus, gib)),
-    )
+    memory: Memory | None = None
+    remedies: list[str] = []
+    if model is not None and tokens_per_row(config) is not None:
+        memory, remedies = estimate(config, model, gpus, gib), list(_remedies(config, model, gpus, gib))
+    batches = arithmetic(config, gpus, surroundings.max_steps)
+    return Plan(config, gpus, gib, model, surroundings, batches, memory, tuple(remedies))
 
 
 def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:

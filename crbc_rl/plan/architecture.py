@@ -102,7 +102,7 @@ def find_architecture(model: str, online: bool = False) -> Architecture | None:
     The hub itself is asked with `online` alone. Raises `ConfigError` for a config.json of no language model.
     """
     if Path(model).is_absolute():
-        return measure(_read(Path(model)), model) if (Path(model) / CONFIG).is_file() else None
+        return measure(_read(Path(model)), f"its {CONFIG}") if (Path(model) / CONFIG).is_file() else None
     cached = try_to_load_from_cache(model, CONFIG)
     if isinstance(cached, str):
         return measure(_read(Path(cached).parent), "the hub's cache")
@@ -122,7 +122,7 @@ def measure(config: PretrainedConfig, source: str) -> Architecture:
         with torch.device("meta"):
             model = auto.from_config(config)
     except ValueError as error:
-        raise ConfigError(f"{source}: no language model can be built of its {CONFIG}: {error}") from error
+        raise ConfigError(f"model: no language model can be built of {source}: {error}") from error
     text = config.get_text_config()
     blocks = [_count(module) for module in model.modules() if type(module).__name__ in model._no_split_modules]
     return Architecture(

@@ -59,8 +59,8 @@ def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -
         return
     if model.heads % parallel:
         yield f"generator.tensor_parallel: the model's {model.heads} attention heads cannot be split by {parallel}"
-    tokens, reply = tokens_per_row(config, model)
-    if tokens > model.context or reply >= model.context:
+    tokens = tokens_per_row(config) or config.rollout.max_new_tokens
+    if tokens > model.context:
         yield (
             f"rollout.max_prompt_tokens + rollout.max_new_tokens: {tokens:,} tokens do not fit the model's context "
             f"of {model.context:,}"

@@ -49,15 +49,15 @@ def microbatch(config: TrainConfig, gpus: int) -> int:
     return min(config.optim.microbatch or share, share)
 
 
-def tokens_per_row(config: TrainConfig, model: Architecture) -> tuple[int, int]:
-    """(tokens, response tokens) of the longest row: without a limit on prompts they fill the context."""
-    reply = config.rollout.max_new_tokens
+def tokens_per_row(config: TrainConfig) -> int | None:
+    """Tokens of the longest row, None where the config sets no limit to prompts."""
     prompt = config.rollout.max_prompt_tokens
-    return (model.context if prompt is None else prompt + reply), reply
+    return None if prompt is None else prompt + config.rollout.max_new_tokens
 
 
 def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Memory:
-    """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says."""
+    """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says, which has to limit
+    its prompts."""
     held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
     copies = 2 if config.loss.kl else 1
     loading = {"whole weights, float32": 4 * model.parameters * copies, **reserve}
@@ -77,6 +77,12 @@ def _sharded(config: TrainConfig, gpus: int) -> bool:
 
 def _bytes(config: TrainConfig) -> int:
     return 2 if config.policy.precision == "bfloat16" else 4
+
+
+def _length(config: TrainConfig) -> int:
+    length = tokens_per_row(config)
+    assert length is not None, "an estimate needs rollout.max_prompt_tokens"
+    return length
 
 
 def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
@@ -101,27 +107,27 @@ def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What one pass keeps for its backward, and the larger of its two ends: logits, or one layer computed again."""
-    rows, (length, reply) = microbatch(config, gpus), tokens_per_row(config, model)
+    rows, length = microbatch(config, gpus), _length(config)
     size, tokens = _bytes(config), rows * length
     layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
     inputs = size * tokens * model.hidden
     kept = model.layers * (inputs if config.policy.gradient_checkpointing else layer) + 4 * inputs
     mask = rows * length**2 * (1 + size)
     work = layer + 3 * size * tokens * model.intermediate
-    logits = LOGIT * rows * reply * model.vocabulary
+    logits = LOGIT * rows * config.rollout.max_new_tokens * model.vocabulary
     return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
 
 
 def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
     """Replies at full length that fit beside the weights in vLLM's share of the GPUs it is spread over."""
     parallel = config.generator.tensor_parallel
-    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * tokens_per_row(config, model)[0]
+    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config)
     return max(0, share - 2 * model.parameters // parallel) // each
 
 
 def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What transformers' generation takes: all live rollouts of a process at once."""
-    rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, tokens_per_row(config, model)[0]
+    rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, _length(config)
     cache = rows * length * model.kv_bytes * _bytes(config) // 2
     prefill = 3 * _bytes(config) * rows * length * model.intermediate
     return {"key-value cache": cache, "prefill": prefill, "logits": LOGIT * rows * model.vocabulary}

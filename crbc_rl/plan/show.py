@@ -34,28 +34,30 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     room = (
         "" if memory is None or memory.concurrent is None else f", room for {memory.concurrent:,} full replies in each"
     )
-    generators = f"{batches.engines} generators over {config.generator.tensor_parallel}"
+    generators = f"generators: {batches.engines}, each over {config.generator.tensor_parallel}"
     yield "processes", f"{plan.gpus}, one GPU of {plan.gib:g} GiB each; {generators}{room}"
-    tokens = "" if model is None else f" of at most {tokens_per_row(config, model)[0]:,} tokens"
+    tokens = tokens_per_row(config)
     yield (
         "an update",
         f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} with each generator: "
         f"{batches.rollouts:,} rollouts of at most {plan.surroundings.max_steps} steps, "
-        f"so at most {batches.rows:,} rows{tokens}",
+        f"so at most {batches.rows:,} rows" + ("" if tokens is None else f" of at most {tokens:,} tokens"),
     )
     yield (
         "its training",
         f"at most {batches.optimizer_steps:,} optimizer steps of {config.optim.minibatch} rows; "
-        f"{batches.share} of them on each process, in passes of {batches.microbatch}: {batches.passes}",
+        f"on each process {batches.share} of them, passes: {batches.passes} of {batches.microbatch}",
     )
-    if memory is not None:
-        yield "main memory", f"{memory.main / GIB:.0f} GiB of the machine, while all processes load"
     validations = config.updates // config.eval.every + 1
     yield (
         "the run",
         f"{config.updates} updates; {validations} validations with {config.eval.episodes} episodes, "
         f"2 tests with {config.eval.test_episodes}",
     )
+    if memory is not None:
+        yield "main memory", f"{memory.main / GIB:.0f} GiB of the machine, while all processes load"
+    elif tokens is None:
+        yield "memory", "not estimated: rollout.max_prompt_tokens sets no limit to prompts"
 
 
 def _memory(memory: Memory) -> Table:
