@@ -31,7 +31,7 @@ def train(
     set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
     dry_run: bool = False,
     gpus: int | None = None,
-    gpu_memory: float = 80.0,
+    gpu_memory: float | None = None,
     online: bool = False,
 ) -> None:
     """Train a policy as CONFIG says; ends with the held-out success before and after, and a report.
@@ -44,7 +44,7 @@ def train(
         set: further replacements, each as section.key=value.
         dry_run: only check everything that can be checked without training, and print the plan.
         gpus: of a dry run: the GPUs to plan for; 8 where vLLM generates, else 1, unless given.
-        gpu_memory: of a dry run: the memory of each, in GiB.
+        gpu_memory: of a dry run: the memory of each in GiB; 80 unless given.
         online: of a dry run: a model that is not on this machine is looked up on the Hugging Face hub.
     """
     from crbc_rl.config import load_config
@@ -55,11 +55,12 @@ def train(
         from crbc_rl.plan import make_plan
         from crbc_rl.plan.show import show
 
-        show(make_plan(settings, gpus, gpu_memory, online), console)
+        show(make_plan(settings, gpus, 80.0 if gpu_memory is None else gpu_memory, online), console)
         return
-    if gpus is not None:
+    if online or gpus is not None or gpu_memory is not None:
         raise ConfigError(
-            "--gpus belongs to --dry-run; to train on N: torchrun --nproc_per_node=N -m crbc_rl.cli train"
+            "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
+            "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
         )
     from crbc_rl.learner import Learner
     from crbc_rl.progress import TrainProgress, show_outcome, stop_politely

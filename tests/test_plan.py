@@ -230,8 +230,11 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         make_plan(paper("alfworld_qwen2.5_1.5b", "rollout.num_groups=3", "env.prompt=picture"))
 
 
-def test_gpus_are_of_a_dry_run_only(capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = crbc(capsys, "train", str(PAPER[0]), "--gpus", "4")
+@pytest.mark.parametrize("given", [("--gpus", "4"), ("--gpu-memory", "40"), ("--online",)])
+def test_what_is_of_a_dry_run_alone_is_refused_without_it(
+    given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, shown = crbc(capsys, "train", str(PAPER[0]), *given)
     assert code == 2 and "torchrun --nproc_per_node=N" in shown
 
 

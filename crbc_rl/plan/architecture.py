@@ -171,5 +171,8 @@ def _from_hub(model: str) -> PretrainedConfig:
         except RepositoryNotFoundError as error:
             raise ConfigError(f"model: the hub has no {model!r}, or wants a login for it: hf auth login") from error
         except (HfHubHTTPError, OSError) as error:
-            raise ConfigError(f"model: the hub cannot be asked for {model!r}: {error}; try without --online") from error
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"model: the hub cannot be asked for {model!r}; do without --online ({reason})"
+            ) from error
         return _read(Path(folder))
