@@ -20,7 +20,7 @@ from crbc_rl.world import World
 
 SETTINGS = {
     "rollout": {"num_groups": 4, "group_size": 3, "max_new_tokens": 4},
-    "optim": {"lr": 1e-3, "minibatch": 64, "microbatch": 8},
+    "optim": {"lr": 1e-4, "minibatch": 64, "microbatch": 8},
     "policy": {"gradient_checkpointing": True},
 }
 
@@ -33,18 +33,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _train(config: Path, run: Path, processes: int, *more: str) -> None:
-    alone = [sys.executable, "-m"]
-    several = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m"]
-    command = [
-        *(alone if processes == 1 else several),
-        "crbc_rl.cli",
-        "--",
-        "train",
-        str(config),
-        "--run",
-        str(run),
-        *more,
-    ]
+    start = ["-m", "crbc_rl.cli"]
+    if processes > 1:
+        start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *start, "--"]
+    command = [sys.executable, *start, "train", str(config), "--run", str(run), *more]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
@@ -55,15 +47,25 @@ def _figures(run: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in read_metrics(run)]
 
 
-def _assert_alike(one: Path, other: Path) -> None:
+def _assert_alike(start: Path, one: Path, other: Path) -> None:
+    """Equal rollouts, figures and weights, up to what the rounding of sums grows to: Adam makes full steps of
+    gradients that are nothing but rounding, as those of key biases are."""
     for a, b in zip(_figures(one), _figures(other), strict=True):
-        apart = {"mismatch", "mismatch_max"}  # told where another model sampled than the one that is trained
-        assert a.keys() - apart == b.keys() - apart
-        for name in a.keys() - apart - {"drift", "ratio_max"}:
-            assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-4), (a["update"], name)
-    weights = [TransformersPolicy.load(Run.open(run).last_checkpoint()).model.state_dict() for run in (one, other)]
-    for name, weight in weights[0].items():
-        assert torch.allclose(weight, weights[1][name], atol=2e-4), name
+        apart = {
+            "mismatch",
+            "mismatch_max",
+            "drift",
+            "ratio_max",
+        }  # told where another model sampled, or rounding alone
+        for name in (a.keys() | b.keys()) - apart:
+            assert a[name] == pytest.approx(b[name], rel=1e-2, abs=1e-3), (a["update"], name)
+    runs = [Run.open(run).last_checkpoint() for run in (one, other)]
+    before, first, second = (_flat(TransformersPolicy.load(folder)) for folder in (start, *runs))
+    assert (first - second).norm() < 0.01 * (first - before).norm()
+
+
+def _flat(policy: TransformersPolicy) -> torch.Tensor:
+    return torch.cat([w.flatten() for n, w in policy.model.named_parameters() if not n.endswith("k_proj.bias")])
 
 
 @pytest.mark.slow
@@ -71,7 +73,7 @@ def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path,
     config = write_config(tmp_path / "config.yaml", model, **SETTINGS)
     _train(config, tmp_path / "one", 1)
     _train(config, tmp_path / "two", 2)
-    _assert_alike(tmp_path / "one", tmp_path / "two")
+    _assert_alike(model, tmp_path / "one", tmp_path / "two")
 
     last = Run.open(tmp_path / "two").last_checkpoint()
     shards = sorted(last.glob("trainer-*.safetensors"))
@@ -84,7 +86,7 @@ def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path,
 
     for run, processes in (("two", 1), ("one", 2)):  # each goes on in the other's number of processes
         _train(config, tmp_path / run, processes, "--resume", "--set", "updates=6")
-    _assert_alike(tmp_path / "one", tmp_path / "two")
+    _assert_alike(model, tmp_path / "one", tmp_path / "two")
 
 
 def test_groups_that_cannot_be_shared_out_are_refused() -> None:
