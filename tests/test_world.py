@@ -69,8 +69,9 @@ def _assert_alike(start: Path, one: Path, other: Path) -> None:
             "drift",
             "ratio_max",
         }  # told where another model sampled, or rounding alone
+        tolerance = 1e-4 if a["update"] < 2 else 0.1
         for name in (a.keys() | b.keys()) - apart:
-            assert a[name] == pytest.approx(b[name], rel=1e-2, abs=1e-3), (a["update"], name)
+            assert a[name] == pytest.approx(b[name], rel=tolerance, abs=1e-3), (a["update"], name)
     runs = [Run.open(run).last_checkpoint() for run in (one, other)]
     before, first, second = (_flat(TransformersPolicy.load(folder)) for folder in (start, *runs))
     assert (first - second).norm() < 0.3 * (first - before).norm()
