@@ -60,7 +60,7 @@ class TokenBatch:
     gradients are those of all B turns.
 
     `ids` (U, P + R); `mask` (U, P + R), or None where no prompt is padded, since a causal model never
-    looks at padding on its right; `positions` (U, P + R), likewise; `response_mask` (B, R), 1 on
+    looks at padding on its right; `response_mask` (B, R), 1 on
     sampled tokens; `old_logprobs`, `advantages` (B, R); `correction` (B, R), or None for ones; `weights`
     (B,), the share of each token of a turn in the loss; `images`, the frames of each distinct row; `places`,
     where each of the B turns stood among the rows that were batched.
@@ -68,7 +68,6 @@ class TokenBatch:
 
     ids: Tensor
     mask: Tensor | None
-    positions: Tensor | None
     turn: Tensor
     response_mask: Tensor
     old_logprobs: Tensor
@@ -158,7 +157,6 @@ def _stack(turns: Sequence[Turn], parts: Sequence[Sequence[tuple[int, Row]]], pa
     return TokenBatch(
         ids=torch.cat([prompts, responses], dim=1),
         mask=mask,
-        positions=None if mask is None else positions_of(mask),
         turn=index,
         response_mask=real[index],
         old_logprobs=table([row.old for row in rows]),

@@ -111,4 +111,4 @@ def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
 
 def _as_turn(policy: TransformersPolicy, prompt: str, reply: str) -> Turn:
     ids = [*policy.tokenizer.encode(reply, add_special_tokens=False), policy.eos]
-    return Turn(policy.encode(prompt), ids, [0.0] * len(ids))
+    return Turn(policy.encode_text(prompt), ids, [0.0] * len(ids))

@@ -26,7 +26,6 @@ def _case(
     batch = TokenBatch(
         ids=torch.zeros(rows, width, dtype=torch.long),
         mask=None,
-        positions=None,
         turn=torch.arange(rows),
         response_mask=mask,
         old_logprobs=logprobs + draw(0.4),

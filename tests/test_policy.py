@@ -110,18 +110,18 @@ def test_no_impossible_token_is_drawn(dice: float) -> None:
 
 
 def test_a_prompt_over_the_limit_loses_its_beginning(policy: TransformersPolicy) -> None:
-    whole = policy.encode(PROMPTS[0] + " left")
+    whole = policy.encode_text(PROMPTS[0] + " left")
     policy.max_prompt_tokens = 10
     try:
-        assert policy.encode(PROMPTS[0] + " right")[-3:] == whole[-3:]
-        assert len(policy.encode(PROMPTS[0] + " right")) == 10
+        assert policy.encode_text(PROMPTS[0] + " right")[-3:] == whole[-3:]
+        assert len(policy.encode_text(PROMPTS[0] + " right")) == 10
     finally:
         policy.max_prompt_tokens = None
 
 
 def test_samples_come_from_the_whole_softmax(policy: TransformersPolicy) -> None:
     """No hidden top-k: the frequencies of first tokens are those of the model's own distribution."""
-    prompt = policy.encode("up")
+    prompt = policy.encode_text("up")
     turns = policy.generate([Prompt("up")] * 20_000, range(20_000), 1.0, 1)
     counts = torch.bincount(torch.tensor([t.response[0] for t in turns]), minlength=len(policy.tokenizer))
     with torch.no_grad():
@@ -138,7 +138,7 @@ def test_a_saved_policy_is_an_ordinary_checkpoint(policy: TransformersPolicy, tm
     assert tokenizer.encode(text) == policy.tokenizer.encode(text)
     for name, weight in policy.model.state_dict().items():
         assert torch.equal(weight, model.state_dict()[name]), name
-    assert TransformersPolicy.load(tmp_path).encode("up") == policy.encode("up")
+    assert TransformersPolicy.load(tmp_path).encode_text("up") == policy.encode_text("up")
 
 
 def test_tags_are_one_token_each(policy: TransformersPolicy) -> None:

@@ -12,7 +12,14 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    DynamicCache,
+    PreTrainedModel,
+)
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as hf_logging
 
@@ -38,6 +45,8 @@ class TransformersPolicy:
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos
         self.max_prompt_tokens: int | None = None
         """A longer prompt loses its beginning."""
+        self.unsayable: list[int] = []
+        """Tokens that stand for something other than text."""
         self._encoded: dict[str, list[int]] = {}
 
     @property
@@ -46,8 +55,12 @@ class TransformersPolicy:
 
     # ---- text and tokens ----------------------------------------------------------------------
 
-    def encode(self, prompt: str) -> list[int]:
+    def encode(self, prompt: Prompt) -> list[int]:
         """The ids of one user message in the chat template, ready for the reply."""
+        return self.encode_text(prompt.text)
+
+    def encode_text(self, prompt: str) -> list[int]:
+        """The ids of a message that is text alone."""
         if prompt not in self._encoded:
             if len(self._encoded) > 50_000:
                 self._encoded.clear()
@@ -75,28 +88,35 @@ class TransformersPolicy:
         Equal prompts are read once: members of a group that stand at one anchor share their prefill.
         A reply that reaches `max_new_tokens` is cut there, without an end token.
         """
-        encoded = [self.encode(prompt.text) for prompt in prompts]
-        distinct = list({tuple(ids): None for ids in encoded})
-        place = {ids: i for i, ids in enumerate(distinct)}
-        index = torch.tensor([place[tuple(ids)] for ids in encoded], device=self.device)
-        ids, mask = (None if t is None else t.to(self.device) for t in pad_left(distinct, self.pad))
-        assert ids is not None
-        cache = DynamicCache(config=self.model.config)
-        positions = None if mask is None else positions_of(mask)
+        asked = [Turn(self.encode(prompt), [], [], images=prompt.images) for prompt in prompts]
+        distinct = {turn.key: turn for turn in asked}
+        place = {key: i for i, key in enumerate(distinct)}
+        index = torch.tensor([place[turn.key] for turn in asked], device=self.device)
+        ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
+        ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
+        positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
+        cache = DynamicCache(config=self.model.config.get_text_config())
         logits = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
+            **beside,
         ).logits[index, -1]
         cache.batch_select_indices(index)
         mask = None if mask is None else mask[index]
-        # Where each row's next token stands, counted from its first real token.
-        position = torch.full_like(index[:, None], ids.shape[1]) if mask is None else mask.sum(dim=1, keepdim=True)
+        # Where each row's next token stands: behind its last one.
+        position = torch.full_like(index[:, None], ids.shape[1])
+        if positions is not None:
+            position = positions[..., index, -1:] + 1
 
         rolls = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
         dice = torch.from_numpy(rolls).to(self.device)
         alive, lengths = torch.ones_like(index, dtype=torch.bool), torch.zeros_like(index)
         tokens, logprobs = [], []
         while True:
-            scores = torch.log_softmax(logits.float() / temperature, dim=-1)
+            scores = self.scores(logits, temperature)
             token = draw(scores, dice[:, len(tokens), None])
             tokens.append(token)
             logprobs.append(scores.gather(1, token))
@@ -112,8 +132,8 @@ class TransformersPolicy:
             position = position + 1
         replies, scored = (torch.cat(columns, dim=1).tolist() for columns in (tokens, logprobs))
         return [
-            Turn(asked, reply[:n], values[:n], self.text(reply[:n]), prompt.images)
-            for prompt, asked, reply, values, n in zip(prompts, encoded, replies, scored, lengths.tolist(), strict=True)
+            Turn(turn.prompt, reply[:n], values[:n], self.text(reply[:n]), turn.images)
+            for turn, reply, values, n in zip(asked, replies, scored, lengths.tolist(), strict=True)
         ]
 
     # ---- scoring ------------------------------------------------------------------------------
@@ -123,15 +143,28 @@ class TransformersPolicy:
 
         Logits are formed only where a response token is predicted.
         """
+        length = batch.response_length
+        positions, beside = self.layout(batch.ids, batch.mask, batch.images, length)
         logits = self.model(
-            input_ids=batch.ids,
-            attention_mask=batch.mask,
-            position_ids=batch.positions,
-            logits_to_keep=batch.response_length + 1,
+            input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
         ).logits[:, :-1]
-        scores = torch.log_softmax(logits.float() / temperature, dim=-1)
-        chosen = scores.gather(2, batch.ids[:, -batch.response_length :, None])[..., 0]
+        scores = self.scores(logits, temperature)
+        chosen = scores.gather(2, batch.ids[:, -length:, None])[..., 0]
         return chosen[batch.turn], -(scores.exp() * scores).sum(dim=-1)[batch.turn]
+
+    def scores(self, logits: Tensor, temperature: float) -> Tensor:
+        """Log-probabilities at `temperature`, with none for tokens that cannot be said."""
+        logits = logits.float() / temperature
+        if self.unsayable:
+            # Not -inf, whose entropy has no gradient.
+            logits = logits.index_fill(-1, torch.tensor(self.unsayable, device=logits.device), -1e9)
+        return torch.log_softmax(logits, dim=-1)
+
+    def layout(
+        self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], response_length: int = 0
+    ) -> tuple[Tensor | None, dict[str, Tensor]]:
+        """Where the tokens `ids` (U, L) stand, or None for 0, 1, ...; and what a model reads beside them."""
+        return None if mask is None else positions_of(mask), {}
 
     # ---- files --------------------------------------------------------------------------------
 
@@ -165,7 +198,8 @@ class TransformersPolicy:
 
     @classmethod
     def load(cls, source: Path | str, device: torch.device | str = "cpu") -> TransformersPolicy:
-        """Load a checkpoint folder, or a model by its name on the Hugging Face hub, in float32.
+        """Load a checkpoint folder, or a model by its name on the Hugging Face hub, in float32; a vision-language
+        model as a `VisionPolicy`.
 
         Raises `ConfigError` where there is none, or where its weights are not those of its architecture.
         """
@@ -177,9 +211,17 @@ class TransformersPolicy:
             with _quiet():  # what the library would print is in the error below, in one line
                 config = AutoConfig.from_pretrained(source, **options)
                 tokenizer = AutoTokenizer.from_pretrained(source, **options)
-                model, report = AutoModelForCausalLM.from_pretrained(
+                seeing = hasattr(config, "vision_config")
+                family = AutoModelForImageTextToText if seeing else AutoModelForCausalLM
+                model, report = family.from_pretrained(
                     source, config=config, dtype=torch.float32, output_loading_info=True, **options
                 )
+                if seeing:
+                    from crbc_rl.policies.vision import VisionPolicy, image_processor
+
+                    cls, options = VisionPolicy, {"processor": image_processor(source, local)}
+                else:
+                    options = {}
         except (ValueError, OSError, RuntimeError, SafetensorError, StrictDataclassError) as error:
             reason = " ".join(str(error).split())[:300]
             raise ConfigError(f"{source} cannot be loaded as a causal language model: {reason}") from error
@@ -189,7 +231,7 @@ class TransformersPolicy:
                 f"{source}: the weights are not those of the architecture in config.json "
                 f"({len(wrong)} tensors differ, the first is {wrong[0]})"
             )
-        return cls(model.to(device), tokenizer)
+        return cls(model.to(device), tokenizer, **options)
 
 
 def draw(scores: Tensor, dice: Tensor) -> Tensor:

@@ -1,0 +1,126 @@
+"""A policy that sees: what it samples is what is trained, in batches and one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import small_config
+from vision_fixtures import fresh_vision_policy
+
+from crbc_envs.prompts import Prompt
+from crbc_rl.config import parse_config
+from crbc_rl.errors import ConfigError
+from crbc_rl.learner import Learner
+from crbc_rl.metrics import read_metrics
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.vision import VisionPolicy
+from crbc_rl.run import Run
+from crbc_rl.tokens import Row, Turn, collate
+
+
+@pytest.fixture(scope="module")
+def policy() -> VisionPolicy:
+    return fresh_vision_policy()
+
+
+def _frame(seed: int, side: int = 96) -> np.ndarray:
+    return np.random.default_rng(seed).integers(256, size=(side, side, 3), dtype=np.uint8)
+
+
+PROMPTS = [
+    Prompt("<image> up", (_frame(0),)),
+    Prompt("You see <image> and move", (_frame(1),)),
+    Prompt("down"),
+    Prompt("You see <image> and move", (_frame(0),)),
+    Prompt("<image> and <image>", (_frame(2), _frame(3, 56))),
+    Prompt("You see <image> and move", (_frame(1),)),
+]
+
+
+def _logprobs(policy: VisionPolicy, turns: list[Turn]) -> dict[int, torch.Tensor]:
+    batch = collate([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], policy.pad)
+    with torch.no_grad():
+        found, _ = policy.logprobs(batch, 1.0)
+    return dict(zip(batch.places, found, strict=True))
+
+
+def test_sampling_training_and_reading_one_by_one_agree(policy: VisionPolicy) -> None:
+    turns = policy.generate(PROMPTS, range(len(PROMPTS)), 1.0, 6)
+    together = _logprobs(policy, turns)
+    for i, turn in enumerate(turns):
+        n = len(turn.response)
+        alone = _logprobs(policy, [turn])[0]
+        assert torch.allclose(together[i][:n], alone[:n], atol=1e-5)
+        assert torch.allclose(together[i][:n], torch.tensor(turn.logprobs), atol=1e-4)
+
+
+def test_sampled_replies_are_those_of_each_prompt_alone(policy: VisionPolicy) -> None:
+    together = policy.generate(PROMPTS, range(len(PROMPTS)), 1.0, 6)
+    alone = [policy.generate([prompt], [i], 1.0, 6)[0] for i, prompt in enumerate(PROMPTS)]
+    assert [turn.response for turn in together] == [turn.response for turn in alone]
+
+
+def test_logits_are_those_of_the_model_called_plainly(policy: VisionPolicy) -> None:
+    """The library's own way: no positions given, the kinds of tokens told."""
+    turn = policy.generate([PROMPTS[1]], [0], 1.0, 5)[0]
+    ids = torch.tensor([turn.prompt + turn.response])
+    kinds = (ids == policy.place).int()
+    seen = policy.processor(images=list(turn.images), return_tensors="pt")
+    with torch.no_grad():
+        logits = policy.model(input_ids=ids, mm_token_type_ids=kinds, **seen).logits[0, len(turn.prompt) - 1 : -1]
+    logits[:, policy.unsayable] = -torch.inf
+    expected = logits.log_softmax(-1).gather(1, torch.tensor(turn.response)[:, None])[:, 0]
+    assert torch.allclose(_logprobs(policy, [turn])[0], expected, atol=1e-5)
+
+
+def test_what_is_seen_matters(policy: VisionPolicy) -> None:
+    first, other = (Turn(policy.encode(PROMPTS[i]), [5, 6], [0.0, 0.0], images=PROMPTS[i].images) for i in (1, 3))
+    assert first.prompt == other.prompt
+    assert not torch.allclose(_logprobs(policy, [first])[0], _logprobs(policy, [other])[0], atol=1e-4)
+
+
+def test_marks_of_frames_are_never_said(policy: VisionPolicy) -> None:
+    turns = policy.generate([PROMPTS[2]] * 2000, range(2000), 5.0, 3)
+    said = {token for turn in turns for token in turn.response}
+    assert len(said) > 100
+    assert not said & set(policy.unsayable)
+
+
+def test_a_frame_takes_its_places_and_none_may_be_missing(policy: VisionPolicy) -> None:
+    assert policy.encode(PROMPTS[1]).count(policy.place) == 9  # 96 x 96 becomes 84 x 84: 6 x 6 patches, merged by 4
+    assert policy.encode(Prompt("<image>", (_frame(0, 256),))).count(policy.place) == 81  # what the paper's runs feed
+    with pytest.raises(ValueError, match="0 frames for 1 places in the prompt"):
+        policy.encode(Prompt("<image>"))
+
+
+def test_it_is_saved_and_loaded_like_any_checkpoint(policy: VisionPolicy, tmp_path: Path) -> None:
+    policy.save(tmp_path)
+    again = TransformersPolicy.load(tmp_path)
+    assert isinstance(again, VisionPolicy)
+    turns = policy.generate(PROMPTS, range(len(PROMPTS)), 1.0, 4)
+    for i, values in _logprobs(again, turns).items():
+        assert torch.equal(values, _logprobs(policy, turns)[i])
+    (tmp_path / "preprocessor_config.json").unlink()
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        TransformersPolicy.load(tmp_path)
+
+
+def test_it_trains_on_frames_of_sokoban(tmp_path: Path) -> None:
+    fresh_vision_policy().save(tmp_path / "model")
+    # All its replies are malformed alike, so there is no credit; the entropy has a gradient.
+    data = small_config(tmp_path / "model", updates=2, loss={"entropy": 0.1})
+    data["env"] = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
+    config = parse_config(data, "test")
+    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
+    records = read_metrics(tmp_path / "run")
+    assert [record["update"] for record in records] == [0, 1, 2]
+    assert records[1]["drift"] < 1e-4
+    assert records[1]["grad_norm"] > 0
+    before, after = (TransformersPolicy.load(tmp_path / f) for f in ("model", "run/checkpoints/000002"))
+    changed = [
+        n for n, w in after.model.named_parameters() if not torch.equal(w, dict(before.model.named_parameters())[n])
+    ]
+    assert any(name.startswith("model.visual") for name in changed)

@@ -1,0 +1,95 @@
+"""Several processes train as one does: torchrun with two of them on processors, over gloo."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from learner_fixtures import fresh_policy, write_config
+from safetensors import safe_open
+
+from crbc_rl.errors import ConfigError
+from crbc_rl.metrics import read_metrics
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.run import Run
+from crbc_rl.world import World
+
+SETTINGS = {
+    "rollout": {"num_groups": 4, "group_size": 3, "max_new_tokens": 4},
+    "optim": {"lr": 1e-4, "minibatch": 64, "microbatch": 8},
+    "policy": {"gradient_checkpointing": True},
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    fresh_policy().save(folder)
+    return folder
+
+
+def _train(config: Path, run: Path, processes: int, *more: str) -> None:
+    start = ["-m", "crbc_rl.cli"]
+    if processes > 1:
+        start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *start, "--"]
+    command = [sys.executable, *start, "train", str(config), "--run", str(run), *more]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _figures(run: Path) -> list[dict[str, float]]:
+    return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in read_metrics(run)]
+
+
+def _assert_alike(start: Path, one: Path, other: Path) -> None:
+    """Equal rollouts, figures and weights, up to what the rounding of sums grows to: Adam makes full steps of
+    gradients that are nothing but rounding, as those of key biases are."""
+    for a, b in zip(_figures(one), _figures(other), strict=True):
+        apart = {
+            "mismatch",
+            "mismatch_max",
+            "drift",
+            "ratio_max",
+        }  # told where another model sampled, or rounding alone
+        for name in (a.keys() | b.keys()) - apart:
+            assert a[name] == pytest.approx(b[name], rel=1e-2, abs=1e-3), (a["update"], name)
+    runs = [Run.open(run).last_checkpoint() for run in (one, other)]
+    before, first, second = (_flat(TransformersPolicy.load(folder)) for folder in (start, *runs))
+    assert (first - second).norm() < 0.01 * (first - before).norm()
+
+
+def _flat(policy: TransformersPolicy) -> torch.Tensor:
+    return torch.cat([w.flatten() for n, w in policy.model.named_parameters() if not n.endswith("k_proj.bias")])
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "config.yaml", model, **SETTINGS)
+    _train(config, tmp_path / "one", 1)
+    _train(config, tmp_path / "two", 2)
+    _assert_alike(model, tmp_path / "one", tmp_path / "two")
+
+    last = Run.open(tmp_path / "two").last_checkpoint()
+    shards = sorted(last.glob("trainer-*.safetensors"))
+    assert [shard.name for shard in shards] == [
+        "trainer-00000-of-00002.safetensors",
+        "trainer-00001-of-00002.safetensors",
+    ]
+    name = "model.layers.0.mlp.up_proj.weight/exp_avg"
+    assert [safe_open(shard, "pt").get_slice(name).get_shape() for shard in shards] == [[192, 128]] * 2
+
+    for run, processes in (("two", 1), ("one", 2)):  # each goes on in the other's number of processes
+        _train(config, tmp_path / run, processes, "--resume", "--set", "updates=6")
+    _assert_alike(model, tmp_path / "one", tmp_path / "two")
+
+
+def test_groups_that_cannot_be_shared_out_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"5 groups cannot be shared out over 2 processes: make it a multiple"):
+        World(rank=0, size=2).share_of(5, "groups")
+    assert World(rank=1, size=2).share_of(6, "groups") == range(3, 6)
