@@ -68,7 +68,7 @@ def test_log_probabilities_are_those_of_transformers(
 
 def test_prompts_and_replies_are_read_and_told_as_by_transformers(engine: VllmPolicy, peer: TransformersPolicy) -> None:
     for prompt, turn in zip(PROMPTS, engine.generate(PROMPTS, SEEDS, 1.0, 16), strict=True):
-        assert turn.prompt == peer.encode(prompt.text)
+        assert turn.prompt == peer.encode(prompt)
         assert turn.text == peer.text(turn.response)
 
 
@@ -87,7 +87,7 @@ def test_samples_come_from_the_whole_softmax_whatever_the_checkpoint_asks_for(
 ) -> None:
     turns = engine.generate([BOARD] * 4000, range(4000), 1.0, 1)
     counts = torch.bincount(torch.tensor([turn.response[0] for turn in turns]), minlength=len(peer.tokenizer))
-    expected = peer.model(torch.tensor([peer.encode(BOARD.text)])).logits[0, -1].softmax(-1)
+    expected = peer.model(torch.tensor([peer.encode(BOARD)])).logits[0, -1].softmax(-1)
     assert (counts > 0).sum() > 60
     assert (counts / 4000 - expected).abs().max() < 0.04
 
@@ -105,6 +105,17 @@ def test_a_reply_is_a_function_of_its_prompt_and_its_seed(engine: VllmPolicy) ->
     assert all(other.response != turn.response for other, turn in zip(others, turns, strict=True))
 
 
+def test_tokens_that_cannot_be_said_are_left_out(
+    engine: VllmPolicy, peer: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = {token for turn in engine.generate([BOARD] * 200, range(200), 1.0, 4) for token in turn.response}
+    left_out = sorted(usual)[::2]
+    monkeypatch.setattr(peer, "unsayable", left_out)
+    turns = engine.generate([BOARD] * 200, range(200), 1.0, 4)
+    assert not {token for turn in turns for token in turn.response} & set(left_out)
+    assert furthest(turns, peer, 1.0) <= 1e-4
+
+
 def test_new_weights_are_sampled_from_at_once(engine: VllmPolicy, peer: TransformersPolicy) -> None:
     engine.generate(PROMPTS, SEEDS, 1.0, 16)  # every prompt is in the prefix cache
     updated = sharpened(1)
@@ -117,8 +128,11 @@ def test_new_weights_are_sampled_from_at_once(engine: VllmPolicy, peer: Transfor
 def test_prefixes_are_cached_until_the_weights_change(engine: VllmPolicy, peer: TransformersPolicy) -> None:
     def cached() -> int:
         """Tokens of the longest prompt that were not read again."""
-        sampling = engine._sampling(max_tokens=1, detokenize=False)
-        (output,) = engine.llm.generate([engine._request(PROMPTS[-1])], sampling, use_tqdm=False)
+        (output,) = engine.llm.generate(
+            {"prompt_token_ids": peer.encode(PROMPTS[-1])},
+            engine._sampling(max_tokens=1, detokenize=False),
+            use_tqdm=False,
+        )
         return output.num_cached_tokens
 
     assert cached() == 0

@@ -14,9 +14,8 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from crbc_envs.prompts import Prompt
+from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.messages import content
 from crbc_rl.tokens import Turn
 
 PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
@@ -65,7 +64,7 @@ class ChatPolicy:
         """One reply to each prompt, in order; see `crbc_rl.policies.api.Policy`."""
 
         def reply(prompt: Prompt, seed: int) -> Turn:
-            message = {"role": "user", "content": content(prompt, _picture)}
+            message = {"role": "user", "content": _content(prompt)}
             body = {
                 "model": self.model,
                 "messages": [message],
@@ -135,11 +134,23 @@ def _asked_for(response: httpx.Response) -> float | None:
     return float(asked) if asked.isdecimal() else None
 
 
-def _picture(image: NDArray[np.uint8]) -> dict[str, Any]:
-    """An image as a data: URL with a PNG, so that pixels arrive as they are."""
+def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
+    """The text, or where there are frames the texts between them and the frames in their places."""
+    texts = prompt.text.split(IMAGE) if prompt.images else [prompt.text]
+    if len(texts) != len(prompt.images) + 1:
+        raise ValueError(f"{len(prompt.images)} frames for {len(texts) - 1} places in the prompt")
+    if not prompt.images:
+        return prompt.text
+    parts: list[dict[str, Any]] = [{"type": "text", "text": texts[0]}]
+    for image, text in zip(prompt.images, texts[1:], strict=True):
+        parts += [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": text}]
+    return [part for part in parts if part.get("text") != ""]
+
+
+def _data_url(image: NDArray[np.uint8]) -> str:
+    """A PNG, so that pixels arrive as they are."""
     from PIL import Image
 
     file = io.BytesIO()
     Image.fromarray(image).save(file, format="PNG")
-    data = base64.b64encode(file.getvalue()).decode()
-    return {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
+    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -6,6 +6,7 @@ Written to vLLM 0.32 (Apache-2.0); the order of sleep, weights and cache is the 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,7 +18,6 @@ from torch import Tensor, nn
 from crbc_envs.prompts import Prompt
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.messages import content
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.tokens import Turn
 
@@ -117,31 +117,36 @@ class VllmPolicy:
                 logprobs=0,  # of the sampled token, and of no others
                 stop_token_ids=[self.policy.eos],
                 ignore_eos=True,  # there is one way to end, the line above
+                logit_bias=dict.fromkeys(self.policy.unsayable, -math.inf) or None,
                 detokenize=False,
             )
             for seed in seeds
         ]
-        outputs = self.llm.generate([self._request(prompt) for prompt in prompts], sampling, use_tqdm=False)
-        return [self._turn(prompt, output) for prompt, output in zip(prompts, outputs, strict=True)]
+        asked = [self.policy.encode(prompt) for prompt in prompts]
+        requests = [self._request(*pair) for pair in zip(prompts, asked, strict=True)]
+        outputs = self.llm.generate(requests, sampling, use_tqdm=False)
+        return [self._turn(*triple) for triple in zip(prompts, asked, outputs, strict=True)]
 
-    def _request(self, prompt: Prompt) -> dict[str, Any]:
+    def _request(self, prompt: Prompt, ids: list[int]) -> dict[str, Any]:
         if not prompt.images:
-            return {"prompt_token_ids": self.policy.encode(prompt.text)}
+            return {"prompt_token_ids": ids}
         from PIL import Image
 
-        # One placeholder for each picture; vLLM puts in as many as the picture has patches.
-        message = {"role": "user", "content": content(prompt, lambda image: {"type": "image"})}
-        ids = self.policy.tokenizer.apply_chat_template(
-            [message], add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        pictures = [Image.fromarray(image) for image in prompt.images]
-        return {"prompt_token_ids": ids, "multi_modal_data": {"image": pictures}}
+        place = self.policy.model.config.image_token_id
+        # One for each frame, which vLLM repeats as often as it has tokens.
+        places = [token for i, token in enumerate(ids) if token != place or ids[i - 1] != place]
+        frames = [Image.fromarray(image) for image in prompt.images]
+        return {"prompt_token_ids": places, "multi_modal_data": {"image": frames}}
 
-    def _turn(self, prompt: Prompt, output: Any) -> Turn:
+    def _turn(self, prompt: Prompt, ids: list[int], output: Any) -> Turn:
+        if list(output.prompt_token_ids) != ids:
+            raise ConfigError(
+                "vLLM cuts frames into other patches than the model's own processor: see its size settings"
+            )
         reply = output.outputs[0]
-        ids = list(reply.token_ids)
-        logprobs = [place[token].logprob for token, place in zip(ids, reply.logprobs, strict=True)]
-        return Turn(list(output.prompt_token_ids), ids, logprobs, self.policy.text(ids), prompt.images)
+        response = list(reply.token_ids)
+        logprobs = [place[token].logprob for token, place in zip(response, reply.logprobs, strict=True)]
+        return Turn(ids, response, logprobs, self.policy.text(response), prompt.images)
 
     # ---- weights and memory -------------------------------------------------------------------
 
