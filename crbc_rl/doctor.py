@@ -28,11 +28,13 @@ TRAIN = (
     "jinja2",
     "matplotlib",
     "pillow",
+    "httpx",
 )
 TESTS = ("pytest", "hypothesis", "ruff", "mypy")
 OPTIONAL = (
     ("alfworld", "[alfworld]", 'ALFWorld with engine="textworld"'),
     ("ray", "[ray]", 'groups with backend="ray"'),
+    ("vllm", "[vllm]", "generation with vLLM"),
 )
 
 

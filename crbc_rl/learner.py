@@ -19,7 +19,7 @@ import torch
 
 from crbc_rl import credit
 from crbc_rl.checkpoint import KEEP, publish, read_state
-from crbc_rl.config import CRITIC, LossConfig, TrainConfig
+from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.critic import Critic
 from crbc_rl.metrics import Metrics
 from crbc_rl.players import Players
@@ -111,7 +111,7 @@ class Learner:
         figures: Record = {}
         if not self.players.exact:
             # Ratios start from the trained model's own log-probabilities, and the engine's are compared with them.
-            groups, figures = rescored(groups, self.trainer, self.config.loss)
+            groups, figures = rescored(groups, self.trainer, self.config)
         shuffle = ("shuffle", self.config.seed, self.update)
         if self.critic is not None:
             groups, lessons = self.critic.credit(groups, sample.interned)
@@ -177,14 +177,14 @@ class Learner:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begun
 
 
-def rescored(groups: list[list[Row]], trainer: Trainer, loss: LossConfig) -> tuple[list[list[Row]], Record]:
+def rescored(groups: list[list[Row]], trainer: Trainer, config: TrainConfig) -> tuple[list[list[Row]], Record]:
     """The rows with log-probabilities of the trained model to start from, and factors that make up for the
-    engine's (truncated importance sampling, Yao et al. 2025), unless `loss` does without; how far the two are apart."""
+    engine's (truncated importance sampling, Yao et al. 2025) where `config` asks for them; how far the two are apart."""
     rows = [row for group in groups for row in group]
-    old = trainer.score(rows)
+    loss, old = config.loss, trainer.score(rows)
     gaps = [np.subtract(mine, row.turn.logprobs) for mine, row in zip(old, rows, strict=True)]
     factors = [np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap).tolist() for gap in gaps]
-    wanted = loss.correction != "none"
+    wanted = loss.correction == "truncate" or (loss.correction == "auto" and config.generator.engine == "vllm")
     renewed = iter(
         [
             replace(row, old=mine, correction=factor if wanted else None)

@@ -1,0 +1,199 @@
+"""vLLM as the engine that samples: inside the trainer's process, on its device, with weights of its own.
+
+It is handed whole tensors after every update, and leaves its memory to the trainer in between.
+Written to vLLM 0.32 (Apache-2.0); the order of sleep, weights and cache is the one of TRL (Apache-2.0).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from crbc_envs.prompts import Prompt
+from crbc_rl.config import TrainConfig
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.tokens import Turn
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, where it can be handed tensors
+    "VLLM_NO_USAGE_STATS": "1",  # it would report to its makers
+}
+
+
+class VllmPolicy:
+    """A `crbc_rl.policies.api.Generator`: the model in `source`, a folder or a name on the hub, sampled by vLLM.
+
+    `policy` is the one it samples for: prompts and replies are read with its tokenizer.
+
+    `tensor_parallel` shards the weights over that many neighbouring processes of torchrun; these make every call
+    together, with equal prompts and seeds, and each gets all turns. `gpu_memory_utilization` is the share of the
+    device's memory for weights, activations and key-value cache, which must be free when the engine is made;
+    without a GPU, of the machine's. `max_model_len` is the longest prompt with its reply in tokens, by default the
+    model's own limit. `dtype` is what it computes in ("auto" halves a float32 checkpoint). `enforce_eager` does without
+    compilation and CUDA graphs.
+
+    Sampling is from softmax(logits / temperature) alone, whatever a checkpoint's generation_config.json asks for,
+    and log-probabilities are of that. The noise is a function of a request's seed; logits differ in their rounding
+    with what else is in the batch (not with `VLLM_BATCH_INVARIANT=1`, which vLLM has for recent GPUs).
+
+    Raises `ConfigError` where vLLM is not installed or cannot load the model.
+    """
+
+    def __init__(
+        self,
+        source: Path | str,
+        policy: TransformersPolicy,
+        *,
+        tensor_parallel: int = 1,
+        gpu_memory_utilization: float = 0.6,
+        max_model_len: int | None = None,
+        dtype: str = "float32",
+        enforce_eager: bool = False,
+    ) -> None:
+        if tensor_parallel > 1 and "RANK" not in os.environ:
+            raise ConfigError(f"tensor_parallel={tensor_parallel} needs that many processes: start with torchrun")
+        vllm, platform = _import_vllm()
+        if platform.is_cpu():
+            _keep_weights_unpacked()
+        self.policy = policy
+        self._sampling = vllm.SamplingParams
+        self._sleeps: bool = platform.is_sleep_mode_available()
+        self._awake = True
+        try:
+            self.llm = vllm.LLM(
+                str(source),
+                tensor_parallel_size=tensor_parallel,
+                # Each process of torchrun has an engine of its own, or its part of one.
+                distributed_executor_backend="external_launcher" if "RANK" in os.environ else None,
+                gpu_memory_utilization=gpu_memory_utilization,
+                max_model_len=max_model_len,
+                dtype=dtype,
+                enforce_eager=enforce_eager,
+                enable_sleep_mode=self._sleeps,
+                enable_prefix_caching=True,
+                # vLLM takes back a draw after half a prompt, which it cannot do with the generators of processors.
+                enable_chunked_prefill=not platform.is_cpu(),
+                logprobs_mode="processed_logprobs",  # the default leaves the temperature out
+                skip_tokenizer_init=not hasattr(policy.model.config, "vision_config"),  # ids go in and come out
+                use_tqdm_on_load=False,
+            )
+        except (ValueError, OSError, RuntimeError) as error:
+            raise ConfigError(f"vLLM cannot load {source}: {' '.join(str(error).split())[:500]}") from error
+
+    @classmethod
+    def colocated(cls, config: TrainConfig, policy: TransformersPolicy) -> VllmPolicy:
+        """As the learner has it: beside the `policy` that is trained, whose weights are to be loaded first of all."""
+        generator, rollout = config.generator, config.rollout
+        policy.max_prompt_tokens = rollout.max_prompt_tokens
+        return cls(
+            config.model,
+            policy,
+            tensor_parallel=generator.tensor_parallel,
+            gpu_memory_utilization=generator.memory,
+            max_model_len=rollout.max_prompt_tokens and rollout.max_prompt_tokens + rollout.max_new_tokens,
+            dtype=config.policy.precision,
+        )
+
+    # ---- sampling -----------------------------------------------------------------------------
+
+    def generate(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
+    ) -> list[Turn]:
+        """Sample one reply to each prompt (see `Policy.generate`)."""
+        if not self._awake:
+            raise RuntimeError("the engine sleeps and its weights are gone: wake(), then load_weights()")
+        sampling = [
+            self._sampling(
+                temperature=temperature,
+                seed=seed,
+                max_tokens=max_new_tokens,
+                logprobs=0,  # of the sampled token, and of no others
+                stop_token_ids=[self.policy.eos],
+                ignore_eos=True,  # there is one way to end, the line above
+                logit_bias=dict.fromkeys(self.policy.unsayable, -math.inf) or None,
+                detokenize=False,
+            )
+            for seed in seeds
+        ]
+        asked = [self.policy.encode(prompt) for prompt in prompts]
+        requests = [self._request(*pair) for pair in zip(prompts, asked, strict=True)]
+        outputs = self.llm.generate(requests, sampling, use_tqdm=False)
+        return [self._turn(*triple) for triple in zip(prompts, asked, outputs, strict=True)]
+
+    def _request(self, prompt: Prompt, ids: list[int]) -> dict[str, Any]:
+        if not prompt.images:
+            return {"prompt_token_ids": ids}
+        from PIL import Image
+
+        place = self.policy.model.config.image_token_id
+        # One for each frame, which vLLM repeats as often as it has tokens.
+        places = [token for i, token in enumerate(ids) if token != place or ids[i - 1] != place]
+        frames = [Image.fromarray(image) for image in prompt.images]
+        return {"prompt_token_ids": places, "multi_modal_data": {"image": frames}}
+
+    def _turn(self, prompt: Prompt, ids: list[int], output: Any) -> Turn:
+        if list(output.prompt_token_ids) != ids:
+            raise ConfigError(
+                "vLLM cuts frames into other patches than the model's own processor: see its size settings"
+            )
+        reply = output.outputs[0]
+        response = list(reply.token_ids)
+        logprobs = [place[token].logprob for token, place in zip(response, reply.logprobs, strict=True)]
+        return Turn(ids, response, logprobs, self.policy.text(response), prompt.images)
+
+    # ---- weights and memory -------------------------------------------------------------------
+
+    def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
+        """Take whole tensors, named as in a transformers state dict, one at a time as `weights` yields them.
+
+        What was computed with the old ones is forgotten. Raises `ConfigError` where one is missing.
+        """
+
+        def load(model: nn.Module) -> set[str]:
+            return {name for name, _ in model.named_parameters()} - model.load_weights(weights)
+
+        missing = sorted(set().union(*self.llm.apply_model(load)))
+        if missing:
+            raise ConfigError(f"{len(missing)} weights of the engine were not given, the first is {missing[0]}")
+        self.llm.reset_prefix_cache()
+        if not self._awake:
+            self.llm.wake_up(tags=["kv_cache"])
+            self._awake = True
+
+    def sleep(self) -> None:
+        """Give up weights and key-value cache. Nothing happens without a GPU."""
+        if self._sleeps and self._awake:
+            self.llm.sleep(level=2)
+            self._awake = False
+
+    def wake(self) -> None:
+        """Make room for the weights, which `load_weights` is to bring, and with them for the key-value cache."""
+        if not self._awake:
+            torch.cuda.empty_cache()  # what the trainer freed, and torch kept
+            self.llm.wake_up(tags=["weights"])
+
+
+def _import_vllm() -> tuple[Any, Any]:
+    """vLLM, and the kind of machine it has found."""
+    os.environ.update(ENVIRONMENT)
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    try:
+        import vllm
+        from vllm.platforms import current_platform
+    except ModuleNotFoundError as missing:
+        raise ConfigError("generation with vLLM needs it installed: pip install 'crbc[vllm]'") from missing
+    return vllm, current_platform
+
+
+def _keep_weights_unpacked() -> None:
+    """Without a GPU vLLM packs the weights it starts with for oneDNN, and computes with those ever after."""
+    import vllm._custom_ops as ops
+
+    ops._supports_onednn = False

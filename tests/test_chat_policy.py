@@ -1,0 +1,252 @@
+"""ChatPolicy against a small HTTP server on the loopback address."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from crbc_envs.prompts import Prompt
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.chat import ChatPolicy
+
+Answer = tuple[int, dict[str, str], bytes]
+KEY = "sk-not-a-real-key-93517"
+
+
+def completion(text: str | None, logprobs: list[float] | None = None) -> Answer:
+    choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    if logprobs is not None:
+        choice["logprobs"] = {"content": [{"token": "x", "logprob": value} for value in logprobs]}
+    return 200, {}, json.dumps({"choices": [choice]}).encode()
+
+
+def echo(body: dict[str, Any]) -> Answer:
+    return completion(f"<action>{body['messages'][0]['content']}</action>")
+
+
+class Server(ThreadingHTTPServer):
+    """Answers as `answer` says, and keeps what it was asked and how many asked at once."""
+
+    daemon_threads = True
+    answer: Callable[[dict[str, Any]], Answer] = staticmethod(echo)
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.lock = threading.Lock()
+        self.now = self.most = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with self.server.lock:
+            self.server.bodies.append(body)
+            self.server.headers.append({name.lower(): value for name, value in self.headers.items()})
+            self.server.paths.append(self.path)
+            self.server.now += 1
+            self.server.most = max(self.server.most, self.server.now)
+        status, headers, data = self.server.answer(body)
+        with self.server.lock:
+            self.server.now -= 1
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(data))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def ask(policy: ChatPolicy, *texts: str) -> list[str]:
+    turns = policy.generate([Prompt(text) for text in texts], list(range(len(texts))), 0.4, 32)
+    return [turn.text for turn in turns]
+
+
+def in_turn(*answers: Answer | Callable[[], Answer]) -> Callable[[dict[str, Any]], Answer]:
+    left = list(answers)
+
+    def answer(body: dict[str, Any]) -> Answer:
+        found = left.pop(0)
+        return found() if callable(found) else found
+
+    return answer
+
+
+def test_each_prompt_gets_its_reply(server: Server) -> None:
+    texts = [f"go {i}" for i in range(20)]
+    assert ask(ChatPolicy(server.url, "a-model"), *texts) == [f"<action>{text}</action>" for text in texts]
+    assert set(server.paths) == {"/v1/chat/completions"}
+    assert not any("authorization" in headers for headers in server.headers)
+    body = next(b for b in server.bodies if b["messages"][0]["content"] == "go 7")
+    assert body == {
+        "model": "a-model",
+        "messages": [{"role": "user", "content": "go 7"}],
+        "temperature": 0.4,
+        "max_tokens": 32,
+        "seed": 7,
+    }
+
+
+def test_a_turn_has_no_token_ids(server: Server) -> None:
+    (turn,) = ChatPolicy(server.url, "m").generate([Prompt("up")], [1], 1.0, 8)
+    assert (turn.prompt, turn.response, turn.logprobs) == ([], [], [])
+
+
+def test_log_probabilities_are_those_the_server_gives(server: Server) -> None:
+    server.answer = lambda body: completion("up", [-0.5, -0.25] if body.get("logprobs") else None)
+    asking, other = ChatPolicy(server.url, "m", logprobs=True), ChatPolicy(server.url, "m")
+    assert asking.generate([Prompt("p")], [0], 1.0, 8)[0].logprobs == [-0.5, -0.25]
+    assert other.generate([Prompt("p")], [0], 1.0, 8)[0].logprobs == []
+
+
+def test_pictures_arrive_pixel_for_pixel(server: Server) -> None:
+    images = tuple(np.random.default_rng(i).integers(0, 256, (12, 9, 3), dtype=np.uint8) for i in range(2))
+    policy = ChatPolicy(server.url, "m")
+    server.answer = lambda body: completion("up")
+    (turn,) = policy.generate([Prompt("You see <image> and <image>", images)], [0], 1.0, 8)
+    first, one, second, two = server.bodies[0]["messages"][0]["content"]
+    assert (first, second) == ({"type": "text", "text": "You see "}, {"type": "text", "text": " and "})
+    for part, image in zip((one, two), images, strict=True):
+        kind, _, data = part["image_url"]["url"].partition(",")
+        assert kind == "data:image/png;base64"
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(base64.b64decode(data)))), image)
+    assert turn.images == images
+
+
+def test_as_many_requests_at_once_as_allowed_and_no_more(server: Server) -> None:
+    def slowly(body: dict[str, Any]) -> Answer:
+        time.sleep(0.05)
+        return echo(body)
+
+    server.answer = slowly
+    ask(ChatPolicy(server.url, "m", concurrency=3), *map(str, range(12)))
+    assert server.most == 3
+
+
+def test_options_are_added_to_the_body_and_none_takes_a_field_out(server: Server) -> None:
+    options = {"max_tokens": None, "max_completion_tokens": 512, "top_p": 0.9}
+    ask(ChatPolicy(server.url, "m", options=options), "p")
+    assert "max_tokens" not in server.bodies[0]
+    assert (server.bodies[0]["max_completion_tokens"], server.bodies[0]["top_p"]) == (512, 0.9)
+
+
+def test_seeds_are_cut_to_what_every_server_takes(server: Server) -> None:
+    ChatPolicy(server.url, "m").generate([Prompt("p")], [2**62 + 5], 1.0, 8)
+    assert server.bodies[0]["seed"] == 5
+
+
+def test_a_reply_without_words_is_empty(server: Server) -> None:
+    server.answer = lambda body: completion(None)
+    assert ask(ChatPolicy(server.url, "m"), "p") == [""]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_a_busy_or_broken_server_is_asked_again(server: Server, status: int) -> None:
+    server.answer = in_turn((status, {}, b"later"), (status, {}, b"later"), completion("up"))
+    assert ask(ChatPolicy(server.url, "m", pause=0.001), "p") == ["up"]
+    assert len(server.bodies) == 3
+
+
+def test_the_pauses_double_up_to_a_minute_unless_the_server_asks_for_one(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("crbc_rl.policies.chat.time.sleep", pauses.append)
+    limited = 429, {"retry-after": "7"}, b""
+    forever = 429, {"retry-after": "86400"}, b""
+    dated = 429, {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, b""
+    server.answer = in_turn((503, {}, b""), (503, {}, b""), limited, forever, dated, completion("up"))
+    ask(ChatPolicy(server.url, "m", pause=1.0), "p")
+    assert pauses == [1.0, 2.0, 7.0, 60.0, 16.0]
+
+
+def test_a_silent_server_is_asked_again(server: Server) -> None:
+    def silent() -> Answer:
+        time.sleep(1.0)
+        return completion("too late")
+
+    server.answer = in_turn(silent, completion("up"))
+    assert ask(ChatPolicy(server.url, "m", timeout=0.2, pause=0.001), "p") == ["up"]
+
+
+def test_what_stays_broken_is_one_clear_error(server: Server) -> None:
+    server.answer = lambda body: (503, {}, b"no\n capacity")
+    with pytest.raises(ConfigError, match=r"/v1/chat/completions \(model m\) answered 503: no capacity, 3 times"):
+        ask(ChatPolicy(server.url, "m", retries=2, pause=0.001), "p")
+    assert len(server.bodies) == 3
+
+
+def test_a_server_that_is_not_there_is_one_clear_error(server: Server) -> None:
+    with Server() as gone:
+        url = gone.url
+    with pytest.raises(ConfigError, match=r"cannot be reached \(ConnectError.*, 2 times"):
+        ask(ChatPolicy(url, "m", retries=1, pause=0.001), "p")
+    with pytest.raises(ConfigError, match=r"is no address: .*http"):
+        ask(ChatPolicy("localhost:8000/v1", "m"), "p")
+
+
+def test_a_refusal_is_not_repeated_and_ends_the_rest(server: Server) -> None:
+    server.answer = lambda body: (404, {}, b'{"error": "the model `m` does not exist"}')
+    with pytest.raises(ConfigError, match="answered 404: .*does not exist"):
+        ask(ChatPolicy(server.url, "m", concurrency=1), *["p"] * 50)
+    assert len(server.bodies) < 5
+
+
+@pytest.mark.parametrize("data", [b"<html>", b"{}", b'{"choices": []}', b'{"choices": [{"message": "up"}]}', b"[]"])
+def test_an_answer_of_another_kind_is_one_clear_error(server: Server, data: bytes) -> None:
+    server.answer = lambda body: (200, {}, data)
+    with pytest.raises(ConfigError, match="answered something else than a chat completion"):
+        ask(ChatPolicy(server.url, "m"), "p")
+
+
+def test_the_key_is_sent_and_never_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SERVICE_KEY", f"{KEY}\n")
+    policy = ChatPolicy(server.url, "m", key_variable="A_SERVICE_KEY")
+    assert ask(policy, "p") == ["<action>p</action>"]
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+    server.answer = lambda body: (401, {}, f"{'.' * 290} {KEY} is wrong".encode())
+    with pytest.raises(ConfigError) as refused:
+        ask(policy, "p")
+    assert "answered 401" in str(refused.value)
+    assert "sk-" not in f"{refused.value!r} {policy!r} {policy._client.headers!r}"
+
+
+def test_a_missing_key_is_named_and_a_damaged_one_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("A_SERVICE_KEY", raising=False)
+    with pytest.raises(ConfigError, match="A_SERVICE_KEY .* is not set"):
+        ChatPolicy("http://127.0.0.1:1/v1", "m", key_variable="A_SERVICE_KEY")
+    monkeypatch.setenv("A_SERVICE_KEY", f"{KEY}\n{KEY}")
+    with pytest.raises(ConfigError, match="characters that no API key has") as damaged:
+        ChatPolicy("http://127.0.0.1:1/v1", "m", key_variable="A_SERVICE_KEY")
+    assert KEY not in str(damaged.value)
