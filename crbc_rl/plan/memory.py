@@ -64,7 +64,8 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
     training = {**held, **_moving(config, model, gpus), **_activations(config, model, gpus), **reserve}
     if config.generator.engine == "vllm":
         share = int(config.generator.memory * gib * GIB)
-        engine, concurrent = {"vLLM": share}, _replies(config, model, share)
+        handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest of the tensors that vLLM is given whole
+        engine, concurrent = {"vLLM": share, "a weight on its way": handed}, _replies(config, model, share)
     else:
         engine, concurrent = _own_generation(config, model, gpus), None
     phases = {"loading": loading, "training": training, "generating": {**held, **engine, **reserve}}
@@ -122,9 +123,9 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
     """Replies at full length that fit beside the weights in vLLM's share of the GPUs it is spread over."""
-    parallel = config.generator.tensor_parallel
-    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config)
-    return max(0, share - 2 * model.parameters // parallel) // each
+    parallel, size = config.generator.tensor_parallel, _bytes(config)
+    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config) * size // 2
+    return max(0, share - size * model.parameters // parallel) // each
 
 
 def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
