@@ -179,7 +179,8 @@ class Learner:
 
 def rescored(groups: list[list[Row]], trainer: Trainer, config: TrainConfig) -> tuple[list[list[Row]], Record]:
     """The rows with log-probabilities of the trained model to start from, and factors that make up for the
-    engine's (truncated importance sampling, Yao et al. 2025) where `config` asks for them; how far the two are apart."""
+    engine's (truncated importance sampling, Yao et al. 2025) where `config` asks for them; how far the two
+    are apart."""
     rows = [row for group in groups for row in group]
     loss, old = config.loss, trainer.score(rows)
     gaps = [np.subtract(mine, row.turn.logprobs) for mine, row in zip(old, rows, strict=True)]
