@@ -43,9 +43,10 @@ def publish(folder: Path, update: int, write: Callable[[Path], None], keep: int,
     write(temporary)
     world.barrier()
     if world.main:
-        for file in temporary.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as handle:
+                    os.fsync(handle.fileno())
         shutil.rmtree(target, ignore_errors=True)
         os.replace(temporary, target)
         for old in published(folder)[:-keep]:
@@ -98,7 +99,7 @@ def _like(parameter: Tensor, whole: Tensor, where: str) -> Tensor:
             f"{where}: the optimizer's state has the shape {tuple(whole.shape)}, the weight {tuple(parameter.shape)}; "
             "the checkpoint is of another model"
         )
-    whole = whole.to(parameter.device)
+    whole = whole.to(parameter.device, copy=True)
     if isinstance(parameter, DTensor):
         return distribute_tensor(whole, parameter.device_mesh, parameter.placements)
     return whole

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -17,10 +15,10 @@ from rich.markup import escape
 from crbc_envs.errors import BrowserError, DataError
 from crbc_rl.errors import ConfigError
 
-if TYPE_CHECKING:
-    from crbc_rl.learner import Learner
-
 Positional = tyro.conf.Positional
+Repeated = tyro.conf.UseAppendAction
+"""An option given again adds to what it was given before: --set a=1 --set b=2 is --set a=1 b=2."""
+
 console = Console(stderr=False)
 
 
@@ -30,7 +28,11 @@ def train(
     run: Path | None = None,
     resume: bool = False,
     seed: int | None = None,
-    set: tuple[str, ...] = (),
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    dry_run: bool = False,
+    gpus: int | None = None,
+    gpu_memory: float | None = None,
+    online: bool = False,
 ) -> None:
     """Train a policy as CONFIG says; ends with the held-out success before and after, and a report.
 
@@ -40,15 +42,31 @@ def train(
         resume: continue the run in that folder, from its last checkpoint.
         seed: the config's seed, replaced.
         set: further replacements, each as section.key=value.
+        dry_run: only check everything that can be checked without training, and print the plan.
+        gpus: of a dry run: the GPUs to plan for; 8 where vLLM generates, else 1, unless given.
+        gpu_memory: of a dry run: the memory of each in GiB; 80 unless given.
+        online: of a dry run: a model that is not on this machine is looked up on the Hugging Face hub.
     """
     from crbc_rl.config import load_config
+
+    overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
+    settings = load_config(config, overrides)
+    if dry_run:
+        from crbc_rl.plan import make_plan
+        from crbc_rl.plan.show import show
+
+        show(make_plan(settings, gpus, 80.0 if gpu_memory is None else gpu_memory, online), console)
+        return
+    if online or gpus is not None or gpu_memory is not None:
+        raise ConfigError(
+            "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
+            "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
+        )
     from crbc_rl.learner import Learner
-    from crbc_rl.progress import TrainProgress
+    from crbc_rl.progress import TrainProgress, show_outcome, stop_politely
     from crbc_rl.run import Run
     from crbc_rl.world import World
 
-    overrides = [*set, *([] if seed is None else [f"seed={seed}"])]
-    settings = load_config(config, overrides)
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
     world = World.join()
     console.quiet = not world.main
@@ -62,56 +80,11 @@ def train(
     )
     if learner.update:
         console.print(f"continuing after update {learner.update} of {settings.updates}")
-    with TrainProgress(console, settings.updates, learner.update) as learner.watch, _stop_politely(learner):
+    with TrainProgress(console, settings.updates, learner.update) as learner.watch, stop_politely(learner, console):
         learner.train()
     if world.main:
-        _close(folder, learner)
+        show_outcome(folder, learner.update, console)
     world.leave()
-
-
-def _close(folder: Path, learner: Learner) -> None:
-    """Say what came of a run, and write its report."""
-    from crbc_rl.metrics import read_metrics
-    from crbc_rl.report import write_report
-
-    report_path = write_report(folder)
-    tested = [record for record in read_metrics(folder) if "test/success" in record]
-    if len(tested) < 2:
-        console.print(
-            f"[yellow]stopped after update {learner.update}; everything up to it is saved[/]\n"
-            f"to continue: the same command with --resume\nreport {report_path}",
-            soft_wrap=True,
-        )
-        return
-    console.print("\n[bold]held-out success[/] (test split, never trained on)")
-    for name, record in (("warm start", tested[0]), ("trained", tested[-1])):
-        low, high = record["test/low"], record["test/high"]
-        console.print(
-            f"  {name:10} [bold]{record['test/success']:6.1%}[/]  95 % interval {low:.1%} to {high:.1%}  "
-            f"({record['test/successes']} of {record['test/episodes']})",
-            highlight=False,
-        )
-    for name in tested[0]:
-        if name.startswith("test/success/"):
-            kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
-            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
-    console.print(f"report {report_path}", soft_wrap=True)
-
-
-@contextmanager
-def _stop_politely(learner: Learner) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and be saved; the second ends at once."""
-
-    def interrupted(signum: int, frame: Any) -> None:
-        learner.stopping = True
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        console.print("[yellow]stopping after this update; Ctrl-C again to stop now[/]")
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def evaluate(
@@ -297,7 +270,7 @@ def bench(
 def data(
     name: Positional[Literal["alfworld", "webshop"]],
     /,
-    sources: Annotated[tuple[Path, ...], tyro.conf.arg(name="from")] = (),
+    sources: Annotated[tuple[tuple[Path, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
 ) -> None:
     """Put a benchmark's official data in place, or check what is in place.
 
@@ -309,7 +282,7 @@ def data(
     """
     from crbc_rl.datasets import install_or_verify
 
-    install_or_verify(name, sources, console)
+    install_or_verify(name, tuple(chain(*sources)), console)
 
 
 def webshop(

@@ -15,6 +15,9 @@ from anchors import Rollout, RolloutGroup, Step
 from crbc_rl import credit
 from crbc_rl.errors import ConfigError
 
+CRITIC = "gae"
+"""The method that learns a critic instead of comparing a group's members."""
+
 _SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 
 
@@ -74,8 +77,8 @@ class RolloutConfig(Section):
 
 
 class CreditConfig(BaseModel):
-    """`method` chooses the estimator. Beside it, a section named as a method holds that method's options
-    (see `crbc_rl.credit`), so that one config may keep the settings of several."""
+    """`method` chooses the estimator: one of `crbc_rl.credit`, or "gae", PPO with a learned critic. Beside it, a
+    section named as a method holds that method's options, so that one config may keep the settings of several."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     method: str = "crbc"
@@ -90,6 +93,8 @@ class CreditConfig(BaseModel):
     def _known(self) -> CreditConfig:
         known = ", ".join(credit.METHODS)
         for name, options in {self.method: {}, **(self.model_extra or {})}.items():
+            if name == CRITIC and not options:
+                continue
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
             try:
@@ -97,6 +102,12 @@ class CreditConfig(BaseModel):
             except TypeError as error:
                 raise ValueError(f"{name}: an option is of the wrong type: {error}") from error
         return self
+
+
+class CriticConfig(Section):
+    """Of the method "gae" alone."""
+
+    lr: float = Field(1e-5, gt=0)
 
 
 class LossConfig(Section):
@@ -153,6 +164,7 @@ class TrainConfig(Section):
     generator: GeneratorConfig = GeneratorConfig()
     rollout: RolloutConfig = RolloutConfig()
     credit: CreditConfig = CreditConfig()
+    critic: CriticConfig = CriticConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
     eval: EvalConfig = EvalConfig()

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from crbc_envs.webshop.site.browser import missing, place
 
-CORE = ("numpy", "scipy", "gymnasium")
+CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "threadpoolctl")
 TRAIN = (
     "torch",
     "transformers",
@@ -63,8 +63,8 @@ def examine() -> list[Finding]:
         (TRAIN, "[train]", "the learner"),
         (TESTS, "[dev]", "tests"),
     ):
-        findings += [_package(name, extra, purpose) for name in packages]
-    findings += [replace(_package(name, extra, purpose), optional=True) for name, extra, purpose in OPTIONAL]
+        findings += [package(name, extra, purpose) for name in packages]
+    findings += [replace(package(name, extra, purpose), optional=True) for name, extra, purpose in OPTIONAL]
     findings += _browser()
     findings.append(_processors())
     warm = Path("warmstarts/sokoban-tiny/model.safetensors")
@@ -87,7 +87,7 @@ def show(findings: list[Finding], console: Console) -> bool:
     return not missing
 
 
-def _package(name: str, extra: str, purpose: str) -> Finding:
+def package(name: str, extra: str, purpose: str) -> Finding:
     try:
         return Finding(name, metadata.version(name), "", purpose)
     except metadata.PackageNotFoundError:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ import torch
 
 from crbc_rl import credit
 from crbc_rl.checkpoint import KEEP, publish, read_state
-from crbc_rl.config import LossConfig, TrainConfig
+from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.critic import Critic
 from crbc_rl.metrics import Metrics
 from crbc_rl.players import Players
 from crbc_rl.rollout import Sample, rng
@@ -59,6 +60,9 @@ class Learner:
         checkpoint = run.last_checkpoint()
         self.trainer = Trainer(config, self.world, checkpoint)
         self.players = Players(config, self.world, self.trainer)
+        self.critic: Critic | None = None
+        if config.credit.method == CRITIC:
+            self.critic = Critic(config, self.world, self.trainer.pad, checkpoint)
         state = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
         self.update, self.best = state["update"], state["best"]
         self.metrics = Metrics(run.folder, upto=self.update if checkpoint else -1) if self.world.main else None
@@ -74,26 +78,27 @@ class Learner:
 
         # Lines 7 to 15: anchors into an empirical process, its closure, and the credit of every step.
         with self._timed("credit"):
-            advantages = credit.advantages_batch(
-                sample.interned, self.config.credit.method, **self.config.credit.options
-            )
+            groups = self._rows(sample)
 
         # Line 17: with the advantages held fixed, maximise the clipped objective.
         with self._timed("train"):
-            groups, mismatch = self._rows(sample, advantages)
-            figures = self.trainer.optimise(groups, rng("shuffle", self.config.seed, self.update))
+            figures = self._optimise(groups, sample)
             self.players.refresh()
 
         if self.world.main:
             self.run.keep_group(self.update, _most_telling(sample))
             if self.config.record_every and self.update % self.config.record_every == 0:
                 self.run.keep_rollouts(self.update, sample, self.trainer.policy)
-        return {**_rollout_figures(sample), **figures, **mismatch}
+        return {**_rollout_figures(sample), **figures}
 
-    def _rows(self, sample: Sample, advantages: list[list[np.ndarray]]) -> tuple[list[list[Row]], Record]:
-        """Each group's steps as rows. Where another engine sampled than the model that is trained, ratios start
-        from the model's own log-probabilities, and the two are compared."""
-        groups = [
+    def _rows(self, sample: Sample) -> list[list[Row]]:
+        """Each group's steps as rows with their advantages, which a critic gives later."""
+        method, options = self.config.credit.method, self.config.credit.options
+        if self.critic is None:
+            advantages = credit.advantages_batch(sample.interned, method, **options)
+        else:
+            advantages = [[np.zeros(len(turns)) for turns in group] for group in sample.turns]
+        return [
             [
                 Row(turn, g, float(a), turn.logprobs)
                 for turns, values in zip(sample.turns[g], advantages[g], strict=True)
@@ -101,7 +106,17 @@ class Learner:
             ]
             for g in range(len(sample.groups))
         ]
-        return (groups, {}) if self.players.exact else rescored(groups, self.trainer, self.config.loss)
+
+    def _optimise(self, groups: list[list[Row]], sample: Sample) -> Record:
+        figures: Record = {}
+        if not self.players.exact:
+            # Ratios start from the trained model's own log-probabilities, and the engine's are compared with them.
+            groups, figures = rescored(groups, self.trainer, self.config)
+        shuffle = ("shuffle", self.config.seed, self.update)
+        if self.critic is not None:
+            groups, lessons = self.critic.credit(groups, sample.interned)
+            figures |= self.critic.optimise(lessons, rng(*shuffle))
+        return {**self.trainer.optimise(groups, rng(*shuffle)), **figures}
 
     # ---- the run around it --------------------------------------------------------------------
 
@@ -137,11 +152,14 @@ class Learner:
             self.run.keep_best(self.update, self.trainer.policy, self.world)
         due = self.update % self.config.save_every == 0
         if due or any(self.world.gather(self.stopping)) or self.update == self.config.updates:
-            state = {"update": self.update, "best": self.best}
-            folder, write = self.run.checkpoints, partial(self.trainer.save, state=state)
-            publish(folder, self.update, write, keep=KEEP, world=self.world)
+            publish(self.run.checkpoints, self.update, self._save, keep=KEEP, world=self.world)
         if self.world.main:
             self.watch.record(record)
+
+    def _save(self, place: Path) -> None:
+        self.trainer.save(place, {"update": self.update, "best": self.best})
+        if self.critic is not None:
+            self.critic.save(place)
 
     def _evaluate(self, split: str) -> Record:
         settings = self.config.eval
@@ -159,14 +177,15 @@ class Learner:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begun
 
 
-def rescored(groups: list[list[Row]], trainer: Trainer, loss: LossConfig) -> tuple[list[list[Row]], Record]:
+def rescored(groups: list[list[Row]], trainer: Trainer, config: TrainConfig) -> tuple[list[list[Row]], Record]:
     """The rows with log-probabilities of the trained model to start from, and factors that make up for the
-    engine's (truncated importance sampling, Yao et al. 2025), unless `loss` does without; how far the two are apart."""
+    engine's (truncated importance sampling, Yao et al. 2025) where `config` asks for them; how far the two
+    are apart."""
     rows = [row for group in groups for row in group]
-    old = trainer.score(rows)
+    loss, old = config.loss, trainer.score(rows)
     gaps = [np.subtract(mine, row.turn.logprobs) for mine, row in zip(old, rows, strict=True)]
     factors = [np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap).tolist() for gap in gaps]
-    wanted = loss.correction != "none"
+    wanted = loss.correction == "truncate" or (loss.correction == "auto" and config.generator.engine == "vllm")
     renewed = iter(
         [
             replace(row, old=mine, correction=factor if wanted else None)

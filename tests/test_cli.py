@@ -1,7 +1,10 @@
 import io
 import os
+import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,7 @@ from learner_fixtures import fresh_policy, write_config
 from rich.console import Console
 
 from anchors import Rollout, Step
-from crbc_rl import cli, doctor
+from crbc_rl import cli, config, datasets, doctor
 from crbc_rl.errors import ConfigError
 from crbc_rl.evaluate import reward_by_step, wilson
 from crbc_rl.play import complete, play
@@ -80,6 +83,34 @@ def test_a_mistake_is_one_line_and_status_two(
     assert message in shown and "Traceback" not in shown
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--set", "a.b=1", "c=2", "d=3"),
+        ("--set", "a.b=1", "--set", "c=2", "d=3"),
+        ("--set=a.b=1", "--set=c=2", "--set=d=3"),
+    ],
+)
+def test_replacements_add_up_however_they_are_given(given: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def load(path: Path, overrides: Sequence[str]) -> None:
+        seen.extend(overrides)
+        raise ConfigError("far enough")
+
+    monkeypatch.setattr(config, "load_config", load)
+    with pytest.raises(SystemExit):
+        cli.main(["train", "some.yaml", *given, "--seed", "4"])
+    assert seen == ["a.b=1", "c=2", "d=3", "seed=4"]
+
+
+def test_sources_of_data_add_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Path] = []
+    monkeypatch.setattr(datasets, "install_or_verify", lambda name, sources, console: seen.extend(sources))
+    cli.main(["data", "alfworld", "--from", "games.zip", "--from", "trajectories.zip"])
+    assert seen == [Path("games.zip"), Path("trajectories.zip")]
+
+
 def _session(*lines: str) -> str:
     out = io.StringIO()
     answers = iter(lines)
@@ -123,6 +154,13 @@ def test_the_doctor_names_what_is_missing_and_the_cure(monkeypatch: pytest.Monke
     assert not doctor.show(doctor.examine(), Console(file=out, width=200))
     assert "no-such-package" in out.getvalue() and "pip install 'crbc[dev]'" in out.getvalue()
     assert "crbc warmstart" in out.getvalue()
+
+
+def test_the_doctor_looks_for_everything_that_is_needed() -> None:
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    looked_for = {"": doctor.CORE, "train": doctor.TRAIN}
+    for extra, needed in (("", project["dependencies"]), ("train", project["optional-dependencies"]["train"])):
+        assert {re.split(r"[<>=]", line)[0] for line in needed} <= set(looked_for[extra])
 
 
 def test_the_shortened_warm_start_runs(tmp_path: Path) -> None:

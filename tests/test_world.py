@@ -11,6 +11,7 @@ import pytest
 import torch
 from learner_fixtures import fresh_policy, write_config
 from safetensors import safe_open
+from safetensors.torch import load_file
 
 from crbc_rl.errors import ConfigError
 from crbc_rl.metrics import read_metrics
@@ -18,10 +19,13 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.run import Run
 from crbc_rl.world import World
 
+TESTS = Path(__file__).parent
+
 SETTINGS = {
     "rollout": {"num_groups": 4, "group_size": 3, "max_new_tokens": 4},
     "optim": {"lr": 1e-4, "minibatch": 64, "microbatch": 8},
     "policy": {"gradient_checkpointing": True},
+    "loss": {"entropy": 0.1},  # replies of a fresh policy are all malformed, so there is no credit: a gradient for sure
 }
 
 
@@ -32,15 +36,23 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _train(config: Path, run: Path, processes: int, *more: str) -> None:
-    start = ["-m", "crbc_rl.cli"]
+def _run(processes: int, *command: str) -> None:
     if processes > 1:
-        start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", *start, "--"]
-    command = [sys.executable, *start, "train", str(config), "--run", str(run), *more]
+        several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        split = 2 if command[0] == "-m" else 1
+        command = (*several, *command[:split], "--", *command[split:])
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [sys.executable, *command],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"},
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _train(config: Path, run: Path, processes: int, *more: str) -> None:
+    _run(processes, "-m", "crbc_rl.cli", "train", str(config), "--run", str(run), *more)
 
 
 def _figures(run: Path) -> list[dict[str, float]]:
@@ -48,8 +60,8 @@ def _figures(run: Path) -> list[dict[str, float]]:
 
 
 def _assert_alike(start: Path, one: Path, other: Path) -> None:
-    """Equal rollouts, figures and weights, up to what the rounding of sums grows to: Adam makes full steps of
-    gradients that are nothing but rounding, as those of key biases are."""
+    """Equal rollouts and figures, and weights up to what the rounding of sums grows to: Adam makes full steps of
+    gradients that are nothing but rounding, such as those of words that are never said."""
     for a, b in zip(_figures(one), _figures(other), strict=True):
         apart = {
             "mismatch",
@@ -57,15 +69,28 @@ def _assert_alike(start: Path, one: Path, other: Path) -> None:
             "drift",
             "ratio_max",
         }  # told where another model sampled, or rounding alone
+        tolerance = 1e-4 if a["update"] < 2 else 0.1
         for name in (a.keys() | b.keys()) - apart:
-            assert a[name] == pytest.approx(b[name], rel=1e-2, abs=1e-3), (a["update"], name)
+            assert a[name] == pytest.approx(b[name], rel=tolerance, abs=1e-3), (a["update"], name)
     runs = [Run.open(run).last_checkpoint() for run in (one, other)]
     before, first, second = (_flat(TransformersPolicy.load(folder)) for folder in (start, *runs))
-    assert (first - second).norm() < 0.01 * (first - before).norm()
+    assert (first - second).norm() < 0.3 * (first - before).norm()
 
 
 def _flat(policy: TransformersPolicy) -> torch.Tensor:
     return torch.cat([w.flatten() for n, w in policy.model.named_parameters() if not n.endswith("k_proj.bias")])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 3])
+def test_gradients_of_several_processes_are_those_of_one(model: Path, tmp_path: Path, processes: int) -> None:
+    for count in (1, processes):
+        _run(count, str(TESTS / "world_gradients.py"), str(model), str(tmp_path / f"{count}.safetensors"))
+    one, several = (load_file(tmp_path / f"{count}.safetensors") for count in (1, processes))
+    scale = max(gradient.abs().max().item() for gradient in one.values())
+    assert one.keys() == several.keys() and scale > 1e-3
+    for name, gradient in one.items():
+        assert torch.allclose(gradient, several[name], atol=1e-5 * scale), name
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ class TransformersPolicy:
         weights = {name: tensor.cpu() for name, tensor in whole_tensors(self.model) if main}
         if not main:
             return
-        with _quiet():
+        with quiet():
             self.model.save_pretrained(folder, state_dict=weights)
         self.tokenizer.save_pretrained(folder)
 
@@ -184,11 +184,6 @@ class TransformersPolicy:
         with torch.no_grad():
             for name, tensor in weights:
                 own[name].copy_(tensor)
-
-    def checkpoint_gradients(self) -> None:
-        """Keep no activations for the backward pass but those between blocks, at the price of a second forward."""
-        self.model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.model.train()  # it is done in training mode alone; see __init__ for dropout
 
     def sleep(self) -> None:
         """Nothing: beside a trainer the weights of a model for sampling are small."""
@@ -208,7 +203,7 @@ class TransformersPolicy:
             raise ConfigError(f"{source} is no model folder: it has no config.json")
         options: dict[str, Any] = {"local_files_only": local}
         try:
-            with _quiet():  # what the library would print is in the error below, in one line
+            with quiet():  # what the library would print is in the error below, in one line
                 config = AutoConfig.from_pretrained(source, **options)
                 tokenizer = AutoTokenizer.from_pretrained(source, **options)
                 seeing = hasattr(config, "vision_config")
@@ -231,7 +226,15 @@ class TransformersPolicy:
                 f"{source}: the weights are not those of the architecture in config.json "
                 f"({len(wrong)} tensors differ, the first is {wrong[0]})"
             )
-        return cls(model.to(device), tokenizer, **options)
+        return cls(settled(model).to(device), tokenizer, **options)
+
+
+def settled(model: PreTrainedModel) -> PreTrainedModel:
+    """The model with its weights in memory of their own. As views into a file they lie at any address, and sums
+    are rounded differently there: a resumed run would not be byte-equal."""
+    for weight in model.parameters():
+        weight.data = weight.data.clone()
+    return model
 
 
 def draw(scores: Tensor, dice: Tensor) -> Tensor:
@@ -244,7 +247,7 @@ def draw(scores: Tensor, dice: Tensor) -> Tensor:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No progress bars and no load reports of the transformers library while this lasts."""
     before = hf_logging.get_verbosity()
     hf_logging.set_verbosity_error()

@@ -1,0 +1,80 @@
+"""`crbc train CONFIG --dry-run`: all that can be known of a run before a GPU is asked for.
+
+What can never work is a `ConfigError`. What is not in place on this machine is a finding, with the command that brings
+it, since the plan is often made on another machine than the one that trains. Nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from crbc_rl.config import TrainConfig
+from crbc_rl.errors import ConfigError
+from crbc_rl.plan.architecture import Architecture, find_architecture
+from crbc_rl.plan.batches import Batches, arithmetic, contradictions
+from crbc_rl.plan.memory import Memory, estimate, microbatch, tokens_per_row
+from crbc_rl.plan.surroundings import Surroundings, look_around
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`model` is None where its shape cannot be had here, `memory` too, or where prompts have no limit; `remedies`
+    are changes of which each makes the run fit, empty where it does."""
+
+    config: TrainConfig
+    gpus: int
+    gib: float
+    model: Architecture | None
+    surroundings: Surroundings
+    batches: Batches
+    memory: Memory | None
+    remedies: tuple[str, ...]
+
+
+def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, online: bool = False) -> Plan:
+    """Plan `config` for `gpus` GPUs, one process each, with `gib` GiB of memory.
+
+    `gpus` is the paper's eight where vLLM generates, else one process, unless given. Raises `ConfigError` naming
+    everything that can never work.
+    """
+    if gpus is None:
+        gpus = 8 if config.generator.engine == "vllm" else 1
+    if gpus < 1 or gib <= 0:
+        raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
+    model = find_architecture(config.model, online)
+    surroundings = look_around(config, model)
+    wrong = [*contradictions(config, gpus, model), *surroundings.wrong]
+    if wrong:
+        raise ConfigError("\n".join([f"{config.name} can never work:", *(f"  {line}" for line in wrong)]))
+    memory: Memory | None = None
+    remedies: list[str] = []
+    if model is not None and tokens_per_row(config) is not None:
+        memory, remedies = estimate(config, model, gpus, gib), list(_remedies(config, model, gpus, gib))
+    batches = arithmetic(config, gpus, surroundings.max_steps)
+    return Plan(config, gpus, gib, model, surroundings, batches, memory, tuple(remedies))
+
+
+def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:
+    """Single changes that make a run fit which does not, the smallest of each kind."""
+    if estimate(config, model, gpus, gib).fits(gib):
+        return
+    rows, share = microbatch(config, gpus), config.generator.memory
+    kinds: list[tuple[str, str, list[Any]]] = [
+        ("optim", "microbatch", [rows >> halvings for halvings in range(1, rows.bit_length())]),
+        ("policy", "gradient_checkpointing", [True]),
+        ("policy", "precision", ["bfloat16"]),
+        ("policy", "offload_reference", [True]),
+        ("generator", "memory", sorted((tenths / 10 for tenths in range(1, 10)), key=lambda other: abs(other - share))),
+    ]
+    for section, key, values in kinds:
+        for value in values:
+            part = getattr(config, section).model_copy(update={key: value})
+            if estimate(config.model_copy(update={section: part}), model, gpus, gib).fits(gib):
+                yield f"--set {section}.{key}={str(value).lower()}"
+                break
+    for more in (gpus * 2, gpus * 4, gpus * 8):
+        if not [*contradictions(config, more, model)] and estimate(config, model, more, gib).fits(gib):
+            yield f"{more} GPUs"
+            return

@@ -1,0 +1,178 @@
+"""What a model is made of, found without its weights: parameters, layers, vocabulary, context.
+
+Its config.json is read where it can be had; for the paper's models the published shapes are at hand. The architecture
+is built on torch's meta device, where a tensor has a shape and no memory, and counted there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
+
+from crbc_rl.errors import ConfigError
+
+CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
+
+_SMALL = {"num_key_value_heads": 2, "vocab_size": 151_936}
+_VISION = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "out_hidden_size": 2048,
+    "patch_size": 14,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+}
+
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "Qwen/Qwen2.5-1.5B-Instruct": {
+        "model_type": "qwen2",
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "max_position_embeddings": 32_768,
+        "tie_word_embeddings": True,
+        **_SMALL,
+    },
+    "Qwen/Qwen2.5-7B-Instruct": {
+        "model_type": "qwen2",
+        "hidden_size": 3584,
+        "intermediate_size": 18_944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152_064,
+        "max_position_embeddings": 32_768,
+        "tie_word_embeddings": False,
+    },
+    "Qwen/Qwen2.5-VL-3B-Instruct": {
+        "model_type": "qwen2_5_vl",
+        "tie_word_embeddings": True,
+        "text_config": {
+            "hidden_size": 2048,
+            "intermediate_size": 11_008,
+            "num_hidden_layers": 36,
+            "num_attention_heads": 16,
+            "max_position_embeddings": 128_000,
+            **_SMALL,
+        },
+        "vision_config": _VISION,
+    },
+}
+"""The shapes of the paper's models, from their published config.json."""
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Sizes of a model and its decoder. `block` counts the parameters of its largest block, `outside` those of no
+    block, as they are sharded; `context` the positions it was made for. `source` says where its shape was read."""
+
+    source: str
+    parameters: int
+    block: int
+    outside: int
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    kv_heads: int
+    vocabulary: int
+    context: int
+    vision: bool
+
+    @property
+    def kv_bytes(self) -> int:
+        """What one token takes of a key-value cache in bfloat16."""
+        return 2 * 2 * self.layers * self.kv_heads * (self.hidden // self.heads)
+
+
+def find_architecture(model: str, online: bool = False) -> Architecture | None:
+    """The architecture of a model folder, or of a name on the Hugging Face hub; None where no shape can be had here.
+
+    The hub itself is asked with `online` alone. Raises `ConfigError` for a config.json of no language model.
+    """
+    if Path(model).is_absolute():
+        return measure(_read(Path(model)), f"its {CONFIG}") if (Path(model) / CONFIG).is_file() else None
+    cached = try_to_load_from_cache(model, CONFIG)
+    if isinstance(cached, str):
+        return measure(_read(Path(cached).parent), "the hub's cache")
+    if online:
+        return measure(_from_hub(model), "the hub")
+    if model in PUBLISHED:
+        shape = dict(PUBLISHED[model])
+        return measure(AutoConfig.for_model(shape.pop("model_type"), **shape), "its published shape")
+    return None
+
+
+def measure(config: PretrainedConfig, source: str) -> Architecture:
+    """Count an architecture on the meta device. Raises `ConfigError` where it is no language model."""
+    vision = hasattr(config, "vision_config")
+    auto = AutoModelForImageTextToText if vision else AutoModelForCausalLM
+    try:
+        with torch.device("meta"):
+            model = auto.from_config(config)
+    except ValueError as error:
+        raise ConfigError(f"model: no language model can be built of {source}: {error}") from error
+    text = config.get_text_config()
+    blocks = [_count(module) for module in model.modules() if type(module).__name__ in model._no_split_modules]
+    return Architecture(
+        source=source,
+        parameters=_count(model),
+        block=max(blocks),
+        outside=_count(model) - sum(blocks),
+        layers=text.num_hidden_layers,
+        hidden=text.hidden_size,
+        intermediate=text.intermediate_size,
+        heads=text.num_attention_heads,
+        kv_heads=text.num_key_value_heads,
+        vocabulary=text.vocab_size,
+        context=text.max_position_embeddings,
+        vision=vision,
+    )
+
+
+def has_weights(model: str) -> bool:
+    """Whether every file of weights is in the model's folder, or in the hub's cache."""
+
+    def place(name: str) -> Path | None:
+        found = Path(model, name) if Path(model).is_absolute() else try_to_load_from_cache(model, name)
+        return Path(found) if isinstance(found, str | Path) and Path(found).is_file() else None
+
+    if (index := place(INDEX)) is not None:
+        return all(place(name) for name in set(json.loads(index.read_text())["weight_map"].values()))
+    return place(WEIGHTS) is not None
+
+
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _read(folder: Path) -> PretrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (ValueError, OSError) as error:
+        raise ConfigError(f"{folder / CONFIG} cannot be read: {' '.join(str(error).split())[:300]}") from error
+
+
+def _from_hub(model: str) -> PretrainedConfig:
+    with TemporaryDirectory() as folder:
+        try:
+            hf_hub_download(model, CONFIG, local_dir=folder)
+        except RepositoryNotFoundError as error:
+            raise ConfigError(f"model: the hub has no {model!r}, or wants a login for it: hf auth login") from error
+        except (HfHubHTTPError, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"model: the hub cannot be asked for {model!r}; do without --online ({reason})"
+            ) from error
+        return _read(Path(folder))

@@ -1,0 +1,133 @@
+"""How much memory of a GPU a run takes, from shapes alone: an upper bound, every row at its token limits.
+
+A run loads, then generates and trains by turns on the same GPUs. While it trains, vLLM sleeps; while it generates,
+there are no activations and no gradients. So the peak is the largest of three phases.
+
+The bytes per token and per logit are what torch's own MemTracker finds when the policy's passes run on fake
+tensors of the real shapes; a test repeats that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from crbc_rl.config import TrainConfig
+from crbc_rl.plan.architecture import Architecture
+
+GIB = 2**30
+
+RESERVE = 4 * GIB
+"""For CUDA's context, NCCL's buffers, the allocator's fragments, and what vLLM keeps when it sleeps. Our guess."""
+
+LOGIT = 20
+"""Bytes per response token and entry of the vocabulary as the backward pass begins: five float32 tensors."""
+
+Parts = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on one GPU by phase and by what takes them; how many replies one engine of vLLM can write at a time at
+    full length (None without vLLM); and the main memory of all processes while they load."""
+
+    phases: dict[str, Parts]
+    concurrent: int | None
+    main: int
+
+    @property
+    def peak(self) -> int:
+        return max(sum(parts.values()) for parts in self.phases.values())
+
+    def fits(self, gib: float) -> bool:
+        return self.peak <= gib * GIB and self.concurrent != 0
+
+
+def microbatch(config: TrainConfig, gpus: int) -> int:
+    """Rows of one pass on one process."""
+    share = ceil(config.optim.minibatch / gpus)
+    return min(config.optim.microbatch or share, share)
+
+
+def tokens_per_row(config: TrainConfig) -> int | None:
+    """Tokens of the longest row, None where the config sets no limit to prompts."""
+    prompt = config.rollout.max_prompt_tokens
+    return None if prompt is None else prompt + config.rollout.max_new_tokens
+
+
+def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Memory:
+    """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says, which has to limit
+    its prompts."""
+    held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
+    copies = 2 if config.loss.kl else 1
+    loading = {"whole weights, float32": 4 * model.parameters * copies, **reserve}
+    training = {**held, **_moving(config, model, gpus), **_activations(config, model, gpus), **reserve}
+    if config.generator.engine == "vllm":
+        share = int(config.generator.memory * gib * GIB)
+        engine, concurrent = {"vLLM": share}, _replies(config, model, share)
+    else:
+        engine, concurrent = _own_generation(config, model, gpus), None
+    phases = {"loading": loading, "training": training, "generating": {**held, **engine, **reserve}}
+    return Memory(phases, concurrent, main=4 * model.parameters * gpus)
+
+
+def _sharded(config: TrainConfig, gpus: int) -> bool:
+    return gpus > 1 or config.policy.precision == "bfloat16"
+
+
+def _bytes(config: TrainConfig) -> int:
+    return 2 if config.policy.precision == "bfloat16" else 4
+
+
+def _length(config: TrainConfig) -> int:
+    length = tokens_per_row(config)
+    assert length is not None, "an estimate needs rollout.max_prompt_tokens"
+    return length
+
+
+def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """What stays on a GPU all the time: its shards, and a whole copy where transformers samples from one."""
+    parts = {"weights, float32": 4 * model.parameters // gpus, "Adam's moments": 8 * model.parameters // gpus}
+    if config.loss.kl and not config.policy.offload_reference:
+        parts["reference, float32"] = 4 * model.parameters // gpus
+    if config.generator.engine == "transformers" and _sharded(config, gpus):
+        parts["copy that samples"] = _bytes(config) * model.parameters
+    return parts
+
+
+def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """Gradients, and what is whole while activations are there: the weights of two blocks and of what is outside
+    blocks, the gradients of the latter, and those of one block on their way to the other processes in float32."""
+    parts = {"gradients, float32": 4 * model.parameters // gpus}
+    if _sharded(config, gpus):
+        size = _bytes(config)
+        parts["gathered and reduced"] = size * 2 * (model.block + model.outside) + (size + 4) * model.block
+    return parts
+
+
+def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """What one pass keeps for its backward, and the larger of its two ends: logits, or one layer computed again."""
+    rows, length = microbatch(config, gpus), _length(config)
+    size, tokens = _bytes(config), rows * length
+    layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
+    inputs = size * tokens * model.hidden
+    kept = model.layers * (inputs if config.policy.gradient_checkpointing else layer) + 4 * inputs
+    mask = rows * length**2 * (1 + size)
+    work = layer + 3 * size * tokens * model.intermediate
+    logits = LOGIT * rows * config.rollout.max_new_tokens * model.vocabulary
+    return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
+
+
+def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
+    """Replies at full length that fit beside the weights in vLLM's share of the GPUs it is spread over."""
+    parallel = config.generator.tensor_parallel
+    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config)
+    return max(0, share - 2 * model.parameters // parallel) // each
+
+
+def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """What transformers' generation takes: all live rollouts of a process at once."""
+    rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, _length(config)
+    cache = rows * length * model.kv_bytes * _bytes(config) // 2
+    prefill = 3 * _bytes(config) * rows * length * model.intermediate
+    return {"key-value cache": cache, "prefill": prefill, "logits": LOGIT * rows * model.vocabulary}

@@ -1,0 +1,96 @@
+"""A plan as people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crbc_rl.plan import Plan
+from crbc_rl.plan.memory import GIB, Memory, tokens_per_row
+
+
+def show(plan: Plan, console: Console) -> None:
+    """Print what an update is made of, where the memory goes, and what is still to be put in place."""
+    console.print(f"[bold]{plan.config.name}[/]: a plan; nothing is started, nothing is written", highlight=False)
+    facts = Table.grid(padding=(0, 2))
+    for name, text in _facts(plan):
+        facts.add_row(f"[bold]{name}[/]", escape(text))
+    console.print(facts, highlight=False)
+    if plan.memory is not None:
+        console.print(_memory(plan.memory), highlight=False)
+        _verdict(plan, plan.memory, console)
+    _findings(plan, console)
+
+
+def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
+    config, batches, model, memory = plan.config, plan.batches, plan.model, plan.memory
+    yield "model", config.model + ("" if model is None else f": {model.parameters:,} parameters, {model.source}")
+    sizes = [f"{size:,} {split} tasks" for split, size in plan.surroundings.panels.items()]
+    yield "environment", f"{config.env.id}, {', '.join(sizes) or 'its data is not in place here'}"
+    yield "credit", " ".join([config.credit.method, *(f"{k}={v}" for k, v in config.credit.options.items())])
+    room = (
+        "" if memory is None or memory.concurrent is None else f", room for {memory.concurrent:,} full replies in each"
+    )
+    generators = f"generators: {batches.engines}, each over {config.generator.tensor_parallel}"
+    yield "processes", f"{plan.gpus}, one GPU of {plan.gib:g} GiB each; {generators}{room}"
+    tokens = tokens_per_row(config)
+    yield (
+        "an update",
+        f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} with each generator: "
+        f"{batches.rollouts:,} rollouts of at most {plan.surroundings.max_steps} steps, "
+        f"so at most {batches.rows:,} rows" + ("" if tokens is None else f" of at most {tokens:,} tokens"),
+    )
+    yield (
+        "its training",
+        f"at most {batches.optimizer_steps:,} optimizer steps of {config.optim.minibatch} rows; "
+        f"on each process {batches.share} of them, passes: {batches.passes} of {batches.microbatch}",
+    )
+    validations = config.updates // config.eval.every + 1
+    yield (
+        "the run",
+        f"{config.updates} updates; {validations} validations with {config.eval.episodes} episodes, "
+        f"2 tests with {config.eval.test_episodes}",
+    )
+    if memory is not None:
+        yield "main memory", f"{memory.main / GIB:.0f} GiB of the machine, while all processes load"
+    elif tokens is None:
+        yield "memory", "not estimated: rollout.max_prompt_tokens sets no limit to prompts"
+
+
+def _memory(memory: Memory) -> Table:
+    table = Table("on one GPU, GiB at most", *memory.phases)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    names = {name: None for parts in memory.phases.values() for name in parts}
+    for name in sorted(names, key=lambda name: name == "reserve"):
+        table.add_row(name, *(f"{parts[name] / GIB:.1f}" if name in parts else "" for parts in memory.phases.values()))
+    table.add_section()
+    table.add_row("[bold]together[/]", *(f"{sum(parts.values()) / GIB:.1f}" for parts in memory.phases.values()))
+    return table
+
+
+def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
+    peak = f"{memory.peak / GIB:.1f} GiB at most"
+    if memory.fits(plan.gib):
+        console.print(f"[green]fits in {plan.gib:g} GiB[/]: {peak}, by estimate", highlight=False)
+        return
+    why = "vLLM's share holds not one reply at full length" if memory.concurrent == 0 else peak
+    console.print(f"[yellow]does not fit in {plan.gib:g} GiB[/]: {why}, by estimate", highlight=False)
+    for remedy in plan.remedies or ("no single change of the config; take several, or larger GPUs",):
+        console.print(f"  what helps: {remedy}", highlight=False, soft_wrap=True)
+
+
+def _findings(plan: Plan, console: Console) -> None:
+    if not plan.surroundings.findings:
+        console.print("[green]everything is in place here[/]")
+        return
+    console.print("missing here, and needed on the machine that trains:", highlight=False)
+    for finding in plan.surroundings.findings:
+        console.print(
+            f"  [yellow]{escape(finding.name)}[/] (for {escape(finding.needed_for)}): {escape(finding.fix)}",
+            highlight=False,
+            soft_wrap=True,
+        )

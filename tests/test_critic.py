@@ -1,0 +1,71 @@
+"""PPO's critic: what it is taught, and that it learns and goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import fresh_policy, small
+from strategies import group
+
+from anchors import InternedRollouts
+from crbc_rl.critic import Critic
+from crbc_rl.learner import Learner
+from crbc_rl.metrics import read_metrics
+from crbc_rl.run import Run
+from crbc_rl.tokens import Row, Turn
+from crbc_rl.world import World
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    fresh_policy().save(folder)
+    return folder
+
+
+def _ppo(model: Path, **changes: object):
+    return small(model, credit={"method": "gae"}, critic={"lr": 1e-2}, **changes)
+
+
+SAMPLE = InternedRollouts.from_groups([group("s:a m:b +"), group("s:a -")])
+ROWS = [
+    [Row(Turn([3, 4], [5, 6, 7], [0.0] * 3), 0, 0.0, [0.0] * 3), Row(Turn([3], [5], [0.0]), 0, 0.0, [0.0])],
+    [Row(Turn([9, 8, 7], [5, 2], [0.0] * 2), 1, 0.0, [0.0] * 2)],
+]
+
+
+def test_returns_are_the_outcome_and_advantages_are_whitened(model: Path) -> None:
+    actors, lessons = Critic(_ppo(model), World(), 0).credit(ROWS, SAMPLE)
+    assert [row.advantage for g in lessons for row in g] == [[10.0] * 3, [10.0], [0.0] * 2]
+    assert [row.old for g in lessons for row in g] == [[0.0] * 3, [0.0], [0.0] * 2]  # a fresh critic says nothing
+    gains = np.concatenate([row.advantage for g in actors for row in g])
+    assert gains.mean() == pytest.approx(0.0, abs=1e-9)
+    assert gains.std(ddof=1) == pytest.approx(1.0)
+    assert gains[0] > 0 > gains[-1]
+
+
+def test_it_learns_the_outcome(model: Path) -> None:
+    critic = Critic(_ppo(model), World(), 0)
+    rows = [row for g in ROWS for row in g]
+    for _ in range(60):
+        _, lessons = critic.credit(ROWS, SAMPLE)
+        critic.optimise(lessons, np.random.default_rng(0))
+    values = critic.read(rows, critic.values)
+    assert np.mean(values[0]) > 7
+    assert abs(np.mean(values[2])) < 3
+
+
+def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
+    for name, updates in (("whole", 4), ("cut", 2)):
+        config = _ppo(model, updates=updates)
+        Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
+    config = _ppo(model)
+    Learner(config, Run.start(tmp_path / "cut", config, resume=True)).train()
+    records = [[r["value_loss"] for r in read_metrics(tmp_path / name) if r["update"] > 2] for name in ("whole", "cut")]
+    assert records[0] == records[1] and len(records[0]) == 2
+    critics = [Critic(_ppo(model), World(), 0, tmp_path / name / "checkpoints/000004") for name in ("whole", "cut")]
+    for one, other in zip(*(critic.named for critic in critics), strict=True):
+        assert torch.equal(one[1], other[1]), one[0]
