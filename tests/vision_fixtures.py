@@ -13,18 +13,18 @@ def fresh_vision_policy(seed: int = 0) -> VisionPolicy:
     """Random weights, drawn from `seed`."""
     texts = ["You see <image> and move up down left right <think>box</think><action>up</action>"] * 50
     tokenizer = tiny.train_tokenizer(texts)
-    tokenizer.add_tokens([BEFORE, PLACE, AFTER], special_tokens=True)
+    tokenizer.add_tokens([BEFORE, PLACE, AFTER, "<|video_pad|>"], special_tokens=True)
     before, place, after = (tokenizer.convert_tokens_to_ids(token) for token in (BEFORE, PLACE, AFTER))
     config = Qwen2_5_VLConfig(
         text_config={
             "vocab_size": len(tokenizer),
-            "hidden_size": 64,
+            "hidden_size": 128,
             "intermediate_size": 128,
             "num_hidden_layers": 2,
             "num_attention_heads": 4,
             "num_key_value_heads": 2,
             "max_position_embeddings": 2048,
-            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]},
+            "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [4, 6, 6]},
             "bos_token_id": None,
             "eos_token_id": tokenizer.eos_token_id,
             "pad_token_id": tokenizer.pad_token_id,
@@ -34,7 +34,7 @@ def fresh_vision_policy(seed: int = 0) -> VisionPolicy:
             "hidden_size": 32,
             "intermediate_size": 64,
             "num_heads": 2,
-            "out_hidden_size": 64,
+            "out_hidden_size": 128,
             "fullatt_block_indexes": [1],
             "window_size": 56,
         },

@@ -163,6 +163,7 @@ class VllmPolicy:
         if missing:
             raise ConfigError(f"{len(missing)} weights of the engine were not given, the first is {missing[0]}")
         self.llm.reset_prefix_cache()
+        self.llm.llm_engine.reset_encoder_cache()  # of frames
         if not self._awake:
             self.llm.wake_up(tags=["kv_cache"])
             self._awake = True
