@@ -59,9 +59,16 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
     """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says, which has to limit
     its prompts."""
     held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
-    copies = 2 if config.loss.kl else 1
-    loading = {"whole weights, float32": 4 * model.parameters * copies, **reserve}
-    training = {**held, **_moving(config, model, gpus), **_activations(config, model, gpus), **reserve}
+    loading = {"whole weights, float32": 4 * model.parameters, **reserve}
+    if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded when the policy is in shards
+        loading["the policy, sharded"] = 4 * model.parameters // gpus
+    training = {
+        **held,
+        "gradients, float32": 4 * _trained(config, model) // gpus,
+        **_moving(config, model, gpus),
+        **_activations(config, model, gpus),
+        **reserve,
+    }
     if config.generator.engine == "vllm":
         share = int(config.generator.memory * gib * GIB)
         handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest of the tensors that vLLM is given whole
@@ -88,15 +95,26 @@ def _length(config: TrainConfig) -> int:
 
 def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What stays on a GPU all the time: its shards, and a whole copy where transformers samples from one."""
-    share = model.parameters // gpus
-    parts = {"weights, float32": 4 * share, "gradients, float32": 4 * share, "Adam's moments": 8 * share}
+    share, trained = model.parameters // gpus, _trained(config, model)
+    parts = {"weights, float32": 4 * share, "Adam's moments": 8 * trained // gpus}
+    if config.policy.lora_rank:
+        parts["LoRA's factors"] = 4 * trained // gpus
     if config.credit.method == CRITIC:
-        parts["critic, with all that"] = 16 * share
-    if config.loss.kl and not config.policy.offload_reference:
+        parts["critic, with its moments"] = 12 * share
+    if config.loss.kl and not (config.policy.offload_reference or config.policy.lora_rank):
         parts["reference, float32"] = 4 * share
     if config.generator.engine == "transformers" and _sharded(config, gpus):
         parts["copy that samples"] = _bytes(config) * model.parameters
     return parts
+
+
+def _trained(config: TrainConfig, model: Architecture) -> int:
+    """How many parameters are trained: all, or LoRA's factors beside the seven matrices of every block."""
+    if not config.policy.lora_rank:
+        return model.parameters
+    narrow = model.hidden * model.kv_heads // model.heads
+    ends = 4 * model.hidden + 2 * (model.hidden + narrow) + 3 * (model.hidden + model.intermediate)
+    return config.policy.lora_rank * model.layers * ends
 
 
 def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
