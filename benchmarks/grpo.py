@@ -6,6 +6,7 @@ loop are its own. `tests/test_parity.py` holds the two losses and their gradient
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from torch import Tensor
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PrinterCallback
 from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
@@ -30,8 +31,11 @@ class RowsTrainer(GRPOTrainer):
     """A GRPO trainer that is handed its rows, one mini-batch per optimizer step, instead of generating them."""
 
     minibatches: Iterator[Sequence[Row]]
+    seconds: float
+    """CPU seconds of the last `optimise`, without the preparations of its loop."""
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Tensor]:
+        self._begun = self._begun or time.process_time()
         return self.inputs(next(self.minibatches))
 
     def inputs(self, rows: Sequence[Row]) -> dict[str, Tensor]:
@@ -49,18 +53,27 @@ class RowsTrainer(GRPOTrainer):
             "num_items_in_batch": torch.tensor(sum(map(len, replies))),
         }
         if self.ref_model is not None:
-            ids, mask = (torch.cat([found[f"prompt_{x}"], found[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
-            with torch.no_grad():
-                found["ref_per_token_logps"], *_ = self._get_per_token_logps_and_entropies(
-                    self.ref_model, ids, mask, found["completion_ids"].shape[1]
-                )
+            found["ref_per_token_logps"] = self.score(self.ref_model, found)
         return found
+
+    @torch.no_grad()
+    def score(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The log-probability of every token of the replies."""
+        ids, mask = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+        return self._get_per_token_logps_and_entropies(model, ids, mask, inputs["completion_ids"].shape[1])[0]
+
+    def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """A reply to each prompt."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return self._generate_single_turn([list(ids) for ids in prompts], None, {}, 1)[0]
 
     def optimise(self, minibatches: Sequence[Sequence[Row]]) -> list[dict[str, float]]:
         """One optimizer step per mini-batch; what it logged of each."""
         self.args.max_steps = len(minibatches)
-        self.minibatches = iter(minibatches)
+        self.minibatches, self._begun = iter(minibatches), 0.0
         self.train()
+        self.seconds = time.process_time() - self._begun
         return [entry for entry in self.state.log_history if "grad_norm" in entry]
 
 
@@ -99,13 +112,15 @@ def grpo_trainer(folder: Path, config: TrainConfig, output: Path) -> RowsTrainer
         report_to="none",
         save_strategy="no",
     )
-    return RowsTrainer(
+    trainer = RowsTrainer(
         model=str(folder),
         reward_funcs=_no_reward,
         args=arguments,
         train_dataset=Dataset.from_dict({"prompt": ["no prompt"] * settings.minibatch}),
         processing_class=AutoTokenizer.from_pretrained(folder, local_files_only=True),
     )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def _arguments(**settings: Any) -> GRPOConfig:
