@@ -7,6 +7,7 @@ something left for reinforcement learning to do. Seeded: the same config gives t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import islice
@@ -50,6 +51,8 @@ class WarmstartConfig(Section):
     vocabulary: int = Field(tiny.VOCABULARY, ge=300)
     steps: int = Field(700, ge=1)
     batch: int = Field(128, ge=1)
+    parts: int = Field(1, ge=1)
+    """Read a batch in so many parts of like prompt length, since shorter prompts are padded to the longest."""
     lr: float = Field(1e-3, gt=0)
     warmup: int = Field(50, ge=1)
 
@@ -79,14 +82,11 @@ def warmstart(
     for step in range(1, config.steps + 1):
         optimizer.param_groups[0]["lr"] = config.lr * min(1.0, step / config.warmup)
         turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
-        batch = collate(turns, [0.0] * len(turns), policy.pad)
-        logprobs, _ = policy.logprobs(batch, temperature=1.0)
-        nll = -(logprobs * batch.response_mask).sum() / batch.response_mask.sum()
         optimizer.zero_grad()
-        nll.backward()
+        nll = _backward(policy, turns, config.parts)
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
-        tell(step, nll.item())
+        tell(step, nll)
     folder = Path(config.out)
     policy.save(folder)
     recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
@@ -107,6 +107,22 @@ def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
             window.history.clear()
         yield window.prompt(observation, info), reply
         window.record(observation, reply)
+
+
+def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:
+    """Add up the gradient of the batch's negative log-likelihood per reply token, and return that."""
+    tokens, total = sum(len(turn.response) for turn in turns), 0.0
+    if parts > 1:
+        turns = sorted(turns, key=lambda turn: len(turn.prompt))
+    size = math.ceil(len(turns) / parts)
+    for i in range(0, len(turns), size):
+        part = turns[i : i + size]
+        batch = collate(part, [0.0] * len(part), policy.pad)
+        logprobs, _ = policy.logprobs(batch, temperature=1.0)
+        nll = -(logprobs * batch.response_mask).sum() / tokens
+        nll.backward()
+        total += nll.item()
+    return total
 
 
 def _as_turn(policy: TransformersPolicy, prompt: str, reply: str) -> Turn:
