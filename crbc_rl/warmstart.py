@@ -55,6 +55,8 @@ class WarmstartConfig(Section):
     """Read a batch in so many parts of like prompt length, since shorter prompts are padded to the longest."""
     lr: float = Field(1e-3, gt=0)
     warmup: int = Field(50, ge=1)
+    decay: int = Field(1, ge=1)
+    """Steps over which the learning rate rises to `lr` at first, and falls to 0 in the end."""
 
 
 def load_warmstart_config(path: Path) -> WarmstartConfig:
@@ -80,7 +82,9 @@ def warmstart(
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
     for step in range(1, config.steps + 1):
-        optimizer.param_groups[0]["lr"] = config.lr * min(1.0, step / config.warmup)
+        optimizer.param_groups[0]["lr"] = config.lr * min(
+            1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
+        )
         turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
         optimizer.zero_grad()
         nll = _backward(policy, turns, config.parts)
