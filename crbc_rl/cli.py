@@ -93,40 +93,51 @@ def evaluate(
     policy: Literal["best", "last", "start"] = "last",
     split: Literal["validation", "test"] = "test",
     episodes: int | None = None,
+    endpoint: str | None = None,
+    model: str | None = None,
+    key_variable: str | None = None,
 ) -> None:
     """Play a run's policy on held-out tasks and print its success with a confidence interval.
 
     Args:
-        run: a run folder.
+        run: a run folder; with --endpoint, a config file will do.
         policy: the best one on validation, the last one saved, or the one it started from.
         split: which held-out panel.
         episodes: how many of its tasks; the config's eval.test_episodes unless given.
+        endpoint: play a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
+        model: the name of that model.
+        key_variable: the environment variable that holds the server's key.
     """
     import torch
     from rich.progress import Progress
 
+    from crbc_rl.config import load_config
     from crbc_rl.evaluate import evaluate as play_panel
-    from crbc_rl.policies.transformers import TransformersPolicy
+    from crbc_rl.policies.chat import ChatPolicy
     from crbc_rl.run import Run
 
-    opened = Run.open(run)
-    config = opened.config
-    folder = {"best": opened.best(), "last": opened.last_checkpoint(), "start": Path(config.model)}[policy]
-    if folder is None:
-        raise ConfigError(f"{run} has no checkpoint yet: continue it with crbc train CONFIG --resume")
+    if (endpoint is None) != (model is None):
+        raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
+    player: Any
+    if endpoint is not None and model is not None:
+        config = Run.open(run).config if run.is_dir() else load_config(run)
+        player, name = ChatPolicy(endpoint, model, key_variable=key_variable), model
+    else:
+        opened = Run.open(run)
+        config, player, name = opened.config, opened.policy(policy), policy
     torch.set_num_threads(config.threads)
     count = episodes or config.eval.test_episodes
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{split} tasks", total=count)
         result = play_panel(
-            TransformersPolicy.load(folder),
+            player,
             config,
             split,
             count,
             seed=config.seed,
             progress=lambda done: progress.update(bar, completed=done),
         )
-    console.print(f"{policy}: success {result}", highlight=False, soft_wrap=True)
+    console.print(f"{name}: success {result}", highlight=False, soft_wrap=True)
     console.print(
         f"reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  length {result.length:.1f}  "
         f"invalid {result.invalid_share:.1%}",

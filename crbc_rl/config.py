@@ -46,6 +46,8 @@ class PolicyConfig(Section):
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: passes in it, over float32 weights that are sharded over all processes."""
     gradient_checkpointing: bool = False
+    lora_rank: int = Field(0, ge=0)
+    """Train factors of this rank beside the weights of every block, and not the weights; 0 trains these."""
     offload_reference: bool = False
     """Keep the reference's shards in main memory."""
 

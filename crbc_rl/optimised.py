@@ -52,6 +52,7 @@ class Optimised:
                 self._descend(rows[start : start + settings.minibatch])
                 for start in range(0, len(rows), settings.minibatch)
             ]
+        self.optimizer.zero_grad()  # no gradients lie about while others need the memory
         means = {name: float(np.mean([figures[name] for figures in steps])) for name in steps[0]}
         return {**means, **{f"first/{name}": value for name, value in steps[0].items()}}
 

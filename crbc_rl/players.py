@@ -10,7 +10,7 @@ from crbc_rl.policies.api import Generator
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout import Sample, collect, open_groups, rng, stream
 from crbc_rl.trainer import Trainer
-from crbc_rl.world import World, whole_tensors
+from crbc_rl.world import World
 
 
 class Players:
@@ -45,7 +45,7 @@ class Players:
             whole.model.to(getattr(torch, self.config.policy.precision)).requires_grad_(False)
             whole.max_prompt_tokens = rollout.max_prompt_tokens
             engine = whole
-        engine.load_weights(whole_tensors(trainer.policy.model))
+        engine.load_weights(trainer.policy.weights())
         return engine
 
     def sample(self, update: int) -> Sample:
@@ -92,7 +92,7 @@ class Players:
         """The engine takes over what was learned."""
         if not self.exact:
             self.engine.wake()
-            self.engine.load_weights(whole_tensors(self.trainer.policy.model))
+            self.engine.load_weights(self.trainer.policy.weights())
 
     def close(self) -> None:
         self.envs.close()

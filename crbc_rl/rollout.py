@@ -99,5 +99,9 @@ def rng(name: str, *path: int) -> np.random.Generator:
 
 
 def _info(infos: dict[str, Any], member: int) -> dict[str, Any]:
-    """One member's info out of Gymnasium's packed form."""
-    return {name: values[member] for name, values in infos.items() if not name.startswith("_")}
+    """One member's info out of Gymnasium's packed form, in which an info inside an info is packed too."""
+    return {
+        name: _info(values, member) if isinstance(values, dict) else values[member]
+        for name, values in infos.items()
+        if not name.startswith("_")
+    }

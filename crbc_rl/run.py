@@ -82,6 +82,16 @@ class Run:
         """The policy that did best on validation, a plain transformers checkpoint."""
         return next(reversed(published(self.folder / "best")), None)
 
+    def policy(self, which: str) -> TransformersPolicy:
+        """The "best" on validation, the "last" one saved, or the one it began with, "start". Raises `ConfigError`
+        where there is none yet."""
+        folder = {"best": self.best(), "last": self.last_checkpoint(), "start": self.config.model}[which]
+        if folder is None:
+            raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
+        policy = TransformersPolicy.load(folder)
+        policy.max_prompt_tokens = self.config.rollout.max_prompt_tokens
+        return policy
+
     def keep_best(self, update: int, policy: TransformersPolicy, world: World) -> None:
         publish(self.folder / "best", update, partial(policy.save, main=world.main), keep=1, world=world)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from crbc_rl.checkpoint import write_state
 from crbc_rl.config import TrainConfig
+from crbc_rl.lora import adapt, load_adapters, save_adapters, without_adapters
 from crbc_rl.loss import policy_loss
 from crbc_rl.optimised import Figures, Optimised
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -27,27 +27,40 @@ class Trainer(Optimised):
     """
 
     def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
-        self.policy = TransformersPolicy.load(checkpoint or config.model, world.device)
-        self.reference: TransformersPolicy | None = None
-        if config.loss.kl:
-            start = None if checkpoint is None else TransformersPolicy.load(config.model, world.device)
-            self.reference = start or copy.deepcopy(self.policy)
-            self.reference.model.requires_grad_(False)
+        lora = config.policy.lora_rank
+        self.policy = TransformersPolicy.load(config.model if lora else checkpoint or config.model, world.device)
+        if lora:
+            adapt(self.policy.model, lora, config.seed)
+            self.policy.adapted = True
+            if checkpoint is not None:
+                load_adapters(self.policy.model, checkpoint)
         super().__init__(self.policy.model, config, world, self.policy.pad, config.optim.lr)
-        if self.sharded and self.reference is not None:
-            world.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)
+        self.reference: TransformersPolicy | None = None
+        if config.loss.kl and not lora:  # loaded when the policy is in shards, so that only one is ever whole
+            self.reference = TransformersPolicy.load(config.model, world.device)
+            self.reference.model.requires_grad_(False)
+            if self.sharded:
+                world.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)
         if checkpoint is not None:
             self.restore_optimizer(checkpoint)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
         """The clipped objective."""
         temperature = self.config.rollout.temperature
-        reference = None
-        if self.reference is not None:
-            with torch.no_grad():
-                reference = self.reference.logprobs(batch, temperature)[0]
+        reference = self._reference(batch)
         logprobs, entropy = self.policy.logprobs(batch, temperature)
         return policy_loss(logprobs, entropy, reference, batch, self.config.loss)
+
+    @torch.no_grad()
+    def _reference(self, batch: TokenBatch) -> Tensor | None:
+        """The reference's log-probabilities."""
+        temperature = self.config.rollout.temperature
+        if self.reference is not None:
+            return self.reference.logprobs(batch, temperature)[0]
+        if self.policy.adapted and self.config.loss.kl:
+            with without_adapters(self.policy.model):
+                return self.policy.logprobs(batch, temperature)[0]
+        return None
 
     def optimise(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> Figures:
         """As for any model. `drift` is of the first mini-batch: how far the log-probabilities of sampling and of
@@ -64,5 +77,7 @@ class Trainer(Optimised):
         """Fill a checkpoint's folder; every process calls this."""
         self.policy.save(place, self.world.main)
         self.save_optimizer(place)
+        if self.policy.adapted:
+            save_adapters(self.policy.model, place, self.world.main)
         if self.world.main:
             write_state(place, state)

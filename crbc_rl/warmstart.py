@@ -7,6 +7,7 @@ something left for reinforcement learning to do. Seeded: the same config gives t
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import islice
@@ -25,7 +26,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.run import versions
-from crbc_rl.tokens import Row, Turn, collate
+from crbc_rl.tokens import Row, Turn, micro_batches, weigh
 
 TEACHERS = {
     "sokoban": "crbc_envs.sokoban.expert",
@@ -50,8 +51,12 @@ class WarmstartConfig(Section):
     vocabulary: int = Field(tiny.VOCABULARY, ge=300)
     steps: int = Field(700, ge=1)
     batch: int = Field(128, ge=1)
+    parts: int = Field(1, ge=1)
+    """Read a batch in so many parts of like prompt length, since shorter prompts are padded to the longest."""
     lr: float = Field(1e-3, gt=0)
     warmup: int = Field(50, ge=1)
+    decay: int = Field(1, ge=1)
+    """Steps over which the learning rate rises to `lr` at first, and falls to 0 in the end."""
 
 
 def load_warmstart_config(path: Path) -> WarmstartConfig:
@@ -77,16 +82,15 @@ def warmstart(
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
     for step in range(1, config.steps + 1):
-        optimizer.param_groups[0]["lr"] = config.lr * min(1.0, step / config.warmup)
+        optimizer.param_groups[0]["lr"] = config.lr * min(
+            1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
+        )
         turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
-        batch = collate([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], policy.pad)
-        logprobs, _ = policy.logprobs(batch, temperature=1.0)
-        nll = -(logprobs * batch.response_mask).sum() / batch.response_mask.sum()
         optimizer.zero_grad()
-        nll.backward()
+        nll = _backward(policy, turns, config.parts)
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
-        tell(step, nll.item())
+        tell(step, nll)
     folder = Path(config.out)
     policy.save(folder)
     recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
@@ -107,6 +111,18 @@ def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
             window.history.clear()
         yield window.prompt(observation, info), reply
         window.record(observation, reply)
+
+
+def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:
+    """Add up the gradient of the batch's negative log-likelihood per reply token, and return that."""
+    rows = weigh([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], "token")
+    total = 0.0
+    for batch in micro_batches(rows, policy.pad, None if parts == 1 else math.ceil(len(rows) / parts)):
+        logprobs, _ = policy.logprobs(batch, temperature=1.0)
+        nll = -(logprobs * batch.response_mask * batch.weights[:, None]).sum()
+        nll.backward()
+        total += nll.item()
+    return total
 
 
 def _as_turn(policy: TransformersPolicy, prompt: str, reply: str) -> Turn:

@@ -98,8 +98,13 @@ class World:
 def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every weight by name, put together from its shards: all processes have to ask, for all of them."""
     for name, tensor in (*model.named_parameters(), *_persistent(model)):
-        data = tensor.detach()
-        yield name, data.full_tensor() if isinstance(data, DTensor) else data
+        yield name, whole(tensor)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """A tensor put together from its shards, without a gradient."""
+    data = tensor.detach()
+    return data.full_tensor() if isinstance(data, DTensor) else data
 
 
 def _persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from learner_fixtures import write_config
 from PIL import Image
 
 from crbc_envs.prompts import Prompt
+from crbc_rl import cli
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat import ChatPolicy
 
@@ -250,3 +253,18 @@ def test_a_missing_key_is_named_and_a_damaged_one_is_not_shown(monkeypatch: pyte
     with pytest.raises(ConfigError, match="characters that no API key has") as damaged:
         ChatPolicy("http://127.0.0.1:1/v1", "m", key_variable="A_SERVICE_KEY")
     assert KEY not in str(damaged.value)
+
+
+def test_an_endpoint_is_evaluated_from_the_command_line(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answer = lambda body: completion("<think>left it is</think><action>left</action>")
+    config = write_config(tmp_path / "c.yaml", tmp_path / "no model needed")
+    cli.main(["eval", str(config), "--endpoint", server.url, "--model", "some-model", "--episodes", "3"])
+    out = capsys.readouterr().out
+    assert "some-model: success" in out and "3 test tasks" in out and "invalid 0.0%" in out
+    assert {body["model"] for body in server.bodies} == {"some-model"}
+
+    with pytest.raises(SystemExit):
+        cli.main(["eval", str(config), "--endpoint", server.url])
+    assert "--endpoint and --model go together" in capsys.readouterr().out

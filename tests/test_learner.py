@@ -1,6 +1,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from learner_fixtures import fresh_policy, small, write_config
 
 from anchors import INVALID
 from crbc_envs import GroupVectorEnv
+from crbc_envs.actions import tagged
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner, Watch
 from crbc_rl.metrics import Metrics, read_metrics
@@ -68,6 +70,37 @@ def test_only_live_members_generate() -> None:
     assert [[len(turns) for turns in group] for group in sample.turns] == [
         [len(rollout) for rollout in group.rollouts] for group in sample.groups
     ]
+
+
+class Buyer(Scripted):
+    """Searches, opens the first product and buys it; to the first prompt of all it answers `reply`."""
+
+    def encode(self, prompt: str) -> list[int]:
+        found = re.search(r"\[(buy now|b0gen\w+)\]", prompt)
+        said = f"click[{found[1]}]" if found else "search[shoes]"
+        first, self.reply = self.reply, ""
+        return list(tagged(first or said).encode())
+
+    def decode(self, turn: Turn) -> str:
+        return bytes(turn.prompt).decode()
+
+
+def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
+    """`info["reward_parts"]` is a mapping that members have who have bought."""
+    envs = GroupVectorEnv("CRBC-WebShop-v0", 2, 1, max_steps=8, require_tags=True)
+    sample = collect(
+        envs,
+        Buyer("nonsense"),
+        [0, 1],
+        seed=0,
+        prompt="compact",
+        temperature=1.0,
+        max_new_tokens=4,
+        generator=torch.Generator(),
+    )
+    first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.groups)
+    assert first[0] == INVALID and len(first) == len(second) + 1 == 4
+    assert first[-1] == second[-1] == "click[buy now]"
 
 
 @pytest.mark.parametrize("reply", ["\0" * 1_000_000, "", "<action>up</action>", "<think>" * 100_000, "up"])

@@ -105,6 +105,15 @@ def test_one_flag_chooses_the_estimator_with_the_papers_settings(name: str) -> N
         assert (given["success_reward"].default, given["invalid_penalty"].default) == (10.0, 0.1)
 
 
+@pytest.mark.parametrize("name", [name for name in SETUP if not name.startswith("sokoban")])
+def test_ppo_has_the_papers_critic_and_room_for_it(name: str) -> None:
+    config = paper(name, "credit.method=gae")
+    assert config.critic.lr == 1e-5
+    plan, group = make_plan(config), make_plan(paper(name))
+    assert plan.memory is not None and group.memory is not None and plan.memory.peak > group.memory.peak
+    assert plan.memory.fits(80) or "--set generator.memory=0.5" in plan.remedies
+
+
 def test_sokoban_is_the_papers_board_in_colour() -> None:
     env = paper("sokoban_qwen2.5_vl_3b").env
     assert {
@@ -215,6 +224,7 @@ def test_a_model_of_unknown_shape_leaves_the_memory_open(capsys: pytest.CaptureF
         ("sokoban_qwen2.5_vl_3b", ("env.prompt=picture",), "no style 'picture'; known: image, text, compact"),
         ("sokoban_qwen2.5_vl_3b", ("env.kwargs.observation=text",), "'image' needs env.kwargs.observation=rgb"),
         ("sokoban_qwen2.5_vl_3b", ("model=Qwen/Qwen2.5-7B-Instruct",), "sees no images"),
+        ("sokoban_qwen2.5_vl_3b", ("credit.method=gae",), "the critic of 'gae' reads text alone"),
         ("sokoban_qwen2.5_vl_3b", ("eval.episodes=3000",), "3000 episodes, and the validation panel has 2,000 tasks"),
     ],
 )
@@ -310,7 +320,8 @@ def test_activations_are_what_torch_counts_on_fake_tensors_of_the_real_shape(
         policy = TransformersPolicy(
             AutoModelForCausalLM.from_config(made, dtype=torch.bfloat16), fresh_policy().tokenizer
         )
-        policy.checkpoint_gradients()
+        policy.model.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.model.train()
         turns = [Turn([1] * (prompt - i), [2] * reply, [0.0] * reply) for i in range(rows)]
         batch = collate([Row(turn, 0, 1.0, turn.logprobs, weight=1.0) for turn in turns], 0)
         tracker = MemTracker()

@@ -53,6 +53,12 @@ def test_a_price_tag_shows_amounts_as_python_does():
     assert [catalogue()[i].price_tag for i in (0, 1, 3)] == ["$30.0 to $50.0", "$25.5", "$100.0"]
 
 
+def test_a_price_without_an_amount_is_refused():
+    with pytest.raises(ValueError, match="no amount in the price '20.99'"):
+        prices_of("20.99")
+    assert prices_of("") == prices_of(None) == (100.0,)
+
+
 @pytest.mark.parametrize("broken", [{"asin": "B1"}, "text", {**ITEMS[0], "customization_options": {"a": [3]}}])
 def test_an_item_of_another_schema_is_named_by_its_place(broken):
     with pytest.raises(DataError, match="item 1 is not in the official schema"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 
 import gymnasium
@@ -12,6 +13,7 @@ from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, needs_publi
 import crbc_envs
 from anchors import INVALID
 from crbc_envs.prompts import PromptWindow
+from crbc_envs.webshop.observation import compact, without_task
 from crbc_envs.webshop.opening import open_shop
 from crbc_envs.webshop.panels import make_panel, side
 
@@ -155,6 +157,26 @@ def test_millions_of_synthetic_goals_are_refused(monkeypatch):
     assert open_shop(goals="human", price_seed=77).goals
 
 
+def test_a_shop_of_one_category_sells_as_much_and_nothing_else():
+    shop = make(category="electronics").shop
+    products = [shop.catalogue[number] for number in range(len(shop.catalogue))]
+    assert len(products) == len(make().shop.catalogue)
+    assert {product.category for product in products} == {"electronics"}
+    assert len(shop.goals) > 1000
+
+
+def test_a_page_of_results_has_as_many_products_as_are_asked_for():
+    def results(per_page, *clicks):
+        env = make(per_page=per_page)
+        env.reset(seed=0)
+        for action in ("search[shoes]", *clicks):
+            seen = env.step(action)[0]
+        return re.findall(r"B0GEN\w{5}", seen)
+
+    assert results(10) == [*results(4), *results(4, "click[next >]"), *results(4, "click[next >]", "click[next >]")[:2]]
+    assert len(results(4)) == 4
+
+
 def test_a_shop_is_shared_by_all_environments_of_its_kind():
     assert make().shop is make(split="validation", observation="text", anchor="state").shop
     assert make(price_seed=1).shop is not make().shop
@@ -170,6 +192,9 @@ def test_a_shop_is_shared_by_all_environments_of_its_kind():
         ({"goals": "both"}, "goals must be one of synthetic, human; got 'both'"),
         ({"data": "mine"}, "data must be one of generated, official; got 'mine'"),
         ({"tagger": "nltk"}, "tagger must be one of auto, spacy, fallback; got 'nltk'"),
+        ({"category": "books"}, "category must be one of beauty, electronics, garden, fashion, grocery; got 'books'"),
+        ({"category": "beauty", "data": "official"}, "category is of the generated catalogue; data is 'official'"),
+        ({"per_page": 0}, "per_page must be at least 1, got 0"),
         ({"max_steps": 0}, "max_steps must be at least 1, got 0"),
         ({"data": "official", "data_dir": "/nowhere"}, "/nowhere: there is no items_shuffle"),
     ],
@@ -252,9 +277,23 @@ def test_the_compact_prompt_shows_what_can_be_clicked_in_brackets():
     task, (first, second) = prompts("compact", "search[shirt for men or women]")
     assert first == f"Task: {task}\nsearch[...]\nYour action?"
     lines = second.split("\n")
-    assert lines[:4] == [f"Task: {task}", "[back to search]", "Page 1 (Total results: 50)", "[next >]"]
-    assert lines[4].startswith("[b0")
+    assert lines[:3] == [f"Task: {task}", "[back to search]", "[next >]"]
+    assert lines[3].startswith("[b0")
     assert "button" not in second
+
+
+def test_the_compact_prompt_keeps_every_line_that_differs_between_pages():
+    env = make()
+    env.reset(seed=0)
+    seen = env.step("search[shirt]")[0]
+    asin = re.search(r"B0GEN\w{5}", seen)[0].lower()
+    item, *_, info = env.step(f"click[{asin}]")
+    shown = compact(without_task(item, info["task"])).splitlines()
+    assert len(shown) == len([line for line in without_task(item, info["task"]).splitlines() if line.strip()]) - 1
+    assert "Rating: N.A." in item and not any("Rating" in line for line in shown)
+    price = next(line for line in item.splitlines() if line.startswith("Price: "))
+    title = item.splitlines()[item.splitlines().index(price) - 1]
+    assert {price, title, "[buy now]", "[features]", "[< prev]"} <= set(shown)
 
 
 def _as_heard(action):

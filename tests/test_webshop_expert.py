@@ -161,6 +161,14 @@ def test_a_hasty_shopper_is_quicker_and_buys_worse(shops):
     assert 0.3 < np.mean(hasty_totals == 1.0) < np.mean(totals == 1.0) - 0.05
 
 
+def test_a_careless_shopper_buys_the_first_product_as_it_is(shops):
+    for goal in shuffled(shops["synthetic"].goals)[:40]:
+        session, steps = shop_for(shops["synthetic"], goal, Shopper(15, careless=True))
+        request = read_request(goal.text)
+        first = shops["synthetic"].catalogue[shops["synthetic"].hits(request.query)[0]]
+        assert (steps, session.state.asin, session.state.options) == (3, first.asin, {})
+
+
 @pytest.mark.parametrize("steps", [4, 6, 9])
 def test_with_few_steps_it_still_buys(shops, steps):
     for goal in shuffled(shops["human"].goals)[:40]:
@@ -204,6 +212,12 @@ def test_demonstrated_replies_are_valid_in_the_paper_s_format():
         assert reply.startswith("<think>") and reply.endswith("]</action>")
         steps += 1
     assert steps == 200
+
+
+def test_careless_demonstrations_are_the_shortest_of_all():
+    env = WebShopEnv(tagger="fallback")
+    stream = islice(demonstrations(env, np.random.default_rng(0), hasty=1.0, careless=1.0), 90)
+    assert [info["step"] for _, info, _ in stream] == 30 * [0, 1, 2]
 
 
 def test_hasty_demonstrations_are_shorter():

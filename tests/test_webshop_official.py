@@ -6,6 +6,7 @@ import json
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from crbc_envs.data import install, verify
@@ -98,6 +99,51 @@ def test_a_damaged_file_leaves_what_was_installed(tmp_path, stock):
     with pytest.raises(DataError, match=r"items_shuffle_1000\.json"):
         install(DATASET, [folder])
     assert verify(DATASET) == before
+
+
+def cut(raw, at, rng):
+    return raw[:at]
+
+
+def flipped(raw, at, rng):
+    return raw[:at] + bytes([raw[at] ^ int(rng.integers(1, 256))]) + raw[at + 1 :]
+
+
+def overwritten(raw, at, rng):
+    return raw[:at] + rng.bytes(8) + raw[at + 8 :]
+
+
+def dropped(raw, at, rng):
+    return raw[:at] + raw[at + int(rng.integers(1, 400)) :]
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, overwritten, dropped])
+@pytest.mark.parametrize("name", [*SETS["small"], HUMAN])
+def test_a_file_damaged_anywhere_is_one_error_with_its_name_and_the_command(tmp_path, stock, name, damage):
+    """Or none, where what is left is a sound file that says something else."""
+    folder = files_of(tmp_path / "files", "small", stock)
+    raw, rng, said = (folder / name).read_bytes(), np.random.default_rng(0), []
+    for at in rng.integers(len(raw) - 8, size=25).tolist():
+        (folder / name).write_bytes(damage(raw, at, rng))
+        for read in (lambda: install(DATASET, [folder]), lambda: open_shop("official", str(folder), tagger="fallback")):
+            open_shop.cache_clear()
+            try:
+                read()
+            except DataError as error:
+                said.append(str(error))
+    assert len(said) == 50 if damage in (cut, overwritten) else len(said) > 15
+    for message in said:
+        assert name.replace("_1000.json", "") in message
+        assert message.endswith("crbc data webshop --from DIR")
+
+
+@pytest.mark.parametrize("name", [*SETS["small"], HUMAN])
+def test_brackets_without_end_are_an_error_like_any_other(tmp_path, stock, name):
+    folder = files_of(tmp_path / "files", "small", stock)
+    (folder / name).write_text("[" * 200_000)
+    for read in (lambda: install(DATASET, [folder]), lambda: open_shop("official", str(folder))):
+        with pytest.raises(DataError, match=f"{name}: .*crbc data webshop --from DIR"):
+            read()
 
 
 def test_without_data_the_error_says_how_to_get_it():

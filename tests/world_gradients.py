@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from learner_fixtures import small
 from safetensors.torch import save_file
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 from crbc_rl.tokens import Row, Turn
@@ -24,10 +25,16 @@ def main(model: Path, file: Path) -> None:
     for g in range(21):
         prompt, reply = (rng.integers(300, size=rng.integers(1, 9)).tolist() for _ in range(2))
         rows.append(Row(Turn(prompt, reply, []), g, float(rng.normal()), (-5.0 - rng.random(len(reply))).tolist()))
+    found: dict[str, Tensor] = {}
+
+    def keep(*_: object) -> None:
+        for name, p in trainer.named:
+            found[name] = (p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad).contiguous().clone()
+
+    trainer.optimizer.register_step_pre_hook(keep)
     trainer.optimise([rows], rng)
-    whole = {n: p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for n, p in trainer.named}
     if world.main:
-        save_file({name: grad.contiguous() for name, grad in whole.items()}, file)
+        save_file(found, file)
     world.barrier()
     world.leave()
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from crbc_envs.actions import tagged
 from crbc_envs.alfworld.expert import kind_of
 from crbc_envs.alfworld.goals import APPLIANCES, read_task
 from crbc_envs.alfworld.household import attraction
@@ -198,7 +199,7 @@ def demonstrations(env: Any, rng: np.random.Generator, hasty: float) -> Iterator
             if rng.random() < hasty:
                 ways = [text for text in admissible if text.startswith("go to ")]
                 command, aim = ways[rng.integers(len(ways))], "look around"
-            reply = f"<think>{aim}</think><action>{command}</action>"
+            reply = tagged(command, aim)
             yield obs, info, reply
             obs, _, terminated, truncated, info = env.step(reply)
             searcher.tell(command)

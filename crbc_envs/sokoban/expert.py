@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from crbc_envs.actions import tagged
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.sokoban.solver import best_moves, distances
@@ -38,7 +39,7 @@ def hasty_reply(room: Room, state: State, rng: np.random.Generator) -> str:
 
 
 def _reply(push: str | None, move: str) -> str:
-    return f"<think>box {push}</think><action>{move}</action>"
+    return tagged(move, f"box {push}")
 
 
 def _next_push(room: Room, state: State, distance: Mapping[State, int]) -> str | None:

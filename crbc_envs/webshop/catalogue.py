@@ -24,6 +24,8 @@ NO_PRICE = 100.0
 
 MAX_ASIN = 10
 
+MEND = "fetch the file anew, then put it in place with: crbc data webshop --from DIR"
+
 FILES = {
     "items": ("items_shuffle.json", "items_shuffle_1000.json"),
     "instructions": ("items_ins_v2.json", "items_ins_v2_1000.json"),
@@ -122,10 +124,11 @@ def products_of(
     items: Iterable[Mapping[str, Any]],
     instructions: Mapping[str, Mapping[str, Any]],
     human: Mapping[str, Sequence[Mapping[str, Any]]],
+    where: str = "the catalogue",
 ) -> Iterator[Product]:
     """The products of the three official structures: no ASIN twice, none that is "nan" or too long.
 
-    Raises `DataError` for an item that lacks a field or has one of another type.
+    Raises `DataError` for an item that lacks a field or has one of another type; it begins with `where`.
     """
     seen = set()
     for place, item in enumerate(items):
@@ -135,7 +138,8 @@ def products_of(
                 seen.add(asin)
                 yield product_of(item, instructions.get(asin, {}), human.get(asin, ()))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise DataError(f"item {place} is not in the official schema: {type(error).__name__} {error}") from error
+            why = f"{type(error).__name__} {error}"
+            raise DataError(f"{where}: item {place} is not in the official schema: {why}; {MEND}") from error
 
 
 def product_of(
@@ -168,10 +172,14 @@ _NAMED = ("attributes", "options")
 
 
 def prices_of(pricing: str | None) -> tuple[float, ...]:
-    """The one or two amounts of "$12.99" or "$10.00$25.00"; `NO_PRICE` where there are none."""
+    """The one or two amounts of "$12.99" or "$10.00$25.00"; `NO_PRICE` where nothing is said. Raises `ValueError`
+    for a text without amounts."""
     if not pricing:
         return (NO_PRICE,)
-    return tuple(float(re.sub(r"[^\d.]", "", part)) for part in pricing.split("$")[1:])[:2]
+    amounts = tuple(float(re.sub(r"[^\d.]", "", part)) for part in pricing.split("$")[1:])[:2]
+    if not amounts:
+        raise ValueError(f"no amount in the price {pricing!r}")
+    return amounts
 
 
 def _options(groups: Mapping[str, Any] | str | None) -> dict[str, tuple[str, ...]]:
@@ -193,9 +201,16 @@ def read_catalogue(folder: Path) -> MemoryCatalogue:
 
     Raises `DataError` where a file is missing or not what it should be.
     """
-    items, instructions = (read_json(official_file(folder, what)) for what in ("items", "instructions"))
+    files = [official_file(folder, what) for what in ("items", "instructions")]
     human = folder / FILES["human"][0]
-    return MemoryCatalogue(products_of(items, instructions, read_json(human) if human.is_file() else {}))
+    files += [human] if human.is_file() else []
+    contents = [read_json(path) for path in files] + [{}]
+    return MemoryCatalogue(products_of(*contents[:3], where=named(files)))
+
+
+def named(files: Sequence[Path]) -> str:
+    """Official files, for an error about what they say together."""
+    return " with ".join([str(files[0]), *(path.name for path in files[1:])])
 
 
 def official_file(folder: Path, what: str) -> Path:
@@ -213,5 +228,5 @@ def read_json(path: Path) -> Any:
     """Raises `DataError` for a file that is no JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as JSON: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: cannot be read as JSON: {error}; {MEND}") from error

@@ -32,6 +32,8 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
     `observation` is "text_rich", "text", "html" or "url", `panel` one of `panels.PANELS`, `data` the
     embedded catalogue or the official files of `data_dir`. `price_seed` draws prices and price caps.
+    `category` leaves the embedded catalogue one category ("beauty", "electronics", "garden", "fashion" or
+    "grocery"), and `per_page` is how many products a page of results has: two ways to an easier shop.
     `info["reward_tagger"]` says who finds the nouns of titles; "spacy" insists on the original's model.
 
     The anchor is the key of the page as it is shown, without the task (`anchor="page"`, the paper's). That
@@ -56,6 +58,8 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         price_seed: int = 0,
         tagger: Literal["auto", "spacy", "fallback"] = "auto",
         show_attributes: bool = False,
+        category: str | None = None,
+        per_page: int = 10,
         max_steps: int = 15,
         require_tags: bool = False,
         render_mode: str | None = None,
@@ -65,7 +69,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, known))}; got {value!r}")
         seed = seed_of(panel, split, price_seed)
-        self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes)
+        self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes, category, per_page)
         super().__init__(make_panel(self.shop, panel, split), max_steps, require_tags)
         self.data = data
         self.observation, self.anchor = observation, anchor

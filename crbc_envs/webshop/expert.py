@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from crbc_envs.actions import tagged
 from crbc_envs.webshop.reading import Page, read_page
 from crbc_envs.webshop.request import Request, read_request
 
@@ -50,10 +51,12 @@ class Note:
 
 @dataclass(slots=True)
 class Shopper:
-    """One episode of at most `steps` actions. A `hasty` shopper buys the first product it opens."""
+    """One episode of at most `steps` actions. A `hasty` shopper buys the first product it opens; a `careless` one
+    opens the first offer, whatever it costs, and buys it as it is, without choosing options."""
 
     steps: int = 15
     hasty: bool = False
+    careless: bool = False
     request: Request | None = None
     notes: dict[str, Note] = field(default_factory=dict)
     open: Note | None = None
@@ -79,7 +82,7 @@ class Shopper:
 
     def _browse(self, page: Page, request: Request) -> tuple[str, str]:
         """Open the first offer that can be paid for, or go back to the best product when steps run short."""
-        fresh = [o for o in page.offers if o.asin not in self.notes and request.affords(o.prices)]
+        fresh = [o for o in page.offers if o.asin not in self.notes and (self.careless or request.affords(o.prices))]
         best = self._best(request)
         settled = best is not None and (_value(request, best) >= ENOUGH or self.steps < _LOOK + best.buying)
         if best is not None and (settled or not fresh):
@@ -95,6 +98,8 @@ class Shopper:
 
     def _examine(self, page: Page, request: Request, note: Note) -> tuple[str, str]:
         """Read about the product while there are steps for it, then go on looking, or choose and buy."""
+        if self.careless:
+            return "buy", _BUY
         if note.choices is None:
             found = [request.choose(group, values) for group, values in page.options.items()]
             note.choices = [value for value in found if value is not None]
@@ -131,17 +136,19 @@ def _value(request: Request, note: Note) -> float:
 
 
 def demonstrations(
-    env: WebShopEnv, rng: np.random.Generator, hasty: float
+    env: WebShopEnv, rng: np.random.Generator, hasty: float, careless: float = 0.0
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
     """One episode after another, for ever: each step's observation, info and the shopper's reply. An episode's
-    shopper is hasty with probability `hasty`. `env` shows `text_rich` pages."""
+    shopper is hasty with probability `hasty` and careless with probability `careless`. `env` shows `text_rich`
+    pages."""
     while True:
         obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
-        shopper = Shopper(env.max_steps, hasty=bool(rng.random() < hasty))
+        is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()
+        shopper = Shopper(env.max_steps, is_hasty, is_careless)
         over = False
         while not over:
             thought, action = shopper.act(obs)
-            reply = f"<think>{thought}</think><action>{action}</action>"
+            reply = tagged(action, thought)
             yield obs, info, reply
             obs, _, terminated, truncated, info = env.step(reply)
             over = terminated or truncated

@@ -40,29 +40,33 @@ class Entry:
 
 
 def generate_catalogue(
-    seed: int = 0, num_products: int = 1000
+    seed: int = 0, num_products: int = 1000, category: str | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:
     """The contents of the three official files: items (items_shuffle), instructions (items_ins_v2) and human
-    instructions (items_human_ins), as functions of `seed` and `num_products` alone."""
+    instructions (items_human_ins), as functions of the arguments alone. `category`, one of `wares.CATEGORIES`,
+    makes a shop of that category alone."""
     if num_products < 1:
         raise ValueError(f"num_products must be at least 1, got {num_products}")
-    entries = list(islice(generate_entries(seed), num_products))
+    if category not in (None, *CATEGORIES):
+        raise ValueError(f"category must be one of {', '.join(CATEGORIES)}; got {category!r}")
+    entries = list(islice(generate_entries(seed, category), num_products))
     items = [entry.item for entry in entries]
     instructions = {entry.item["asin"]: entry.instruction for entry in entries}
     human = {entry.item["asin"]: entry.human for entry in entries if entry.human}
     return items, instructions, human
 
 
-def generate_entries(seed: int) -> Iterator[Entry]:
+def generate_entries(seed: int, category: str | None = None) -> Iterator[Entry]:
     """The products one after another: an endless shop, of which a catalogue is the beginning."""
     draws = Draws([seed])
     names = draws.shuffled(brand_names(), _BRANDS_PER_CATEGORY * len(CATEGORIES))
     brands = {category: names[i :: len(CATEGORIES)] for i, category in enumerate(CATEGORIES)}
+    sold = [kind for kind in kinds() if category in (None, kind.category)]
     start = draws.between(0, _SPACE - 1)
     number = 0
     while True:
         draws = Draws([seed, 1 + number // BLOCK])
-        members = list(islice(_members(draws, brands), BLOCK))
+        members = list(islice(_members(draws, sold, brands), BLOCK))
         for member in draws.shuffled(members):
             yield _entry(draws, _asin(start, number), *member)
             number += 1
@@ -75,10 +79,10 @@ def _asin(start: int, number: int) -> str:
     return "B0GEN" + "".join(digits)
 
 
-def _members(draws: Draws, brands: dict[str, list[str]]) -> Iterator[tuple[Product, float]]:
+def _members(draws: Draws, sold: list[Kind], brands: dict[str, list[str]]) -> Iterator[tuple[Product, float]]:
     """Products with their prices, family after family, every kind in turn."""
     while True:
-        for kind in draws.shuffled(kinds()):
+        for kind in draws.shuffled(sold):
             yield from _family(draws, kind, brands[kind.category])
 
 

@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from crbc_envs.webshop.catalogue import Catalogue, Product
+from crbc_envs.errors import DataError
+from crbc_envs.webshop.catalogue import MEND, Catalogue, Product
 
 ORDER_SEED = 233
 """Orders the goals in the original."""
@@ -68,7 +69,9 @@ def shuffled(goals: list[Goal], order_seed: int = ORDER_SEED) -> list[Goal]:
 
 
 def _synthetic(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
-    """One goal for each combination of option values."""
+    """One goal for each combination of option values. Raises `DataError` for an instruction without attributes."""
+    if not product.instruction_attributes:
+        raise DataError(f"items_ins_v2: the instruction of {product.asin} has no instruction_attributes; {MEND}")
     cap, price_text = _price_cap(price, stream)
     names = sorted(product.options)
     for values in itertools.product(*(product.options[name] for name in names)):

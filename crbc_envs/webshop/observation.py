@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 LONGEST_LINE = 300
 """Characters of a line in the compact view; descriptions are longer, and tiny models read few."""
 
@@ -11,6 +13,10 @@ _HEADS = (
     "WebShop [SEP] Instruction: [SEP] {} [SEP] ",
     "Instruction: [SEP] {} [SEP] ",
 )
+
+
+_IDLE = re.compile(r"You have clicked .*|Page \d+ \(Total results: \d+\)|Rating: N\.A\.")
+"""Lines that tell what the marks tell too, or always the same."""
 
 
 def without_task(observation: str, task: str) -> str:
@@ -23,9 +29,10 @@ def without_task(observation: str, task: str) -> str:
 
 
 def compact(observation: str) -> str:
-    """A `text_rich` observation with "[x]" for what can be clicked and "[x]*" for what was."""
+    """A `text_rich` observation with "[x]" for what can be clicked and "[x]*" for what was, without the number
+    of results and the rating that no product has."""
     lines = (line.strip()[:LONGEST_LINE] for line in observation.splitlines())
-    shown = (_brackets(line) for line in lines if line and not line.startswith("You have clicked "))
+    shown = (_brackets(line) for line in lines if line and not _IDLE.fullmatch(line))
     return "".join(f"{line}\n" for line in shown)
 
 

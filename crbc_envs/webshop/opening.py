@@ -10,7 +10,7 @@ from crbc_envs.webshop.catalogue import Catalogue, MemoryCatalogue, products_of,
 from crbc_envs.webshop.goals import Kind
 from crbc_envs.webshop.official import open_official
 from crbc_envs.webshop.search import SearchEngine, build
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.shop import WINDOW, Shop
 from crbc_envs.webshop.store import is_store
 
 DATA = ("generated", "official")
@@ -30,10 +30,12 @@ def open_shop(
     price_seed: int = 0,
     tagger: Literal["auto", "spacy", "fallback"] = "auto",
     show_attributes: bool = False,
+    category: str | None = None,
+    per_page: int = WINDOW,
 ) -> Shop:
     """The shop over the embedded catalogue, or over official products: those installed, the small set before
     the full one; or those of `data_dir`, which is an installed set (".../webshop/full"), or a folder of official
-    files to be read into memory.
+    files to be read into memory. `category` is one of the embedded catalogue's: as many products of that alone.
 
     Raises `ValueError` for an argument that is none of its values, `DataError` where files are missing.
     """
@@ -41,18 +43,20 @@ def open_shop(
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
     if goals not in ("synthetic", "human"):
         raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
-    catalogue, engine = _stock(data, data_dir)
+    if category is not None and data != "generated":
+        raise ValueError(f"category is of the generated catalogue; data is {data!r}")
+    catalogue, engine = _stock(data, data_dir, category)
     if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
         raise ValueError(
             f"{len(catalogue):,} products have millions of synthetic goals; play those of people: goals='human'"
         )
-    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes)
+    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page)
 
 
 @lru_cache(maxsize=2)
-def _stock(data: str, data_dir: str | None) -> tuple[Catalogue, SearchEngine]:
+def _stock(data: str, data_dir: str | None, category: str | None) -> tuple[Catalogue, SearchEngine]:
     if data == "generated":
-        catalogue = _generated()
+        catalogue = _generated(category)
     elif data_dir is None or is_store(Path(data_dir).expanduser()):
         stored, index = open_official(Path(data_dir).expanduser() if data_dir is not None else None)
         return stored, SearchEngine(index)
@@ -61,7 +65,7 @@ def _stock(data: str, data_dir: str | None) -> tuple[Catalogue, SearchEngine]:
     return catalogue, SearchEngine(build(catalogue))
 
 
-def _generated() -> Catalogue:
+def _generated(category: str | None) -> Catalogue:
     from crbc_envs.webshop.generate import generate_catalogue
 
-    return MemoryCatalogue(products_of(*generate_catalogue(seed=0, num_products=NUM_GENERATED)))
+    return MemoryCatalogue(products_of(*generate_catalogue(0, NUM_GENERATED, category)))

@@ -24,7 +24,7 @@ HITS = 50
 """Products a search finds at most."""
 
 WINDOW = 10
-"""Products on one page of results."""
+"""Products on one page of results, in the original."""
 
 PAGES = 4_096
 """Pages that are remembered, about 10 kB each."""
@@ -35,7 +35,8 @@ ANSWERS = 1 << 14
 
 class Shop:
     """A catalogue open for shopping, with `prices` in dollars by product number, and `goals` in the order
-    of the catalogue. `tagger` finds the nouns of titles (`nouns.make_tagger`); its name is kept."""
+    of the catalogue. `tagger` finds the nouns of titles (`nouns.make_tagger`); its name is kept. A page of results
+    has `per_page` products."""
 
     def __init__(
         self,
@@ -45,9 +46,12 @@ class Shop:
         price_seed: int = 0,
         tagger: Literal["auto", "spacy", "fallback"] = "auto",
         show_attributes: bool = False,
+        per_page: int = WINDOW,
     ) -> None:
+        if per_page < 1:
+            raise ValueError(f"per_page must be at least 1, got {per_page}")
         self.catalogue, self.engine = catalogue, engine
-        self.show_attributes = show_attributes
+        self.show_attributes, self.per_page = show_attributes, per_page
         self.price_seed = price_seed
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed)
         self.tagger, self._nouns_of = make_tagger(tagger)
@@ -89,7 +93,7 @@ class Shop:
 
     def _results(self, state: State) -> Page:
         hits = self.hits(" ".join(state.keywords))
-        window = hits[(state.page - 1) * WINDOW : state.page * WINDOW]
+        window = hits[(state.page - 1) * self.per_page : state.page * self.per_page]
         if not state.visited:
             visited: frozenset[str] = frozenset()
         else:

@@ -28,6 +28,7 @@ from crbc_envs.webshop.catalogue import (
     MAX_ASIN,
     HumanInstruction,
     Product,
+    named,
     products_of,
     read_json,
 )
@@ -126,7 +127,8 @@ def build_official_store(
     before, total = instructions.stat().st_size, instructions.stat().st_size + items.stat().st_size
     packed = _Packed(object_entries(instructions, lambda done, _: tell(done, total)))
     streamed = array_entries(items, lambda done, _: tell(before + done, total))
-    return build_store(folder, products_of(streamed, packed, read_json(human) if human is not None else {}))
+    where = named([items, instructions, *([human] if human is not None else [])])
+    return build_store(folder, products_of(streamed, packed, read_json(human) if human is not None else {}, where))
 
 
 class _Packed(Mapping[str, dict[str, Any]]):

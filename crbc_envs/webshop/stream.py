@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from crbc_envs.data import Tell
 from crbc_envs.errors import DataError
+from crbc_envs.webshop.catalogue import MEND
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 26
@@ -77,6 +78,8 @@ class _Reader:
             except json.JSONDecodeError as error:
                 if not self._widen():
                     raise self._broken(error.msg) from error
+            except RecursionError as error:
+                raise self._broken("too many brackets open") from error
             else:
                 follows = self._text[end : end + 1]  # "1" may go on as "1.5" or "12"
                 if (follows and follows in _ENDS) or not self._widen():
@@ -107,4 +110,4 @@ class _Reader:
         return bool(more)
 
     def _broken(self, why: str) -> DataError:
-        return DataError(f"{self._path}: not the JSON file it should be, at entry {self._entry}: {why}")
+        return DataError(f"{self._path}: not the JSON file it should be, at entry {self._entry}: {why}; {MEND}")

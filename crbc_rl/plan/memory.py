@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from crbc_rl.config import TrainConfig
+from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.plan.architecture import Architecture
 
 GIB = 2**30
@@ -59,12 +59,20 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
     """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says, which has to limit
     its prompts."""
     held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
-    copies = 2 if config.loss.kl else 1
-    loading = {"whole weights, float32": 4 * model.parameters * copies, **reserve}
-    training = {**held, **_moving(config, model, gpus), **_activations(config, model, gpus), **reserve}
+    loading = {"whole weights, float32": 4 * model.parameters, **reserve}
+    if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded when the policy is in shards
+        loading["the policy, sharded"] = 4 * model.parameters // gpus
+    training = {
+        **held,
+        "gradients, float32": 4 * _trained(config, model) // gpus,
+        **_moving(config, model, gpus),
+        **_activations(config, model, gpus),
+        **reserve,
+    }
     if config.generator.engine == "vllm":
         share = int(config.generator.memory * gib * GIB)
-        engine, concurrent = {"vLLM": share}, _replies(config, model, share)
+        handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest of the tensors that vLLM is given whole
+        engine, concurrent = {"vLLM": share, "a weight on its way": handed}, _replies(config, model, share)
     else:
         engine, concurrent = _own_generation(config, model, gpus), None
     phases = {"loading": loading, "training": training, "generating": {**held, **engine, **reserve}}
@@ -87,22 +95,35 @@ def _length(config: TrainConfig) -> int:
 
 def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What stays on a GPU all the time: its shards, and a whole copy where transformers samples from one."""
-    parts = {"weights, float32": 4 * model.parameters // gpus, "Adam's moments": 8 * model.parameters // gpus}
-    if config.loss.kl and not config.policy.offload_reference:
-        parts["reference, float32"] = 4 * model.parameters // gpus
+    share, trained = model.parameters // gpus, _trained(config, model)
+    parts = {"weights, float32": 4 * share, "Adam's moments": 8 * trained // gpus}
+    if config.policy.lora_rank:
+        parts["LoRA's factors"] = 4 * trained // gpus
+    if config.credit.method == CRITIC:
+        parts["critic, with its moments"] = 12 * share
+    if config.loss.kl and not (config.policy.offload_reference or config.policy.lora_rank):
+        parts["reference, float32"] = 4 * share
     if config.generator.engine == "transformers" and _sharded(config, gpus):
         parts["copy that samples"] = _bytes(config) * model.parameters
     return parts
 
 
+def _trained(config: TrainConfig, model: Architecture) -> int:
+    """How many parameters are trained: all, or LoRA's factors beside the seven matrices of every block."""
+    if not config.policy.lora_rank:
+        return model.parameters
+    narrow = model.hidden * model.kv_heads // model.heads
+    ends = 4 * model.hidden + 2 * (model.hidden + narrow) + 3 * (model.hidden + model.intermediate)
+    return config.policy.lora_rank * model.layers * ends
+
+
 def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """Gradients, and what is whole while activations are there: the weights of two blocks and of what is outside
-    blocks, the gradients of the latter, and those of one block on their way to the other processes in float32."""
-    parts = {"gradients, float32": 4 * model.parameters // gpus}
-    if _sharded(config, gpus):
-        size = _bytes(config)
-        parts["gathered and reduced"] = size * 2 * (model.block + model.outside) + (size + 4) * model.block
-    return parts
+    """What is whole while activations are there: the weights of two blocks and of what is outside blocks, the
+    gradients of the latter, and those of one block on their way to the other processes in float32."""
+    if not _sharded(config, gpus):
+        return {}
+    size = _bytes(config)
+    return {"gathered and reduced": size * 2 * (model.block + model.outside) + (size + 4) * model.block}
 
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
@@ -120,9 +141,9 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
     """Replies at full length that fit beside the weights in vLLM's share of the GPUs it is spread over."""
-    parallel = config.generator.tensor_parallel
-    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config)
-    return max(0, share - 2 * model.parameters // parallel) // each
+    parallel, size = config.generator.tensor_parallel, _bytes(config)
+    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config) * size // 2
+    return max(0, share - size * model.parameters // parallel) // each
 
 
 def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:

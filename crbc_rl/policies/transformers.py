@@ -25,6 +25,7 @@ from transformers.utils import logging as hf_logging
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.errors import ConfigError
+from crbc_rl.lora import merged_tensors
 from crbc_rl.tokens import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.world import whole_tensors
 
@@ -43,6 +44,8 @@ class TransformersPolicy:
             raise ConfigError("the tokenizer has no eos_token, so a reply would never end")
         self.eos: int = tokenizer.eos_token_id
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos
+        self.adapted = False
+        """Whether LoRA factors stand beside the weights (`crbc_rl.lora`)."""
         self.max_prompt_tokens: int | None = None
         """A longer prompt loses its beginning."""
         self.unsayable: list[int] = []
@@ -171,12 +174,16 @@ class TransformersPolicy:
     def save(self, folder: Path, main: bool = True) -> None:
         """An ordinary transformers checkpoint: config, safetensors, tokenizer and chat template. Where the weights
         are sharded, every process calls this, and the one that is `main` writes."""
-        weights = {name: tensor.cpu() for name, tensor in whole_tensors(self.model) if main}
+        weights = {name: tensor.cpu() for name, tensor in self.weights() if main}
         if not main:
             return
         with quiet():
             self.model.save_pretrained(folder, state_dict=weights)
         self.tokenizer.save_pretrained(folder)
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Every weight, put together, by its name in a plain model; all processes have to ask for all of them."""
+        return merged_tensors(self.model) if self.adapted else whole_tensors(self.model)
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         """Copy whole tensors into the model, by name."""

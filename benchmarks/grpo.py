@@ -1,0 +1,133 @@
+"""TRL's GRPO trainer on rows of ours (`trl.GRPOTrainer`, Apache 2.0): the peer of `crbc_rl.trainer.Trainer`.
+
+Nothing of TRL's is replaced but where its rows come from: its loss, its passes, its reference, its optimizer and its
+loop are its own. `tests/test_parity.py` holds the two losses and their gradients against each other.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import AutoTokenizer, PrinterCallback
+from transformers.utils.logging import disable_progress_bar
+from trl import GRPOConfig, GRPOTrainer
+from trl.trainer.utils import pad
+
+from crbc_rl.config import TrainConfig
+from crbc_rl.tokens import Row
+
+LOSS_TYPES = {"token": "dapo", "step": "grpo"}
+"""TRL's name for each of our aggregations. It has none for "group"."""
+
+
+class RowsTrainer(GRPOTrainer):
+    """A GRPO trainer that is handed its rows, one mini-batch per optimizer step, instead of generating them."""
+
+    minibatches: Iterator[Sequence[Row]]
+    seconds: float
+    """CPU seconds of the last `optimise`, without the preparations of its loop."""
+
+    def _prepare_inputs(self, generation_batch: Any) -> dict[str, Tensor]:
+        self._begun = self._begun or time.process_time()
+        return self.inputs(next(self.minibatches))
+
+    def inputs(self, rows: Sequence[Row]) -> dict[str, Tensor]:
+        """What its loss reads: one row per turn, repeated ones too, with log-probabilities of its own reference."""
+        prompts = [torch.tensor(row.turn.prompt) for row in rows]
+        replies = [torch.tensor(row.turn.response) for row in rows]
+        filler = self.processing_class.pad_token_id
+        found = {
+            "prompt_ids": pad(prompts, filler, "left"),
+            "prompt_mask": pad([torch.ones_like(ids) for ids in prompts], 0, "left"),
+            "completion_ids": pad(replies, filler, "right"),
+            "completion_mask": pad([torch.ones_like(ids) for ids in replies], 0, "right"),
+            "advantages": torch.tensor([row.advantage for row in rows]),
+            "old_per_token_logps": pad([torch.tensor(row.old) for row in rows], 0.0, "right"),
+            "num_items_in_batch": torch.tensor(sum(map(len, replies))),
+        }
+        if self.ref_model is not None:
+            found["ref_per_token_logps"] = self.score(self.ref_model, found)
+        return found
+
+    @torch.no_grad()
+    def score(self, model: Any, inputs: dict[str, Tensor]) -> Tensor:
+        """The log-probability of every token of the replies."""
+        ids, mask = (torch.cat([inputs[f"prompt_{x}"], inputs[f"completion_{x}"]], dim=1) for x in ("ids", "mask"))
+        return self._get_per_token_logps_and_entropies(model, ids, mask, inputs["completion_ids"].shape[1])[0]
+
+    def sample(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """A reply to each prompt."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return self._generate_single_turn([list(ids) for ids in prompts], None, {}, 1)[0]
+
+    def optimise(self, minibatches: Sequence[Sequence[Row]]) -> list[dict[str, float]]:
+        """One optimizer step per mini-batch; what it logged of each."""
+        self.args.max_steps = len(minibatches)
+        self.minibatches, self._begun = iter(minibatches), 0.0
+        self.train()
+        self.seconds = time.process_time() - self._begun
+        return [entry for entry in self.state.log_history if "grad_norm" in entry]
+
+
+def grpo_trainer(folder: Path, config: TrainConfig, output: Path) -> RowsTrainer:
+    """TRL's trainer of the checkpoint in `folder`, its reference as well, with the settings of `config`.
+
+    In float32 and without gradient checkpointing, as ours runs here. `delta` is TRL's name of the dual clip: it cuts
+    the ratio itself, which is one and the same where `dual_clip` exceeds 1 + `clip`, and only there. Its default
+    multiplies the KL of a token by its ratio (`use_bias_correction_kl`); eq. 15 does not.
+    """
+    settings, loss = config.optim, config.loss
+    disable_progress_bar()
+    arguments = _arguments(
+        output_dir=str(output),
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        per_device_train_batch_size=settings.minibatch,
+        num_generations=2,
+        max_completion_length=config.rollout.max_new_tokens,
+        temperature=config.rollout.temperature,
+        top_k=0,
+        loss_type=LOSS_TYPES[loss.aggregation],
+        beta=loss.kl,
+        use_bias_correction_kl=False,
+        epsilon=loss.clip,
+        delta=loss.dual_clip,
+        entropy_coef=loss.entropy,
+        learning_rate=settings.lr,
+        lr_scheduler_type="constant",
+        weight_decay=settings.weight_decay,
+        max_grad_norm=settings.grad_clip,
+        max_steps=1,
+        logging_steps=1,
+        disable_tqdm=True,
+        report_to="none",
+        save_strategy="no",
+    )
+    trainer = RowsTrainer(
+        model=str(folder),
+        reward_funcs=_no_reward,
+        args=arguments,
+        train_dataset=Dataset.from_dict({"prompt": ["no prompt"] * settings.minibatch}),
+        processing_class=AutoTokenizer.from_pretrained(folder, local_files_only=True),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _arguments(**settings: Any) -> GRPOConfig:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of gradient checkpointing, which its own default names
+        return GRPOConfig(**settings)
+
+
+def _no_reward(completions: Sequence[Any], **_: Any) -> list[float]:
+    return [0.0] * len(completions)

@@ -1,0 +1,268 @@
+"""The cost of the learner: `python -m benchmarks.learner` (two minutes of CPU; `--config`, `--set` for another run).
+
+First where the time of an update goes ("phases"), and what smaller passes would change ("passes"). Then ("trl") the
+same rows are trained on by ours and by TRL's GRPO trainer, from the same weights, in the same mini-batches and with
+the same settings; the mean gradient norms printed tell that both did the same. All times are CPU seconds: waiting
+counts for nothing, and neither does what others run meanwhile.
+
+What is the same: prompts, replies, log-probabilities that ratios start from, advantages, mini-batches of as many
+rows in the same order, clipping, KL against a reference that each reads itself, AdamW, float32, one pass per
+mini-batch, no gradient checkpointing. Collation counts for both; TRL's clock starts when its loop asks for the first
+rows. What is not: members of a group often give one reply at one anchor. Ours reads such turns once, TRL reads
+every row, so there are figures with every distinct turn once as well. Ours keeps the log-probabilities of sampling;
+where an update has several mini-batches, TRL reads all rows once more for them, a row of its own here. And off a
+GPU TRL forms logits at every token, ours at the tokens that are trained. TRL's optimizer is its default, the fused
+one.
+
+Sampling: the prompts of a whole update, one call per step of the environments. TRL pads on the left and calls
+`model.generate`; ours reads equal prompts once and returns log-probabilities with the tokens. The draws differ,
+so the replies do, in a few tokens of length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.credit import table
+from crbc_envs.prompts import Prompt
+from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.learner import Learner
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.run import Run
+from crbc_rl.tokens import Row, micro_batches
+from crbc_rl.trainer import Trainer
+from crbc_rl.world import World
+
+CONFIG = Path(__file__).parents[1] / "configs" / "sokoban_tiny.yaml"
+MICROBATCHES = (None, 128, 64, 32)
+PARTS = {
+    "sampling": ("rollout", "environments, prompts, anchors"),
+    "the reference's forward": ("train", "backward, loss, batches"),
+    "the policy's forward": ("train", "backward, loss, batches"),
+    "optimizer": ("train", "backward, loss, batches"),
+}
+"""The phase each part is in, and what the rest of that phase is."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """CPU seconds of each update by phase and part; the last update's rows, and the calls that sampled them."""
+
+    updates: list[Counter[str]] = field(default_factory=list)
+    groups: list[list[Row]] = field(default_factory=list)
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    evaluation: float = 0.0
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    begun = time.process_time()
+    call()
+    return time.process_time() - begun
+
+
+class TimedLearner(Learner):
+    """A learner whose phases are timed by the CPU clock as well, into `spent`."""
+
+    spent: Counter[str]
+
+    @contextmanager
+    def _timed(self, phase: str) -> Iterator[None]:
+        begun = time.process_time()
+        with super()._timed(phase):
+            yield
+        self.spent[phase] += time.process_time() - begun
+
+
+def measure(config: TrainConfig, folder: Path, updates: int) -> Measured:
+    """Evaluate once, then play and train `updates` updates as the learner does."""
+    found = Measured()
+    learner = TimedLearner(config, Run.start(folder, config, resume=False))
+    trainer = learner.trainer
+
+    def watch(owner: Any, name: str, part: str, see: Callable[..., object] = lambda *_: None) -> None:
+        call = getattr(owner, name)
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            see(*arguments)
+            begun = time.process_time()
+            result = call(*arguments, **options)
+            learner.spent[part] += time.process_time() - begun
+            return result
+
+        setattr(owner, name, timed)
+
+    watch(trainer.policy, "generate", "sampling", lambda *asked: found.asked.append(asked))
+    watch(trainer, "optimise", "optimise", lambda groups, _: setattr(found, "groups", groups))
+    watch(trainer.policy, "logprobs", "the policy's forward")
+    watch(trainer.optimizer, "step", "optimizer")
+    if trainer.reference is not None:
+        watch(trainer.reference, "logprobs", "the reference's forward")
+    learner.spent = Counter()
+    found.evaluation = cpu_seconds(lambda: learner.players.evaluate("validation", config.eval.episodes))
+    for learner.update in range(1, updates + 1):
+        found.asked.clear()
+        learner.spent = Counter()
+        learner.spent["update"] = cpu_seconds(learner.step)
+        found.updates.append(learner.spent)
+    learner.players.close()
+    return found
+
+
+def phases(config: TrainConfig, found: Measured) -> None:
+    """Where an update's time goes."""
+    medians = {name: median(update[name] for update in found.updates) for name in found.updates[0]}
+    whole = medians["update"]
+
+    def line(name: str, seconds: float) -> tuple[str, str]:
+        return name, f"{seconds:9.3f} s {seconds / whole:6.1%}"
+
+    rows = []
+    for phase in ("rollout", "credit", "train"):
+        rows.append(line(phase, medians[phase]))
+        parts = [name for name, (where, _) in PARTS.items() if where == phase and name in medians]
+        rows += [line(f"  {name}", medians[name]) for name in parts]
+        if parts:
+            rows.append(line(f"  {PARTS[parts[0]][1]}", medians[phase] - sum(medians[name] for name in parts)))
+    rows.append(line("files, figures", whole - sum(medians[phase] for phase in ("rollout", "credit", "train"))))
+    rows.append(line("an update", whole))
+    share = found.evaluation / config.eval.every
+    rows.append(line(f"validation, {config.eval.episodes} tasks, every {config.eval.every}: per update", share))
+    table(f"{config.name}: CPU time of an update, median of {len(found.updates)}", rows)
+
+
+# ---- beside TRL ------------------------------------------------------------------------------------------
+
+
+def train_once(config: TrainConfig, rows: Sequence[Row]) -> tuple[float, float]:
+    """Seconds of our trainer, and the mean gradient norm."""
+    trainer = Trainer(config, World())
+    figures: dict[str, float] = {}
+    # As one group: the order of rows stays, so that both trainers have the same mini-batches.
+    seconds = cpu_seconds(lambda: figures.update(trainer.optimise([rows], np.random.default_rng(0))))
+    return seconds, figures["grad_norm"]
+
+
+def beside_trl(config: TrainConfig, found: Measured, folder: Path, repeats: int) -> None:
+    """The same rows through both trainers, in turns; then the same prompts."""
+    from benchmarks.grpo import grpo_trainer
+
+    every = [row for group in found.groups for row in group]
+    distinct = list({row.turn.key: row for row in every}.values())
+    for rows, name in ((every, "rows as they were played"), (distinct, "every distinct turn once")):
+        minibatches = [rows[i : i + config.optim.minibatch] for i in range(0, len(rows), config.optim.minibatch)]
+        ours, theirs, norms, scored = [], [], (0.0, 0.0), []
+        for _ in range(repeats):
+            seconds, norm = train_once(config, rows)
+            ours.append(seconds)
+            peer = grpo_trainer(Path(config.model), config, folder / "trl")
+            inputs = [peer.inputs(part) for part in minibatches]
+            scored.append(cpu_seconds(lambda p=peer, i=inputs: [p.score(p.model, part) for part in i]))
+            steps = peer.optimise(minibatches)
+            theirs.append(peer.seconds)
+            norms = norm, float(np.mean([step["grad_norm"] for step in steps]))
+        lines = [*versus(ours, theirs, "TRL's trainer")]
+        if len(minibatches) > 1:
+            lines.append(("TRL: once more for old log-probabilities", f"{median(scored):.2f} s"))
+        lines.append(("mean gradient norm, ours and TRL's", f"{norms[0]:.6f} {norms[1]:.6f}"))
+        table(f"Training on {len(rows):,} rows ({name}), {len(minibatches)} mini-batches", lines)
+
+    policy = TransformersPolicy.load(config.model)
+    peer = grpo_trainer(Path(config.model), config, folder / "trl")
+    once = [_once(policy, *asked) for asked in found.asked]
+    for calls, name in ((found.asked, "as they were asked"), (once, "every distinct prompt once")):
+        ours, theirs = [], []
+        for _ in range(repeats):
+            ours.append(cpu_seconds(lambda c=calls: [policy.generate(*asked) for asked in c]))
+            theirs.append(cpu_seconds(lambda c=calls: [peer.sample([policy.encode(p) for p in a[0]]) for a in c]))
+        prompts = sum(len(asked[0]) for asked in calls)
+        table(f"Sampling for {prompts:,} prompts ({name}), {len(calls)} calls", versus(ours, theirs, "model.generate"))
+
+
+def versus(ours: Sequence[float], theirs: Sequence[float], name: str) -> list[tuple[str, str]]:
+    here, there = median(ours), median(theirs)
+    return [("ours", f"{here:.2f} s"), (name, f"{there:.2f} s"), (f"{name} / ours", f"{there / here:.2f} times")]
+
+
+def _once(policy: TransformersPolicy, prompts: Sequence[Prompt], seeds: Sequence[int], *rest: Any) -> tuple[Any, ...]:
+    """The same call with every distinct prompt once."""
+    first = {tuple(policy.encode(prompt)): i for i, prompt in reversed(list(enumerate(prompts)))}
+    chosen = sorted(first.values())
+    return [prompts[i] for i in chosen], [seeds[i] for i in chosen], *rest
+
+
+# ---- passes ----------------------------------------------------------------------------------------------
+
+
+def passes(config: TrainConfig, found: Measured, repeats: int) -> None:
+    """What smaller passes of like length gain or cost, `optim.microbatch`."""
+    rows = [row for group in found.groups for row in group]
+    spent: dict[int | None, list[float]] = {size: [] for size in MICROBATCHES}
+    for _ in range(repeats):
+        for size, times in spent.items():
+            chosen = config.model_copy(update={"optim": config.optim.model_copy(update={"microbatch": size})})
+            times.append(train_once(chosen, rows)[0])
+    whole = median(spent[None])
+    lines = [
+        (
+            f"{size or 'all at once'}",
+            f"{padding(rows, config, size):4.0%} padding {median(times):7.2f} s {median(times) / whole:.2f} times",
+        )
+        for size, times in spent.items()
+    ]
+    table(f"Training on {len(rows):,} rows by optim.microbatch", lines)
+
+
+def padding(rows: Sequence[Row], config: TrainConfig, size: int | None) -> float:
+    """The share of tokens in the passes that is padding."""
+    count = config.optim.minibatch
+    parts = [rows[i : i + count] for i in range(0, len(rows), count)]
+    batches = [batch for part in parts for batch in micro_batches(part, 0, size)]
+    real = sum(
+        len(turn.prompt) + len(turn.response)
+        for part in parts
+        for turn in {row.turn.key: row.turn for row in part}.values()
+    )
+    return 1 - real / sum(batch.ids.numel() for batch in batches)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.learner", description="What an update costs.")
+    parser.add_argument("--config", type=Path, default=CONFIG)
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="as in crbc train")
+    parser.add_argument(
+        "--updates", type=int, default=3, help="updates to play and train; the last one's rows are used"
+    )
+    parser.add_argument("--repeats", type=int, default=1, help="times each comparison is made; medians are printed")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--parts", nargs="+", choices=["phases", "passes", "trl"], default=["phases", "passes", "trl"])
+    given = parser.parse_args(arguments)
+    for name in ("updates", "repeats", "threads"):
+        if getattr(given, name) < 1:
+            parser.error(f"--{name} must be positive, got {getattr(given, name)}")
+    config = load_config(given.config, [*given.set, f"threads={given.threads}"])
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(config, Path(folder) / "run", given.updates)
+        if "phases" in given.parts:
+            phases(config, found)
+        if "passes" in given.parts:
+            passes(config, found, given.repeats)
+        if "trl" in given.parts and importlib.util.find_spec("trl") is None:
+            print("\nTRL is not installed; to compare with it: pip install 'crbc[dev]'")
+        elif "trl" in given.parts:
+            beside_trl(config, found, Path(folder), given.repeats)
+
+
+if __name__ == "__main__":
+    main()

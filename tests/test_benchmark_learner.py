@@ -1,0 +1,64 @@
+"""The learner's benchmark runs and compares with TRL; how fast is never asserted."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+from learner_fixtures import fresh_policy, write_config
+
+from benchmarks import learner
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("benchmark")
+    fresh_policy().save(folder / "model")
+    env = {"kwargs": {"observation": "text", "max_steps": 4}}
+    rollout = {"num_groups": 2, "group_size": 2, "max_new_tokens": 3}
+    return write_config(
+        folder / "small.yaml", folder / "model", env=env, rollout=rollout, optim={"lr": 1e-3, "minibatch": 8}
+    )
+
+
+def test_an_update_is_told_in_parts_and_beside_trl(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("trl", reason="pip install 'crbc[dev]' brings TRL")
+    learner.main(["--config", str(config), "--updates", "1"])
+    printed = capsys.readouterr().out
+    for part in (*learner.PARTS, "rollout", "credit", "train", "validation, 4 tasks, every 2", "all at once"):
+        assert f"  {part}" in printed, part
+    for name in ("TRL's trainer", "model.generate"):
+        assert printed.count(f"  {name} / ours") == 2
+    norms = [line.split()[-2:] for line in printed.splitlines() if "mean gradient norm" in line]
+    assert len(norms) == 2
+    for ours, theirs in norms:
+        assert float(ours) == pytest.approx(float(theirs), rel=1e-2), "both train on the same"
+
+
+def test_the_parts_of_a_phase_make_up_the_whole(config: Path, tmp_path: Path) -> None:
+    settings = learner.load_config(config)
+    found = learner.measure(settings, tmp_path / "run", updates=1)
+    update = found.updates[0]
+    for phase in ("rollout", "train"):
+        inside = sum(update[name] for name, (where, _) in learner.PARTS.items() if where == phase)
+        assert 0 < inside <= update[phase] < update["update"]
+    asked = sum(len(prompts) for prompts, *_ in found.asked)
+    assert asked == sum(len(group) for group in found.groups), "one prompt a row"
+
+
+def test_what_is_missing_is_named_with_the_command_that_brings_it(
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    learner.main(["--config", str(config), "--updates", "1", "--set", "rollout.num_groups=1", "--parts", "trl"])
+    printed = capsys.readouterr().out
+    assert "all at once" not in printed
+    assert "TRL is not installed; to compare with it: pip install 'crbc[dev]'" in printed
+    assert "/ ours" not in printed
+
+
+def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        learner.main(["--updates", "0"])
+    assert "--updates must be positive, got 0" in capsys.readouterr().err

@@ -1,0 +1,87 @@
+"""LoRA: what is trained, what the reference is, and that plain models come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import fresh_policy, small
+
+from crbc_envs.prompts import Prompt
+from crbc_rl.errors import ConfigError
+from crbc_rl.learner import Learner
+from crbc_rl.metrics import read_metrics
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.run import Run
+from crbc_rl.tokens import Row, collate
+from crbc_rl.trainer import Trainer
+from crbc_rl.world import World
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    fresh_policy().save(folder)
+    return folder
+
+
+def _config(model: Path, rank: int = 4, **changes: object):
+    settings = {"policy": {"lora_rank": rank}, "loss": {"entropy": 0.1, "kl": 0.05}, **changes}
+    return small(model, **settings)
+
+
+def _rows(policy: TransformersPolicy) -> list[Row]:
+    turns = policy.generate([Prompt("up"), Prompt("Sokoban\n# @")] * 4, range(8), 1.0, 5)
+    return [Row(turn, 0, (-1.0) ** i, turn.logprobs) for i, turn in enumerate(turns)]
+
+
+def _logprobs(policy: TransformersPolicy, rows: list[Row]) -> torch.Tensor:
+    with torch.no_grad():
+        return policy.logprobs(collate(rows, policy.pad), 1.0)[0]
+
+
+def test_factors_change_nothing_at_first_and_are_all_that_is_trained(model: Path) -> None:
+    plain, trainer = TransformersPolicy.load(model), Trainer(_config(model), World())
+    rows = _rows(plain)
+    assert torch.allclose(_logprobs(trainer.policy, rows), _logprobs(plain, rows), atol=1e-6)
+    before = {name: weight.clone() for name, weight in trainer.policy.model.named_parameters()}
+    for seed in range(3):
+        trainer.optimise([rows], np.random.default_rng(seed))
+    changed = {n for n, w in trainer.policy.model.named_parameters() if not torch.equal(w, before[n])}
+    assert changed and all(".lora_" in name for name in changed)
+    assert {name for name, _ in trainer.named} == {name for name in before if ".lora_" in name}
+
+
+def test_the_reference_is_the_model_without_its_factors(model: Path) -> None:
+    plain, trainer = TransformersPolicy.load(model), Trainer(_config(model), World())
+    rows = _rows(plain)
+    for seed in range(3):
+        trainer.optimise([rows], np.random.default_rng(seed))
+    batch = collate(rows, plain.pad)
+    assert torch.allclose(trainer._reference(batch), _logprobs(plain, rows), atol=1e-6)
+    assert not torch.allclose(_logprobs(trainer.policy, rows), _logprobs(plain, rows), atol=1e-3)
+
+
+def test_a_saved_policy_is_a_plain_model_with_its_factors_added_in(model: Path, tmp_path: Path) -> None:
+    trainer = Trainer(_config(model), World())
+    rows = _rows(trainer.policy)
+    trainer.optimise([rows], np.random.default_rng(0))
+    trainer.policy.save(tmp_path)
+    saved = TransformersPolicy.load(tmp_path)
+    assert torch.allclose(_logprobs(saved, rows), _logprobs(trainer.policy, rows), atol=1e-5)
+    assert saved.model.state_dict().keys() == TransformersPolicy.load(model).model.state_dict().keys()
+
+
+def test_a_stopped_run_resumes_to_the_same_bytes_and_not_with_another_rank(model: Path, tmp_path: Path) -> None:
+    for name, updates in (("whole", 4), ("cut", 2)):
+        config = _config(model, updates=updates)
+        Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
+    Learner(_config(model), Run.start(tmp_path / "cut", _config(model), resume=True)).train()
+    losses = [[r["loss"] for r in read_metrics(tmp_path / name) if r["update"] > 2] for name in ("whole", "cut")]
+    assert losses[0] == losses[1] and len(losses[0]) == 2
+    files = [(tmp_path / name / "checkpoints/000004/adapters.safetensors").read_bytes() for name in ("whole", "cut")]
+    assert files[0] == files[1]
+    with pytest.raises(ConfigError, match=r"not those of this model and policy\.lora_rank"):
+        Trainer(_config(model, rank=8), World(), tmp_path / "cut/checkpoints/000004")
