@@ -9,32 +9,26 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner_fixtures import fresh_policy, write_config
+from learner_fixtures import write_config
 
 from crbc_rl.metrics import read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.run import Run
 
+MODEL = Path(__file__).resolve().parent.parent / "warmstarts" / "sokoban-tiny"
 SETTINGS = {
     "updates": 3,
-    "rollout": {"num_groups": 4, "group_size": 3, "max_new_tokens": 6, "max_prompt_tokens": 200},
-    "optim": {"lr": 1e-2, "minibatch": 64},
+    "rollout": {"num_groups": 4, "group_size": 4, "max_new_tokens": 16, "max_prompt_tokens": 200},
+    "optim": {"lr": 1e-3, "minibatch": 64},
     "eval": {"every": 3, "episodes": 4, "test_episodes": 4},
 }
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
-
-
-def train(model: Path, folder: Path, processes: int = 1, **generator: object) -> list[dict[str, float]]:
+def train(folder: Path, processes: int = 1, **generator: object) -> list[dict[str, float]]:
     """A run's records. Raises where it fails."""
     folder.mkdir()
     engine = {"engine": "vllm", "memory": 0.15, **generator}
-    config = write_config(folder / "config.yaml", model, **SETTINGS, generator=engine)
+    config = write_config(folder / "config.yaml", MODEL, **SETTINGS, generator=engine)
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "--"]
     command = [sys.executable, *(several if processes > 1 else ["-m"]), "crbc_rl.cli", "train", str(config)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -52,29 +46,32 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, float]]]:
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, float]]]:
     folder = tmp_path_factory.mktemp("runs") / "alone"
-    return folder, train(model, folder)
+    return folder, train(folder)
 
 
-def test_every_update_is_sampled_with_the_weights_of_the_one_before(model: Path, alone: tuple) -> None:
+def test_every_update_is_sampled_with_the_weights_of_the_one_before(alone: tuple) -> None:
     folder, records = alone
     assert [record["update"] for record in records] == [0, 1, 2, 3]
     for record in records[1:]:
         assert record["mismatch_max"] < 1e-4
-    before, after = TransformersPolicy.load(model).model.state_dict(), weights(folder)
+        assert 0.0 < record["success"] < 1.0
+    before, after = TransformersPolicy.load(MODEL).model.state_dict(), weights(folder)
     moved = max((after[name] - before[name]).abs().max().item() for name in after)
-    assert moved > 1e-2  # stale weights would have shown
+    assert moved > 1e-3
 
 
 @pytest.mark.parametrize("tensor_parallel", [1, 2])
-def test_two_processes_train_what_one_does(model: Path, alone: tuple, tmp_path: Path, tensor_parallel: int) -> None:
+def test_two_processes_train_what_one_does(alone: tuple, tmp_path: Path, tensor_parallel: int) -> None:
     """Each with an engine of its own, and both with one."""
-    records = train(model, tmp_path / "two", processes=2, tensor_parallel=tensor_parallel)
+    records = train(tmp_path / "two", processes=2, tensor_parallel=tensor_parallel)
     for one, two in zip(alone[1], records, strict=True):
         assert two.get("mismatch_max", 0.0) < 1e-4
         for name in ("success", "steps", "invalid", "test/success", "entropy", "kl", "grad_norm"):
             expected = pytest.approx(one.get(name, 0.0), rel=1e-2, abs=1e-4)
             assert two.get(name, 0.0) == expected, (one["update"], name)
     mine, theirs = weights(alone[0]), weights(tmp_path / "two")
-    assert max((mine[name] - theirs[name]).abs().max().item() for name in mine) < 5e-3
+    apart = max((mine[name] - theirs[name]).abs().max().item() for name in mine)
+    print(f"after three updates the weights are {apart:.1e} apart at most")
+    assert apart < 2e-3
