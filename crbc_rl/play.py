@@ -81,7 +81,9 @@ def _show(console: Console, info: dict[str, Any]) -> None:
     console.print(Panel.fit(picture(info["label"]), title=f"{info['task_id']}  step {info['step']}"))
     console.print(f"{info['task']}", highlight=False, markup=False)
     console.print(f"[dim]anchor     {info['anchor']}[/]", highlight=False)
-    console.print(f"[dim]admissible[/] {', '.join(info['admissible_actions'])}", highlight=False)
+    admissible = ", ".join(info["admissible_actions"])
+    if admissible not in info["label"]:  # some environments tell them in their text
+        console.print(Text.assemble(("admissible ", "dim"), admissible))
 
 
 def picture(label: str) -> Text:

@@ -132,6 +132,12 @@ def test_a_person_can_play() -> None:
     assert "<invalid>" in shown
 
 
+def test_actions_in_brackets_are_shown_whole() -> None:
+    out, lines = io.StringIO(), iter(["search[shoes]", "quit"])
+    play("CRBC-WebShop-v0", "train", 3, 0, Console(file=out, width=200), lambda prompt: next(lines))
+    assert "click[back to search], click[next >], click[b0gen" in out.getvalue()
+
+
 def test_play_ends_the_episode_at_its_limit() -> None:
     shown = _session(*["bogus"] * 15, "up", "next")
     assert "out of steps" in shown and "The episode is over" in shown
