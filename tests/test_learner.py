@@ -75,29 +75,20 @@ def test_only_live_members_generate() -> None:
 class Buyer(Scripted):
     """Searches, opens the first product and buys it; to the first prompt of all it answers `reply`."""
 
-    def encode(self, prompt: str) -> list[int]:
+    def generate(self, prompts, seeds, temperature, max_new_tokens) -> list[Turn]:
+        return [Turn([1], [1], [0.0], self._answer(prompt.text)) for prompt in prompts]
+
+    def _answer(self, prompt: str) -> str:
         found = re.search(r"\[(buy now|b0gen\w+)\]", prompt)
         said = f"click[{found[1]}]" if found else "search[shoes]"
         first, self.reply = self.reply, ""
-        return list(tagged(first or said).encode())
-
-    def decode(self, turn: Turn) -> str:
-        return bytes(turn.prompt).decode()
+        return tagged(first or said)
 
 
 def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
     """`info["reward_parts"]` is a mapping that members have who have bought."""
     envs = GroupVectorEnv("CRBC-WebShop-v0", 2, 1, max_steps=8, require_tags=True)
-    sample = collect(
-        envs,
-        Buyer("nonsense"),
-        [0, 1],
-        seed=0,
-        prompt="compact",
-        temperature=1.0,
-        max_new_tokens=4,
-        generator=torch.Generator(),
-    )
+    sample = collect(envs, Buyer("nonsense"), [0, 1], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
     first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.groups)
     assert first[0] == INVALID and len(first) == len(second) + 1 == 4
     assert first[-1] == second[-1] == "click[buy now]"
