@@ -42,7 +42,7 @@ class World:
         if "WORLD_SIZE" not in os.environ:
             return cls(device=device)
         if not dist.is_initialized():
-            dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+            dist.init_process_group(_backend(device))
         return cls(dist.get_rank(), dist.get_world_size(), device)
 
     @property
@@ -79,7 +79,7 @@ class World:
         With "bfloat16" it computes in that and keeps its weights in float32; `offload` keeps them in main memory.
         """
         if not dist.is_initialized():  # one process alone that wants mixed precision
-            dist.init_process_group("cpu:gloo,cuda:nccl", store=dist.HashStore(), rank=0, world_size=1)
+            dist.init_process_group(_backend(self.device), store=dist.HashStore(), rank=0, world_size=1)
         policy = MixedPrecisionPolicy()
         if precision == "bfloat16":
             policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.bfloat16)
@@ -93,6 +93,10 @@ class World:
             if type(module).__name__ in blocks:
                 fully_shard(module, **options)
         fully_shard(model, **options)
+
+
+def _backend(device: torch.device) -> str:
+    return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
 def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:

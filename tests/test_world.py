@@ -118,3 +118,16 @@ def test_groups_that_cannot_be_shared_out_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"5 groups cannot be shared out over 2 processes: make it a multiple"):
         World(rank=0, size=2).share_of(5, "groups")
     assert World(rank=1, size=2).share_of(6, "groups") == range(3, 6)
+
+
+@pytest.mark.slow
+def test_passes_in_bfloat16_train_float32_weights(model: Path, tmp_path: Path) -> None:
+    changes = {**SETTINGS, "policy": {"precision": "bfloat16"}, "updates": 1}
+    _train(write_config(tmp_path / "config.yaml", model, **changes), tmp_path / "run", 1)
+    record = _figures(tmp_path / "run")[1]
+    assert record["grad_norm"] > 0 and record["skipped"] == 0
+    assert 0 < record["mismatch_max"] < 0.2  # another model sampled, in bfloat16 as well
+    last = Run.open(tmp_path / "run").last_checkpoint()
+    assert {w.dtype for w in TransformersPolicy.load(last).model.parameters()} == {torch.float32}
+    with safe_open(last / "model.safetensors", "pt") as file:
+        assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float32}  # noqa: SIM118
