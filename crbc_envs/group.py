@@ -105,6 +105,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         for place, group in enumerate(groups):
             self._open(group, slice(place * self.group_size, (place + 1) * self.group_size), outcome.infos)
         self._started = True
+        self._keep(members, outcome)
         return self._show(members, outcome), self._spread(members, outcome.infos)
 
     def step(
@@ -115,22 +116,37 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         Raises `gymnasium.error.ResetNeeded` where none is live.
         """
         live = np.flatnonzero(self.active).tolist()
-        if not live:
-            why = "every member has ended" if self._started else "nothing was begun"
-            raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
-        if len(actions) != self.num_envs:
+        if live and len(actions) != self.num_envs:
             raise ValueError(f"step: {len(actions)} actions for {self.num_envs} members")
-        replies = [_text(actions[m], m) for m in live]  # all, before the first moves: a refused step changes nothing
-        self._started = False
-        outcome = self.members.step(live, replies)
-        self._started = True
-        self._record(live, outcome)
-        flags = np.zeros((2, self.num_envs), dtype=np.bool_)
-        flags[:, live] = outcome.terminated, outcome.truncated
-        self._over |= flags.any(axis=0)
+        outcome = self.step_members(live, [actions[m] for m in live])
         rewards = np.zeros(self.num_envs, dtype=np.float64)
         rewards[live] = outcome.rewards
+        flags = np.zeros((2, self.num_envs), dtype=np.bool_)
+        flags[:, live] = outcome.terminated, outcome.truncated
         return self._show(live, outcome), rewards, flags[0], flags[1], self._spread(live, outcome.infos)
+
+    def step_members(self, members: Sequence[int], actions: Sequence[str | None]) -> Outcome:
+        """Step some of the live members while the others wait, as a rollout does whose replies come one by one:
+        `actions[i]` to `members[i]`; what they answered, in that order.
+
+        Raises `gymnasium.error.ResetNeeded` for members that are not live, `ValueError` for none, or one named twice.
+        """
+        live = set(np.flatnonzero(self.active).tolist())
+        ended = [m for m in members if m not in live]
+        if ended or not live:
+            why = f"member {ended[0]} has ended" if live else "every member has ended"
+            why = why if self._started else "nothing was begun"
+            raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
+        if len(set(members)) < max(1, len(members)):
+            raise ValueError(f"step: members are to be named, each once; got {list(members)}")
+        replies = [_text(action, m) for m, action in zip(members, actions, strict=True)]
+        self._started = False  # replies were read before the first moves: a refused step changes nothing
+        outcome = self.members.step(members, replies)
+        self._started = True
+        self._record(members, outcome)
+        self._over[members] |= outcome.terminated | outcome.truncated
+        self._keep(members, outcome)
+        return outcome
 
     def close_extras(self, **kwargs: Any) -> None:
         self.members.close()
@@ -179,7 +195,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         task_id, anchor, label = (infos[what][part.start] for what in ("task_id", "anchor", "label"))
         self._ledgers[group] = Ledger(task_id, anchor, label, self.group_size, self._actions)
 
-    def _record(self, members: list[int], outcome: Outcome) -> None:
+    def _record(self, members: Sequence[int], outcome: Outcome) -> None:
         infos, size = outcome.infos, self.group_size
         columns = (
             infos["action"].tolist(),
@@ -193,21 +209,26 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         for m, *step in zip(members, *columns, strict=True):
             self._ledgers[m // size].add(m % size, *step)
 
-    def _show(self, members: list[int], outcome: Outcome) -> Any:
-        """The batch of observations: what `members` see now, the others as they last stood."""
+    def _keep(self, members: Sequence[int], outcome: Outcome) -> None:
+        """Remember what `members` see, for when they only wait."""
         if isinstance(outcome.observations, np.ndarray):
             if not isinstance(self._observations, np.ndarray):
                 self._observations = create_empty_array(self.single_observation_space, self.num_envs)
             self._observations[members] = outcome.observations
-            return outcome.observations if len(members) == self.num_envs else self._observations.copy()
+            return
         if not isinstance(self._observations, list):
             self._observations = [None] * self.num_envs
         for m, observation in zip(members, outcome.observations, strict=True):
             self._observations[m] = observation
+
+    def _show(self, members: Sequence[int], outcome: Outcome) -> Any:
+        """The batch of observations: what `members` see now, the others as they last stood."""
+        if isinstance(outcome.observations, np.ndarray):
+            return outcome.observations if len(members) == self.num_envs else self._observations.copy()
         space = self.single_observation_space
         return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
 
-    def _spread(self, members: list[int], infos: Infos) -> Infos:
+    def _spread(self, members: Sequence[int], infos: Infos) -> Infos:
         return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)
 
     def _complete(self, who: str) -> list[Ledger]:

@@ -72,6 +72,9 @@ class RolloutConfig(Section):
     rounds: int = Field(1, ge=1)
     """Up to so many times groups are played, until `num_groups` of them are mixed: those that all won or all
     lost teach nothing (dynamic sampling of Yu et al. 2025, DAPO)."""
+    waves: int = Field(1, ge=1)
+    """Groups are played in so many parts by turns: with two, one's environments step while the other's replies are
+    sampled. For slow environments and the engine "transformers"; vllm need not be shown its prompts together."""
     backend: Literal["sync", "process", "ray"] = "sync"
     """Where environments run: in this process, in worker processes or in Ray actors. What is played is the same."""
     num_workers: int | None = Field(None, ge=1)

@@ -110,6 +110,7 @@ def play_panel(
                 prompt=config.env.prompt,
                 temperature=config.eval.temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
+                waves=config.rollout.waves,
             )
             played |= {
                 task: (group.rollouts[0], envs.panel[task].kind)

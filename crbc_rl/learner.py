@@ -75,6 +75,7 @@ class Learner:
         # Lines 2 to 6: sample tasks, start G environments of each alike, collect complete rollouts.
         with self._timed("rollout"):
             sample = self.players.sample(self.update)
+        self.seconds["environments"] = sample.waited  # the part of it that was waiting for them
 
         # Lines 7 to 15: anchors into an empirical process, its closure, and the credit of every step.
         with self._timed("credit"):

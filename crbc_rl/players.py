@@ -75,11 +75,13 @@ class Players:
             prompt=self.config.env.prompt,
             temperature=rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
+            waves=rollout.waves,
         )
         if self.world.size == 1:
             return sample
         parts = self.world.gather((sample.groups, sample.turns))[:: self.config.generator.tensor_parallel]
-        return Sample([g for groups, _ in parts for g in groups], [t for _, turns in parts for t in turns])
+        groups, turns = ([one for part in column for one in part] for column in zip(*parts, strict=True))
+        return Sample(groups, turns, waited=sample.waited)
 
     def evaluate(self, split: str, episodes: int) -> Evaluation:
         """The first `episodes` tasks of `split`, shared out over the processes."""

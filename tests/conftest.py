@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,3 +35,13 @@ def run_python() -> Callable[..., str]:
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a fresh tiny policy, to be read only."""
+    from learner_fixtures import fresh_policy  # here, so that tests without a learner do without torch
+
+    folder = tmp_path_factory.mktemp("model")
+    fresh_policy().save(folder)
+    return folder

@@ -21,6 +21,7 @@ from crbc_envs.prompts import Prompt
 from crbc_rl import cli
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat import ChatPolicy
+from crbc_rl.tokens import Turn
 
 Answer = tuple[int, dict[str, str], bytes]
 KEY = "sk-not-a-real-key-93517"
@@ -155,6 +156,29 @@ def test_as_many_requests_at_once_as_allowed_and_no_more(server: Server) -> None
     server.answer = slowly
     ask(ChatPolicy(server.url, "m", concurrency=3), *map(str, range(12)))
     assert server.most == 3
+
+
+def test_a_slow_reply_keeps_no_other_waiting(server: Server) -> None:
+    handed_out = threading.Event()
+
+    def answer(body: dict[str, Any]) -> Answer:
+        if body["messages"][0]["content"] == "slow":
+            assert handed_out.wait(timeout=30)
+        return echo(body)
+
+    server.answer = answer
+    with ChatPolicy(server.url, "m").queue(1.0, 8) as queue:
+        queue.ask(5, Prompt("slow"), 0)
+        queue.ask(6, Prompt("fast"), 0)
+        replies: list[tuple[int, Turn]] = []
+        while not replies:
+            replies = queue.ready()
+        assert [(key, turn.text) for key, turn in replies] == [(6, "<action>fast</action>")]
+        assert queue.waiting == 1
+        handed_out.set()
+        while queue.waiting:
+            replies += queue.ready()
+    assert [key for key, _ in replies] == [6, 5]
 
 
 def test_options_are_added_to_the_body_and_none_takes_a_field_out(server: Server) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from learner_fixtures import fresh_policy, write_config
+from learner_fixtures import write_config
 from rich.console import Console
 
 from anchors import Rollout, Step
@@ -17,13 +17,6 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.evaluate import reward_by_step, wilson
 from crbc_rl.play import complete, play
 from crbc_rl.policies.transformers import TransformersPolicy
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
 
 
 def _crbc(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:

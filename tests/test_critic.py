@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from learner_fixtures import fresh_policy, small
+from learner_fixtures import small
 from strategies import group
 
 from anchors import InternedRollouts
@@ -17,13 +17,6 @@ from crbc_rl.metrics import read_metrics
 from crbc_rl.run import Run
 from crbc_rl.tokens import Row, Turn
 from crbc_rl.world import World
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
 
 
 def _ppo(model: Path, **changes: object):

@@ -272,6 +272,63 @@ def test_a_step_after_everyone_ended_is_refused_and_changes_nothing():
     assert envs.transition_counts() == counts
 
 
+# ---- members by themselves ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rgb", [False, True])
+def test_members_that_step_by_themselves_play_as_they_do_together(rgb):
+    ours = {"observation": "rgb"} if rgb else {}
+    together, apart = (GroupVectorEnv(ID, 2, 3, **{"observation": "text", **ours}, max_steps=9) for _ in range(2))
+    for envs in (together, apart):
+        envs.reset(seed=3)
+    rng = np.random.default_rng(0)
+    while together.active.any():
+        actions = random_actions(together, rng)
+        live = np.flatnonzero(together.active)
+        seen, rewards, terminated, truncated, infos = together.step(actions)
+        order = rng.permutation(live).tolist()
+        for part in (order[: len(live) // 2], order[len(live) // 2 :]):
+            if not part:
+                continue
+            outcome = apart.step_members(part, [actions[m] for m in part])
+            for place, m in enumerate(part):
+                assert np.array_equal(outcome.observations[place], seen[m])
+                assert outcome.infos["anchor"][place] == infos["anchor"][m]
+            assert outcome.rewards.tolist() == rewards[part].tolist()
+            assert outcome.terminated.tolist() == terminated[part].tolist()
+            assert outcome.truncated.tolist() == truncated[part].tolist()
+        assert apart.transition_counts() == together.transition_counts()
+        assert apart.active.tolist() == together.active.tolist()
+    assert apart.groups() == together.groups()
+
+
+def test_a_step_after_members_stepped_by_themselves_shows_what_they_saw_last():
+    envs = make(num_groups=1, max_steps=2)
+    envs.reset(seed=1)
+    outcome = None
+    for _ in range(2):
+        outcome = envs.step_members([1], ["left"])
+    seen = envs.step(["up", None, "up"])[0]
+    assert seen[1] == outcome.observations[0]
+
+
+def test_members_that_cannot_step_are_refused_and_nobody_moves():
+    envs = make(num_groups=1, max_steps=1)
+    with pytest.raises(gymnasium.error.ResetNeeded, match="nothing was begun"):
+        envs.step_members([0], ["up"])
+    envs.reset(seed=1)
+    envs.step_members([1], ["up"])
+    counts = envs.transition_counts()
+    with pytest.raises(gymnasium.error.ResetNeeded, match="member 1 has ended"):
+        envs.step_members([0, 1], ["up", "up"])
+    for members in ([0, 0], []):
+        with pytest.raises(ValueError, match="members are to be named, each once"):
+            envs.step_members(members, ["up"] * len(members))
+    with pytest.raises(ValueError, match="shorter|longer"):
+        envs.step_members([0, 2], ["up"])
+    assert envs.transition_counts() == counts
+
+
 def test_gymnasiums_statistics_count_every_episode_once():
     envs = RecordEpisodeStatistics(make(num_groups=2))
     rng = np.random.default_rng(0)

@@ -1,7 +1,6 @@
 import json
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,25 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from learner_fixtures import fresh_policy, small, write_config
+from learner_fixtures import small, write_config
 
-from anchors import INVALID
-from crbc_envs import GroupVectorEnv
-from crbc_envs.actions import tagged
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner, Watch
 from crbc_rl.metrics import Metrics, read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout import collect
 from crbc_rl.run import Run
-from crbc_rl.tokens import Turn
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -43,65 +30,6 @@ def _same_weights(a: Path, b: Path) -> bool:
 
 def _without_times(records: list[dict]) -> list[dict]:
     return [{k: v for k, v in record.items() if not k.startswith("seconds/")} for record in records]
-
-
-class Scripted:
-    """A policy that answers from a function of the prompt, and counts what it is asked."""
-
-    def __init__(self, reply: str) -> None:
-        self.reply, self.asked = reply, 0
-
-    def generate(self, prompts, seeds, temperature, max_new_tokens) -> list[Turn]:
-        self.asked += len(prompts)
-        return [Turn([len(prompt.text)], [1], [0.0], self.reply) for prompt in prompts]
-
-
-def _play(policy: Scripted, **kwargs: object) -> tuple[GroupVectorEnv, object]:
-    envs = GroupVectorEnv("CRBC-Sokoban-v0", 6, 2, observation="text", require_tags=True)
-    sample = collect(envs, policy, range(6), range(6), prompt="compact", temperature=1.0, max_new_tokens=4)
-    return envs, sample
-
-
-def test_only_live_members_generate() -> None:
-    policy = Scripted("<think>x</think><action>right</action>")
-    _, sample = _play(policy)
-    steps = sum(len(rollout) for group in sample.groups for rollout in group.rollouts)
-    assert policy.asked == steps
-    assert [[len(turns) for turns in group] for group in sample.turns] == [
-        [len(rollout) for rollout in group.rollouts] for group in sample.groups
-    ]
-
-
-class Buyer(Scripted):
-    """Searches, opens the first product and buys it; to the first prompt of all it answers `reply`."""
-
-    def generate(self, prompts, seeds, temperature, max_new_tokens) -> list[Turn]:
-        return [Turn([1], [1], [0.0], self._answer(prompt.text)) for prompt in prompts]
-
-    def _answer(self, prompt: str) -> str:
-        found = re.search(r"\[(buy now|b0gen\w+)\]", prompt)
-        said = f"click[{found[1]}]" if found else "search[shoes]"
-        first, self.reply = self.reply, ""
-        return tagged(first or said)
-
-
-def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
-    """`info["reward_parts"]` is a mapping that members have who have bought."""
-    envs = GroupVectorEnv("CRBC-WebShop-v0", 2, 1, max_steps=8, require_tags=True)
-    sample = collect(envs, Buyer("nonsense"), [0, 1], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
-    first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.groups)
-    assert first[0] == INVALID and len(first) == len(second) + 1 == 4
-    assert first[-1] == second[-1] == "click[buy now]"
-
-
-@pytest.mark.parametrize("reply", ["\0" * 1_000_000, "", "<action>up</action>", "<think>" * 100_000, "up"])
-def test_a_hostile_reply_is_the_invalid_action(reply: str) -> None:
-    _, sample = _play(Scripted(reply))
-    for group in sample.groups:
-        for rollout in group.rollouts:
-            assert {step.action for step in rollout.steps} == {INVALID}
-            assert len({step.anchor for step in rollout.steps}) == 1
-            assert not rollout.success
 
 
 def test_two_seeded_trainings_are_equal(model: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from learner_fixtures import fresh_policy, small
+from learner_fixtures import small
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.errors import ConfigError
@@ -18,13 +18,6 @@ from crbc_rl.run import Run
 from crbc_rl.tokens import Row, collate
 from crbc_rl.trainer import Trainer
 from crbc_rl.world import World
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
 
 
 def _config(model: Path, rank: int = 4, **changes: object):

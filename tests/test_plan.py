@@ -49,13 +49,6 @@ def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", refused)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
-
-
 def paper(name: str, *overrides: str) -> TrainConfig:
     return load_config(CONFIGS / "paper" / f"{name}.yaml", overrides)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from learner_fixtures import fresh_policy, write_config
+from learner_fixtures import write_config
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -27,13 +27,6 @@ SETTINGS = {
     "policy": {"gradient_checkpointing": True},
     "loss": {"entropy": 0.1},  # replies of a fresh policy are all malformed, so there is no credit: a gradient for sure
 }
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    fresh_policy().save(folder)
-    return folder
 
 
 def _run(processes: int, *command: str) -> None:

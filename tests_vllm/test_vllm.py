@@ -105,6 +105,36 @@ def test_a_reply_is_a_function_of_its_prompt_and_its_seed(engine: VllmPolicy) ->
     assert all(other.response != turn.response for other, turn in zip(others, turns, strict=True))
 
 
+def test_who_is_asked_later_joins_the_batch_and_gets_the_same_reply(engine: VllmPolicy) -> None:
+    """Every prompt waits for the reply to the one before last, as members wait for their environments."""
+    prompts, seeds = PROMPTS * 3, list(range(len(PROMPTS) * 3))
+    turns = engine.generate(prompts, seeds, 1.0, 24)
+    found: dict[int, Turn] = {}
+    upcoming = list(range(len(prompts)))
+    with engine.queue(1.0, 24) as queue:
+        while upcoming or queue.waiting:
+            while upcoming and queue.waiting < 2:
+                queue.ask(upcoming[0], prompts[upcoming[0]], seeds[upcoming.pop(0)])
+            found |= queue.ready()
+    assert [found[key].response for key in range(len(prompts))] == [turn.response for turn in turns]
+
+
+def test_what_was_asked_when_a_rollout_broke_off_is_given_up(engine: VllmPolicy) -> None:
+    turns = engine.generate(PROMPTS, SEEDS, 1.0, 64)
+
+    def break_off() -> None:
+        with engine.queue(1.0, 64) as queue:
+            for key, prompt in enumerate(PROMPTS):
+                queue.ask(key, prompt, 0)
+            queue.ready()
+            raise OSError("the environment is gone")
+
+    with pytest.raises(OSError, match="the environment is gone"):
+        break_off()
+    assert not engine.llm.llm_engine.has_unfinished_requests()
+    assert [turn.response for turn in engine.generate(PROMPTS, SEEDS, 1.0, 64)] == [turn.response for turn in turns]
+
+
 def test_tokens_that_cannot_be_said_are_left_out(
     engine: VllmPolicy, peer: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

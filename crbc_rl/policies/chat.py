@@ -6,8 +6,10 @@ import base64
 import io
 import os
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import httpx
@@ -16,11 +18,14 @@ from numpy.typing import NDArray
 
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.api import answer
 from crbc_rl.tokens import Turn
 
 PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
 """Answers after which one asks again."""
 LONGEST_PAUSE = 60.0
+LOOK = 0.05
+"""Seconds after which one who waits for replies looks what else there is to do."""
 
 
 class ChatPolicy:
@@ -62,22 +67,30 @@ class ChatPolicy:
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
         """One reply to each prompt, in order; see `crbc_rl.policies.api.Policy`."""
+        with self.queue(temperature, max_new_tokens) as queue:
+            return answer(queue, prompts, seeds)
 
-        def reply(prompt: Prompt, seed: int) -> Turn:
-            message = {"role": "user", "content": _content(prompt)}
-            body = {
-                "model": self.model,
-                "messages": [message],
-                "temperature": temperature,
-                "max_tokens": max_new_tokens,
-                "seed": seed % 2**31,  # servers differ in how many bits they take
-                **self.options,
-            }
-            text, logprobs = self._read(self._ask({name: value for name, value in body.items() if value is not None}))
-            return Turn([], [], logprobs, text, prompt.images)
-
+    @contextmanager
+    def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
+        """Replies as they arrive (see `crbc_rl.policies.api.Continuous`)."""
         with ThreadPoolExecutor(self.concurrency) as pool:
-            return list(pool.map(reply, prompts, seeds))
+            try:
+                yield Requests(self, pool, temperature, max_new_tokens)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def reply(self, prompt: Prompt, seed: int, temperature: float, max_new_tokens: int) -> Turn:
+        """Ask once, and again where the server puts it off."""
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": _content(prompt)}],
+            "temperature": temperature,
+            "max_tokens": max_new_tokens,
+            "seed": seed % 2**31,  # servers differ in how many bits they take
+            **self.options,
+        }
+        text, logprobs = self._read(self._ask({name: value for name, value in body.items() if value is not None}))
+        return Turn([], [], logprobs, text, prompt.images)
 
     def _ask(self, body: dict[str, Any]) -> httpx.Response:
         """Post until there is an answer other than "later"."""
@@ -117,6 +130,25 @@ class ChatPolicy:
 
     def _error(self, problem: str) -> ConfigError:
         return ConfigError(f"{self.url} (model {self.model}) {problem}")
+
+
+class Requests:
+    """A `crbc_rl.policies.api.Queue` of requests that are under way or to be sent."""
+
+    def __init__(self, policy: ChatPolicy, pool: ThreadPoolExecutor, temperature: float, max_new_tokens: int) -> None:
+        self.policy, self.pool, self.limits = policy, pool, (temperature, max_new_tokens)
+        self.asked: dict[Future[Turn], int] = {}
+
+    @property
+    def waiting(self) -> int:
+        return len(self.asked)
+
+    def ask(self, key: int, prompt: Prompt, seed: int) -> None:
+        self.asked[self.pool.submit(self.policy.reply, prompt, seed, *self.limits)] = key
+
+    def ready(self) -> list[tuple[int, Turn]]:
+        arrived, _ = wait(self.asked, timeout=LOOK, return_when=FIRST_COMPLETED)
+        return sorted(((self.asked.pop(future), future.result()) for future in arrived), key=itemgetter(0))
 
 
 def _key(variable: str) -> str:

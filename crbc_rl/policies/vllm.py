@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from crbc_envs.prompts import Prompt
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.api import answer
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.tokens import Turn
 
@@ -107,27 +109,35 @@ class VllmPolicy:
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
         """Sample one reply to each prompt (see `Policy.generate`)."""
+        with self.queue(temperature, max_new_tokens) as queue:
+            return answer(queue, prompts, seeds)
+
+    @contextmanager
+    def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
+        """Replies to prompts that join the engine's batch as they are asked (see `Continuous`)."""
         if not self._awake:
             raise RuntimeError("the engine sleeps and its weights are gone: wake(), then load_weights()")
-        sampling = [
-            self._sampling(
-                temperature=temperature,
-                seed=seed,
-                max_tokens=max_new_tokens,
-                logprobs=0,  # of the sampled token, and of no others
-                stop_token_ids=[self.policy.eos],
-                ignore_eos=True,  # there is one way to end, the line above
-                logit_bias=dict.fromkeys(self.policy.unsayable, -math.inf) or None,
-                detokenize=False,
-            )
-            for seed in seeds
-        ]
-        asked = [self.policy.encode(prompt) for prompt in prompts]
-        requests = [self._request(*pair) for pair in zip(prompts, asked, strict=True)]
-        outputs = self.llm.generate(requests, sampling, use_tqdm=False)
-        return [self._turn(*triple) for triple in zip(prompts, asked, outputs, strict=True)]
+        requests = Requests(self, temperature, max_new_tokens)
+        try:
+            yield requests
+        finally:
+            self.llm.llm_engine.abort_request(list(requests.asked))
 
-    def _request(self, prompt: Prompt, ids: list[int]) -> dict[str, Any]:
+    def sampling(self, seed: int, temperature: float, max_new_tokens: int) -> Any:
+        """vLLM's parameters of one reply."""
+        return self._sampling(
+            temperature=temperature,
+            seed=seed,
+            max_tokens=max_new_tokens,
+            logprobs=0,  # of the sampled token, and of no others
+            stop_token_ids=[self.policy.eos],
+            ignore_eos=True,  # there is one way to end, the line above
+            logit_bias=dict.fromkeys(self.policy.unsayable, -math.inf) or None,
+            detokenize=False,
+        )
+
+    def request(self, prompt: Prompt, ids: list[int]) -> dict[str, Any]:
+        """A prompt and its token ids, as vLLM takes them."""
         if not prompt.images:
             return {"prompt_token_ids": ids}
         from PIL import Image
@@ -138,7 +148,8 @@ class VllmPolicy:
         frames = [Image.fromarray(image) for image in prompt.images]
         return {"prompt_token_ids": places, "multi_modal_data": {"image": frames}}
 
-    def _turn(self, prompt: Prompt, ids: list[int], output: Any) -> Turn:
+    def turn(self, prompt: Prompt, ids: list[int], output: Any) -> Turn:
+        """What vLLM answered. Raises `ConfigError` where it read another prompt than the model would."""
         if list(output.prompt_token_ids) != ids:
             raise ConfigError(
                 "vLLM cuts frames into other patches than the model's own processor: see its size settings"
@@ -179,6 +190,44 @@ class VllmPolicy:
         if not self._awake:
             torch.cuda.empty_cache()  # what the trainer freed, and torch kept
             self.llm.wake_up(tags=["weights"])
+
+
+class Requests:
+    """A `crbc_rl.policies.api.Queue` on the engine.
+
+    `ready` decodes until an eighth of what is waiting has ended, or for `PATIENCE` tokens of each: so many that
+    environments, which step meanwhile, are seldom waited for, and so few that nobody waits long. It counts
+    tokens and not time, so that processes that sample together do the same, and a run twice.
+    """
+
+    PATIENCE = 16
+
+    def __init__(self, engine: VllmPolicy, temperature: float, max_new_tokens: int) -> None:
+        self.engine, self.limits = engine, (temperature, max_new_tokens)
+        self.asked: dict[str, tuple[int, Prompt, list[int]]] = {}
+        """By the engine's number: key, prompt, and the prompt's tokens."""
+
+    @property
+    def waiting(self) -> int:
+        return len(self.asked)
+
+    def ask(self, key: int, prompt: Prompt, seed: int) -> None:
+        ids = self.engine.policy.encode(prompt)
+        sampling = self.engine.sampling(seed, *self.limits)
+        (name,) = self.engine.llm.enqueue([self.engine.request(prompt, ids)], sampling, use_tqdm=False)
+        self.asked[name.partition("-")[0]] = key, prompt, ids  # the rest is random, and not told with the reply
+
+    def ready(self) -> list[tuple[int, Turn]]:
+        enough = -(-len(self.asked) // 8)
+        found: list[tuple[int, Turn]] = []
+        for _ in range(self.PATIENCE):
+            if len(found) >= enough:
+                break
+            for output in self.engine.llm.llm_engine.step():
+                if output.finished:
+                    key, prompt, ids = self.asked.pop(output.request_id)
+                    found.append((key, self.engine.turn(prompt, ids, output)))
+        return found
 
 
 def _import_vllm() -> tuple[Any, Any]:
