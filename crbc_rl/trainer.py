@@ -48,7 +48,7 @@ class Trainer(Optimised):
         """The clipped objective."""
         temperature = self.config.rollout.temperature
         reference = self._reference(batch)
-        logprobs, entropy = self.policy.logprobs(batch, temperature)
+        logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
         return policy_loss(logprobs, entropy, reference, batch, self.config.loss)
 
     @torch.no_grad()

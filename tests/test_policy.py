@@ -77,6 +77,39 @@ def test_equal_turns_are_read_once_and_counted_each(policy: TransformersPolicy) 
     assert torch.allclose(gradient([batch]), expected, atol=1e-4 * expected.abs().max().item())
 
 
+@pytest.mark.parametrize("rows_at_once", [1, 2])
+def test_log_probabilities_made_for_a_few_rows_at_a_time_are_the_same(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, rows_at_once: int
+) -> None:
+    batch = _batch(_generate(policy, PROMPTS), policy)
+    seen: list[int] = []
+
+    def found() -> tuple[torch.Tensor, ...]:
+        policy.model.zero_grad()
+        logprobs, entropy = policy.logprobs(batch, 0.7)
+        (logprobs.sum() - 0.3 * entropy.sum()).backward()
+        return logprobs, entropy, *(p.grad for p in policy.model.parameters())
+
+    whole = found()
+    said = TransformersPolicy._said
+    monkeypatch.setattr(
+        TransformersPolicy, "_said", lambda self, logits, *rest: seen.append(len(logits)) or said(self, logits, *rest)
+    )
+    logits_of_a_row = (batch.response_length + 1) * policy.model.config.vocab_size
+    monkeypatch.setattr("crbc_rl.policies.transformers.AT_ONCE", rows_at_once * logits_of_a_row)
+    for one, other in zip(whole, found(), strict=True):
+        assert torch.equal(one, other)
+    parts = [len(part) for part in batch.ids.split(rows_at_once)]
+    assert sorted(seen) == sorted(2 * parts), "each part is made, and made again for its gradient"
+
+
+def test_an_entropy_that_does_not_count_has_no_gradient(policy: TransformersPolicy) -> None:
+    batch = _batch(_generate(policy, PROMPTS), policy)
+    logprobs, entropy = policy.logprobs(batch, 1.0, entropy_counts=False)
+    assert logprobs.requires_grad and not entropy.requires_grad
+    assert torch.equal(entropy, policy.logprobs(batch, 1.0)[1])
+
+
 def test_replies_end_with_the_end_token_or_at_the_limit(policy: TransformersPolicy) -> None:
     for turn in _generate(policy, PROMPTS * 8):
         assert len(turn.response) == len(turn.logprobs) <= 6

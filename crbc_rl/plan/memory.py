@@ -14,6 +14,7 @@ from math import ceil
 
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.plan.architecture import Architecture
+from crbc_rl.policies.transformers import AT_ONCE
 
 GIB = 2**30
 
@@ -21,7 +22,8 @@ RESERVE = 4 * GIB
 """For CUDA's context, NCCL's buffers, the allocator's fragments, and what vLLM keeps when it sleeps. Our guess."""
 
 LOGIT = 20
-"""Bytes per response token and entry of the vocabulary as the backward pass begins: five float32 tensors."""
+"""Bytes that the gradient of log-probabilities takes for each logit of the rows it is made for at a time: five
+float32 tensors. Beside them there are all logits of the pass and their gradients."""
 
 Parts = dict[str, int]
 
@@ -135,7 +137,8 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     kept = model.layers * (inputs if config.policy.gradient_checkpointing else layer) + 4 * inputs
     mask = rows * length**2 * (1 + size)
     work = layer + 3 * size * tokens * model.intermediate
-    logits = LOGIT * rows * config.rollout.max_new_tokens * model.vocabulary
+    row = config.rollout.max_new_tokens * model.vocabulary
+    logits = 2 * size * rows * row + LOGIT * min(rows, max(1, AT_ONCE // row)) * row
     return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -28,6 +30,9 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.lora import merged_tensors
 from crbc_rl.tokens import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.world import whole_tensors
+
+AT_ONCE = 2**26
+"""Logits whose log-probabilities are kept at a time; 256 MiB for each of the float32 tensors that takes."""
 
 
 class TransformersPolicy:
@@ -141,19 +146,34 @@ class TransformersPolicy:
 
     # ---- scoring ------------------------------------------------------------------------------
 
-    def logprobs(self, batch: TokenBatch, temperature: float) -> tuple[Tensor, Tensor]:
+    def logprobs(self, batch: TokenBatch, temperature: float, entropy_counts: bool = True) -> tuple[Tensor, Tensor]:
         """log pi(y_k | h, y_<k) of every response token at `temperature`, and the entropy there: both (B, R).
 
-        Logits are formed only where a response token is predicted.
+        Logits are formed only where a response token is predicted. They are the largest tensor there is, and what is
+        made of them is several times as large: above `AT_ONCE` that is done for a few rows at a time, and once more
+        for their gradient. Without `entropy_counts` the entropy has none.
         """
         length = batch.response_length
         positions, beside = self.layout(batch.ids, batch.mask, batch.images, length)
         logits = self.model(
             input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
-        ).logits[:, :-1]
-        scores = self.scores(logits, temperature)
-        chosen = scores.gather(2, batch.ids[:, -length:, None])[..., 0]
-        return chosen[batch.turn], -(scores.exp() * scores).sum(dim=-1)[batch.turn]
+        ).logits
+        few = max(1, AT_ONCE // logits[0].numel())
+        again = few < len(logits) and torch.is_grad_enabled()
+        said = partial(checkpoint, self._said, use_reentrant=False) if again else self._said
+        parts = [
+            said(some, ids, temperature, entropy_counts)
+            for some, ids in zip(logits.split(few), batch.ids[:, -length:].split(few), strict=True)
+        ]
+        chosen, entropy = map(torch.cat, zip(*parts, strict=True))
+        return chosen[batch.turn], entropy[batch.turn]
+
+    def _said(self, logits: Tensor, ids: Tensor, temperature: float, entropy_counts: bool) -> tuple[Tensor, Tensor]:
+        """The log-probability of `ids` (U, R), and the entropy there, from `logits` (U, R + 1, V)."""
+        scores = self.scores(logits[:, :-1], temperature)
+        with torch.set_grad_enabled(entropy_counts and torch.is_grad_enabled()):
+            entropy = -(scores.exp() * scores).sum(dim=-1)
+        return scores.gather(2, ids[..., None])[..., 0], entropy
 
     def scores(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities at `temperature`, with none for tokens that cannot be said."""
