@@ -140,6 +140,9 @@ class OptimConfig(Section):
     """Environment steps per optimizer step."""
     microbatch: int | None = Field(None, ge=1)
     """Distinct ones of them per process and pass; all at once by default."""
+    score_microbatch: int | None = Field(None, ge=1)
+    """The same for passes that only read, for log-probabilities to start from and a critic's values; as `microbatch`
+    by default. The reference is read in the passes that train."""
     epochs: int = Field(1, ge=1)
 
 

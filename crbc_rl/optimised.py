@@ -60,7 +60,7 @@ class Optimised:
         """One optimizer step; left out where the gradient is not finite."""
         self.optimizer.zero_grad()
         passes = []
-        for batch in self._passes(weigh(rows, self.config.loss.aggregation)):
+        for batch in self._passes(weigh(rows, self.config.loss.aggregation), self.config.optim.microbatch):
             loss, figures = self.loss(batch)
             (loss * self.world.size).backward()  # sharded gradients are averaged over the processes
             passes.append(figures)
@@ -79,13 +79,14 @@ class Optimised:
     def read(self, rows: Sequence[Row], what: Callable[[TokenBatch], Tensor]) -> list[list[float]]:
         """`what` the model as it stands says of every response token; it maps a batch to (B, R)."""
         found: dict[int, list[float]] = {}
-        for batch in self._passes(rows):
+        size = self.config.optim.score_microbatch or self.config.optim.microbatch
+        for batch in self._passes(rows, size):
             found |= zip(batch.places, what(batch).tolist(), strict=True)
         everywhere = {place: values for part in self.world.gather(found) for place, values in part.items()}
         return [everywhere[i][: len(row.turn.response)] for i, row in enumerate(rows)]
 
-    def _passes(self, rows: Sequence[Row]) -> list[TokenBatch]:
-        size, world = self.config.optim.microbatch, self.world
+    def _passes(self, rows: Sequence[Row], size: int | None) -> list[TokenBatch]:
+        world = self.world
         return [batch.to(world.device) for batch in micro_batches(rows, self.pad, size, world.rank, world.size)]
 
     def save_optimizer(self, place: Path) -> None:

@@ -12,11 +12,16 @@ import pytest
 import torch
 from learner_fixtures import small, write_config
 
+from crbc_envs.prompts import Prompt
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner, Watch
 from crbc_rl.metrics import Metrics, read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout import rng
 from crbc_rl.run import Run
+from crbc_rl.tokens import Row, TokenBatch
+from crbc_rl.trainer import Trainer
+from crbc_rl.world import World
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -157,3 +162,23 @@ def test_metrics_drop_what_lies_behind_the_checkpoint(tmp_path: Path) -> None:
     metrics.write({"update": 2, "success": 0.5})
     metrics.close()
     assert read_metrics(tmp_path) == [{"update": 0}, {"update": 1}, {"update": 2, "success": 0.5}]
+
+
+def test_what_is_only_read_is_read_in_passes_of_its_own_size(model: Path) -> None:
+    """Rollouts' log-probabilities have fewer tensors to keep than the passes that train."""
+    trainer = Trainer(small(model, optim={"minibatch": 32, "microbatch": 2, "score_microbatch": 5}), World())
+    turns = trainer.policy.generate([Prompt("up" * n) for n in range(1, 13)], range(12), 1.0, 4)
+    rows = [Row(turn, 0, 1.0, turn.logprobs) for turn in turns]
+    sizes: list[int] = []
+    logprobs = trainer.policy.logprobs
+
+    def watched(batch: TokenBatch, *rest: object, **more: object) -> object:
+        sizes.append(len(batch.ids))
+        return logprobs(batch, *rest, **more)
+
+    trainer.policy.logprobs = watched
+    trainer.score(rows)
+    assert sizes == [5, 5, 2]
+    sizes.clear()
+    trainer.optimise([rows], rng("test"))
+    assert sizes == [2] * 6

@@ -77,6 +77,7 @@ def test_a_paper_config_has_the_papers_numbers(name: str) -> None:
     assert config.model == model
     assert (config.generator.engine, config.generator.tensor_parallel) == ("vllm", parallel)
     assert (config.optim.microbatch, config.optim.minibatch, config.optim.lr) == (microbatch, minibatch, 1e-6)
+    assert config.optim.score_microbatch == (32 if name == "alfworld_qwen2.5_1.5b" else 16)
     assert (config.rollout.num_groups, config.rollout.group_size, config.rollout.temperature) == (groups, 8, 1.0)
     assert (config.rollout.max_prompt_tokens, config.rollout.max_new_tokens) == (prompt, 512)
     assert (config.env.kwargs["max_steps"], config.policy.precision) == (steps, "bfloat16")
@@ -267,6 +268,15 @@ def test_more_gpus_share_what_is_held_and_nothing_else() -> None:
     assert eight["one layer"] == sixteen["one layer"]
 
 
+def test_passes_that_only_read_need_memory_too() -> None:
+    name = "alfworld_qwen2.5_7b"
+    usual, wide = (
+        make_plan(paper(name, f"optim.score_microbatch={rows}")).memory.phases["training"] for rows in (16, 512)
+    )
+    assert "a pass that scores" not in usual
+    assert wide["a pass that scores"] > sum(usual[part] for part in ("activations kept", "one layer"))
+
+
 def test_every_remedy_makes_it_fit() -> None:
     name = "alfworld_qwen2.5_1.5b"
     plan = make_plan(paper(name), gib=24)
@@ -308,8 +318,9 @@ def test_activations_are_what_torch_counts_on_fake_tensors_of_the_real_shape(
     layers = 4
     shape = {**PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"], "num_hidden_layers": layers}
     made = AutoConfig.for_model(shape.pop("model_type"), **shape)
-    changes = (f"rollout.max_prompt_tokens={prompt}", f"rollout.max_new_tokens={reply}", f"optim.minibatch={8 * rows}")
-    config = paper("alfworld_qwen2.5_1.5b", *changes, f"optim.microbatch={rows}")
+    limits = (f"rollout.max_prompt_tokens={prompt}", f"rollout.max_new_tokens={reply}")
+    sizes = (f"optim.minibatch={8 * rows}", f"optim.microbatch={rows}", "optim.score_microbatch=1")
+    config = paper("alfworld_qwen2.5_1.5b", *limits, *sizes)
     training = estimate(config, measure(made, "here"), 8, 80).phases["training"]
 
     with FakeTensorMode(allow_non_fake_inputs=True):

@@ -46,7 +46,7 @@ class Memory:
 
 
 def microbatch(config: TrainConfig, gpus: int) -> int:
-    """Rows of one pass on one process."""
+    """Rows of one pass that trains on one process."""
     share = ceil(config.optim.minibatch / gpus)
     return min(config.optim.microbatch or share, share)
 
@@ -68,7 +68,7 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
         **held,
         "gradients, float32": 4 * _trained(config, model) // gpus,
         **_moving(config, model, gpus),
-        **_activations(config, model, gpus),
+        **max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values())),
         **reserve,
     }
     if config.generator.engine == "vllm":
@@ -140,6 +140,15 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     row = config.rollout.max_new_tokens * model.vocabulary
     logits = 2 * size * rows * row + LOGIT * min(rows, max(1, AT_ONCE // row)) * row
     return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
+
+
+def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """What a pass takes that only reads: its logits, or one layer; nothing is kept."""
+    rows = config.optim.score_microbatch or microbatch(config, gpus)
+    row = config.rollout.max_new_tokens * model.vocabulary
+    logits = _bytes(config) * rows * row + LOGIT * min(rows, max(1, AT_ONCE // row)) * row
+    layer = 3 * _bytes(config) * rows * _length(config) * model.intermediate
+    return {"a pass that scores": max(logits, layer)}
 
 
 def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
