@@ -18,8 +18,8 @@ from transformers import AutoModelForTokenClassification
 from anchors import EmpiricalProcess, InternedRollouts
 from crbc_rl.config import TrainConfig
 from crbc_rl.credit.gae import gae, row_rewards, whiten
-from crbc_rl.optimised import Figures, Optimised
-from crbc_rl.policies.transformers import quiet, settled
+from crbc_rl.optimised import Figures, Optimised, mean
+from crbc_rl.policies.transformers import quiet, settled, write_model
 from crbc_rl.tokens import Row, TokenBatch, positions_of
 from crbc_rl.world import World, whole_tensors
 
@@ -79,16 +79,13 @@ class Critic(Optimised):
         return loss, {"value_loss": loss.item()}
 
     def optimise(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> Figures:
-        """As for any model."""
-        figures = super().optimise(groups, rng)
+        """Learn the returns; the means over optimizer steps."""
+        figures = mean(self.descend(groups, rng))
         return {"value_loss": figures["value_loss"], "value_grad_norm": figures["grad_norm"]}
 
     def save(self, place: Path) -> None:
         """Fill the folder `critic` of a checkpoint; every process calls this."""
         folder = place / "critic"
-        weights = {name: tensor.cpu() for name, tensor in whole_tensors(self.model) if self.world.main}
-        if self.world.main:
-            with quiet():
-                self.model.save_pretrained(folder, state_dict=weights)
+        write_model(self.model, whole_tensors(self.model), folder, self.world.main)
         self.world.barrier()
         self.save_optimizer(folder)

@@ -29,8 +29,8 @@ def adapt(model: nn.Module, rank: int, seed: int) -> None:
     names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and ".layers." in n and "visual" not in n]
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=names), model)
     generator = torch.Generator().manual_seed(seed)
+    _train_factors_alone(model)
     for name, factor in model.named_parameters():
-        factor.requires_grad_(".lora_" in name)
         if ".lora_A." in name:
             factor.data = torch.randn(factor.shape, generator=generator) / factor.shape[1] ** 0.5
 
@@ -46,8 +46,7 @@ def without_adapters(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.enable_adapters(True)
-        for name, factor in model.named_parameters():
-            factor.requires_grad_(".lora_" in name)
+        _train_factors_alone(model)  # which peft forgets
 
 
 def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
@@ -78,6 +77,11 @@ def load_adapters(model: nn.Module, place: Path) -> None:
         raise ConfigError(f"{place / FILE}: its factors are not those of this model and policy.lora_rank")
     for name, factor in own.items():
         factor.data.copy_(kept[name])
+
+
+def _train_factors_alone(model: nn.Module) -> None:
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(".lora_" in name)
 
 
 def _adapted(model: nn.Module) -> dict[str, nn.Module]:

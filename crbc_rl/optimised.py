@@ -38,25 +38,23 @@ class Optimised:
         """The loss of one pass and its figures; over the passes of a mini-batch both add up."""
         raise NotImplementedError
 
-    def optimise(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> Figures:
-        """`epochs` passes over the groups in shuffled order, in mini-batches; the mean of each figure.
+    def descend(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> list[Figures]:
+        """`epochs` passes over the groups in shuffled order, in mini-batches; the figures of each of these.
 
         Groups stay in one piece: their members repeat each other's turns, which a pass reads once.
-        `first/NAME` is of the first mini-batch, before anything was learned.
         """
         settings = self.config.optim
         steps: list[Figures] = []
         for _ in range(settings.epochs):
             rows = [row for g in rng.permutation(len(groups)) for row in groups[g]]
             steps += [
-                self._descend(rows[start : start + settings.minibatch])
+                self._step(rows[start : start + settings.minibatch])
                 for start in range(0, len(rows), settings.minibatch)
             ]
         self.optimizer.zero_grad()  # no gradients lie about while others need the memory
-        means = {name: float(np.mean([figures[name] for figures in steps])) for name in steps[0]}
-        return {**means, **{f"first/{name}": value for name, value in steps[0].items()}}
+        return steps
 
-    def _descend(self, rows: Sequence[Row]) -> Figures:
+    def _step(self, rows: Sequence[Row]) -> Figures:
         """One optimizer step; left out where the gradient is not finite."""
         self.optimizer.zero_grad()
         passes = []
@@ -94,6 +92,11 @@ class Optimised:
 
     def restore_optimizer(self, place: Path) -> None:
         restore_optimizer(place, self.optimizer, self.named)
+
+
+def mean(steps: Sequence[Figures]) -> Figures:
+    """The mean of each figure."""
+    return {name: float(np.mean([figures[name] for figures in steps])) for name in steps[0]}
 
 
 def _added(parts: Sequence[Figures]) -> Figures:

@@ -32,18 +32,16 @@ class Players:
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
 
     def _engine(self) -> Generator:
-        trainer, rollout = self.trainer, self.config.rollout
+        trainer = self.trainer
         if self.config.generator.engine == "vllm":
             from crbc_rl.policies.vllm import VllmPolicy
 
             engine: Generator = VllmPolicy.colocated(self.config, trainer.policy)
         elif not trainer.sharded:
-            trainer.policy.max_prompt_tokens = rollout.max_prompt_tokens
             return trainer.policy
         else:
-            whole = TransformersPolicy.load(self.config.model, self.world.device)
+            whole = TransformersPolicy.load(self.config.model, self.world.device, self.config.rollout.max_prompt_tokens)
             whole.model.to(getattr(torch, self.config.policy.precision)).requires_grad_(False)
-            whole.max_prompt_tokens = rollout.max_prompt_tokens
             engine = whole
         engine.load_weights(trainer.policy.weights())
         return engine

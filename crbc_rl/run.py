@@ -88,9 +88,7 @@ class Run:
         folder = {"best": self.best(), "last": self.last_checkpoint(), "start": self.config.model}[which]
         if folder is None:
             raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
-        policy = TransformersPolicy.load(folder)
-        policy.max_prompt_tokens = self.config.rollout.max_prompt_tokens
-        return policy
+        return TransformersPolicy.load(folder, max_prompt_tokens=self.config.rollout.max_prompt_tokens)
 
     def keep_best(self, update: int, policy: TransformersPolicy, world: World) -> None:
         publish(self.folder / "best", update, partial(policy.save, main=world.main), keep=1, world=world)

@@ -14,7 +14,7 @@ from crbc_rl.checkpoint import write_state
 from crbc_rl.config import TrainConfig
 from crbc_rl.lora import adapt, load_adapters, save_adapters, without_adapters
 from crbc_rl.loss import policy_loss
-from crbc_rl.optimised import Figures, Optimised
+from crbc_rl.optimised import Figures, Optimised, mean
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.tokens import Row, TokenBatch
 from crbc_rl.world import World
@@ -28,7 +28,8 @@ class Trainer(Optimised):
 
     def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
         lora = config.policy.lora_rank
-        self.policy = TransformersPolicy.load(config.model if lora else checkpoint or config.model, world.device)
+        source = config.model if lora else checkpoint or config.model
+        self.policy = TransformersPolicy.load(source, world.device, config.rollout.max_prompt_tokens)
         if lora:
             adapt(self.policy.model, lora, config.seed)
             self.policy.adapted = True
@@ -63,11 +64,10 @@ class Trainer(Optimised):
         return None
 
     def optimise(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> Figures:
-        """As for any model. `drift` is of the first mini-batch: how far the log-probabilities of sampling and of
-        training are apart."""
-        figures = super().optimise(groups, rng)
-        kept = {name: value for name, value in figures.items() if not name.startswith("first/")}
-        return {**kept, "drift": figures["first/drift"]}
+        """Maximise the objective; the means over optimizer steps. `drift` is of the first of them: how far the
+        log-probabilities of sampling and of training are apart before anything was learned."""
+        steps = self.descend(groups, rng)
+        return {**mean(steps), "drift": steps[0]["drift"]}
 
     def score(self, rows: Sequence[Row]) -> list[list[float]]:
         """The log-probability of every response token under pi_theta as it stands."""

@@ -194,12 +194,9 @@ class TransformersPolicy:
     def save(self, folder: Path, main: bool = True) -> None:
         """An ordinary transformers checkpoint: config, safetensors, tokenizer and chat template. Where the weights
         are sharded, every process calls this, and the one that is `main` writes."""
-        weights = {name: tensor.cpu() for name, tensor in self.weights() if main}
-        if not main:
-            return
-        with quiet():
-            self.model.save_pretrained(folder, state_dict=weights)
-        self.tokenizer.save_pretrained(folder)
+        write_model(self.model, self.weights(), folder, main)
+        if main:
+            self.tokenizer.save_pretrained(folder)
 
     def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Every weight, put together, by its name in a plain model; all processes have to ask for all of them."""
@@ -219,7 +216,9 @@ class TransformersPolicy:
         """Nothing, likewise."""
 
     @classmethod
-    def load(cls, source: Path | str, device: torch.device | str = "cpu") -> TransformersPolicy:
+    def load(
+        cls, source: Path | str, device: torch.device | str = "cpu", max_prompt_tokens: int | None = None
+    ) -> TransformersPolicy:
         """Load a checkpoint folder, or a model by its name on the Hugging Face hub, in float32; a vision-language
         model as a `VisionPolicy`.
 
@@ -253,7 +252,17 @@ class TransformersPolicy:
                 f"{source}: the weights are not those of the architecture in config.json "
                 f"({len(wrong)} tensors differ, the first is {wrong[0]})"
             )
-        return cls(settled(model).to(device), tokenizer, **options)
+        policy = cls(settled(model).to(device), tokenizer, **options)
+        policy.max_prompt_tokens = max_prompt_tokens
+        return policy
+
+
+def write_model(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], folder: Path, main: bool) -> None:
+    """Config and safetensors. All processes put the `weights` together, and the one that is `main` writes them."""
+    kept = {name: tensor.cpu() for name, tensor in weights if main}
+    if main:
+        with quiet():
+            model.save_pretrained(folder, state_dict=kept)
 
 
 def settled(model: PreTrainedModel) -> PreTrainedModel:

@@ -93,7 +93,6 @@ class VllmPolicy:
     def colocated(cls, config: TrainConfig, policy: TransformersPolicy) -> VllmPolicy:
         """As the learner has it: beside the `policy` that is trained, whose weights are to be loaded first of all."""
         generator, rollout = config.generator, config.rollout
-        policy.max_prompt_tokens = rollout.max_prompt_tokens
         return cls(
             config.model,
             policy,
