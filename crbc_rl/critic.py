@@ -12,34 +12,39 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
-from transformers import AutoModelForTokenClassification
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 
 from anchors import EmpiricalProcess, InternedRollouts
 from crbc_rl.config import TrainConfig
 from crbc_rl.credit.gae import gae, row_rewards, whiten
 from crbc_rl.optimised import Figures, Optimised, mean
-from crbc_rl.policies.transformers import quiet, settled, write_model
-from crbc_rl.tokens import Row, TokenBatch, positions_of
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.tokens import Row, TokenBatch
 from crbc_rl.world import World, whole_tensors
 
 VALUE_CLIP = 0.5
 """How far a value may move in an update before its loss stops pulling, as in the public trainers."""
 
+FILE = "critic.safetensors"
+
 Rows = list[list[Row]]
 
 
 class Critic(Optimised):
-    """V(h, y_<k), with the architecture and starting weights of the policy and a head that says 0 at first."""
+    """V(h, y_<k): the config's model, of text or of frames too, with one value in the place of its logits, which is 0
+    at first."""
 
-    def __init__(self, config: TrainConfig, world: World, pad: int, checkpoint: Path | None = None) -> None:
-        source = checkpoint / "critic" if checkpoint else config.model
-        with quiet():  # it would report the head, which no policy has
-            model = AutoModelForTokenClassification.from_pretrained(source, num_labels=1, dtype=torch.float32)
-        if checkpoint is None:
-            torch.nn.init.zeros_(model.score.weight)
-            torch.nn.init.zeros_(model.score.bias)
-        super().__init__(settled(model).to(world.device).eval(), config, world, pad, config.critic.lr)
+    def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
+        self.reader = TransformersPolicy.load(config.model, world.device)
+        model = self.reader.model
+        head = nn.Linear(model.config.get_text_config().hidden_size, 1, device=world.device)
+        for weight in head.parameters():
+            nn.init.zeros_(weight)
+        model.set_output_embeddings(head)
+        if checkpoint is not None:
+            self.reader.load_weights(load_file(checkpoint / "critic" / FILE).items())
+        super().__init__(model, config, world, self.reader.pad, config.critic.lr)
         if checkpoint is not None:
             self.restore_optimizer(checkpoint / "critic")
 
@@ -65,9 +70,12 @@ class Critic(Optimised):
 
     def values(self, batch: TokenBatch) -> Tensor:
         """The value before each response token, (B, R)."""
-        positions = None if batch.mask is None else positions_of(batch.mask)
-        found = self.model(input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions).logits
-        return found[:, -batch.response_length - 1 : -1, 0].float()[batch.turn]
+        length = batch.response_length
+        positions, beside = self.reader.layout(batch.ids, batch.mask, batch.images, length)
+        found = self.model(
+            input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
+        ).logits
+        return found[:, :-1, 0].float()[batch.turn]
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
         """Half the squared error, of the value or of the value kept within `VALUE_CLIP` of the old one, whichever
@@ -86,6 +94,9 @@ class Critic(Optimised):
     def save(self, place: Path) -> None:
         """Fill the folder `critic` of a checkpoint; every process calls this."""
         folder = place / "critic"
-        write_model(self.model, whole_tensors(self.model), folder, self.world.main)
+        weights = {name: tensor.cpu().contiguous() for name, tensor in whole_tensors(self.model) if self.world.main}
+        if self.world.main:
+            folder.mkdir()
+            save_file(weights, folder / FILE)
         self.world.barrier()
         self.save_optimizer(folder)

@@ -62,7 +62,7 @@ class Learner:
         self.players = Players(config, self.world, self.trainer)
         self.critic: Critic | None = None
         if config.credit.method == CRITIC:
-            self.critic = Critic(config, self.world, self.trainer.pad, checkpoint)
+            self.critic = Critic(config, self.world, checkpoint)
         state = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
         self.update, self.best = state["update"], state["best"]
         self.metrics = Metrics(run.folder, upto=self.update if checkpoint else -1) if self.world.main else None

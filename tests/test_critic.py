@@ -31,7 +31,7 @@ ROWS = [
 
 
 def test_returns_are_the_outcome_and_advantages_are_whitened(model: Path) -> None:
-    actors, lessons = Critic(_ppo(model), World(), 0).credit(ROWS, SAMPLE)
+    actors, lessons = Critic(_ppo(model), World()).credit(ROWS, SAMPLE)
     assert [row.advantage for g in lessons for row in g] == [[10.0] * 3, [10.0], [0.0] * 2]
     assert [row.old for g in lessons for row in g] == [[0.0] * 3, [0.0], [0.0] * 2]  # a fresh critic says nothing
     gains = np.concatenate([row.advantage for g in actors for row in g])
@@ -41,7 +41,7 @@ def test_returns_are_the_outcome_and_advantages_are_whitened(model: Path) -> Non
 
 
 def test_it_learns_the_outcome(model: Path) -> None:
-    critic = Critic(_ppo(model), World(), 0)
+    critic = Critic(_ppo(model), World())
     rows = [row for g in ROWS for row in g]
     for _ in range(60):
         _, lessons = critic.credit(ROWS, SAMPLE)
@@ -49,6 +49,15 @@ def test_it_learns_the_outcome(model: Path) -> None:
     values = critic.read(rows, critic.values)
     assert np.mean(values[0]) > 7
     assert abs(np.mean(values[2])) < 3
+
+
+def test_gradient_checkpointing_changes_no_value(model: Path) -> None:
+    """It is done in training mode alone, in which some heads have dropout."""
+    critics = [Critic(_ppo(model, policy={"gradient_checkpointing": on}), World()) for on in (False, True)]
+    for critic in critics:
+        critic.optimise(critic.credit(ROWS, SAMPLE)[1], np.random.default_rng(0))
+    plain, checkpointed = (critic.read([row for g in ROWS for row in g], critic.values) for critic in critics)
+    assert plain == checkpointed and plain[0] != [0.0] * 3
 
 
 def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
@@ -59,6 +68,6 @@ def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp
     Learner(config, Run.start(tmp_path / "cut", config, resume=True)).train()
     records = [[r["value_loss"] for r in read_metrics(tmp_path / name) if r["update"] > 2] for name in ("whole", "cut")]
     assert records[0] == records[1] and len(records[0]) == 2
-    critics = [Critic(_ppo(model), World(), 0, tmp_path / name / "checkpoints/000004") for name in ("whole", "cut")]
+    critics = [Critic(_ppo(model), World(), tmp_path / name / "checkpoints/000004") for name in ("whole", "cut")]
     for one, other in zip(*(critic.named for critic in critics), strict=True):
         assert torch.equal(one[1], other[1]), one[0]

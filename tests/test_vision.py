@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from vision_fixtures import fresh_vision_policy
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.config import parse_config
+from crbc_rl.critic import Critic
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.metrics import read_metrics
@@ -19,6 +21,7 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy
 from crbc_rl.run import Run
 from crbc_rl.tokens import Row, Turn, collate
+from crbc_rl.world import World
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +109,30 @@ def test_it_is_saved_and_loaded_like_any_checkpoint(policy: VisionPolicy, tmp_pa
     (tmp_path / "preprocessor_config.json").unlink()
     with pytest.raises(ConfigError, match="cannot be loaded"):
         TransformersPolicy.load(tmp_path)
+
+
+def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
+    fresh_vision_policy().save(tmp_path / "model")
+    data = small_config(tmp_path / "model", updates=2, credit={"method": "gae"}, critic={"lr": 1e-2})
+    data["env"] = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
+    config = parse_config(data, "test")
+    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
+    first, second = (record["value_loss"] for record in read_metrics(tmp_path / "run")[1:])
+    assert first == pytest.approx(0.5 * 0.1**2)  # every reply is malformed and costs 0.1; a fresh critic says 0
+    assert np.isfinite(second)
+
+    critic = Critic(config, World())
+    turns = critic.reader.generate(PROMPTS, range(len(PROMPTS)), 1.0, 4)
+    lessons = [[Row(turn, 0, 5.0 * i, [0.0] * len(turn.response)) for i, turn in enumerate(turns)]]
+    for _ in range(3):
+        critic.optimise(lessons, np.random.default_rng(0))
+    together = critic.read(lessons[0], critic.values)
+    for row, values in zip(lessons[0], together, strict=True):
+        (alone,) = critic.read([row], critic.values)
+        assert np.allclose(values, alone, atol=1e-5)
+    pixels = replace(turns[1], images=tuple(255 - image for image in turns[1].images))
+    (other,) = critic.read([replace(lessons[0][1], turn=pixels)], critic.values)
+    assert not np.allclose(other, together[1], atol=1e-4)
 
 
 def test_it_trains_on_frames_of_sokoban(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.config import TrainConfig
 from crbc_rl.plan.architecture import Architecture
 from crbc_rl.plan.memory import microbatch, tokens_per_row
 
@@ -59,8 +59,6 @@ def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -
         return
     if model.heads % parallel:
         yield f"generator.tensor_parallel: the model's {model.heads} attention heads cannot be split by {parallel}"
-    if model.vision and config.credit.method == CRITIC:
-        yield f"credit.method: the critic of {CRITIC!r} reads text alone, and {config.model} is made for images too"
     tokens = tokens_per_row(config) or config.rollout.max_new_tokens
     if tokens > model.context:
         yield (
