@@ -122,7 +122,7 @@ def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
     assert np.isfinite(second)
 
     critic = Critic(config, World())
-    turns = critic.reader.generate(PROMPTS, range(len(PROMPTS)), 1.0, 4)
+    turns = fresh_vision_policy().generate(PROMPTS, range(len(PROMPTS)), 1.0, 4)
     lessons = [[Row(turn, 0, 5.0 * i, [0.0] * len(turn.response)) for i, turn in enumerate(turns)]]
     for _ in range(3):
         critic.optimise(lessons, np.random.default_rng(0))
