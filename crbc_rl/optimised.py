@@ -27,7 +27,6 @@ class Optimised:
         if config.policy.gradient_checkpointing:
             # No activations are kept but those between blocks, at the price of a second forward.
             model.gradient_checkpointing_enable({"use_reentrant": False})
-            model.train()  # it is done in training mode alone; these models have no dropout
         self.sharded = world.size > 1 or config.policy.precision == "bfloat16"
         if self.sharded:
             world.shard(model, config.policy.precision)
@@ -45,12 +44,15 @@ class Optimised:
         """
         settings = self.config.optim
         steps: list[Figures] = []
+        # Checkpointing is done in training mode alone, in which a model cannot sample; it has no dropout.
+        self.model.train(self.config.policy.gradient_checkpointing)
         for _ in range(settings.epochs):
             rows = [row for g in rng.permutation(len(groups)) for row in groups[g]]
             steps += [
                 self._step(rows[start : start + settings.minibatch])
                 for start in range(0, len(rows), settings.minibatch)
             ]
+        self.model.eval()
         self.optimizer.zero_grad()  # no gradients lie about while others need the memory
         return steps
 
