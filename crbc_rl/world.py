@@ -86,7 +86,7 @@ class World:
         options: dict[str, Any] = {
             "mesh": init_device_mesh(self.device.type, (self.size,)),
             "mp_policy": policy,
-            "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
+            "offload_policy": CPUOffloadPolicy(pin_memory=self.device.type == "cuda") if offload else OffloadPolicy(),
         }
         blocks = set(getattr(model, "_no_split_modules", None) or ())
         for module in model.modules():

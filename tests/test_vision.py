@@ -99,6 +99,17 @@ def test_a_frame_takes_its_places_and_none_may_be_missing(policy: VisionPolicy) 
         policy.encode(Prompt("<image>"))
 
 
+def test_a_limit_cuts_text_and_no_frame(policy: VisionPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = policy.encode(PROMPTS[0])
+    monkeypatch.setattr(policy, "max_prompt_tokens", len(whole) - whole.index(policy.place))
+    assert policy.encode(PROMPTS[0]) == whole[whole.index(policy.place) :]
+    monkeypatch.setattr(policy, "max_prompt_tokens", len(whole) - whole.index(policy.place) - 1)
+    with pytest.raises(
+        ConfigError, match=rf"max_prompt_tokens=\d+ cuts a frame out of a prompt of {len(whole)} tokens"
+    ):
+        policy.encode(PROMPTS[0])
+
+
 def test_it_is_saved_and_loaded_like_any_checkpoint(policy: VisionPolicy, tmp_path: Path) -> None:
     policy.save(tmp_path)
     again = TransformersPolicy.load(tmp_path)

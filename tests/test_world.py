@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from learner_fixtures import write_config
 from safetensors import safe_open
 from safetensors.torch import load_file
+from vision_fixtures import fresh_vision_policy
 
 from crbc_rl.errors import ConfigError
 from crbc_rl.metrics import read_metrics
@@ -107,10 +109,51 @@ def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path,
     _assert_alike(model, tmp_path / "one", tmp_path / "two")
 
 
+IMAGES = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy": {"lora_rank": 4}, "loss": {"entropy": 0.1, "kl": 0.05}},
+        {"credit": {"method": "gae"}, "critic": {"lr": 1e-3}, "loss": {"entropy": 0.1}},
+        {"env": IMAGES, "loss": {"entropy": 0.1}},
+    ],
+    ids=["LoRA", "PPO", "frames"],
+)
+def test_an_update_of_two_processes_is_that_of_one(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """And one goes on with what two left."""
+    if "env" in changes:
+        fresh_vision_policy().save(tmp_path / "model")
+        model = tmp_path / "model"
+    policy = {"gradient_checkpointing": True, **changes.get("policy", {})}
+    config = write_config(tmp_path / "config.yaml", model, **{**SETTINGS, **changes, "policy": policy, "updates": 1})
+    _train(config, tmp_path / "one", 1)
+    _train(config, tmp_path / "two", 2)
+    one, two = (_figures(tmp_path / name)[1] for name in ("one", "two"))
+    for name, value in one.items():
+        if name not in ("mismatch", "mismatch_max", "drift", "ratio_max"):
+            assert two[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+    _train(config, tmp_path / "two", 1, "--resume", "--set", "updates=2")
+    after = _figures(tmp_path / "two")[2]
+    assert after["grad_norm"] > 0
+    assert after["drift"] < 1e-4, "it samples as it is trained"
+
+
 def test_groups_that_cannot_be_shared_out_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"5 groups cannot be shared out over 2 processes: make it a multiple"):
         World(rank=0, size=2).share_of(5, "groups")
     assert World(rank=1, size=2).share_of(6, "groups") == range(3, 6)
+
+
+@pytest.mark.slow
+def test_a_reference_in_main_memory_is_the_same_reference(model: Path, tmp_path: Path) -> None:
+    for name, offload in (("here", False), ("there", True)):
+        changes = {**SETTINGS, "policy": {"precision": "bfloat16", "offload_reference": offload}, "updates": 2}
+        _train(write_config(tmp_path / f"{name}.yaml", model, **changes), tmp_path / name, 1)
+    here, there = _figures(tmp_path / "here"), _figures(tmp_path / "there")
+    assert here == there and here[2]["kl"] > 0
 
 
 @pytest.mark.slow

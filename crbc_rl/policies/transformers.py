@@ -65,16 +65,20 @@ class TransformersPolicy:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """The ids of one user message in the chat template, ready for the reply."""
-        return self.encode_text(prompt.text)
+        return self.cut(self.encode_text(prompt.text))
+
+    def cut(self, ids: list[int]) -> list[int]:
+        """What is read of a prompt that may be over the limit."""
+        return ids[-self.max_prompt_tokens :] if self.max_prompt_tokens else ids
 
     def encode_text(self, prompt: str) -> list[int]:
-        """The ids of a message that is text alone."""
+        """The ids of a message that is text alone, however long."""
         if prompt not in self._encoded:
             if len(self._encoded) > 50_000:
                 self._encoded.clear()
             chat = [{"role": "user", "content": prompt}]
             ids = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
-            self._encoded[prompt] = ids[-self.max_prompt_tokens :] if self.max_prompt_tokens else ids
+            self._encoded[prompt] = ids
         return self._encoded[prompt]
 
     def text(self, response: Sequence[int]) -> str:

@@ -39,14 +39,20 @@ class VisionPolicy(TransformersPolicy):
         self.unsayable = marks
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """As for text; a frame takes as many places as the model has tokens for it."""
+        """As for text; a frame takes as many places as the model has tokens for it, and may not be cut.
+
+        Raises `ConfigError` where `max_prompt_tokens` leaves no room for the frames.
+        """
         if prompt.text.count(IMAGE) != len(prompt.images):
             raise ValueError(f"{len(prompt.images)} frames for {prompt.text.count(IMAGE)} places in the prompt")
         ids = self.encode_text(prompt.text.replace(IMAGE, BEFORE + PLACE + AFTER))
-        if not prompt.images:
-            return ids
         sizes = iter([self._tokens(image) for image in prompt.images])
-        return [token for i in ids for token in ([i] * next(sizes) if i == self.place else [i])]
+        whole = [token for i in ids for token in ([i] * next(sizes) if i == self.place else [i])]
+        left = self.cut(whole)
+        if left.count(self.place) < whole.count(self.place):
+            limit = f"rollout.max_prompt_tokens={self.max_prompt_tokens}"
+            raise ConfigError(f"{limit} cuts a frame out of a prompt of {len(whole)} tokens")
+        return left
 
     def _tokens(self, image: np.ndarray) -> int:
         height, width = image.shape[:2]
