@@ -105,15 +105,20 @@ def test_the_real_engine_leaves_no_global_state(capsys):
 
 
 def test_games_that_nobody_plays_give_their_libraries_on():
-    for n in range(4):
+    def libraries() -> int:
+        gc.collect()
+        return len(textworld._idle) + len(textworld._games)
+
+    before = libraries()
+    for n in range(6):
         file = replace(kitchen(), grammar=kitchen().grammar.replace("heat some", f"heat {n}"))
         game = shared_game(file)
         assert shared_game(file) is game
         assert f"Your task is to: heat {n} apple" in game.root.said
         del game
         gc.collect()
-    # The grammar's parser remembers its last failure, and with it whoever asked.
-    assert len(textworld._idle) + len(textworld._games) <= 3
+    # One is in use; the grammar's parser remembers its last failure, and with it whoever asked.
+    assert libraries() <= before + 2
 
 
 def test_missing_packages_are_named_with_the_command_that_brings_them(run_python):
