@@ -70,12 +70,7 @@ class Critic(Optimised):
 
     def values(self, batch: TokenBatch) -> Tensor:
         """The value before each response token, (B, R)."""
-        length = batch.response_length
-        positions, beside = self.reader.layout(batch.ids, batch.mask, batch.images, length)
-        found = self.model(
-            input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
-        ).logits
-        return found[:, :-1, 0].float()[batch.turn]
+        return self.reader.logits(batch)[:, :-1, 0].float()[batch.turn]
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
         """Half the squared error, of the value or of the value kept within `VALUE_CLIP` of the old one, whichever

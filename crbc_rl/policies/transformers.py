@@ -157,20 +157,24 @@ class TransformersPolicy:
         made of them is several times as large: above `AT_ONCE` that is done for a few rows at a time, and once more
         for their gradient. Without `entropy_counts` the entropy has none.
         """
-        length = batch.response_length
-        positions, beside = self.layout(batch.ids, batch.mask, batch.images, length)
-        logits = self.model(
-            input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
-        ).logits
+        logits = self.logits(batch)
         few = max(1, AT_ONCE // logits[0].numel())
         again = few < len(logits) and torch.is_grad_enabled()
         said = partial(checkpoint, self._said, use_reentrant=False) if again else self._said
         parts = [
             said(some, ids, temperature, entropy_counts)
-            for some, ids in zip(logits.split(few), batch.ids[:, -length:].split(few), strict=True)
+            for some, ids in zip(logits.split(few), batch.ids[:, -batch.response_length :].split(few), strict=True)
         ]
         chosen, entropy = map(torch.cat, zip(*parts, strict=True))
         return chosen[batch.turn], entropy[batch.turn]
+
+    def logits(self, batch: TokenBatch) -> Tensor:
+        """What the model says before each response token of the distinct rows, and behind the last, (U, R + 1, V)."""
+        length = batch.response_length
+        positions, beside = self.layout(batch.ids, batch.mask, batch.images, length)
+        return self.model(
+            input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
+        ).logits
 
     def _said(self, logits: Tensor, ids: Tensor, temperature: float, entropy_counts: bool) -> tuple[Tensor, Tensor]:
         """The log-probability of `ids` (U, R), and the entropy there, from `logits` (U, R + 1, V)."""
