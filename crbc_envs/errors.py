@@ -1,4 +1,4 @@
-"""What is raised for what the machine lacks: data on disk, or a browser."""
+"""What is raised for what the machine lacks: data on disk, a package, or a browser."""
 
 
 class DataError(ValueError):
@@ -6,6 +6,11 @@ class DataError(ValueError):
     file, and the command that mends it; the `crbc` command prints it alone, without a traceback."""
 
 
-class BrowserError(RuntimeError):
-    """There is no browser to be had, or it does not stay up. The message names what is missing and the command
-    that brings it; the `crbc` command prints it alone, without a traceback."""
+class RequirementError(RuntimeError):
+    """A package or program that an environment needs is missing. Raised when the environment is made, never in the
+    middle of an episode. The message names what is missing and the command that installs it; the `crbc` command
+    prints it alone, without a traceback."""
+
+
+class BrowserError(RequirementError):
+    """There is no browser, or it does not stay up."""

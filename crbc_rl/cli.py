@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from crbc_envs.errors import BrowserError, DataError
+from crbc_envs.errors import DataError, RequirementError
 from crbc_rl.errors import ConfigError
 
 Positional = tyro.conf.Positional
@@ -358,7 +358,7 @@ COMMANDS: dict[str, Any] = {
 
 
 def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
-    """Entry point. A `ConfigError`, `DataError` or `BrowserError` is printed alone, and the status is 2."""
+    """Entry point. A `ConfigError`, `DataError` or `RequirementError` is printed alone, and the status is 2."""
     # Read when torch is first imported. OpenMP's threads wait for each other by spinning, by default for so
     # long that beside one busy process on two cores a generation of half a second took nine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
@@ -366,7 +366,7 @@ def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
         tyro.extras.subcommand_cli_from_dict(
             COMMANDS, prog="crbc", args=args, description="Train LLM agents with CRBC."
         )
-    except (ConfigError, DataError, BrowserError) as error:
+    except (ConfigError, DataError, RequirementError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         sys.exit(2)
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from crbc_envs.webshop.site.browser import missing, place
 
-CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "threadpoolctl")
+CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "rapidfuzz", "threadpoolctl")
 TRAIN = (
     "torch",
     "transformers",

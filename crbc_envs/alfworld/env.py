@@ -12,7 +12,7 @@ from crbc_envs.alfworld.generate import Verb
 from crbc_envs.alfworld.household import Size
 from crbc_envs.alfworld.observation import Notes
 from crbc_envs.alfworld.panels import make_panel
-from crbc_envs.alfworld.players import ENGINES, Player, make_player, shared_parse
+from crbc_envs.alfworld.players import ENGINES, Player, make_player, require_engine, shared_parse
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 
@@ -36,6 +36,8 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     they say is an anchor of its own. What is not admissible is answered "Nothing happens." and leaves
     the anchor as it was. `anchor="observation"` is GiGPO's: the key of the game's bare text, so that
     every "Nothing happens." of a group is one anchor.
+
+    Raises `RequirementError` for `engine="textworld"` where its packages are missing.
 
     `info` also holds `family` (pick, look, clean, heat, cool or pick2) and `effect`, whether the last
     command was answered with anything but "Nothing happens.".
@@ -62,6 +64,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
                 raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
+        require_engine(engine)
         super().__init__(make_panel(data, split, rooms, verb, data_dir), max_steps, require_tags)
         self.data = data
         self.engine = engine

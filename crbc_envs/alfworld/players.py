@@ -66,6 +66,14 @@ class TextWorldPlayer:
         self.said = self.node.said
 
 
+def require_engine(name: str) -> None:
+    """Raise `RequirementError` where the engine of that name is not installed."""
+    if name == "textworld":
+        from crbc_envs.alfworld.textworld import require_packages
+
+        require_packages()
+
+
 def make_player(name: str, file: GameFile) -> Player:
     """A player at the start of a game, by the name of its engine."""
     if name == "exact":

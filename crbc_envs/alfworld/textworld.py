@@ -14,12 +14,26 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from anchors import anchor_key
 from crbc_envs.alfworld.game import GameFile
+from crbc_envs.errors import RequirementError
 
 INSTALL = 'pip install "crbc[alfworld]"'
+
+PACKAGES = ("alfworld", "textworld", "fast_downward")
+"""What the real engine imports."""
+
+
+def require_packages() -> None:
+    """Raise `RequirementError` where a package of the real engine is missing, with the command that installs it."""
+    lacking = [name for name in PACKAGES if find_spec(name) is None]
+    if lacking:
+        raise RequirementError(
+            f'engine="textworld" plays with the real ALFWorld, and {", ".join(lacking)} is not installed: {INSTALL}'
+        )
 
 
 @dataclass(eq=False, slots=True)

@@ -105,7 +105,6 @@ def _packages(config: TrainConfig) -> Iterator[Finding]:
     needs = (
         (config.generator.engine == "vllm", "vllm", "[vllm]", "generator.engine=vllm"),
         (config.rollout.backend == "ray", "ray", "[ray]", "rollout.backend=ray"),
-        (config.env.id.startswith("CRBC-WebShop"), "rapidfuzz", "[webshop]", "WebShop's rewards"),
         (config.env.kwargs.get("engine") == "textworld", "alfworld", "[alfworld]", "env.kwargs.engine=textworld"),
     )
     for needed, name, extra, purpose in needs:

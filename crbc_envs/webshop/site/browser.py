@@ -102,6 +102,13 @@ def missing() -> list[tuple[str, str]]:
     return [(name, command) for name, command in needs.items() if place(name) is None]
 
 
+def require_browser() -> None:
+    """Raise `BrowserError` where something of what a browser needs is missing, with the command that brings it."""
+    lacking = missing()
+    if lacking:
+        raise BrowserError("; ".join(f"{name} is missing: {fix}" for name, fix in lacking))
+
+
 class Browser:
     """One headless Chromium with its driver, about 430 MB; started when a page is first opened.
 
@@ -185,9 +192,7 @@ class Browser:
         raise TimeoutError(f"no new page in {PATIENCE:.0f} s")
 
     def _start(self) -> None:
-        lacking = missing()
-        if lacking:
-            raise BrowserError("; ".join(f"{name} is missing: {fix}" for name, fix in lacking))
+        require_browser()
         profile = mkdtemp(prefix="crbc-browser-")
         with ExitStack() as unless_started:
             unless_started.callback(shutil.rmtree, profile, ignore_errors=True)

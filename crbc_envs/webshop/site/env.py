@@ -15,7 +15,7 @@ from crbc_envs.webshop.reward import Reward
 from crbc_envs.webshop.session import Session, parse
 from crbc_envs.webshop.shop import Shop
 from crbc_envs.webshop.site.address import SHOPPER, read_address
-from crbc_envs.webshop.site.browser import Browser, Screen
+from crbc_envs.webshop.site.browser import Browser, Screen, require_browser
 from crbc_envs.webshop.site.server import Site, SiteServer, serving
 
 
@@ -61,10 +61,11 @@ class WebShopSiteEnv(WebShopEnv):
     Each instance runs a browser of its own, about 430 MB, from its first reset until `close`. A browser
     that crashes is replaced, and the episode goes on at the same page.
 
-    Raises `BrowserError` at a reset where Chromium, its driver or Selenium is missing.
+    Raises `BrowserError` where Chromium, its driver or Selenium is missing.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        require_browser()
         super().__init__(*args, **kwargs)
         self.browser = Browser()
         self._open = ExitStack()
