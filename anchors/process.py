@@ -1,4 +1,4 @@
-"""The empirical process of a rollout group: transition counts, P, mu, M and b (paper, eqs. 4 and 7)."""
+"""The empirical process of a rollout group: transition counts, P, mu, M and b (paper, eqs. 5 and 8)."""
 
 from __future__ import annotations
 
@@ -265,13 +265,13 @@ class EmpiricalProcess:
 
     @cached_property
     def P(self) -> Sparse:
-        """P(x | s, a) = N(s, a, x) / N(s, a), L x (S + 2) (eq. 4)."""
+        """P(x | s, a) = N(s, a, x) / N(s, a), L x (S + 2) (eq. 5)."""
         n = self.counts
         return Sparse(n.row, n.col, self._n / self.pair_count[n.row], n.shape)
 
     @cached_property
     def mu(self) -> Floats:
-        """mu(a | s) = N(s, a) / N(s), shape (L,) (eq. 4)."""
+        """mu(a | s) = N(s, a) / N(s), shape (L,) (eq. 5)."""
         return self.pair_count / self.anchor_count[self.pair_anchor]
 
     @cached_property
@@ -283,7 +283,7 @@ class EmpiricalProcess:
 
     @cached_property
     def M(self) -> Sparse:
-        """M(s, s') = N(s, s') / N(s), S x S, substochastic (eq. 7).
+        """M(s, s') = N(s, s') / N(s), S x S, substochastic (eq. 8).
 
         Divided once, from integers: adding up 1/N row by row would cost up to 5e-12 at beta = 1.
         """
@@ -294,7 +294,7 @@ class EmpiricalProcess:
         return Sparse(row, col, n.data[inner].astype(np.float64) / self.anchor_count[row], (size, size))
 
     def b(self, beta: float) -> Floats:
-        """b(s) = beta N(s, z+) / N(s), shape (S,) (eq. 7)."""
+        """b(s) = beta N(s, z+) / N(s), shape (S,) (eq. 8)."""
         size = self.num_anchors
         n = self.state_counts
         won = n.col == size
@@ -302,7 +302,7 @@ class EmpiricalProcess:
         return beta * reached / self.anchor_count
 
     def backup(self, values: Floats, beta: float) -> Floats:
-        """(B V)(s, a) = beta sum_x P(x | s, a) V(x), with V(z+) = 1 and V(z-) = 0; shape (L,) (eq. 6)."""
+        """(B V)(s, a) = beta sum_x P(x | s, a) V(x), with V(z+) = 1 and V(z-) = 0; shape (L,) (eq. 7)."""
         return beta * (self.P @ np.append(values, (1.0, 0.0)))
 
     @cached_property

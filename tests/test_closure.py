@@ -287,13 +287,13 @@ def test_finite_depth_errors_are_transported_as_the_appendix_says(drawn, beta, d
     full, part, zero = (credit.closure(process, beta, k) for k in (None, depth, 0))
     size = len(process.anchors)
     M, P, at = process.M.toarray(), process.P.toarray()[:, :size], process.pair_anchor
-    delta = process.backup(zero.V, beta) - zero.Q  # eq. app-residuals
+    delta = process.backup(zero.V, beta) - zero.Q  # eq. 19
     np.testing.assert_allclose(credit.closure(process, beta, 1).Q - zero.Q, delta, **TIGHT)
     d = np.linalg.solve(np.eye(size) - beta * M, expect(process, delta))
     np.testing.assert_allclose(full.V - zero.V, d, rtol=0, atol=1e-11)
-    carried = np.linalg.matrix_power(beta * M, depth) @ d  # eq. app-finite-value
+    carried = np.linalg.matrix_power(beta * M, depth) @ d  # eq. 22
     np.testing.assert_allclose(full.V - part.V, carried, rtol=0, atol=1e-11)
-    # Eq. app-transport at depth 0, eq. app-finite-qa beyond.
+    # Eq. 24 at depth 0, eq. 23 beyond.
     power = np.linalg.matrix_power(beta * M, max(depth - 1, 0))
     expected = beta * P @ power @ d + (delta if depth == 0 else 0.0)
     np.testing.assert_allclose(full.Q - part.Q, expected, rtol=0, atol=1e-11)
@@ -302,7 +302,7 @@ def test_finite_depth_errors_are_transported_as_the_appendix_says(drawn, beta, d
 
 @given(groups(), betas)
 def test_the_residual_is_the_gap_between_all_and_incoming_evidence(drawn, beta):
-    """Eq. app-provenance: delta_0(s, a) = beta sum_x P(x|s,a) [V_0(x) - V_0 as seen arriving from (s, a)]."""
+    """Eq. 21: delta_0(s, a) = beta sum_x P(x|s,a) [V_0(x) - V_0 as seen arriving from (s, a)]."""
     arriving, count = defaultdict(float), defaultdict(int)
     for played in drawn.rollouts:
         for t, (here, there) in enumerate(zip(played.steps, played.steps[1:], strict=False)):

@@ -1,4 +1,4 @@
-"""The empirical process: integer counts and the frequencies they induce (eqs. 4 and 7)."""
+"""The empirical process: integer counts and the frequencies they induce (eqs. 5 and 8)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def by_key(process):
     return dict(zip(names, n.data.tolist(), strict=True))
 
 
-def test_a_group_by_hand_has_the_counts_and_frequencies_of_equation_four():
+def test_a_group_by_hand_has_the_counts_and_frequencies_of_equation_five():
     process = EmpiricalProcess.from_group(BY_HAND)
     assert process.anchors == ("s", "m")
     assert process.pairs == ((0, "a"), (0, "b"), (1, "b"), (1, "c"))

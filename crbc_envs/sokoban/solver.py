@@ -123,7 +123,7 @@ def best_moves(room: Room, state: State, distance: Mapping[State, int]) -> tuple
 def optimal_value(length: int | None, beta: float = 0.98, horizon: int | None = None) -> float:
     """V* of a state `length` moves from a solution: the discounted success beta^length of a best policy.
 
-    Success is worth beta when it is one move away, as in the closure (eq. 6). 0 at a dead end (None) and
+    Success is worth beta when it is one move away, as in the closure's backups (eq. 7). 0 at a dead end (None) and
     where the `horizon` steps that are left do not suffice.
     """
     if length is None or (horizon is not None and length > horizon):

@@ -1,4 +1,4 @@
-"""The Bellman closure of an empirical process and its finite-depth family (paper, eqs. 5 to 9)."""
+"""The Bellman closure of an empirical process and its finite-depth family (paper, eqs. 6 to 10)."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Closure:
 def closure(process: EmpiricalProcess, beta: float = 0.98, depth: int | None = None) -> Closure:
     """Evaluate `process` at its behaviour-policy Bellman fixed point, or after `depth` backups.
 
-    `depth=None` is the full closure: (I - beta M) V = b by one sparse LU, then Q = B V (eq. 8).
+    `depth=None` is the full closure: (I - beta M) V = b by one sparse LU, then Q = B V (eq. 9).
     `depth=K` is the K-th member of the finite family: V_K = T^K V_0 and Q_K = B V_(K-1), where V_0
-    and Q_0 are the visit-local means of realised suffix returns (eqs. 5 and 9); it needs a process
+    and Q_0 are the visit-local means of realised suffix returns (eqs. 6 and 10); it needs a process
     built from rollouts, since suffixes cannot be told from counts.
 
     The same V is the value function of the concurrent GRAFT (arXiv 2609.28963), which reads a step's
@@ -70,7 +70,7 @@ def _expect(process: EmpiricalProcess, per_pair: Floats) -> Floats:
 
 
 def _visit_local_q(process: EmpiricalProcess, beta: float) -> Floats:
-    """Q_0(s, a): the mean of G_(i,t) = beta^(T_i - t + 1) R_i over the visits to (s, a) (eq. 5)."""
+    """Q_0(s, a): the mean of G_(i,t) = beta^(T_i - t + 1) R_i over the visits to (s, a) (eq. 6)."""
     visits = process.visits
     if visits is None:
         raise GroupError("a finite depth needs rollouts: build the process with EmpiricalProcess.from_group")
@@ -83,7 +83,7 @@ def suffix_returns(visits: Visits, beta: float) -> Floats:
 
 
 def _solve(process: EmpiricalProcess, beta: float) -> Floats:
-    """The fixed point V of eq. 8."""
+    """The fixed point V of eq. 9."""
     b = process.b(beta)
     if not b.any():
         return np.zeros(process.num_anchors)  # no member succeeded

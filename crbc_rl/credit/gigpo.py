@@ -25,7 +25,7 @@ def gigpo(
 ) -> Floats:
     """A = w_group A_E + w_step A_S, one value per step in order.
 
-    A_S normalises `step_returns` over all the visits to the step's anchor, eq. `step-baseline` of the
+    A_S normalises `step_returns` over all the visits to the step's anchor, eq. 4 of the
     paper with the public trainer's rewards; A_E is GRPO, or Dr. GRPO with "mean_norm", which drops the
     standard deviation (the sample one) from both. Settings of the paper: gamma 0.95, weights 1 and 1,
     "mean_norm" on Sokoban; the public scripts use it on WebShop too.

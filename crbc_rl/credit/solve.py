@@ -1,4 +1,4 @@
-"""The linear system of the closure, (I - beta M) V = b, solved to rounding (paper, eq. 8)."""
+"""The linear system of the closure, (I - beta M) V = b, solved to rounding (paper, eq. 9)."""
 
 from __future__ import annotations
 
