@@ -77,11 +77,11 @@ class Learner:
             sample = self.players.sample(self.update)
         self.seconds["environments"] = sample.waited  # the part of it that was waiting for them
 
-        # Lines 7 to 15: anchors into an empirical process, its closure, and the credit of every step.
+        # Lines 7 to 16: anchors into an empirical process, its closure, and the credit of every step.
         with self._timed("credit"):
             groups = self._rows(sample)
 
-        # Line 17: with the advantages held fixed, maximise the clipped objective.
+        # Line 19: with the advantages held fixed, maximise the clipped objective.
         with self._timed("train"):
             figures = self._optimise(groups, sample)
             self.players.refresh()
