@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# How many deliberate faults the fast tests notice. For example: bash scripts/mutants.sh --only anchors/
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" dev
+exec .venv/bin/python scripts/mutants.py "$@"
