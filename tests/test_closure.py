@@ -413,6 +413,23 @@ def test_step_credit_is_gated_and_floored(drawn, beta, depth, sigma_min):
         assert len(here) > 1 or got[pair] == 0
 
 
+ONE_WAY = [
+    group("s:a m:a +", "s:a m:a -", "s:a -"),
+    group("s:a s:a s:a +"),
+    group("s:a m:a +", "s:a m:a m:a +", "s:a u:b -"),
+    group(" ".join(f"c{i}:a" for i in range(9)) + " +"),
+]
+"""Every anchor has one action, so that Q = V but for rounding: by more than nothing at some beta and depth."""
+
+
 def test_one_action_at_an_anchor_earns_nothing_however_it_ends():
-    process = EmpiricalProcess.from_group(group("s:a m:a +", "s:a m:a -", "s:a -"))
-    assert not credit.step_credit(process).any()
+    rounded = 0
+    for one_way in ONE_WAY:
+        process = EmpiricalProcess.from_group(one_way)
+        for beta in (0.7, 0.9, 0.98, 1.0):
+            for depth in (None, 0, 1, 2):
+                result = credit.closure(process, beta, depth)
+                rounded += not np.array_equal(result.Q, result.V[process.pair_anchor])
+                assert not result.A.any() and not result.sigma.any()
+                assert not credit.step_credit(process, beta, depth, sigma_min=1e-15).any()
+    assert rounded >= 5  # else nothing here would need a gate

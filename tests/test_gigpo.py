@@ -65,6 +65,17 @@ def test_a_flat_group_gets_exact_zeros(mode, flat):
     assert not np.concatenate(credit.advantages(flat, "gigpo", mode=mode, success_reward=0.1)).any()
 
 
+@pytest.mark.parametrize("method", ["gigpo", "hgpo"])
+@pytest.mark.parametrize("mode", MODES)
+def test_returns_that_differ_by_rounding_alone_are_flat(method, mode):
+    # At s: 10 x 0.9 less a penalty of 0.9, and 10 x 0.9 x 0.9: both 8.1, in floats almost.
+    assert 10 * np.float64(0.9) ** 2.0 != 10 * 0.9 - 0.9
+    even = group("s:<invalid> m:a +", "s:a u:a w:a +")
+    options = {"w_group": 0.0} if method == "gigpo" else {"history": 0}
+    got = credit.advantages(even, method, gamma=0.9, invalid_penalty=0.9, mode=mode, **options)
+    assert not np.concatenate(got).any()
+
+
 def test_one_malformed_reply_among_failures_weighs_as_documented():
     # Under mean_std_norm n - 1 zeros and one -0.1 give -(n - 1)/sqrt(n) and 1/sqrt(n), but for epsilon.
     n = 9

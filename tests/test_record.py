@@ -327,3 +327,14 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
 def test_a_run_goes_on_with_another_number_of_kept_updates(tmp_path: Path) -> None:
     Run.start(tmp_path, small(Path("m")), resume=False)
     assert Run.start(tmp_path, small(Path("m"), record_every=1), resume=True).config.record_every == 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_frames_of_equal_bytes_and_unequal_shapes_stay_apart(tmp_path, order):
+    shapes = [(2, 6, 3), (6, 2, 3), (3, 4, 3), (2, 6, 3)][::order]
+    group = RolloutGroup([Rollout([Step("s", "a")] * 4, True)])
+    frames = [np.full(shape, 7, dtype=np.uint8) for shape in shapes]
+    write_groups(tmp_path / "a.parquet", [group], frames=[[frames]])
+    images = read_recording(tmp_path / "a.parquet").images
+    assert images is not None
+    assert [decode_frame(png).shape for png in images[0][0]] == shapes

@@ -89,6 +89,16 @@ def test_a_frame_can_be_written_on_without_harm():
     np.testing.assert_array_equal(render(tiles), before)
 
 
+def test_boards_of_equal_bytes_and_unequal_shapes_have_frames_of_their_own():
+    row = np.array([0, 1, 2, 3, 4, 5], dtype=np.uint8)
+    for shape in ((1, 6), (6, 1), (2, 3), (3, 2), (1, 6)):
+        frame = render(row.reshape(shape))
+        assert frame.shape == (16 * shape[0], 16 * shape[1], 3)
+        for cell, tile in np.ndenumerate(row.reshape(shape)):
+            r, c = (16 * i for i in cell)
+            np.testing.assert_array_equal(frame[r : r + 16, c : c + 16], atlas()[tile])
+
+
 # ---- the environment ------------------------------------------------------------------------------
 
 

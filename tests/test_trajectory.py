@@ -10,6 +10,7 @@ from strategies import group, groups
 
 from anchors import RolloutGroup, TransitionCounts
 from crbc_rl import credit
+from crbc_rl.credit.groups import centre, normalise
 
 METHODS = ("grpo", "drgrpo", "rloo")
 TIGHT = {"rtol": 0, "atol": 1e-12}
@@ -105,10 +106,53 @@ def test_a_flat_group_gets_exact_zeros(method, weighting, flat):
         assert not values.any()
 
 
-def test_equal_returns_reached_in_different_orders_are_flat():
-    spread = group("s:<invalid> s:a s:<invalid> s:<invalid> -", "s:a s:<invalid> s:<invalid> s:<invalid> s:a -")
-    for values in credit.advantages(spread, "grpo"):
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(("reward", "malformed"), [(0.3, 1), (0.3, 8), (0.7, 3), (0.7, 11), (0.2, 10)])
+def test_equal_returns_reached_in_different_ways_are_flat(method, reward, malformed):
+    # A success with so many malformed replies more earns what the failure does, in tenths; in floats almost.
+    more = malformed + round(10 * reward)
+    earned = [-sum([0.1] * malformed), reward - sum([0.1] * more)]
+    assert earned[0] != earned[1] and earned[0] == pytest.approx(earned[1], rel=1e-14)
+    replies = [" ".join(["s:<invalid>"] * n) for n in (malformed, more)]
+    spread = group(f"{replies[0]} -", f"{replies[1]} +", f"{replies[0]} s:a -")
+    for values in credit.advantages(spread, method, success_reward=reward):
         assert not values.any()
+
+
+def spread_of_equals():
+    """Rows of a flat group that are equal in exact arithmetic and not in floats."""
+    tenths = [0.1 + 0.2, 0.3, 0.3, 0.6 - 0.3, 3 * 0.1, 0.1 + 0.1 + 0.1]
+    assert len(set(tenths)) > 1
+    return np.array([*tenths, 5.0, *(1e6 * x for x in tenths)])
+
+
+@pytest.mark.parametrize("mode", ["mean_std_norm", "mean_norm"])
+@pytest.mark.parametrize("ddof", [0, 1])
+def test_rounding_alone_is_no_deviation(mode, ddof):
+    x = spread_of_equals()
+    for order in (np.arange(13), np.arange(13)[::-1], np.random.default_rng(0).permutation(13)):
+        of = np.repeat([0, 1, 3], [6, 1, 6])[order]
+        assert not normalise(x[order], of, 4, mode, ddof).any()
+        assert not normalise(-x[order], of, 4, mode, ddof).any()
+    n, deviation = centre(x, np.repeat([0, 1, 3], [6, 1, 6]), 4)
+    assert n.tolist() == [6, 1, 0, 6]
+    assert not deviation.any()
+
+
+def test_a_deviation_that_is_small_and_no_rounding_is_kept():
+    x = np.array([1.0, 1.0 + 1e-9, 2.0, 2.0])
+    deviation = centre(x, np.array([0, 0, 1, 1]), 2)[1]
+    np.testing.assert_allclose(deviation, [-5e-10, 5e-10, 0, 0], rtol=1e-6)
+    assert normalise(x, np.array([0, 0, 1, 1]), 2, "mean_std_norm")[1] > 0
+
+
+@pytest.mark.parametrize("method", ["crbc", "gigpo", "g2po", "graphgpo"])
+def test_weighting_by_step_reaches_the_trajectory_term_of_every_method(method):
+    # Rows 1 1 | 0 0 0 | 0 | 1: three of seven won; by rollout it is two of four.
+    for weighting, mean, var in (("step", 3 / 7, 2 / 7), ("rollout", 1 / 2, 1 / 3)):
+        got = credit.advantages(FOUR, method, w_group=2.0, w_step=0.0, weighting=weighting, **BARE)
+        won, lost = 2 * (1 - mean) / (np.sqrt(var) + 1e-6), -2 * mean / (np.sqrt(var) + 1e-6)
+        np.testing.assert_allclose(np.concatenate(got), [won] * 2 + [lost] * 4 + [won], **TIGHT)
 
 
 @given(groups(), st.sampled_from(METHODS), st.sampled_from(["rollout", "step"]), st.randoms(use_true_random=False))
