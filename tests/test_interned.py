@@ -81,6 +81,21 @@ def test_names_of_numbers_with_gaps_keep_to_their_numbers():
         InternedRollouts(**{**given_, "anchor": [1, 3]}, anchor_names="pq")
 
 
+@pytest.mark.parametrize(("apart", "unknown"), [(1, 2), (1, 90), (3, 2), (3, 4), (3, 90), (10**12, 5)])
+def test_a_final_anchor_that_no_row_is_at_is_unknown(apart, unknown):
+    given_ = columns([group("s:a m:b -", "s:b m:a -", "s:a -")])
+    got = InternedRollouts(
+        **{**given_, "anchor": given_["anchor"] * apart, "final_anchor": np.array([unknown, apart, -1])}
+    )
+    assert got.final_anchor.tolist() == [-1, 1, -1]
+
+
+def test_a_row_is_told_by_its_rollout_and_step():
+    made = InternedRollouts.from_groups(TWO)
+    wanted = [f"rollout {i}, step {t}" for i, n in enumerate([3, 2, 1, 2]) for t in range(n)]
+    assert [made.where(row) for row in range(8)] == wanted
+
+
 def test_the_final_anchor_is_numbered_but_never_counted():
     steps = [Step("s", "a"), Step("m", "a")]
     ends = [Rollout(steps, False, final_anchor=name) for name in ("s", "never left", None)]
