@@ -209,3 +209,12 @@ def test_a_closed_chain_is_worth_nothing_below_one_and_refused_at_one(monkeypatc
     np.testing.assert_allclose(credit.closure(process, 0.9).V, [*[0] * len(loop), 0.45], rtol=0, atol=1e-12)
     with pytest.raises(credit.CreditError, match="a cycle that nothing leaves"):
         credit.closure(process, 1.0)
+
+
+@pytest.mark.parametrize("error", [1e-9, 1.0, float("nan")])
+def test_a_solution_that_does_not_solve_the_system_is_refused(monkeypatch, error):
+    process = EmpiricalProcess.from_group(group("s:a m:b s:a +", "s:b m:a -"))
+    right = solve._factorise
+    monkeypatch.setattr(solve, "_factorise", lambda *system: right(*system) + error)
+    with pytest.raises(credit.CreditError, match="left a Bellman residual"):
+        credit.closure(process)
