@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -166,6 +168,32 @@ def test_a_member_with_another_panel_is_found_out():
     envs.members.envs[2].panel = SokobanEnv(split="test").panel
     with pytest.raises(GroupError, match="group 0 is not identical at reset: member 2 has task_id 'sokoban-v2/test/3'"):
         envs.reset(options={"task": 3})
+
+
+@pytest.mark.parametrize("field", ["id", "text"])
+def test_a_member_told_another_task_is_found_out(monkeypatch, field):
+    envs = make()
+    member = envs.members.envs[4]
+    begin = member._begin
+
+    def begin_another(content):
+        begin(content)
+        member._task = replace(member._task, **{field: "another"})
+
+    monkeypatch.setattr(member, "_begin", begin_another)
+    what = {"id": "task_id", "text": "task"}[field]
+    with pytest.raises(GroupError, match=f"group 1 is not identical at reset: member 4 has {what} 'another', member 3"):
+        envs.reset(seed=0)
+
+
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_a_masked_reset_proves_the_groups_it_covers(monkeypatch, group):
+    envs = make(num_groups=3)
+    envs.reset(seed=0)
+    monkeypatch.setattr(envs.members.envs[3 * group + 2], "_anchor", lambda: "elsewhere")
+    mask = np.repeat(np.arange(3) == group, 3)
+    with pytest.raises(GroupError, match=f"group {group} is not identical at reset: member {3 * group + 2} has anchor"):
+        envs.reset(options={"reset_mask": mask})
 
 
 def test_identity_is_proved_at_every_reset_not_only_the_first(monkeypatch):
@@ -423,6 +451,22 @@ def test_a_finished_group_can_be_restarted_while_another_plays():
         envs.groups()
     play(envs, seed=1, reset=False)
     assert [len(group) for group in envs.groups()] == [3, 3]
+
+
+def test_actions_keep_their_names_where_only_some_groups_began_anew():
+    envs = make(max_steps=2)
+    envs.reset(seed=0)
+    for moves in ("up", "down"):
+        envs.step([moves] * 6)
+    envs.reset(options={"reset_mask": [True] * 3 + [False] * 3})
+    for moves in ("left", "up"):
+        envs.step([moves] * 3 + [None] * 3)
+    played = envs.interned()
+    names = [played.action_names[number] for number in played.action]
+    assert names == ["left", "up"] * 3 + ["up", "down"] * 3
+    assert names == [step.action for group in envs.groups() for r in group.rollouts for step in r.steps]
+    labels = [step.label for r in envs.groups()[1].rollouts for step in r.steps]
+    assert len(labels) == 6 and all(labels)
 
 
 def test_a_mask_that_cuts_a_group_is_refused_and_changes_nothing():
