@@ -283,6 +283,24 @@ def test_a_member_that_ended_keeps_its_observation_and_ends_only_once():
     assert envs.active.tolist() == [True, False, True]
 
 
+@pytest.mark.parametrize("env_id", [ID, ONE_BY_ONE])
+def test_a_member_that_ended_keeps_its_own_frame(env_id):
+    envs = GroupVectorEnv(env_id, num_groups=1, group_size=3)
+    room = SokobanEnv().panel[0].content
+    shown, _ = envs.reset(options={"task": 0})
+    state, table = room.start, distances(room)
+    while not room.solved(state):
+        move = best_moves(room, state, table)[0]
+        state = room.move(state, move)
+        shown = envs.step(["?", move, "?"])[0]
+    assert envs.active.tolist() == [True, False, True]
+    home = shown[1].copy()
+    for move in ("up", "down"):
+        now = envs.step([move, None, move])[0]
+        np.testing.assert_array_equal(now[1], home)
+        np.testing.assert_array_equal(now[0], now[2])
+
+
 def test_returned_flags_are_copies():
     envs = make(num_groups=1)
     envs.reset(seed=1)
