@@ -84,6 +84,19 @@ def test_only_the_boards_that_were_named_move():
             np.testing.assert_array_equal(ours, theirs[whose])
 
 
+def test_boards_may_be_named_in_any_order():
+    named, whole = begun(6, 6, 6, 1)[0], begun(6, 6, 6, 1)[0]
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        order, actions = rng.permutation(6), rng.integers(5, size=6)
+        rewards, solved = named.step(actions[order], order)
+        expected = whole.step(actions)
+        np.testing.assert_array_equal(named.tiles, whole.tiles)
+        np.testing.assert_array_equal(rewards, expected[0][order])
+        np.testing.assert_array_equal(solved, expected[1][order])
+        np.testing.assert_array_equal(named.frames(boards=order), whole.frames()[order])
+
+
 def test_boards_loaded_later_leave_the_others_alone():
     batch, rooms = begun(4, 6, 6, 1)
     batch.live_frames()
