@@ -30,7 +30,7 @@ class Turn:
     @property
     def key(self) -> tuple[Any, ...]:
         """Equal for turns a model cannot tell apart; shorter ones come first."""
-        pixels = tuple(image.tobytes() for image in self.images)
+        pixels = tuple((image.shape, image.tobytes()) for image in self.images)
         return len(self.prompt) + len(self.response), tuple(self.prompt), tuple(self.response), pixels
 
 
