@@ -1,0 +1,303 @@
+"""Optimizer steps over rows, with a model of one weight whose gradient can be counted by hand: the loss of a token is
+the weight times the token's advantage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learner_fixtures import small
+from torch import Tensor, nn
+
+from crbc_envs.prompts import Prompt
+from crbc_rl.optimised import Figures, Optimised, mean
+from crbc_rl.rollout import rng
+from crbc_rl.tokens import Row, TokenBatch, Turn
+from crbc_rl.trainer import Trainer
+from crbc_rl.world import World
+
+
+class OneWeight(Optimised):
+    """`seen` has the advantages of every pass, `gradients` what each optimizer step was handed."""
+
+    def __init__(self, loss: dict[str, Any] | None = None, **optim: Any) -> None:
+        model = nn.Linear(1, 1, bias=False)
+        nn.init.ones_(model.weight)
+        self.seen: list[list[float]] = []
+        self.steps: list[list[list[float]]] = []
+        self.gradients: list[float] = []
+        settings = {"minibatch": 100, "grad_clip": 1e9, "lr": 0.1, "weight_decay": 0.0, **optim}
+        super().__init__(model, small(Path("unused"), optim=settings, loss=loss or {}), World(), 0, settings["lr"])
+        self.optimizer.register_step_pre_hook(self._keep)
+
+    def _keep(self, *_: object) -> None:
+        self.gradients.append(self.model.weight.grad.item())
+        self.steps.append(self.seen)
+        self.seen = []
+
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
+        self.seen.append(batch.advantages[:, 0].tolist())
+        total = (batch.advantages * batch.weights[:, None] * batch.response_mask).sum()
+        return total * self.model.weight.sum(), {"count": float(len(batch.turn)), "ratio_max": batch.advantages.max()}
+
+
+def _rows(lengths: Sequence[int], group: int = 0, first: int = 0) -> list[Row]:
+    """Row i has the advantage first + i + 1 and a turn of its own."""
+    return [
+        Row(Turn([first + i + 1], [7] * n, [0.0] * n), group, float(first + i + 1), [0.0] * n)
+        for i, n in enumerate(lengths)
+    ]
+
+
+def _flat(step: list[list[float]]) -> list[float]:
+    return [value for one in step for value in one]
+
+
+# ---- mini-batches -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("minibatch", "sizes"), [(100, [12]), (12, [12]), (5, [5, 5, 2]), (11, [11, 1]), (1, [1] * 12)]
+)
+def test_an_epoch_reads_every_row_once_in_mini_batches_of_their_size(minibatch: int, sizes: list[int]) -> None:
+    one = OneWeight(minibatch=minibatch)
+    figures = one.descend([_rows([1, 2, 3], g, 3 * g) for g in range(4)], rng("x"))
+    assert [len(_flat(step)) for step in one.steps] == sizes
+    assert sorted(value for step in one.steps for value in _flat(step)) == [float(n) for n in range(1, 13)]
+    assert [step["count"] for step in figures] == sizes
+
+
+def test_epochs_are_read_each_in_an_order_of_its_own_with_groups_in_one_piece() -> None:
+    one = OneWeight(minibatch=3, epochs=4)
+    one.descend([_rows([1, 1, 1], g, 3 * g) for g in range(8)], rng("x"))
+    assert len(one.steps) == 4 * 8
+    epochs = [[sorted(_flat(step)) for step in one.steps[8 * e : 8 * e + 8]] for e in range(4)]
+    groups = [[3.0 * g + 1, 3.0 * g + 2, 3.0 * g + 3] for g in range(8)]
+    assert all(sorted(epoch) == groups for epoch in epochs)
+    assert len({str(epoch) for epoch in [groups, *epochs]}) == 5
+
+
+def test_the_order_is_that_of_the_draws() -> None:
+    def order(*path: int) -> list[list[list[float]]]:
+        one = OneWeight(minibatch=3)
+        one.descend([_rows([1, 1, 1], g, 3 * g) for g in range(8)], rng("shuffle", *path))
+        return one.steps
+
+    assert order(0, 1) == order(0, 1) != order(0, 2)
+
+
+@pytest.mark.parametrize("microbatch", [None, 1, 2, 3])
+@pytest.mark.parametrize(
+    ("aggregation", "gradient"),
+    [
+        ("token", (1 * 1 + 2 * 2 + 3 * 3 + 4 * 4) / 10),  # advantage times length, over all tokens
+        ("step", (1 + 2 + 3 + 4) / 4),
+        ("group", ((1 + 2 + 3) / 3 + 4) / 2),
+    ],
+)
+def test_a_step_s_gradient_is_the_mean_over_its_mini_batch_however_it_is_read(
+    aggregation: str, gradient: float, microbatch: int | None
+) -> None:
+    one = OneWeight({"aggregation": aggregation}, microbatch=microbatch)
+    groups = [_rows([1, 2, 3], 0), _rows([4], 1, 3)]
+    (figures,) = one.descend(groups, rng("x"))
+    assert one.gradients == pytest.approx([gradient])
+    assert figures["grad_norm"] == pytest.approx(gradient)
+    assert figures["count"] == 4 and figures["ratio_max"] == 4  # a sum and a maximum over passes
+    assert figures["advantage_abs"] == pytest.approx(2.5)
+    assert len(one.steps[0]) == {None: 1, 1: 4, 2: 2, 3: 2}[microbatch]
+
+
+def test_a_mini_batch_is_weighed_by_itself_and_starts_without_a_gradient() -> None:
+    one = OneWeight(minibatch=2)
+    one.descend([_rows([1, 2]), _rows([3, 1], 1, 10)], np.random.default_rng(0))
+    assert sorted(one.gradients) == pytest.approx([(1 + 2 * 2) / 3, (3 * 11 + 12) / 4])
+    one.gradients.clear()
+    one.descend([_rows([1])], rng("x"))
+    assert one.gradients == pytest.approx([1.0])
+
+
+def test_repeated_turns_are_read_once_and_count_each() -> None:
+    rows = [Row(Turn([1], [2, 3], [0.0, 0.0]), 0, value, [0.0, 0.0]) for value in (1.0, 5.0, -3.0)]
+    one = OneWeight()
+    one.descend([rows, _rows([1], 1, 8)], rng("x"))
+    assert sorted(_flat(one.steps[0])) == [-3.0, 1.0, 5.0, 9.0]
+    assert one.gradients == pytest.approx([(2 * (1 + 5 - 3) + 9) / 7])
+
+
+def test_advantages_of_tokens_are_told_by_their_size() -> None:
+    rows = [Row(Turn([1], [2, 3], []), 0, [1.0, -3.0], [0.0, 0.0]), Row(Turn([1], [2], []), 0, -4.0, [0.0])]
+    (figures,) = OneWeight().descend([rows], rng("x"))
+    assert figures["advantage_abs"] == pytest.approx((2 + 4) / 2)
+
+
+def test_figures_of_steps_are_averaged() -> None:
+    assert mean([{"a": 1.0, "b": 0.0}, {"a": 4.0, "b": 1.0}]) == {"a": 2.5, "b": 0.5}
+
+
+# ---- the step -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("clip", "handed"), [(0.25, 0.25), (2.0, 2.0), (4.0, 3.0), (100.0, 3.0)])
+def test_no_gradient_longer_than_the_clip_is_handed_on_and_its_own_length_told(clip: float, handed: float) -> None:
+    one = OneWeight(grad_clip=clip)
+    (figures,) = one.descend([_rows([1], 0, 2)], rng("x"))
+    assert one.gradients == pytest.approx([handed], rel=1e-5)
+    assert figures["grad_norm"] == pytest.approx(3.0)
+    assert figures["skipped"] == 0.0
+
+
+def test_the_clip_holds_for_all_weights_together(model: Path) -> None:
+    """And keeps the direction."""
+    handed = []
+    for clip in (0.01, 1e9):
+        trainer = Trainer(small(model, loss={"kl": 0.0}, optim={"grad_clip": clip, "lr": 1e-9}), World())
+        turns = trainer.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
+        keep: list[Tensor] = []
+        trainer.optimizer.register_step_pre_hook(
+            lambda *_, t=trainer, k=keep: k.append(torch.cat([p.grad.flatten() for _, p in t.named]))
+        )
+        figures = trainer.optimise([[Row(turn, 0, 5.0, turn.logprobs) for turn in turns]], rng("x"))
+        handed.append((keep[0].clone(), figures["grad_norm"]))
+    (clipped, told), (whole, told_whole) = handed
+    assert whole.norm() > 0.1 and clipped.norm() == pytest.approx(0.01, rel=1e-3)
+    assert told == pytest.approx(told_whole, rel=1e-4) and told == pytest.approx(whole.norm().item(), rel=1e-4)
+    assert torch.nn.functional.cosine_similarity(clipped, whole, dim=0) > 0.9999
+
+
+@pytest.mark.parametrize("advantage", [math.nan, math.inf, -math.inf])
+def test_a_gradient_that_is_not_finite_moves_nothing(advantage: float) -> None:
+    one = OneWeight()
+    bad = Row(Turn([9], [1], [0.0]), 0, advantage, [0.0])
+    (figures,) = one.descend([[*_rows([1, 2]), bad]], rng("x"))
+    assert figures["skipped"] == 1.0
+    assert one.model.weight.item() == 1.0 and not one.optimizer.state
+    (figures,) = one.descend([_rows([1, 2])], rng("x"))
+    assert figures["skipped"] == 0.0
+    assert one.model.weight.item() == pytest.approx(0.9), "Adam's first step is the learning rate"
+    assert one.gradients == pytest.approx([5 / 3])
+
+
+def test_a_policy_stays_as_it_is_where_the_gradient_is_not_finite(model: Path) -> None:
+    trainer = Trainer(small(model, optim={"minibatch": 2}), World())
+    turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
+    before = [p.clone() for _, p in trainer.named]
+    figures = trainer.optimise([[Row(turn, 0, math.inf, turn.logprobs) for turn in turns]], rng("x"))
+    assert figures["skipped"] == 1.0
+    assert all(torch.equal(p, old) for (_, p), old in zip(trainer.named, before, strict=True))
+    assert trainer.optimise([[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]], rng("x"))["skipped"] == 0.0
+    assert all(torch.isfinite(p).all() for _, p in trainer.named)
+    assert any(not torch.equal(p, old) for (_, p), old in zip(trainer.named, before, strict=True))
+
+
+def test_learning_rate_and_weight_decay_are_those_of_the_config() -> None:
+    for lr, decay in ((0.1, 0.0), (0.01, 0.0), (0.1, 0.5)):
+        one = OneWeight(lr=lr, weight_decay=decay)
+        one.descend([_rows([1])], rng("x"))
+        assert one.model.weight.item() == pytest.approx(1.0 * (1 - lr * decay) - lr)
+
+
+def test_a_step_goes_against_the_loss_and_no_gradient_is_left_behind() -> None:
+    one = OneWeight(epochs=3)
+    one.descend([_rows([1])], rng("x"))
+    assert one.model.weight.item() == pytest.approx(0.7, abs=1e-4)
+    assert one.model.weight.grad is None or not one.model.weight.grad.any()
+    assert not one.model.training
+
+
+# ---- reading ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [None, 1, 3])
+def test_what_is_read_is_given_back_row_by_row(size: int | None) -> None:
+    """In the order of the rows, whatever order they were read in, and without the padding."""
+    one = OneWeight(microbatch=size)
+    rows = _rows([3, 1, 2, 5, 1, 4, 2])
+    rows += [rows[0], rows[3]]
+    sizes: list[int] = []
+
+    def what(batch: TokenBatch) -> Tensor:
+        assert not torch.is_grad_enabled()
+        sizes.append(len(batch.ids))
+        return batch.ids[:, :1][batch.turn] * 10.0 + torch.arange(batch.response_length)
+
+    read = one.read(rows, what)
+    assert read == [[10.0 * row.turn.prompt[0] + k for k in range(len(row.turn.response))] for row in rows]
+    assert max(sizes) <= (size or 7)
+    assert sum(sizes) == 7, "equal turns are read once"
+
+
+# ---- the policy's log-probabilities -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.0])
+def test_scores_are_those_of_sampling_at_the_temperature_of_rollouts(model: Path, temperature: float) -> None:
+    trainer = Trainer(small(model, rollout={"temperature": temperature}), World())
+    with torch.no_grad():
+        for p in trainer.policy.model.parameters():
+            p.mul_(2.0 if p.dim() > 1 else 1.0)  # sharper
+    turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2, 3)], range(3), temperature, 5)
+    rows = [Row(turn, 0, 1.0, turn.logprobs) for turn in turns]
+    for mine, turn in zip(trainer.score(rows), turns, strict=True):
+        assert mine == pytest.approx(turn.logprobs, abs=1e-4)
+    other = trainer.policy.generate([Prompt("up")], [0], 0.7, 5)
+    assert trainer.score([Row(other[0], 0, 1.0, [])])[0] != pytest.approx(other[0].logprobs, abs=1e-2)
+
+
+def test_the_first_step_starts_where_sampling_stood_and_later_ones_drift(model: Path) -> None:
+    config = small(model, rollout={"temperature": 0.4}, optim={"lr": 1e-2, "epochs": 3, "minibatch": 2})
+    trainer = Trainer(config, World())
+    turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 0.4, 4)
+    steps = trainer.descend([[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]], rng("x"))
+    assert steps[0]["drift"] < 1e-4 and steps[0]["ratio_max"] < 1e-4 and steps[0]["clip_share"] == 0.0
+    assert steps[0]["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert steps[1]["drift"] > 0.01 < steps[2]["drift"]
+    assert steps[2]["kl"] > 1e-3
+
+
+def test_optimise_tells_the_drift_of_its_first_step_and_the_mean_of_all_else(model: Path) -> None:
+    config = small(model, optim={"lr": 1e-2, "epochs": 2, "minibatch": 2})
+    tolds = []
+    for name in ("optimise", "descend"):
+        trainer = Trainer(config, World())
+        turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
+        tolds.append(getattr(trainer, name)([[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]], rng("x")))
+    told, (first, second) = tolds
+    assert told["drift"] == first["drift"] < second["drift"]
+    assert told["entropy"] == pytest.approx((first["entropy"] + second["entropy"]) / 2)
+
+
+def test_replies_that_did_well_become_likelier_and_others_less_likely(model: Path) -> None:
+    trainer = Trainer(small(model, optim={"lr": 1e-3, "minibatch": 8}, loss={"kl": 0.0}), World())
+    good, bad = trainer.policy.generate([Prompt("up"), Prompt("up")], [1, 2], 1.0, 4)
+    assert good.response[0] != bad.response[0]
+    rows = [Row(good, 0, 1.0, good.logprobs), Row(bad, 0, -1.0, bad.logprobs)]
+    before = [sum(values) for values in trainer.score(rows)]
+    trainer.optimise([rows], rng("x"))
+    after = [sum(values) for values in trainer.score(rows)]
+    assert after[0] > before[0] + 0.01 and after[1] < before[1] - 0.01
+
+
+def test_a_reference_pulls_the_policy_back_and_stays_where_it_is(model: Path) -> None:
+    """With no advantage at all a policy that has gone astray returns, and the more so the more the KL weighs."""
+    gaps = []
+    for kl in (0.0, 1.0):
+        trainer = Trainer(small(model, optim={"lr": 1e-3, "epochs": 5}, loss={"kl": 0.01}), World())
+        trainer.config = small(model, optim={"lr": 1e-3, "epochs": 5}, loss={"kl": kl})
+        with torch.no_grad():
+            noise = torch.Generator().manual_seed(0)
+            for p in trainer.policy.model.parameters():
+                p.add_(0.05 * torch.randn(p.shape, generator=noise))
+        kept = [p.clone() for p in trainer.reference.model.parameters()]
+        turns = trainer.policy.generate([Prompt("up")] * 8, range(8), 1.0, 4)
+        steps = trainer.descend([[Row(turn, 0, 0.0, turn.logprobs) for turn in turns]], rng("x"))
+        gaps.append((steps[0]["kl"], steps[-1]["kl"]))
+        assert all(torch.equal(p, old) for p, old in zip(trainer.reference.model.parameters(), kept, strict=True))
+    (still, stays), (first, returned) = gaps
+    assert still == first > 0.01
+    assert stays == pytest.approx(still, rel=0.01) and returned < 0.9 * first
