@@ -1,4 +1,4 @@
-"""A micro-batch's loss, figures and gradient against two others: a plain one in loops, which reads every row alone
+"""The trainer's loss, figures and gradient against two others: a plain one in loops, which reads every row alone
 and without padding, and TRL's GRPO trainer.
 
 Over a real model, with prompts of unequal lengths, several groups, repeated turns, and old log-probabilities a little
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from learner_fixtures import fresh_policy, small
@@ -27,9 +28,10 @@ from torch import Tensor
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.config import LossConfig, TrainConfig
-from crbc_rl.loss import policy_loss
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.tokens import Row, micro_batches, weigh
+from crbc_rl.tokens import Row, micro_batches
+from crbc_rl.trainer import Trainer
+from crbc_rl.world import World
 
 PROMPTS = [
     "Sokoban\n# # #\n# @ #\n# # #\nYour move?",
@@ -51,6 +53,8 @@ class Case:
     policy: TransformersPolicy
     reference: TransformersPolicy
     rows: list[Row]
+    folder: Path
+    """Where the reference is saved."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class Result:
 
 
 @pytest.fixture(scope="module")
-def case() -> Case:
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
     policy, reference = fresh_policy(), fresh_policy()
     noise = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -86,7 +90,9 @@ def case() -> Case:
     ]
     assert len({len(turn.prompt) for turn in turns}) >= 4
     assert len({len(turn.response) for turn in turns}) >= 2
-    return Case(policy, reference, rows)
+    folder = tmp_path_factory.mktemp("parity") / "model"
+    reference.save(folder)
+    return Case(policy, reference, rows, folder)
 
 
 def config(**changes: Any) -> LossConfig:
@@ -98,16 +104,25 @@ def gradient(policy: TransformersPolicy, loss: Tensor) -> Tensor:
 
 
 def ours(case: Case, loss: LossConfig, size: int | None = None, temperature: float = TEMPERATURE) -> Result:
-    """As the trainer does it: the sum over micro-batches of at most `size` distinct turns."""
-    parts = []
-    for batch in micro_batches(weigh(case.rows, loss.aggregation), case.policy.pad, size):
-        with torch.no_grad():
-            reference, _ = case.reference.logprobs(batch, temperature)
-        logprobs, entropy = case.policy.logprobs(batch, temperature)
-        value, figures = policy_loss(logprobs, entropy, reference, batch, loss)
-        parts.append((figures, gradient(case.policy, value)))
-    figures = {name: (max if name == "ratio_max" else sum)(found[name] for found, _ in parts) for name in parts[0][0]}
-    return Result(figures.pop("loss"), figures, torch.stack([g for _, g in parts]).sum(dim=0))
+    """One optimizer step of the trainer over the case, in passes of at most `size` distinct turns."""
+    trainer = trainer_of(case, loss, size, temperature)
+    found: list[Tensor] = []
+    trainer.optimizer.register_step_pre_hook(
+        lambda *_: found.append(torch.cat([p.grad.flatten() for _, p in trainer.named]))
+    )
+    figures = trainer.optimise([case.rows], np.random.default_rng(0))
+    (total,) = found
+    assert figures.pop("skipped") == 0
+    assert figures.pop("grad_norm") == pytest.approx(total.double().norm().item(), rel=1e-4)
+    return Result(figures.pop("loss"), figures, total)
+
+
+def trainer_of(case: Case, loss: LossConfig, size: int | None, temperature: float) -> Trainer:
+    optim = {"minibatch": 64, "microbatch": size, "lr": 1e-9, "grad_clip": 1e9}
+    changes = {"optim": optim, "loss": loss.model_dump(), "rollout": {"temperature": temperature}}
+    trainer = Trainer(small(case.folder, **changes), World())
+    trainer.policy.model.load_state_dict(case.policy.model.state_dict())
+    return trainer
 
 
 def plain(case: Case, loss: LossConfig) -> Result:
@@ -197,6 +212,33 @@ def test_every_kind_of_clipping_acts_on_some_tokens(case: Case) -> None:
     assert all(counts.values()), counts
 
 
+@pytest.mark.parametrize("temperature", [0.4, 1.0, 2.0])
+def test_a_policy_that_is_its_reference_has_no_kl_and_is_not_pulled(case: Case, temperature: float) -> None:
+    """At any temperature: both are read at that of rollouts."""
+    same = replace(case, policy=case.reference, rows=[replace(row, advantage=0.0) for row in case.rows])
+    found = ours(same, config(kl=1.0, entropy=0.0), temperature=temperature)
+    assert found.figures["kl"] < 1e-9 and abs(found.loss) < 1e-9
+    assert found.gradient.abs().max() < 1e-5
+    other = ours(replace(same, policy=case.policy), config(kl=1.0, entropy=0.0), temperature=temperature)
+    assert other.figures["kl"] > 1e-4 and other.loss == pytest.approx(other.figures["kl"])
+    assert other.gradient.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("temperature", [0.4, 2.0])
+def test_the_kl_is_that_of_both_models_logits_over_the_temperature(case: Case, temperature: float) -> None:
+    said: list[list[Tensor]] = [[], []]
+    for mine, policy in zip(said, (case.policy, case.reference), strict=True):
+        for row in case.rows:
+            with torch.no_grad():
+                logits = policy.model(input_ids=torch.tensor([[*row.turn.prompt, *row.turn.response]])).logits[0]
+            likely = (logits[len(row.turn.prompt) - 1 : -1] / temperature).exp()
+            mine += [(p[word] / p.sum()).log() for p, word in zip(likely, row.turn.response, strict=True)]
+    d = torch.stack(said[1]) - torch.stack(said[0])
+    expected = (d.exp() - d - 1).mean().item()
+    assert ours(case, config(), temperature=temperature).figures["kl"] == pytest.approx(expected, rel=1e-3)
+    assert ours(case, config()).figures["kl"] != pytest.approx(expected, rel=1e-2)
+
+
 # ---- TRL ---------------------------------------------------------------------------------------------
 
 
@@ -206,11 +248,10 @@ def theirs(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Tr
     pytest.importorskip("trl", reason="pip install 'crbc[dev]' brings TRL")
     from benchmarks.grpo import grpo_trainer
 
-    folder = tmp_path_factory.mktemp("parity")
-    case.reference.save(folder / "model")
+    folder = tmp_path_factory.mktemp("trl")
 
     def run(settings: TrainConfig) -> Result:
-        trainer = grpo_trainer(folder / "model", settings, folder / "output")
+        trainer = grpo_trainer(case.folder, settings, folder / "output")
         trainer.model.load_state_dict(case.policy.model.state_dict())
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = 1  # its loop sets it

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from crbc_rl.tokens import Row, Turn, collate, micro_batches, weigh
+from crbc_rl.tokens import Row, Turn, collate, micro_batches, pad_left, positions_of, weigh
 
 
 def _rows(count: int, seed: int = 0) -> list[Row]:
@@ -68,3 +68,68 @@ def test_a_value_per_token_is_an_advantage_too() -> None:
     rows = [Row(Turn([1], [2, 3], [0.0, 0.0]), 0, [1.0, -1.0], [0.0, 0.0]), Row(Turn([1], [2], [0.0]), 0, 3.0, [0.0])]
     table = collate(rows, 0).advantages
     assert torch.equal(table.sort(dim=0).values, torch.tensor([[1.0, -1.0], [3.0, 3.0]]))
+
+
+def test_frames_of_the_same_bytes_and_other_shapes_are_other_turns() -> None:
+    flat = np.arange(48, dtype=np.uint8)
+    turns = [Turn([1], [2], [0.0], images=(flat.reshape(shape),)) for shape in ((2, 8, 3), (8, 2, 3), (4, 4, 3))]
+    turns += [Turn([1], [2], [0.0], images=(flat.reshape(2, 8, 3).copy(),))]
+    assert len({turn.key for turn in turns}) == 3 and turns[0].key == turns[3].key
+    batch = collate([Row(turn, 0, 0.0, [0.0]) for turn in turns], 0)
+    assert sorted(images[0].shape for images in batch.images) == [(2, 8, 3), (4, 4, 3), (8, 2, 3)]
+    for k, place in enumerate(batch.places):
+        assert batch.images[batch.turn[k]][0].shape == turns[place].images[0].shape
+
+
+def test_turns_that_a_model_could_tell_apart_are_other_turns() -> None:
+    frames = [np.full((2, 2, 3), value, np.uint8) for value in (0, 1)]
+    turns = [
+        Turn([1, 2], [3], [0.0]),
+        Turn([1], [2, 3], [0.0] * 2),
+        Turn([2, 1], [3], [0.0]),
+        Turn([1, 2], [4], [0.0]),
+        Turn([1, 2, 3], [4], [0.0]),
+        Turn([1, 2], [3], [0.0], images=(frames[0],)),
+        Turn([1, 2], [3], [0.0], images=(frames[0], frames[1])),
+        Turn([1, 2], [3], [0.0], images=(frames[1], frames[0])),
+    ]
+    assert len({turn.key for turn in turns}) == len(turns)
+    assert Turn([1, 2], [3], [0.0], "a").key == Turn([1, 2], [3], [-1.0], "b").key
+
+
+def test_a_batch_stands_as_it_is_written_here() -> None:
+    """Prompts end and responses begin in one column; every other place is padding."""
+    rows = [
+        Row(Turn([5, 6, 7], [8], []), 0, 1.0, [-0.5], [2.0], 0.25),
+        Row(Turn([5], [8, 9], []), 1, [2.0, 3.0], [-1.0, -2.0], None, 0.5),
+    ]
+    batch = collate(rows, 99)
+    assert batch.places == (1, 0)  # the shorter first
+    assert batch.ids.tolist() == [[99, 99, 5, 8, 9], [5, 6, 7, 8, 99]]
+    assert batch.mask.tolist() == [[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]]
+    assert batch.turn.tolist() == [0, 1]
+    assert batch.response_mask.tolist() == [[1.0, 1.0], [1.0, 0.0]]
+    assert batch.old_logprobs.tolist() == [[-1.0, -2.0], [-0.5, 0.0]]
+    assert batch.advantages.tolist() == [[2.0, 3.0], [1.0, 1.0]]
+    assert batch.weights.tolist() == [0.5, 0.25]
+    assert batch.correction[1].tolist() == [2.0, 0.0]
+    assert positions_of(batch.mask).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 3]]
+
+
+def test_weights_are_those_of_a_hand_count() -> None:
+    """Replies of 1, 2 and 4 tokens, the first two of one group."""
+    turns = [Turn([1], [2] * n, [0.0] * n) for n in (1, 2, 4)]
+    rows = [Row(turn, group, 0.0, turn.logprobs) for turn, group in zip(turns, (3, 3, 5), strict=True)]
+    for aggregation, weights in (
+        ("token", [1 / 7, 1 / 7, 1 / 7]),
+        ("step", [1 / 3, 1 / 6, 1 / 12]),
+        ("group", [1 / 4, 1 / 8, 1 / 8]),
+    ):
+        assert [row.weight for row in weigh(rows, aggregation)] == pytest.approx(weights)
+
+
+def test_prompts_of_one_length_have_no_mask_and_others_are_padded_on_the_left() -> None:
+    ids, mask = pad_left([[1, 2], [3, 4]], 0)
+    assert ids.tolist() == [[1, 2], [3, 4]] and mask is None
+    ids, mask = pad_left([[1, 2], [3]], 7)
+    assert ids.tolist() == [[1, 2], [7, 3]] and mask.tolist() == [[1, 1], [0, 1]]
