@@ -173,9 +173,9 @@ def test_the_clip_holds_for_all_weights_together(model: Path) -> None:
 @pytest.mark.parametrize("advantage", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_moves_nothing(advantage: float) -> None:
     one = OneWeight()
-    bad = Row(Turn([9], [1], [0.0]), 0, advantage, [0.0])
-    (figures,) = one.descend([[*_rows([1, 2]), bad]], rng("x"))
-    assert figures["skipped"] == 1.0
+    bad = Row(Turn([9], [1, 1], [0.0] * 2), 0, advantage, [0.0] * 2)  # as long as the others: infinity times 0 is nan
+    (figures,) = one.descend([[*_rows([2, 2]), bad]], rng("x"))
+    assert figures["skipped"] == 1.0 and str(abs(figures["grad_norm"])) == str(abs(advantage))
     assert one.model.weight.item() == 1.0 and not one.optimizer.state
     (figures,) = one.descend([_rows([1, 2])], rng("x"))
     assert figures["skipped"] == 0.0
@@ -301,3 +301,11 @@ def test_a_reference_pulls_the_policy_back_and_stays_where_it_is(model: Path) ->
     (still, stays), (first, returned) = gaps
     assert still == first > 0.01
     assert stays == pytest.approx(still, rel=0.01) and returned < 0.9 * first
+
+
+def test_training_reads_prompts_up_to_the_limit_of_the_config(model: Path) -> None:
+    for limit in (5, 6, None):
+        policy = Trainer(small(model, rollout={"max_prompt_tokens": limit}), World()).policy
+        prompt = Prompt("Sokoban\n# # #\n# @ #\nYour move?")
+        (turn,) = policy.generate([prompt], [0], 1.0, 1)
+        assert turn.prompt == policy.encode_text(prompt.text)[-(limit or 0) :]

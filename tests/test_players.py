@@ -145,11 +145,31 @@ def test_two_processes_evaluate_between_them_what_one_evaluates() -> None:
 
 def test_processes_that_hold_one_model_together_play_the_same_and_count_once() -> None:
     config = door_config(rollout={"num_groups": 4}, generator={"tensor_parallel": 2})
-    clerks, counts = [Clerk(), Clerk(), Clerk(), Clerk()], []
-    for rank, clerk in enumerate(clerks):
-        sample = players_of(clerk, config, _pretended(rank, 4)).sample(1)
-        counts.append(len(sample.groups))
-        clerk.doors = {asked.door for asked in clerk.asked}
-    assert clerks[0].doors == clerks[1].doors and clerks[2].doors == clerks[3].doors
-    assert not clerks[0].doors & clerks[2].doors
-    assert counts == [4] * 4
+    alone = players_of(Clerk(), door_config(rollout={"num_groups": 4}))
+    worlds, asked = [_pretended(rank, 4) for rank in range(4)], []
+    for world in worlds:
+        players = players_of(clerk := Clerk(), config, world)
+        players.sample(1)
+        asked.append(_asked(clerk))
+        players.evaluate("test", 3)
+    assert asked[0] == asked[1] and asked[2] == asked[3]
+    assert not set(asked[0]) & set(asked[2])
+    world = _pretended(3, 4)
+    world.others.extend([other.given[call] for other in worlds] for call in (0, 1))
+    together = players_of(Clerk(), config, world)
+    sample, expected = together.sample(1), alone.sample(1)
+    assert sample.groups == expected.groups and sample.turns == expected.turns
+    assert together.evaluate("test", 3) == alone.evaluate("test", 3)
+
+
+def test_groups_that_are_chosen_or_joined_are_credited_as_they_are() -> None:
+    def outcomes(sample: Sample) -> list[list[bool]]:
+        return [[gain[0] > 0 for gain in group] for group in advantages_batch(sample.interned, "grpo")]
+
+    _, players = _attempts("mlw")
+    sample = players.sample(1)
+    mixed, lost, won = [True, True, False, False], [False] * 4, [False] * 4
+    assert sample.counted is not None and outcomes(sample) == [mixed, lost, won]
+    assert outcomes(sample.chosen([1, 0])) == [lost, mixed]
+    assert sample.chosen([1, 0]).turns == [sample.turns[1], sample.turns[0]]
+    assert outcomes(sample.joined(sample.chosen([0]))) == [mixed, lost, won, mixed]
