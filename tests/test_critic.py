@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from learner_fixtures import small
-from strategies import group
+from critic_fixtures import ROWS, SAMPLE, ppo
 
-from anchors import InternedRollouts
 from crbc_rl.critic import Critic
 from crbc_rl.learner import Learner
 from crbc_rl.metrics import read_metrics
 from crbc_rl.run import Run
-from crbc_rl.tokens import Row, Turn, collate, weigh
 from crbc_rl.world import World
 
 
-def _ppo(model: Path, **changes: object):
-    return small(model, credit={"method": "gae"}, critic={"lr": 1e-2}, **changes)
-
-
-SAMPLE = InternedRollouts.from_groups([group("s:a m:b +"), group("s:a -")])
-ROWS = [
-    [Row(Turn([3, 4], [5, 6, 7], [0.0] * 3), 0, 0.0, [0.0] * 3), Row(Turn([3], [5], [0.0]), 0, 0.0, [0.0])],
-    [Row(Turn([9, 8, 7], [5, 2], [0.0] * 2), 1, 0.0, [0.0] * 2)],
-]
-
-
 def test_returns_are_the_outcome_and_advantages_are_whitened(model: Path) -> None:
-    actors, lessons = Critic(_ppo(model), World()).credit(ROWS, SAMPLE)
+    actors, lessons = Critic(ppo(model), World()).credit(ROWS, SAMPLE)
     assert [row.advantage for g in lessons for row in g] == [[10.0] * 3, [10.0], [0.0] * 2]
     assert [row.old for g in lessons for row in g] == [[0.0] * 3, [0.0], [0.0] * 2]  # a fresh critic says nothing
     gains = np.concatenate([row.advantage for g in actors for row in g])
@@ -42,7 +27,7 @@ def test_returns_are_the_outcome_and_advantages_are_whitened(model: Path) -> Non
 
 
 def test_it_learns_the_outcome(model: Path) -> None:
-    critic = Critic(_ppo(model), World())
+    critic = Critic(ppo(model), World())
     rows = [row for g in ROWS for row in g]
     for _ in range(60):
         _, lessons = critic.credit(ROWS, SAMPLE)
@@ -54,7 +39,7 @@ def test_it_learns_the_outcome(model: Path) -> None:
 
 def test_gradient_checkpointing_changes_no_value(model: Path) -> None:
     """It is done in training mode alone, in which some heads have dropout."""
-    critics = [Critic(_ppo(model, policy={"gradient_checkpointing": on}), World()) for on in (False, True)]
+    critics = [Critic(ppo(model, policy={"gradient_checkpointing": on}), World()) for on in (False, True)]
     for critic in critics:
         critic.optimise(critic.credit(ROWS, SAMPLE)[1], np.random.default_rng(0))
     plain, checkpointed = (critic.read([row for g in ROWS for row in g], critic.values) for critic in critics)
@@ -63,109 +48,12 @@ def test_gradient_checkpointing_changes_no_value(model: Path) -> None:
 
 def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
     for name, updates in (("whole", 4), ("cut", 2)):
-        config = _ppo(model, updates=updates)
+        config = ppo(model, updates=updates)
         Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
-    config = _ppo(model)
+    config = ppo(model)
     Learner(config, Run.start(tmp_path / "cut", config, resume=True)).train()
     records = [[r["value_loss"] for r in read_metrics(tmp_path / name) if r["update"] > 2] for name in ("whole", "cut")]
     assert records[0] == records[1] and len(records[0]) == 2
-    critics = [Critic(_ppo(model), World(), tmp_path / name / "checkpoints/000004") for name in ("whole", "cut")]
+    critics = [Critic(ppo(model), World(), tmp_path / name / "checkpoints/000004") for name in ("whole", "cut")]
     for one, other in zip(*(critic.named for critic in critics), strict=True):
         assert torch.equal(one[1], other[1]), one[0]
-
-
-SAID = {3: [2.0, 5.0, -1.0], 1: [4.0], 2: [1.0, 3.0]}
-"""What the critic is made to say in the next test, by the length of the reply."""
-
-
-def test_returns_advantages_and_values_are_three_things(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A critic that says something: returns are still the outcome, `old` is what it said, and advantages are the one
-    less the other, shifted and scaled alike."""
-    critic = Critic(_ppo(model), World())
-
-    def say(batch) -> torch.Tensor:
-        table = torch.zeros(len(batch.turn), batch.response_length)
-        for k, mask in enumerate(batch.response_mask):
-            said = SAID[int(mask.sum())]
-            table[k, : len(said)] = torch.tensor(said)
-        return table
-
-    monkeypatch.setattr(critic, "values", say)
-    rows = [[replace(row, correction=[0.5] * len(row.old), old=[-7.0] * len(row.old)) for row in g] for g in ROWS]
-    actors, lessons = critic.credit(rows, SAMPLE)
-    assert [len(g) for g in actors] == [len(g) for g in lessons] == [2, 1]
-    assert [row.advantage for g in lessons for row in g] == [[10.0] * 3, [10.0], [0.0] * 2]
-    assert [row.old for g in lessons for row in g] == [SAID[3], SAID[1], SAID[2]]
-    assert all(row.correction is None for g in lessons for row in g)
-    assert [row.turn for g in actors for row in g] == [row.turn for g in ROWS for row in g]
-    assert all(set(row.old) == {-7.0} and set(row.correction) == {0.5} for g in actors for row in g)
-    surplus = np.array([10 - 2, 10 - 5, 10 + 1, 10 - 4, 0 - 1, 0 - 3], dtype=float)
-    expected = (surplus - surplus.mean()) / surplus.std(ddof=1)
-    assert np.concatenate([row.advantage for g in actors for row in g]) == pytest.approx(expected)
-
-
-def _lesson(value: float, old: float, target: float) -> tuple[float, float]:
-    """The loss of one token and its slope by the value."""
-    batch = collate(weigh([Row(Turn([1], [2], []), 0, [target], [old])], "token"), 0)
-    said = torch.tensor([[value]], requires_grad=True)
-    critic = Critic.__new__(Critic)
-    critic.values = lambda batch: said
-    loss, figures = critic.loss(batch)
-    loss.backward()
-    assert figures == {"value_loss": loss.item()}
-    return loss.item(), said.grad.item()
-
-
-@pytest.mark.parametrize(
-    ("value", "old", "target", "loss", "slope"),
-    [
-        (3.0, 3.0, 5.0, 2.0, -2.0),  # half the squared error
-        (3.2, 3.0, 5.0, 1.62, -1.8),
-        (4.0, 3.0, 5.0, 0.5 * 1.5**2, 0.0),  # further than 0.5 towards the target: it stops pulling
-        (2.0, 3.0, 5.0, 4.5, -3.0),  # away from it: it pulls on
-        (2.0, 3.0, 0.0, 0.5 * 2.5**2, 0.0),
-        (4.0, 3.0, 0.0, 8.0, 4.0),
-        (9.0, 3.0, 5.0, 8.0, 4.0),  # shot beyond it
-    ],
-)
-def test_a_value_s_loss_and_slope(value: float, old: float, target: float, loss: float, slope: float) -> None:
-    assert _lesson(value, old, target) == pytest.approx((loss, slope), abs=1e-5)
-
-
-def test_a_mini_batch_s_value_loss_counts_no_padding() -> None:
-    rows = [Row(Turn([1], [2, 3, 4], []), 0, [1.0] * 3, [0.0] * 3), Row(Turn([2], [3], []), 0, [3.0], [0.0])]
-    batch = collate(weigh(rows, "token"), 0)
-    critic = Critic.__new__(Critic)
-    critic.values = lambda batch: torch.full((2, 3), 0.4)
-    loss, _ = critic.loss(batch)
-    assert loss.item() == pytest.approx(0.5 * (3 * 0.6**2 + 2.6**2) / 4)
-
-
-def test_a_value_stands_before_its_token(model: Path) -> None:
-    """It depends on the prompt and on the tokens before it, and on none that comes after."""
-    critic = Critic(_ppo(model), World())
-    for _ in range(3):
-        critic.optimise(critic.credit(ROWS, SAMPLE)[1], np.random.default_rng(0))
-
-    def said(prompt: list[int], response: list[int]) -> list[float]:
-        return critic.read([Row(Turn(prompt, response, []), 0, 0.0, [])], critic.values)[0]
-
-    base = said([3, 4], [5, 6, 7])
-    assert len(base) == 3
-    for place in range(3):
-        response = [5, 6, 7]
-        response[place] = 11
-        other = said([3, 4], response)
-        differs = [abs(a - b) > 1e-6 for a, b in zip(base, other, strict=True)]
-        assert differs[: place + 1] == [False] * (place + 1)
-        assert all(differs[place + 1 :])
-    assert all(abs(a - b) > 1e-6 for a, b in zip(base, said([3, 9], [5, 6, 7]), strict=True))
-
-
-def test_a_critic_learns_at_its_own_rate_and_leaves_the_policy_alone(model: Path) -> None:
-    critic = Critic(_ppo(model), World())
-    assert [g["lr"] for g in critic.optimizer.param_groups] == [1e-2]
-    figures = critic.optimise(critic.credit(ROWS, SAMPLE)[1], np.random.default_rng(0))
-    # Four of six tokens are to be 10 and a fresh critic says 0.
-    assert figures["value_loss"] == pytest.approx(0.5 * 100 * 4 / 6)
-    assert figures.keys() == {"value_loss", "value_grad_norm"} and figures["value_grad_norm"] > 0

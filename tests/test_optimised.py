@@ -309,3 +309,24 @@ def test_training_reads_prompts_up_to_the_limit_of_the_config(model: Path) -> No
         prompt = Prompt("Sokoban\n# # #\n# @ #\nYour move?")
         (turn,) = policy.generate([prompt], [0], 1.0, 1)
         assert turn.prompt == policy.encode_text(prompt.text)[-(limit or 0) :]
+
+
+def test_a_policy_goes_on_from_its_checkpoint_and_its_reference_from_the_start(model: Path, tmp_path: Path) -> None:
+    config = small(model, optim={"lr": 1e-2})
+    trainer = Trainer(config, World())
+    turns = trainer.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
+    rows = [[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]]
+    trainer.optimise(rows, rng("x"))
+    trainer.save(tmp_path, {})
+    again = Trainer(config, World(), tmp_path)
+    start = Trainer(config, World()).policy.model.state_dict()
+    moved = 0
+    for name, weight in again.policy.model.state_dict().items():
+        assert torch.equal(weight, trainer.policy.model.state_dict()[name])
+        assert torch.equal(again.reference.model.state_dict()[name], start[name])
+        moved += not torch.equal(weight, start[name])
+    assert moved > 10
+    one, other = trainer.optimise(rows, rng("y")), again.optimise(rows, rng("y"))
+    assert one == other and one["kl"] > 0
+    for (_, mine), (_, theirs) in zip(trainer.named, again.named, strict=True):
+        assert torch.equal(mine, theirs), "the optimizer goes on, too"
