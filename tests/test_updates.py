@@ -82,6 +82,28 @@ def test_every_step_is_a_row_with_its_own_credit_and_log_probabilities(model: Pa
     assert signs == [[1, 1, -1, 1, 1, 1], [0] * 4, [1, 1, -1, -1]]  # the last reply of all was malformed
 
 
+def test_a_row_has_the_credit_of_its_own_step_by_the_method_and_options_of_the_config(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def numbered(interned: object, method: str, **options: object) -> list[list[np.ndarray]]:
+        asked.append((method, options))
+        return [
+            [100.0 * g + 10.0 * i + np.arange(len(rollout)) for i, rollout in enumerate(one.rollouts)]
+            for g, one in enumerate(GROUPS)
+        ]
+
+    monkeypatch.setattr("crbc_rl.credit.advantages_batch", numbered)
+    watched = Watched(tmp_path, model, credit={"method": "crbc", "crbc": {"beta": 0.9}})
+    watched.learner.step()
+    ((groups, _),) = watched.named("optimise")
+    assert asked == [("crbc", {"beta": 0.9})]
+    for row in (row for one in groups for row in one):
+        g, i, t = (n - 1 for n in row.turn.prompt)
+        assert row.advantage == 100.0 * g + 10.0 * i + t
+
+
 def test_an_update_samples_then_learns_then_hands_on(model: Path, tmp_path: Path) -> None:
     watched = Watched(tmp_path, model)
     watched.learner.update = 3
