@@ -20,12 +20,13 @@ import numpy as np
 from benchmarks.children import memory_of
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
-from crbc_envs.alfworld import engine, players
-from crbc_envs.alfworld.conformance import game_folders
-from crbc_envs.alfworld.game import GameFile, parse, read_game_file
-from crbc_envs.alfworld.panels import AlfworldPanel
-from crbc_envs.alfworld.textworld import game_data, globals_kept, original_env
-from crbc_envs.alfworld.world import Game, State
+from crbc_envs.alfworld.engine import backends as players
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.conformance import game_folders
+from crbc_envs.alfworld.engine.game import GameFile, parse, read_game_file
+from crbc_envs.alfworld.engine.state import Game, State
+from crbc_envs.alfworld.engine.textworld import game_data, globals_kept, original_env
+from crbc_envs.alfworld.games.panels import AlfworldPanel
 
 NUM_GROUPS, GROUP_SIZE = 16, 8
 

@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer on rows of ours (`trl.GRPOTrainer`, Apache 2.0): the peer of `crbc_rl.trainer.Trainer`.
+"""TRL's GRPO trainer on rows of ours (`trl.GRPOTrainer`, Apache 2.0): the peer of `crbc_rl.training.actor.Trainer`.
 
 Nothing of TRL's is replaced but where its rows come from: its loss, its passes, its reference, its optimizer and its
 loop are its own. `tests/test_parity.py` holds the two losses and their gradients against each other.
@@ -20,8 +20,8 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
+from crbc_rl.batches import Row
 from crbc_rl.config import TrainConfig
-from crbc_rl.tokens import Row
 
 LOSS_TYPES = {"token": "dapo", "step": "grpo"}
 """TRL's name for each of our aggregations. It has none for "group"."""

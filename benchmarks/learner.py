@@ -37,13 +37,13 @@ import numpy as np
 
 from benchmarks.credit import table
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, micro_batches
 from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.distributed import World
 from crbc_rl.learner import Learner
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.run import Run
-from crbc_rl.tokens import Row, micro_batches
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.runs.folder import Run
+from crbc_rl.training.actor import Trainer
 
 CONFIG = Path(__file__).parents[1] / "configs" / "sokoban_tiny.yaml"
 MICROBATCHES = (None, 128, 64, 32)

@@ -21,11 +21,11 @@ import torch
 
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
-from crbc_envs.members import Outcome
+from crbc_envs.vector.members import Outcome
+from crbc_rl.batches import Turn
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout import collect
-from crbc_rl.tokens import Turn
+from crbc_rl.rollout.collect import collect
 
 MODEL = Path(__file__).parents[1] / "warmstarts" / "sokoban-tiny"
 SIZE = 8

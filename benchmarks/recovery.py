@@ -22,9 +22,9 @@ from typing import Any
 import gymnasium
 
 from crbc_envs import GroupVectorEnv
-from crbc_envs.members import importable
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.workers.process import ProcessWorker
+from crbc_envs.vector.members import importable
+from crbc_envs.vector.workers.process import ProcessWorker
 
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
 FAULTS = ("killed", "raises", "stopped", "hangs")
@@ -101,7 +101,7 @@ def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, ti
 @contextmanager
 def _silence() -> Iterator[None]:
     """No warnings of lost workers while this lasts: every fault here is meant."""
-    log = logging.getLogger("crbc_envs.workers")
+    log = logging.getLogger("crbc_envs.vector.workers")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

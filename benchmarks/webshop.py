@@ -26,15 +26,15 @@ import numpy as np
 
 from benchmarks.children import memory_of
 from benchmarks.credit import table
-from crbc_envs.webshop.catalogue import Catalogue, MemoryCatalogue, official_file, products_of, read_catalogue
-from crbc_envs.webshop.generate import generate_catalogue
-from crbc_envs.webshop.goals import shuffled
-from crbc_envs.webshop.nouns import fallback_nouns
-from crbc_envs.webshop.pages import DETAILS
-from crbc_envs.webshop.search import Index, SearchEngine, build
-from crbc_envs.webshop.session import Session
-from crbc_envs.webshop.shop import Shop
-from crbc_envs.webshop.store import StoredCatalogue, build_store
+from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, official_file, products_of, read_catalogue
+from crbc_envs.webshop.products.generate import generate_catalogue
+from crbc_envs.webshop.products.store import StoredCatalogue, build_store
+from crbc_envs.webshop.search.engine import Index, SearchEngine, build
+from crbc_envs.webshop.shop.goals import shuffled
+from crbc_envs.webshop.shop.nouns import fallback_nouns
+from crbc_envs.webshop.shop.pages import DETAILS
+from crbc_envs.webshop.shop.session import Session
+from crbc_envs.webshop.shop.shop import Shop
 
 MAX_STEPS = 15
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from crbc_envs.webshop.env import WebShopEnv
-from crbc_envs.webshop.expert import Shopper
+from crbc_envs.webshop.expert.expert import Shopper
 from crbc_envs.webshop.site.env import WebShopSiteEnv
 
 VIEWS = (("text_rich", "page"), ("text", "page"), ("text_rich", "state"), ("html", "page"), ("url", "page"))

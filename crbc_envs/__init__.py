@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
-    from crbc_envs.check import check_anchor_env as check_anchor_env
+    from crbc_envs.checking.check import check_anchor_env as check_anchor_env
     from crbc_envs.core import AnchorEnv as AnchorEnv
-    from crbc_envs.discrete import DiscreteActions as DiscreteActions
-    from crbc_envs.group import GroupVectorEnv as GroupVectorEnv
+    from crbc_envs.vector.group import GroupVectorEnv as GroupVectorEnv
+    from crbc_envs.wrappers import DiscreteActions as DiscreteActions
 
 __all__ = ["AnchorEnv", "DiscreteActions", "GroupVectorEnv", "check_anchor_env"]
 
 _LAZY = {
     "AnchorEnv": "crbc_envs.core",
-    "DiscreteActions": "crbc_envs.discrete",
-    "GroupVectorEnv": "crbc_envs.group",
-    "check_anchor_env": "crbc_envs.check",
+    "DiscreteActions": "crbc_envs.wrappers",
+    "GroupVectorEnv": "crbc_envs.vector.group",
+    "check_anchor_env": "crbc_envs.checking.check",
 }
 
 
@@ -39,20 +39,20 @@ def __getattr__(name: str) -> Any:
 register(
     id="CRBC-Sokoban-v0",
     entry_point="crbc_envs.sokoban.env:SokobanEnv",
-    vector_entry_point="crbc_envs.group:sokoban_group",
+    vector_entry_point="crbc_envs.vector.group:sokoban_group",
 )
 register(
     id="CRBC-ALFWorld-v0",
     entry_point="crbc_envs.alfworld.env:AlfworldEnv",
-    vector_entry_point="crbc_envs.group:alfworld_group",
+    vector_entry_point="crbc_envs.vector.group:alfworld_group",
 )
 register(
     id="CRBC-WebShop-v0",
     entry_point="crbc_envs.webshop.env:WebShopEnv",
-    vector_entry_point="crbc_envs.group:webshop_group",
+    vector_entry_point="crbc_envs.vector.group:webshop_group",
 )
 register(
     id="CRBC-WebShopSite-v0",
     entry_point="crbc_envs.webshop.site.env:WebShopSiteEnv",
-    vector_entry_point="crbc_envs.group:webshop_site_group",
+    vector_entry_point="crbc_envs.vector.group:webshop_site_group",
 )

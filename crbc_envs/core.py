@@ -12,7 +12,7 @@ from crbc_envs.actions import normalise, requested_action
 from crbc_envs.tasks import Task, TaskPanel
 
 if TYPE_CHECKING:
-    from crbc_envs.members import Members
+    from crbc_envs.vector.members import Members
 
 Obs = TypeVar("Obs")
 T = TypeVar("T")

@@ -62,10 +62,10 @@ def train(
             "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
             "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
         )
+    from crbc_rl.distributed import World
     from crbc_rl.learner import Learner
-    from crbc_rl.progress import TrainProgress, show_outcome, stop_politely
-    from crbc_rl.run import Run
-    from crbc_rl.world import World
+    from crbc_rl.runs.folder import Run
+    from crbc_rl.runs.progress import TrainProgress, show_outcome, stop_politely
 
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
     world = World.join()
@@ -112,9 +112,9 @@ def evaluate(
     from rich.progress import Progress
 
     from crbc_rl.config import load_config
-    from crbc_rl.evaluate import evaluate as play_panel
     from crbc_rl.policies.chat import ChatPolicy
-    from crbc_rl.run import Run
+    from crbc_rl.rollout.evaluate import evaluate as play_panel
+    from crbc_rl.runs.folder import Run
 
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
@@ -181,13 +181,13 @@ def play(
         rollout: the rollout of that group to begin with.
     """
     if replay is not None:
-        from crbc_rl.replay import replay as step_through
+        from crbc_rl.commands.replay import replay as step_through
 
         step_through(replay, group, rollout, console)
         return
     if env is None:
         raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
-    from crbc_rl.play import play as play_env
+    from crbc_rl.commands.play import play as play_env
 
     play_env(env, split, task, seed, console)
 
@@ -202,7 +202,7 @@ def warmstart(config: Positional[Path], /, steps: int | None = None, out: Path |
     """
     from rich.progress import Progress
 
-    from crbc_rl import warmstart as module
+    from crbc_rl.commands import warmstart as module
 
     settings = module.load_warmstart_config(config)
     settings = settings.model_copy(
@@ -272,7 +272,7 @@ def bench(
         seed: of the first game's random play; each further game has the next one.
         out: where finished games are noted; a run that was stopped goes on from there.
     """
-    from crbc_rl.bench import conformance
+    from crbc_rl.commands.bench import conformance
 
     if not conformance(games, count, steps, seed, out, console):
         sys.exit(1)
@@ -291,7 +291,7 @@ def data(
         sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
             every file in place is compared with its checksum.
     """
-    from crbc_rl.datasets import install_or_verify
+    from crbc_rl.commands.datasets import install_or_verify
 
     install_or_verify(name, tuple(chain(*sources)), console)
 
@@ -327,7 +327,7 @@ def webshop(
         show_attributes: products tell their attributes too.
         seed: of the goals that "Draw a goal" gives.
     """
-    from crbc_rl.serve import serve_shop
+    from crbc_rl.commands.serve import serve_shop
 
     shop = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
     serve_shop(
@@ -337,7 +337,7 @@ def webshop(
 
 def doctor() -> None:
     """Say what is installed, what is missing, and the command that mends it."""
-    from crbc_rl.doctor import examine, show
+    from crbc_rl.commands.doctor import examine, show
 
     if not show(examine(), console):
         sys.exit(1)

@@ -18,16 +18,16 @@ import numpy as np
 import torch
 
 from crbc_rl import credit
-from crbc_rl.checkpoint import KEEP, publish, read_state
+from crbc_rl.batches import Row
 from crbc_rl.config import CRITIC, TrainConfig
-from crbc_rl.critic import Critic
-from crbc_rl.metrics import Metrics
-from crbc_rl.players import Players
-from crbc_rl.rollout import Sample, rng
-from crbc_rl.run import Run
-from crbc_rl.tokens import Row
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.distributed import World
+from crbc_rl.rollout.collect import Sample, rng
+from crbc_rl.rollout.worker import Players
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import Metrics
+from crbc_rl.training.actor import Trainer
+from crbc_rl.training.checkpoint import KEEP, publish, read_state
+from crbc_rl.training.critic import Critic
 
 Record = dict[str, Any]
 

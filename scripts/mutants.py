@@ -3,7 +3,7 @@
 `scripts/mutants/*.toml` lists the faults, each of them one replaced piece of text:
 
     [[mutant]]
-    file = "crbc_envs/group.py"
+    file = "crbc_envs/vector/group.py"
     find = "exact text, occurring exactly once in the file"
     replace = "the faulty text"
     why = "one short sentence: what is wrong now"

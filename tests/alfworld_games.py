@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crbc_envs.alfworld.game import GameFile
-from crbc_envs.alfworld.generate import generate_game
+from crbc_envs.alfworld.engine.game import GameFile
+from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.tasks import Task, TaskPanel
 
 PUBLISHED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "alfworld"

@@ -14,8 +14,8 @@ from crbc_envs.errors import RequirementError
 
 EXPERTS = {
     "sokoban": "crbc_envs.sokoban.expert",
-    "alfworld": "crbc_envs.alfworld.searcher",
-    "webshop": "crbc_envs.webshop.expert",
+    "alfworld": "crbc_envs.alfworld.experts.searcher",
+    "webshop": "crbc_envs.webshop.expert.expert",
 }
 
 

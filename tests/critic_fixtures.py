@@ -8,7 +8,7 @@ from learner_fixtures import small
 from strategies import group
 
 from anchors import InternedRollouts
-from crbc_rl.tokens import Row, Turn
+from crbc_rl.batches import Row, Turn
 
 
 def ppo(model: Path, **changes: object):

@@ -22,10 +22,10 @@ from crbc_envs.actions import tagged
 from crbc_envs.prompts import TEMPLATES, View
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
+from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
-from crbc_rl.players import Players
-from crbc_rl.tokens import Turn
-from crbc_rl.world import World
+from crbc_rl.distributed import World
+from crbc_rl.rollout.worker import Players
 
 REWARDS = {"open": 1.0, "knock": -0.25}
 

@@ -14,12 +14,13 @@ import pytest
 from alfworld_games import Games, kitchen, published, tour
 
 from benchmarks import envs
-from crbc_envs.alfworld import conformance, engine, textworld
-from crbc_envs.alfworld.conformance import Outcome, conform, conform_all, game_folders, read_outcomes
+from crbc_envs.alfworld.engine import conformance, textworld
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.conformance import Outcome, conform, conform_all, game_folders, read_outcomes
+from crbc_envs.alfworld.engine.game import FAMILIES, parse, read_game_file
+from crbc_envs.alfworld.engine.textworld import TextWorldGame, shared_game
 from crbc_envs.alfworld.env import AlfworldEnv
-from crbc_envs.alfworld.game import FAMILIES, parse, read_game_file
-from crbc_envs.alfworld.generate import game_json, generate_game
-from crbc_envs.alfworld.textworld import TextWorldGame, shared_game
+from crbc_envs.alfworld.games.generate import game_json, generate_game
 from crbc_envs.errors import DataError
 from crbc_rl import cli
 
@@ -126,8 +127,8 @@ def test_missing_packages_are_named_with_the_command_that_brings_them(run_python
 import sys
 sys.modules["alfworld"] = None
 import numpy as np
-from crbc_envs.alfworld.generate import generate_game
-from crbc_envs.alfworld.textworld import TextWorldGame
+from crbc_envs.alfworld.games.generate import generate_game
+from crbc_envs.alfworld.engine.textworld import TextWorldGame
 try:
     TextWorldGame(generate_game(np.random.default_rng(0), "pick"))
 except ModuleNotFoundError as error:

@@ -11,10 +11,10 @@ from alfworld_games import TASK, kitchen, published
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crbc_envs.alfworld import engine
-from crbc_envs.alfworld.conformance import game_folders
-from crbc_envs.alfworld.game import FAMILIES, parse, read_game_file
-from crbc_envs.alfworld.generate import game_json, generate_game
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.conformance import game_folders
+from crbc_envs.alfworld.engine.game import FAMILIES, parse, read_game_file
+from crbc_envs.alfworld.games.generate import game_json, generate_game
 from crbc_envs.errors import DataError
 
 IDLE = {"help", "inventory", "look"}
@@ -351,9 +351,9 @@ def test_a_problem_cut_anywhere_is_refused():
 def test_texts_are_the_same_under_any_hash_seed(run_python):
     code = """
 import hashlib, numpy as np
-from crbc_envs.alfworld import engine
-from crbc_envs.alfworld.game import parse
-from crbc_envs.alfworld.generate import generate_game
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.game import parse
+from crbc_envs.alfworld.games.generate import generate_game
 game = parse(generate_game(np.random.default_rng(5), "pick2"))
 rng, state, seen = np.random.default_rng(0), game.start, [engine.intro(game)]
 for _ in range(60):

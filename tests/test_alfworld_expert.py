@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import crbc_envs  # noqa: F401  registers the ids
-from crbc_envs.alfworld import engine
-from crbc_envs.alfworld.expert import plan
-from crbc_envs.alfworld.game import parse
-from crbc_envs.alfworld.generate import ROOMS_OF, VERBS, generate_game
-from crbc_envs.alfworld.goals import read_task
-from crbc_envs.alfworld.household import SIZES
-from crbc_envs.alfworld.official import OfficialPanel
-from crbc_envs.alfworld.searcher import Searcher, demonstrations
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.game import parse
+from crbc_envs.alfworld.experts.expert import plan
+from crbc_envs.alfworld.experts.searcher import Searcher, demonstrations
+from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, generate_game
+from crbc_envs.alfworld.games.goals import read_task
+from crbc_envs.alfworld.games.household import SIZES
+from crbc_envs.alfworld.games.official import OfficialPanel
 
 draws = st.tuples(
     st.integers(0, 10**6), st.sampled_from(sorted(ROOMS_OF)), st.sampled_from(SIZES), st.sampled_from(VERBS)

@@ -10,14 +10,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crbc_envs.alfworld import engine
-from crbc_envs.alfworld.expert import kind_of, plan
-from crbc_envs.alfworld.game import FAMILIES, parse, read_game_file
-from crbc_envs.alfworld.generate import ROOMS_OF, VERBS, generate_game, write_game
-from crbc_envs.alfworld.goals import read_task
-from crbc_envs.alfworld.household import SIZES, draw_layout
-from crbc_envs.alfworld.knowledge import ALSO_IN, BESIDE, CROWD, FIXED, FURNITURE, HOLDS, OPENABLE, PROPERTIES, THINGS
-from crbc_envs.alfworld.world import bits
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.game import FAMILIES, parse, read_game_file
+from crbc_envs.alfworld.engine.state import bits
+from crbc_envs.alfworld.experts.expert import kind_of, plan
+from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, generate_game, write_game
+from crbc_envs.alfworld.games.goals import read_task
+from crbc_envs.alfworld.games.household import SIZES, draw_layout
+from crbc_envs.alfworld.games.tables import (
+    ALSO_IN,
+    BESIDE,
+    CROWD,
+    FIXED,
+    FURNITURE,
+    HOLDS,
+    OPENABLE,
+    PROPERTIES,
+    THINGS,
+)
 
 HOLDS_LOWER = {kind.lower(): {thing.lower() for thing in things} for kind, things in HOLDS.items()}
 
@@ -141,7 +151,7 @@ def test_a_written_game_is_read_back_as_it_was(tmp_path):
 def test_a_seed_gives_the_same_bytes_in_every_process(run_python, hash_seed):
     code = """
 import hashlib, numpy as np
-from crbc_envs.alfworld.generate import ROOMS_OF, game_json, generate_game
+from crbc_envs.alfworld.games.generate import ROOMS_OF, game_json, generate_game
 rng = np.random.default_rng(7)
 texts = [game_json(generate_game(rng, family, size=size)) for family in ROOMS_OF for size in ("full", "small")]
 print(hashlib.sha256("".join(texts).encode()).hexdigest())

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from alfworld_games import published
 
-from crbc_envs.alfworld.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, parse
-from crbc_envs.alfworld.generate import generate_game, write_game
-from crbc_envs.alfworld.household import SIZES
-from crbc_envs.alfworld.knowledge import ROOMS
-from crbc_envs.alfworld.official import OfficialPanel
-from crbc_envs.alfworld.panels import PANEL_SIZE, ROOMS_OF_A_KIND, AlfworldPanel, make_panel, panel_layout
-from crbc_envs.alfworld.world import bits
+from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, parse
+from crbc_envs.alfworld.engine.state import bits
+from crbc_envs.alfworld.games.generate import generate_game, write_game
+from crbc_envs.alfworld.games.household import SIZES
+from crbc_envs.alfworld.games.official import OfficialPanel
+from crbc_envs.alfworld.games.panels import PANEL_SIZE, ROOMS_OF_A_KIND, AlfworldPanel, make_panel, panel_layout
+from crbc_envs.alfworld.games.tables import ROOMS
 from crbc_envs.errors import DataError
 
 GOLDEN = {
@@ -68,7 +68,7 @@ def seen_layouts(rooms):
 @pytest.mark.parametrize("hash_seed", ["0", "random"])
 def test_the_panels_are_frozen_whatever_the_hash_seed(run_python, hash_seed):
     code = """
-from crbc_envs.alfworld.panels import AlfworldPanel
+from crbc_envs.alfworld.games.panels import AlfworldPanel
 for rooms in ("full", "small"):
     for split in ("train", "valid_seen", "valid_unseen"):
         print(rooms, split, AlfworldPanel(split, rooms).digest(30))
@@ -142,7 +142,7 @@ def test_both_generations_are_played_in_the_same_households():
 def test_a_few_games_are_remembered_and_no_more():
     panel = AlfworldPanel("train", "small")
     assert panel[0].content is panel[0].content
-    from crbc_envs.alfworld.panels import _generated
+    from crbc_envs.alfworld.games.panels import _generated
 
     assert _generated.cache_info().maxsize <= 1_000
 
@@ -256,7 +256,7 @@ def test_the_published_games_are_all_there(valid_train):
 
 
 def test_published_tasks_are_worded_as_generated_ones_are(valid_train):
-    from crbc_envs.alfworld.goals import read_task
+    from crbc_envs.alfworld.games.goals import read_task
 
     panel = OfficialPanel("valid_train", valid_train)
     for index in islice(range(len(panel)), 0, None, 10):

@@ -19,9 +19,9 @@ from PIL import Image
 
 from crbc_envs.prompts import Prompt
 from crbc_rl import cli
+from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat import ChatPolicy
-from crbc_rl.tokens import Turn
 
 Answer = tuple[int, dict[str, str], bytes]
 KEY = "sk-not-a-real-key-93517"

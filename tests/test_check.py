@@ -14,9 +14,9 @@ import toy_env  # registers Corridor-v0
 import crbc_envs
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import requested_action
-from crbc_envs.check import AnchorEnvError
-from crbc_envs.fuzz import MALFORMED, MEGABYTE, fuzzed_reply
-from crbc_envs.probe import plain
+from crbc_envs.checking.check import AnchorEnvError
+from crbc_envs.checking.fuzz import MALFORMED, MEGABYTE, fuzzed_reply
+from crbc_envs.checking.probe import plain
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "your_own_environment.md"
@@ -274,7 +274,7 @@ def test_a_group_whose_counts_are_not_its_rollouts_fails(monkeypatch):
 
 
 def test_a_group_that_does_not_end_fails(monkeypatch):
-    monkeypatch.setattr(crbc_envs.check, "MAX_STEPS", 3)
+    monkeypatch.setattr(crbc_envs.checking.check, "MAX_STEPS", 3)
     with pytest.raises(AnchorEnvError, match="check 'group', .*, step 4: the group has not ended in 3 steps"):
         crbc_envs.check_anchor_env(make(), fuzz=0)
 

@@ -12,11 +12,12 @@ from learner_fixtures import write_config
 from rich.console import Console
 
 from anchors import Rollout, Step
-from crbc_rl import cli, config, datasets, doctor
+from crbc_rl import cli, config
+from crbc_rl.commands import datasets, doctor
+from crbc_rl.commands.play import complete, play
 from crbc_rl.errors import ConfigError
-from crbc_rl.evaluate import reward_by_step, wilson
-from crbc_rl.play import complete, play
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout.evaluate import reward_by_step, wilson
 
 
 def _crbc(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -15,10 +15,10 @@ from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Turn
 from crbc_rl.credit import advantages_batch
 from crbc_rl.policies.api import Queue, answer, queue_of
-from crbc_rl.rollout import Sample, collect
-from crbc_rl.tokens import Turn
+from crbc_rl.rollout.collect import Sample, collect
 
 
 class Scripted:

@@ -3,10 +3,10 @@ from pathlib import Path
 import pytest
 from learner_fixtures import small_config
 
+from crbc_rl.commands.warmstart import load_warmstart_config
 from crbc_rl.config import load_config, parse_config
 from crbc_rl.credit import METHODS
 from crbc_rl.errors import ConfigError
-from crbc_rl.warmstart import load_warmstart_config
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 from critic_fixtures import ROWS, SAMPLE, ppo
 
-from crbc_rl.critic import Critic
+from crbc_rl.distributed import World
 from crbc_rl.learner import Learner
-from crbc_rl.metrics import read_metrics
-from crbc_rl.run import Run
-from crbc_rl.world import World
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.training.critic import Critic
 
 
 def test_returns_are_the_outcome_and_advantages_are_whitened(model: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from critic_fixtures import ROWS, SAMPLE, ppo
 
-from crbc_rl.critic import Critic
-from crbc_rl.tokens import Row, Turn, collate, weigh
-from crbc_rl.world import World
+from crbc_rl.batches import Row, Turn, collate, weigh
+from crbc_rl.distributed import World
+from crbc_rl.training.critic import Critic
 
 SAID = {3: [2.0, 5.0, -1.0], 1: [4.0], 2: [1.0, 3.0]}
 """What the critic is made to say in the next test, by the length of the reply."""

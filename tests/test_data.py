@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from alfworld_games import PUBLISHED
 
-from crbc_envs.alfworld.game import GAME_FILE, TRAJECTORY_FILE
-from crbc_envs.alfworld.generate import generate_game, write_game
-from crbc_envs.alfworld.official import DATASET, OfficialPanel
-from crbc_envs.data import MANIFEST, Dataset, data_home, install, read_manifest, verify
+from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE
+from crbc_envs.alfworld.games.generate import generate_game, write_game
+from crbc_envs.alfworld.games.official import DATASET, OfficialPanel
 from crbc_envs.errors import DataError
+from crbc_envs.storage.datasets import MANIFEST, Dataset, data_home, install, read_manifest, verify
 
 FILES = {"notes/a.txt": b"first", "notes/deep/b.txt": b"second", "other/readme.md": b"not wanted"}
 

@@ -14,10 +14,10 @@ from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import HISTORY_LENGTH, Prompt, PromptWindow
-from crbc_rl import evaluate as evaluation
-from crbc_rl.evaluate import evaluate, play_panel
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout import Sample, collect, open_groups, rng, stream
+from crbc_rl.rollout import evaluate as evaluation
+from crbc_rl.rollout.collect import Sample, collect, open_groups, rng, stream
+from crbc_rl.rollout.evaluate import evaluate, play_panel
 
 
 def _played(clerk: Clerk, tasks: list[int], seeds: list[int], size: int = 4, waves: int = 1, steps: int = 5) -> Sample:

@@ -15,8 +15,8 @@ from crbc_rl import credit
 
 EXPERTS = {
     "CRBC-Sokoban-v0": "crbc_envs.sokoban.expert",
-    "CRBC-ALFWorld-v0": "crbc_envs.alfworld.searcher",
-    "CRBC-WebShop-v0": "crbc_envs.webshop.expert",
+    "CRBC-ALFWorld-v0": "crbc_envs.alfworld.experts.searcher",
+    "CRBC-WebShop-v0": "crbc_envs.webshop.expert.expert",
 }
 SMALL = {"CRBC-ALFWorld-v0": {"rooms": "small"}}
 """Options that make an environment quick to play."""

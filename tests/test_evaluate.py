@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from learner_fixtures import fresh_policy, small
 
-from crbc_rl.evaluate import evaluate
+from crbc_rl.rollout.evaluate import evaluate
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ def test_credit_imports_no_environment_and_no_deep_learning():
         ("anchors", {"scipy", "gymnasium", "torch", "crbc_envs", "crbc_rl"}),
         ("crbc_rl.credit", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "matplotlib"}),
         ("crbc_envs", {"torch", "transformers", "scipy", "PIL", "matplotlib", "pydantic", "pyarrow", "crbc_rl", "ray"}),
-        ("crbc_envs.record", {"torch", "PIL", "pyarrow", "crbc_rl"}),
+        ("crbc_envs.storage.rollouts", {"torch", "PIL", "pyarrow", "crbc_rl"}),
     ],
 )
 def test_importing_a_layer_loads_nothing_heavy(run_python, module, absent):
@@ -124,7 +124,7 @@ def test_files_and_functions_fit_the_eye(name):
 
 PUBLISHED = {
     "crbc_envs/sokoban/published.py": {"random.Random", "np.random.RandomState"},
-    "crbc_envs/webshop/goals.py": {"random.Random"},
+    "crbc_envs/webshop/shop/goals.py": {"random.Random"},
 }
 """Files that reproduce what was drawn with `random` and `np.random`, and the generators they seed for it."""
 

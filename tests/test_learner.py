@@ -13,15 +13,15 @@ import torch
 from learner_fixtures import small, write_config
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, TokenBatch
+from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner, Watch
-from crbc_rl.metrics import Metrics, read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout import rng
-from crbc_rl.run import Run
-from crbc_rl.tokens import Row, TokenBatch
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.rollout.collect import rng
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import Metrics, read_metrics
+from crbc_rl.training.actor import Trainer
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:

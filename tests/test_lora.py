@@ -10,14 +10,14 @@ import torch
 from learner_fixtures import small
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, collate
+from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
-from crbc_rl.metrics import read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.run import Run
-from crbc_rl.tokens import Row, collate
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.training.actor import Trainer
 
 
 def _config(model: Path, rank: int = 4, **changes: object):

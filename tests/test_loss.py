@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from crbc_rl.batches import Row, TokenBatch, Turn, weigh
 from crbc_rl.config import LossConfig
-from crbc_rl.loss import policy_loss
-from crbc_rl.tokens import Row, TokenBatch, Turn, weigh
+from crbc_rl.training.loss import policy_loss
 
 GROUPS = [0, 0, 2, 2, 2]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from crbc_rl.batches import Row, Turn, collate, weigh
 from crbc_rl.config import LossConfig
-from crbc_rl.loss import policy_loss
-from crbc_rl.tokens import Row, Turn, collate, weigh
+from crbc_rl.training.loss import policy_loss
 
 
 class Told(NamedTuple):

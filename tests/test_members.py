@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
 from crbc_envs import GroupVectorEnv
-from crbc_envs.ledger import ActionNumbers, Ledger
-from crbc_envs.members import pack, scatter
+from crbc_envs.vector.members import pack, scatter
+from crbc_envs.vector.recorder import ActionNumbers, Ledger
 
 VALUES = st.one_of(
     st.integers(-100, 100),

@@ -15,11 +15,11 @@ from learner_fixtures import small
 from torch import Tensor, nn
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.optimised import Figures, Optimised, mean
-from crbc_rl.rollout import rng
-from crbc_rl.tokens import Row, TokenBatch, Turn
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.batches import Row, TokenBatch, Turn
+from crbc_rl.distributed import World
+from crbc_rl.rollout.collect import rng
+from crbc_rl.training.actor import Trainer
+from crbc_rl.training.trainable import Figures, Optimised, mean
 
 
 class OneWeight(Optimised):

@@ -27,11 +27,11 @@ from learner_fixtures import fresh_policy, small
 from torch import Tensor
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, micro_batches
 from crbc_rl.config import LossConfig, TrainConfig
+from crbc_rl.distributed import World
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.tokens import Row, micro_batches
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.training.actor import Trainer
 
 PROMPTS = [
     "Sokoban\n# # #\n# @ #\n# # #\nYour move?",

@@ -13,15 +13,15 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crbc_rl import cli
+from crbc_rl.batches import Row, Turn, collate
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.credit import METHODS
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan import architecture, make_plan
 from crbc_rl.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
 from crbc_rl.plan.memory import GIB, estimate
-from crbc_rl.plan.surroundings import look_around
+from crbc_rl.plan.requirements import look_around
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.tokens import Row, Turn, collate
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 PAPER = sorted((CONFIGS / "paper").glob("*.yaml"))

@@ -9,9 +9,9 @@ from door_env import Asked, Clerk, door_config, players_of
 
 from crbc_envs.actions import tagged
 from crbc_rl.credit import advantages_batch
-from crbc_rl.players import Players
-from crbc_rl.rollout import Sample
-from crbc_rl.world import World
+from crbc_rl.distributed import World
+from crbc_rl.rollout.collect import Sample
+from crbc_rl.rollout.worker import Players
 
 OPEN, KNOCK = tagged("open"), tagged("knock")
 

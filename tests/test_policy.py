@@ -8,11 +8,11 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, TokenBatch, collate, weigh
 from crbc_rl.config import LossConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.loss import policy_loss
 from crbc_rl.policies.transformers import TransformersPolicy, draw
-from crbc_rl.tokens import Row, TokenBatch, collate, weigh
+from crbc_rl.training.loss import policy_loss
 
 PROMPTS = ["Sokoban\n# # #\n# @ #\n# # #\nYour move?", "up", "Sokoban\n# _\nYour move?", "up"]
 

@@ -12,7 +12,7 @@ import pytest
 from worker_play import corridors, play, processes
 
 from crbc_envs import GroupVectorEnv
-from crbc_envs.workers import WorkerError
+from crbc_envs.vector.workers import WorkerError
 
 ROOT = Path(__file__).resolve().parent.parent
 SOON = 3.0

@@ -19,11 +19,11 @@ from strategies import groups, random_group
 from anchors import GroupError, Rollout, RolloutGroup, Step
 from crbc_envs import GroupVectorEnv
 from crbc_envs.errors import DataError
-from crbc_envs.record import RecordedTurn, decode_frame, read_groups, read_recording, write_groups
+from crbc_envs.storage.rollouts import RecordedTurn, decode_frame, read_groups, read_recording, write_groups
 from crbc_rl.learner import Learner
-from crbc_rl.players import Players
-from crbc_rl.rollout import Sample
-from crbc_rl.run import Run
+from crbc_rl.rollout.collect import Sample
+from crbc_rl.rollout.worker import Players
+from crbc_rl.runs.folder import Run
 
 TEXTS = st.text(max_size=8)
 
@@ -153,7 +153,7 @@ def test_same_input_same_bytes(tmp_path: Path) -> None:
 # ---- whole or not there ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["pyarrow.parquet.write_table", "crbc_envs.record_file.os.fsync"])
+@pytest.mark.parametrize("place", ["pyarrow.parquet.write_table", "crbc_envs.storage.parquet.os.fsync"])
 def test_a_crash_in_the_middle_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def crash(*args: Any, **kwargs: Any) -> None:
         for file in (arg for arg in args if isinstance(arg, Path)):
@@ -170,7 +170,7 @@ def test_a_crash_leaves_the_file_before_it(written: Path, monkeypatch: pytest.Mo
     def crash(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("crbc_envs.record_file.os.replace", crash)
+    monkeypatch.setattr("crbc_envs.storage.parquet.os.replace", crash)
     with pytest.raises(KeyboardInterrupt):
         write_groups(written, some_groups(seed=9))
     assert read_groups(written) == some_groups()

@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 import crbc_envs
 from anchors import INVALID
 from crbc_envs import DiscreteActions, GroupVectorEnv
-from crbc_envs.fuzz import MALFORMED, fuzzed_reply
+from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
 from crbc_envs.webshop.site.browser import missing
 
 IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-"))

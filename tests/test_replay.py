@@ -12,10 +12,10 @@ from strategies import group, random_group
 
 from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
-from crbc_envs.record import RecordedTurn, write_groups
+from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl import cli, credit
+from crbc_rl.commands.replay import replay, step_values
 from crbc_rl.errors import ConfigError
-from crbc_rl.replay import replay, step_values
 
 BOARD = "# # #\n# @ #\n# # #"
 GROUPS = [

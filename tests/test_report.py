@@ -17,13 +17,13 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.sokoban.rules import MOVES
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.evaluate import wilson
 from crbc_rl.report import write_report
 from crbc_rl.report.board import parse_board, pictures
 from crbc_rl.report.charts import round_ticks, smooth
 from crbc_rl.report.graph import Link, lay_out
 from crbc_rl.report.group import choose
-from crbc_rl.run import Run
+from crbc_rl.rollout.evaluate import wilson
+from crbc_rl.runs.folder import Run
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 UPDATES = 12

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
 from crbc_envs import GroupVectorEnv
-from crbc_envs.members import LocalMembers, make_member, make_members
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.members import SokobanMembers
 from crbc_envs.sokoban.render import Painter, render
 from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
+from crbc_envs.vector.members import LocalMembers, make_member, make_members
 
 SIZES = [(6, 6, 1), (7, 7, 2), (5, 8, 1), (6, 9, 2), (8, 10, 3)]
 

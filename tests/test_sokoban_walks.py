@@ -9,8 +9,8 @@ import pytest
 from test_sokoban_env import on_board
 
 from anchors import INVALID, anchor_key
-from crbc_envs.members import LocalMembers
 from crbc_envs.sokoban.rules import SYMBOLS
+from crbc_envs.vector.members import LocalMembers
 
 BOARD = "########\n#@$.___#\n#__$.__#\n#______#\n########"
 

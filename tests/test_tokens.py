@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from crbc_rl.tokens import Row, Turn, collate, micro_batches, pad_left, positions_of, weigh
+from crbc_rl.batches import Row, Turn, collate, micro_batches, pad_left, positions_of, weigh
 
 
 def _rows(count: int, seed: int = 0) -> list[Row]:

@@ -14,12 +14,12 @@ from door_env import door_config
 from strategies import group
 
 from anchors import RolloutGroup
-from crbc_rl.evaluate import Evaluation
+from crbc_rl.batches import Row, Turn
 from crbc_rl.learner import Learner, rescored
-from crbc_rl.metrics import read_metrics
-from crbc_rl.rollout import Sample
-from crbc_rl.run import Run
-from crbc_rl.tokens import Row, Turn
+from crbc_rl.rollout.collect import Sample
+from crbc_rl.rollout.evaluate import Evaluation
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
 
 GROUPS = [
     group("s:a m:<invalid> +", "s:b -", "s:b m:a m:b +"),

@@ -12,16 +12,16 @@ from learner_fixtures import small_config
 from vision_fixtures import fresh_vision_policy
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, Turn, collate
 from crbc_rl.config import parse_config
-from crbc_rl.critic import Critic
+from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
-from crbc_rl.metrics import read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy
-from crbc_rl.run import Run
-from crbc_rl.tokens import Row, Turn, collate
-from crbc_rl.world import World
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.training.critic import Critic
 
 
 @pytest.fixture(scope="module")

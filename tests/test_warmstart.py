@@ -9,10 +9,10 @@ import pytest
 import torch
 from learner_fixtures import fresh_policy
 
+from crbc_rl.batches import Turn
+from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _lessons, load_warmstart_config, warmstart
 from crbc_rl.config import load_config
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.tokens import Turn
-from crbc_rl.warmstart import WarmstartConfig, _backward, _lessons, load_warmstart_config, warmstart
 
 ROOT = Path(__file__).parents[1]
 TEXT_WORLDS = ["alfworld", "webshop"]

@@ -17,7 +17,7 @@ from anchors import INVALID
 from benchmarks.webshop_site import VIEWS, expert_choice, kill_browser, random_choice, walk_both
 from crbc_envs.errors import BrowserError
 from crbc_envs.webshop.env import WebShopEnv
-from crbc_envs.webshop.pages import Node, Page
+from crbc_envs.webshop.shop.pages import Node, Page
 from crbc_envs.webshop.site import browser
 from crbc_envs.webshop.site.env import WebShopSiteEnv, place
 

@@ -9,8 +9,8 @@ import pytest
 from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, catalogue, needs_published, shop
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop import goals
-from crbc_envs.webshop.catalogue import prices_of, products_of, read_catalogue
+from crbc_envs.webshop.products.catalogue import prices_of, products_of, read_catalogue
+from crbc_envs.webshop.shop import goals
 
 
 def test_an_asin_is_taken_once_and_only_if_it_is_one():
@@ -120,8 +120,8 @@ def test_rare_attributes_weigh_more():
 
 def test_goals_do_not_depend_on_the_hash_seed(run_python):
     code = """
-from crbc_envs.webshop.opening import open_shop
-from crbc_envs.webshop.goals import shuffled
+from crbc_envs.webshop.shop.open import open_shop
+from crbc_envs.webshop.shop.goals import shuffled
 print([goal.digest() for goal in shuffled(open_shop().goals)[:50]])
 """
     assert run_python(code, "1") == run_python(code, "2")

@@ -14,8 +14,8 @@ import crbc_envs
 from anchors import INVALID
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.webshop.observation import compact, without_task
-from crbc_envs.webshop.opening import open_shop
-from crbc_envs.webshop.panels import make_panel, side
+from crbc_envs.webshop.shop.open import open_shop
+from crbc_envs.webshop.shop.panels import make_panel, side
 
 
 def make(**options):
@@ -151,7 +151,7 @@ def test_verl_validates_on_what_another_worker_trains_on():
 
 
 def test_millions_of_synthetic_goals_are_refused(monkeypatch):
-    monkeypatch.setattr("crbc_envs.webshop.opening.MOST_SYNTHETIC", 999)
+    monkeypatch.setattr("crbc_envs.webshop.shop.open.MOST_SYNTHETIC", 999)
     with pytest.raises(ValueError, match="1,000 products have millions of synthetic goals; .*goals='human'"):
         open_shop(price_seed=77)
     assert open_shop(goals="human", price_seed=77).goals

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
 from crbc_envs.webshop.env import WebShopEnv
-from crbc_envs.webshop.expert import Shopper, demonstrations
-from crbc_envs.webshop.generate import generate_catalogue
-from crbc_envs.webshop.goals import shuffled
-from crbc_envs.webshop.reading import read_page, read_prices
-from crbc_envs.webshop.request import read_request
-from crbc_envs.webshop.search import SearchEngine, build
-from crbc_envs.webshop.session import Session
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.expert.expert import Shopper, demonstrations
+from crbc_envs.webshop.expert.reading import read_page, read_prices
+from crbc_envs.webshop.expert.request import read_request
+from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
+from crbc_envs.webshop.products.generate import generate_catalogue
+from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop.goals import shuffled
+from crbc_envs.webshop.shop.session import Session
+from crbc_envs.webshop.shop.shop import Shop
 
 WALKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop" / "original_walks_text_rich.jsonl"
 

@@ -9,12 +9,12 @@ from collections import Counter
 
 import pytest
 
-from crbc_envs.webshop import goals
-from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
-from crbc_envs.webshop.generate import BLOCK, generate_catalogue
-from crbc_envs.webshop.nouns import fallback_nouns
-from crbc_envs.webshop.reward import normalise_colour, reward
-from crbc_envs.webshop.wares import CATEGORIES, kinds
+from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
+from crbc_envs.webshop.products.generate import BLOCK, generate_catalogue
+from crbc_envs.webshop.products.tables import CATEGORIES, kinds
+from crbc_envs.webshop.shop import goals
+from crbc_envs.webshop.shop.nouns import fallback_nouns
+from crbc_envs.webshop.shop.reward import normalise_colour, reward
 
 DIGEST = "fd4f03ed6c30f83f26349d183dfb8303818141ecd55714b73f4610d73d98cd29"
 
@@ -38,7 +38,7 @@ def test_the_default_catalogue_never_changes(catalogue):
 
 def test_same_seed_same_bytes_whatever_the_hash_seed(run_python, catalogue):
     code = (
-        "import hashlib, json; from crbc_envs.webshop.generate import generate_catalogue;"
+        "import hashlib, json; from crbc_envs.webshop.products.generate import generate_catalogue;"
         "text = json.dumps(generate_catalogue(), ensure_ascii=False, sort_keys=True);"
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )

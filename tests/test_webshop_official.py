@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from crbc_envs.data import install, verify
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.catalogue import products_of
-from crbc_envs.webshop.generate import generate_catalogue
-from crbc_envs.webshop.official import DATASET, HUMAN, SETS, open_official
-from crbc_envs.webshop.opening import open_shop
+from crbc_envs.storage.datasets import install, verify
+from crbc_envs.webshop.products.catalogue import products_of
+from crbc_envs.webshop.products.generate import generate_catalogue
+from crbc_envs.webshop.products.official import DATASET, HUMAN, SETS, open_official
+from crbc_envs.webshop.shop.open import open_shop
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop"
 

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 import pytest
 from webshop_catalogue import PUBLISHED, needs_published, shop
 
-from crbc_envs.webshop.catalogue import Product, read_catalogue
-from crbc_envs.webshop.goals import Goal, shuffled
-from crbc_envs.webshop.nouns import MODEL, fallback_nouns, make_tagger
-from crbc_envs.webshop.reward import normalise_colour, reward
-from crbc_envs.webshop.search import SearchEngine, build
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.products.catalogue import Product, read_catalogue
+from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop.goals import Goal, shuffled
+from crbc_envs.webshop.shop.nouns import MODEL, fallback_nouns, make_tagger
+from crbc_envs.webshop.shop.reward import normalise_colour, reward
+from crbc_envs.webshop.shop.shop import Shop
 
 SHOE = Product(
     asin="B1",

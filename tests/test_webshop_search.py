@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from webshop_catalogue import PUBLISHED, catalogue, needs_published, published
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.catalogue import MemoryCatalogue, read_catalogue
-from crbc_envs.webshop.porter import stem
-from crbc_envs.webshop.search import LENGTHS, Index, SearchEngine, build, searched_text
-from crbc_envs.webshop.text import analyse, words
+from crbc_envs.webshop.products.catalogue import MemoryCatalogue, read_catalogue
+from crbc_envs.webshop.search.analyser import analyse, words
+from crbc_envs.webshop.search.engine import LENGTHS, Index, SearchEngine, build, searched_text
+from crbc_envs.webshop.search.porter import stem
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_equal_scores_go_by_asin_whatever_the_order_of_the_catalogue():
 def test_postings_scored_together_or_apart_give_the_same(monkeypatch):
     engine = SearchEngine(build(catalogue()))
     together = [engine.search(query) for query in ("tern shoe rubber", "shoe shoe oak", "zzzz")]
-    monkeypatch.setattr("crbc_envs.webshop.search.MOST_TOGETHER", 0)
+    monkeypatch.setattr("crbc_envs.webshop.search.engine.MOST_TOGETHER", 0)
     assert [engine.search(query) for query in ("tern shoe rubber", "shoe shoe oak", "zzzz")] == together
 
 

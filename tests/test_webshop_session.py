@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webshop_catalogue import PUBLISHED, needs_published, session, shop
 
-from crbc_envs.webshop.catalogue import read_catalogue
-from crbc_envs.webshop.goals import shuffled
-from crbc_envs.webshop.memory import Memory
-from crbc_envs.webshop.pages import Node, texts
-from crbc_envs.webshop.search import SearchEngine, build
-from crbc_envs.webshop.session import Session, parse
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.products.cache import Memory
+from crbc_envs.webshop.products.catalogue import read_catalogue
+from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop.goals import shuffled
+from crbc_envs.webshop.shop.pages import Node, texts
+from crbc_envs.webshop.shop.session import Session, parse
+from crbc_envs.webshop.shop.shop import Shop
 
 
 def walk(*actions, **options):

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webshop_catalogue import shop
 
-from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
-from crbc_envs.webshop.generate import generate_catalogue
-from crbc_envs.webshop.panels import WebShopPanel
-from crbc_envs.webshop.search import SearchEngine, build
-from crbc_envs.webshop.session import Session
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
+from crbc_envs.webshop.products.generate import generate_catalogue
+from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop.panels import WebShopPanel
+from crbc_envs.webshop.shop.session import Session
+from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site.address import SHOPPER, NoPage, address, read_address
 from crbc_envs.webshop.site.server import Site, SiteServer, serving
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.catalogue import HumanInstruction, MemoryCatalogue, Product, products_of
-from crbc_envs.webshop.generate import generate_catalogue
-from crbc_envs.webshop.store import StoredCatalogue, build_official_store, build_store
+from crbc_envs.webshop.products.catalogue import HumanInstruction, MemoryCatalogue, Product, products_of
+from crbc_envs.webshop.products.generate import generate_catalogue
+from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, build_store
 
 texts = st.text(max_size=12)
 many_texts = st.lists(texts, max_size=3).map(tuple)

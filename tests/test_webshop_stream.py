@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.stream import array_entries, object_entries
+from crbc_envs.webshop.products.stream import array_entries, object_entries
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=8)

@@ -91,7 +91,7 @@ def test_five_hundred_random_faults_change_nothing(tmp_path, caplog, capsys):
         assert saboteur.inflicted == FAULTS
         replaced = envs.restarts
     assert replaced > 0.9 * sum(FAULTS.values())  # two faults at once may be one loss
-    at = Counter(record.args[1] for record in caplog.records if record.name == "crbc_envs.workers")
+    at = Counter(record.args[1] for record in caplog.records if record.name == "crbc_envs.vector.workers")
     assert {"make", "reset", "step", "replay step"} <= set(at)
     with capsys.disabled():
         print(

@@ -22,10 +22,10 @@ from worker_play import corridors, play, processes
 
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
-from crbc_envs.workers import WorkerError
-from crbc_envs.workers.process import ProcessWorker
-from crbc_envs.workers.share import MAX_RESTARTS
-from crbc_envs.workers.worker import WorkerLost
+from crbc_envs.vector.workers import WorkerError
+from crbc_envs.vector.workers.process import ProcessWorker
+from crbc_envs.vector.workers.supervisor import MAX_RESTARTS
+from crbc_envs.vector.workers.worker import WorkerLost
 
 SOON = 0.5
 """The timeout of tests in which a worker hangs."""
@@ -146,7 +146,7 @@ def test_a_lost_worker_is_replaced_and_nothing_differs(fault, num_workers, tmp_p
         "hang": "no answer within 0.5 s",
         "exit": "ended with exit status 3",
     }
-    lost = [record.getMessage() for record in caplog.records if record.name == "crbc_envs.workers"]
+    lost = [record.getMessage() for record in caplog.records if record.name == "crbc_envs.vector.workers"]
     assert len(lost) == 2
     assert all(why[fault] in message for message in lost)
     assert all(record.levelno == logging.WARNING for record in caplog.records)
@@ -350,7 +350,7 @@ def test_close_ends_workers_and_closes_their_environments(tmp_path):
 
 @pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP"])
 def test_close_ends_workers_that_are_dead_or_stopped(fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("crbc_envs.workers.CLOSE_PATIENCE", 0.3)
+    monkeypatch.setattr("crbc_envs.vector.workers.CLOSE_PATIENCE", 0.3)
     envs = corridors(backend="process", num_workers=2)
     envs.reset(seed=0)
     inflict(fault, tmp_path)

@@ -15,11 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from vision_fixtures import fresh_vision_policy
 
+from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
-from crbc_rl.metrics import read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.run import Run
-from crbc_rl.world import World
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
 
 TESTS = Path(__file__).parent
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crbc_envs.webshop.catalogue import MemoryCatalogue, products_of
-from crbc_envs.webshop.search import SearchEngine, build
-from crbc_envs.webshop.session import Session
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
+from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop.session import Session
+from crbc_envs.webshop.shop.shop import Shop
 
 PUBLISHED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "webshop"
 needs_published = pytest.mark.skipif(

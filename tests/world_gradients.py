@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from crbc_rl.tokens import Row, Turn
-from crbc_rl.trainer import Trainer
-from crbc_rl.world import World
+from crbc_rl.batches import Row, Turn
+from crbc_rl.distributed import World
+from crbc_rl.training.actor import Trainer
 
 
 def main(model: Path, file: Path) -> None:

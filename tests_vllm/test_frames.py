@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, Turn, collate, weigh
 from crbc_rl.policies.vllm import VllmPolicy
-from crbc_rl.tokens import Row, Turn, collate, weigh
 
 pytest.importorskip("torchvision", reason="vLLM reads frames with torchvision, which the CPU build of torch has not")
 

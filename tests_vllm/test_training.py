@@ -11,9 +11,9 @@ import pytest
 import torch
 from learner_fixtures import write_config
 
-from crbc_rl.metrics import read_metrics
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.run import Run
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
 
 MODEL = Path(__file__).resolve().parent.parent / "warmstarts" / "sokoban-tiny"
 SETTINGS = {

@@ -10,10 +10,10 @@ import torch
 from learner_fixtures import fresh_policy
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Row, Turn, collate, weigh
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vllm import VllmPolicy
-from crbc_rl.tokens import Row, Turn, collate, weigh
 
 BOARD = Prompt("Sokoban\n# # # #\n# @ $ .\n# # # #\nYour move?")
 PROMPTS = [BOARD, Prompt("up"), Prompt("Sokoban\n# _\nYour move?"), BOARD, Prompt("left " * 150)]

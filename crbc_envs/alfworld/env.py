@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anchors import INVALID, anchor_key
-from crbc_envs.alfworld.engine import NOTHING_HAPPENS
-from crbc_envs.alfworld.game import GameFile
-from crbc_envs.alfworld.generate import Verb
-from crbc_envs.alfworld.household import Size
+from crbc_envs.alfworld.engine.backends import ENGINES, Player, make_player, require_engine, shared_parse
+from crbc_envs.alfworld.engine.exact import NOTHING_HAPPENS
+from crbc_envs.alfworld.engine.game import GameFile
+from crbc_envs.alfworld.games.generate import Verb
+from crbc_envs.alfworld.games.household import Size
+from crbc_envs.alfworld.games.panels import make_panel
 from crbc_envs.alfworld.observation import Notes
-from crbc_envs.alfworld.panels import make_panel
-from crbc_envs.alfworld.players import ENGINES, Player, make_player, require_engine, shared_parse
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 

@@ -16,7 +16,7 @@ since the state is the same whichever of them was walked to.
 
 from __future__ import annotations
 
-from crbc_envs.alfworld.world import Game
+from crbc_envs.alfworld.engine.state import Game
 
 FORMAT = 1
 

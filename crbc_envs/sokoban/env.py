@@ -16,7 +16,7 @@ from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
-    from crbc_envs.members import Members
+    from crbc_envs.vector.members import Members
 
 OBSERVATIONS = ("rgb", "text")
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import requested_action
-from crbc_envs.members import Infos, Outcome
 from crbc_envs.sokoban.batch import STAY, Boards, SokobanBatch
 from crbc_envs.sokoban.render import Image, render, resize
 from crbc_envs.sokoban.rules import MOVES, board_text
+from crbc_envs.vector.members import Infos, Outcome
 
 if TYPE_CHECKING:
     from crbc_envs.sokoban.env import SokobanEnv
@@ -33,7 +33,7 @@ SHORT = 200
 
 
 class SokobanMembers:
-    """`num_envs` copies of `env` as `crbc_envs.members.Members`, byte for byte what they would answer
+    """`num_envs` copies of `env` as `crbc_envs.vector.members.Members`, byte for byte what they would answer
     one by one. A situation is hashed and written out once, however many members come to it."""
 
     def __init__(self, env: SokobanEnv, num_envs: int) -> None:

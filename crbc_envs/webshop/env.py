@@ -7,11 +7,11 @@ from typing import Any, Literal
 from anchors import INVALID, anchor_key
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
-from crbc_envs.webshop.goals import Goal, Kind
-from crbc_envs.webshop.opening import open_shop
-from crbc_envs.webshop.pages import ANY_SEARCH
-from crbc_envs.webshop.panels import Panel, make_panel, seed_of
-from crbc_envs.webshop.session import OBSERVATIONS, Session, parse
+from crbc_envs.webshop.shop.goals import Goal, Kind
+from crbc_envs.webshop.shop.open import open_shop
+from crbc_envs.webshop.shop.pages import ANY_SEARCH
+from crbc_envs.webshop.shop.panels import Panel, make_panel, seed_of
+from crbc_envs.webshop.shop.session import OBSERVATIONS, Session, parse
 
 ANCHORS = ("page", "state")
 

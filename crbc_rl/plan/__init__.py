@@ -15,7 +15,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.plan.architecture import Architecture, find_architecture
 from crbc_rl.plan.batches import Batches, arithmetic, contradictions
 from crbc_rl.plan.memory import Memory, estimate, microbatch, tokens_per_row
-from crbc_rl.plan.surroundings import Surroundings, look_around
+from crbc_rl.plan.requirements import Surroundings, look_around
 
 
 @dataclass(frozen=True, slots=True)

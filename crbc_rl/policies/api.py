@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from torch import Tensor
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.tokens import Turn
+from crbc_rl.batches import Turn
 
 
 class Policy(Protocol):

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_envs.prompts import IMAGE, Prompt
+from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import answer
-from crbc_rl.tokens import Turn
 
 PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
 """Answers after which one asks again."""

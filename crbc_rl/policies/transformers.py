@@ -26,10 +26,10 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as hf_logging
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
+from crbc_rl.distributed import whole_tensors
 from crbc_rl.errors import ConfigError
-from crbc_rl.lora import merged_tensors
-from crbc_rl.tokens import TokenBatch, Turn, pad_left, positions_of
-from crbc_rl.world import whole_tensors
+from crbc_rl.policies.lora import merged_tensors
 
 AT_ONCE = 2**26
 """Logits whose log-probabilities are kept at a time; 256 MiB for each of the float32 tensors that takes."""
@@ -50,7 +50,7 @@ class TransformersPolicy:
         self.eos: int = tokenizer.eos_token_id
         self.pad: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.eos
         self.adapted = False
-        """Whether LoRA factors stand beside the weights (`crbc_rl.lora`)."""
+        """Whether LoRA factors stand beside the weights (`crbc_rl.policies.lora`)."""
         self.max_prompt_tokens: int | None = None
         """A longer prompt loses its beginning."""
         self.unsayable: list[int] = []

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from crbc_envs.prompts import Prompt
+from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import answer
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.tokens import Turn
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, where it can be handed tensors

@@ -18,9 +18,9 @@ def write_report(run: Path) -> Path:
 
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    from crbc_rl.metrics import read_metrics
     from crbc_rl.report.content import content
-    from crbc_rl.run import Run
+    from crbc_rl.runs.folder import Run
+    from crbc_rl.runs.metrics import read_metrics
 
     if not (run / "config.yaml").is_file():
         raise ConfigError(

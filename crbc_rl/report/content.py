@@ -10,7 +10,7 @@ from typing import Any
 from crbc_rl.report import charts
 from crbc_rl.report.charts import Record
 from crbc_rl.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
-from crbc_rl.run import Run
+from crbc_rl.runs.folder import Run
 
 CHART = (760.0, 376.0)
 SMALL = (280.0, 168.0)

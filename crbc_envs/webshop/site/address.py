@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from crbc_envs.webshop.pages import ATTRIBUTES, DETAILS
-from crbc_envs.webshop.shop import Shop
-from crbc_envs.webshop.state import State
+from crbc_envs.webshop.shop.pages import ATTRIBUTES, DETAILS
+from crbc_envs.webshop.shop.shop import Shop
+from crbc_envs.webshop.shop.state import State
 
 SHOPPER = "shopper"
 """The name of every session, as in the text environment."""

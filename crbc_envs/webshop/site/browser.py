@@ -23,7 +23,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from crbc_envs.errors import BrowserError
-from crbc_envs.webshop.pages import Kind
+from crbc_envs.webshop.shop.pages import Kind
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome

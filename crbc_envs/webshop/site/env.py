@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from crbc_envs.webshop.env import WebShopEnv
-from crbc_envs.webshop.goals import Goal
-from crbc_envs.webshop.pages import Node, Page
-from crbc_envs.webshop.reward import Reward
-from crbc_envs.webshop.session import Session, parse
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.shop.goals import Goal
+from crbc_envs.webshop.shop.pages import Node, Page
+from crbc_envs.webshop.shop.reward import Reward
+from crbc_envs.webshop.shop.session import Session, parse
+from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site.address import SHOPPER, read_address
 from crbc_envs.webshop.site.browser import Browser, Screen, require_browser
 from crbc_envs.webshop.site.server import Site, SiteServer, serving

@@ -12,11 +12,11 @@ from dataclasses import replace
 from html import escape
 from itertools import groupby
 
-from crbc_envs.webshop.goals import NO_CAP, Goal
-from crbc_envs.webshop.pages import BUY, Node, Page
-from crbc_envs.webshop.reward import Reward
+from crbc_envs.webshop.shop.goals import NO_CAP, Goal
+from crbc_envs.webshop.shop.pages import BUY, Node, Page
+from crbc_envs.webshop.shop.reward import Reward
+from crbc_envs.webshop.shop.state import State
 from crbc_envs.webshop.site.address import address
-from crbc_envs.webshop.state import State
 
 STYLE = "/style.css"
 

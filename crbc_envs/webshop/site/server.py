@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import numpy as np
 
-from crbc_envs.webshop.panels import WebShopPanel
-from crbc_envs.webshop.shop import Shop
+from crbc_envs.webshop.shop.panels import WebShopPanel
+from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site import render
 from crbc_envs.webshop.site.address import NoPage, address, number, read_address
 

@@ -1,0 +1,1 @@
+"""The exact engine, the original one, and the comparison of the two."""

@@ -1,0 +1,177 @@
+"""What a game's own domain and grammar say: which rules it follows, and in which words.
+
+A game file carries both. The engine implements one set of rules, so every action's definition is
+compared with those it implements; the words of commands and feedback are taken from the grammar, so
+`put ... in/on ...` (ALFWorld before 0.4) and `move ... to ...` (since) both speak for themselves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from crbc_envs.alfworld.engine.pddl import Formula, parse_lists
+from crbc_envs.errors import DataError
+
+ACTIONS: dict[str, tuple[str, ...]] = {
+    "gotolocation": ("go", "eb6180ef35841a3b"),
+    "openobject": ("open", "3acec14fa9f23b54"),
+    "closeobject": ("close", "2fb31813491d26b4"),
+    "pickupobject": ("take", "1f1279c6e8c9e375"),
+    "putobject": ("put", "d15a88b55cb47e5b"),
+    "cleanobject": ("clean", "53f2c4539e3ed62f", "651af4e9120ed82a"),
+    "heatobject": ("heat", "0fd8d5783eb61ec2"),
+    "coolobject": ("cool", "b3add2410c398315"),
+    "toggleobject": ("use", "a3950c3cc958cdd6"),
+    "sliceobject": ("slice", "099ad0b5389c54c0"),
+    "examinereceptacle": ("examine receptacle", "a0631b439aa7ca8f"),
+    "examineobject": ("examine object", "d8ca3f5fba2a25cb"),
+    "inventory": ("inventory", "ec4138a9b7d27fac"),
+    "look": ("look", "c5001e4dd3ee0792"),
+    "help": ("help", "ec4138a9b7d27fac"),
+}
+"""Each action of the domain: the engine's name for it, and digests of the definitions it implements.
+CleanObject has two: the published games also name a SinkType, which no receptacle has."""
+
+OPTIONAL = {"help"}
+"""Games before ALFWorld 0.4 have no such action."""
+
+TEXTS = "c886e7067aa84dae"
+"""Digest of the grammar's symbols in `FIXED`, whose text the engine writes itself."""
+
+FIXED = (
+    "intro",
+    "look.feedback",
+    "look-variations",
+    "list_objects_on_the_floor",
+    "list_appliances",
+    "list_empty",
+    "list_separator",
+    "list_last_separator",
+    "overview(o)",
+    "overview(r)",
+    "inventory.feedback",
+    "examineReceptacle.feedback",
+    "examineObject.feedback",
+    "toggleObject.feedback",
+)
+
+OWN_WORDS = {"look", "inventory", "examine receptacle", "examine object"}
+"""Verbs whose answer depends on more than the action: the engine has its text, and `FIXED` its rules."""
+
+TASK = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"')
+
+_ACTION = re.compile(r'action\s+(\w+)\s*\{\s*template\s*::\s*"([^"]*)";\s*feedback\s*::\s*"([^"]*)";')
+_BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""', re.DOTALL)
+_SYMBOL = re.compile(r"#([\w.]+)#")
+_SLOT = re.compile(r"\{(\w+)(?:\.name)?\}")
+_OURS = re.compile(r"\{(?:o|r|k|l|view)\}")
+_GO = re.compile(r"\[\{(\w+)\.name \|[^\]]*\}\]")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Format strings by verb, with the slots {o} object, {r} receptacle, {k} knife and, in feedback,
+    {l} location and {view} for what a receptacle shows. `help` is the text of that command, if there is one."""
+
+    command: dict[str, str]
+    feedback: dict[str, str]
+    help: str | None
+
+    @cached_property
+    def _commands(self) -> list[tuple[str, re.Pattern[str]]]:
+        slot = re.compile(r"\\\{(\w)\\\}")
+        return [(verb, re.compile(slot.sub(r"(?P<\1>.+)", re.escape(text)))) for verb, text in self.command.items()]
+
+    def read(self, command: str) -> tuple[str, dict[str, str]] | None:
+        """The verb of a command and what fills its slots; None for what is no command."""
+        for verb, pattern in self._commands:
+            found = pattern.fullmatch(command)
+            if found:
+                return verb, found.groupdict()
+        return None
+
+
+def read_dialect(domain: str, grammar: str) -> Dialect:
+    """Raises `DataError` for a domain or a grammar of an unknown version. Remembers what it has read."""
+    return _dialect(domain, TASK.sub('""', grammar))
+
+
+@lru_cache(maxsize=16)
+def _dialect(domain: str, grammar: str) -> Dialect:
+    actions, symbols = _check_rules(domain), _symbols(grammar)
+    found = digest([[name, symbols.get(name)] for name in FIXED])
+    if found != TEXTS:
+        raise DataError(f"the grammar is of an unknown version: its texts have digest {found}, not {TEXTS}")
+    words = {name.lower(): (template, feedback) for name, template, feedback in _ACTION.findall(grammar)}
+    missing = sorted(set(actions) - set(words))
+    if missing:
+        raise DataError(f"the grammar has no action {missing[0]}")
+    command, feedback = {}, {}
+    for name, slots in actions.items():
+        verb, (template, text) = ACTIONS[name][0], words[name]
+        command[verb] = _format(_GO.sub(r"{\1}", template), slots)
+        if verb in OWN_WORDS:
+            continue
+        symbol = _SYMBOL.fullmatch(text)
+        if symbol:  # only "toggleObject" has further rules, and its first always holds
+            text = symbols[symbol[1]][0]["rhs"] if symbol[1] in symbols else ""
+        feedback[verb] = _format(text.replace("#examineReceptacle.feedback#", "{view}"), slots)
+    # The grammar's parser skips blanks at the start of a text.
+    return Dialect(command, feedback, feedback["help"].lstrip() if "help" in feedback else None)
+
+
+def _symbols(grammar: str) -> dict[str, Any]:
+    """The grammar's rules by symbol."""
+    symbols: dict[str, Any] = {}
+    for block in _BLOCK.findall(grammar):
+        lines = [line for line in block.splitlines() if not line.lstrip().startswith("#")]
+        try:
+            symbols.update(json.loads("\n".join(lines)))
+        except json.JSONDecodeError as error:
+            raise DataError(f"the grammar is damaged: {error}") from error
+    return symbols
+
+
+def _check_rules(domain: str) -> dict[str, dict[str, str]]:
+    """The slot each parameter of each action fills, after a look at what the actions do."""
+    actions: dict[str, dict[str, str]] = {}
+    for form in parse_lists(domain):
+        if form[:1] != [":action"]:
+            continue
+        name = form[1]
+        found = digest(_without_costs(form[2:]))
+        if found not in ACTIONS.get(name, ())[1:]:
+            raise DataError(f"the domain is of an unknown version: its action {name} has digest {found}")
+        actions[name] = _slots(form[form.index(":parameters") + 1])
+    missing = sorted(set(ACTIONS) - set(actions) - OPTIONAL)
+    if missing:
+        raise DataError(f"the domain has no action {missing[0]}")
+    return actions
+
+
+def _slots(parameters: list[str]) -> dict[str, str]:
+    slots = {"o": "o", "co": "o", "ko": "k", "r": "r", "lend": "l"}
+    return {name[1:]: slots[name[1:]] for name in parameters if name[1:] in slots}
+
+
+def _format(text: str, slots: dict[str, str]) -> str:
+    """A text of the grammar as a format string of ours."""
+    text = _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
+    if re.search(r"[{}]", _OURS.sub("", text)):
+        raise DataError(f"the grammar is of an unknown version: {text!r} has a slot that is not known here")
+    return text
+
+
+def _without_costs(form: Formula) -> Formula:
+    """An action's definition without its costs, which are the planner's affair."""
+    kept = [part for part in form if not (isinstance(part, list) and part[:1] == ["increase"])]
+    return [_without_costs(part) if isinstance(part, list) else part for part in kept]
+
+
+def digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data).encode()).hexdigest()[:16]

@@ -1,0 +1,126 @@
+"""A scripted expert that sees the whole state: how a task is solved, and how many steps that takes.
+
+`searcher.Searcher` is the one whose play can be imitated: it knows only what an agent is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import permutations, product
+
+from crbc_envs.alfworld.engine import exact as engine
+from crbc_envs.alfworld.engine.state import Action, Game, State, bits
+from crbc_envs.alfworld.games.goals import APPLIANCES, Goal, read_task
+
+
+def kind_of(name: str) -> str:
+    """ "mug" of "mug 2"."""
+    return name.rpartition(" ")[0]
+
+
+def plan(game: Game, state: State | None = None) -> tuple[str, ...]:
+    """The commands of a shortest way to the goal among those that do one errand after another.
+
+    From `state`, or from the start. Raises `ValueError` where there is no way.
+    """
+    state = game.start if state is None else state
+    if engine.won(game, state):
+        return ()
+    goal = read_task(game.task)
+    ways = (_walk(game, state, errands) for errands in _errands(game, state, goal))
+    best = min(ways, key=len, default=None)
+    if best is None:
+        raise ValueError(f"{game.name}: nothing that can be reached reaches the goal, {game.task}")
+    return _until_won(game, state, best)
+
+
+def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:
+    """The errands with the walking and opening they take."""
+    place, opened, walk = state.place, state.opened, []
+    for errand in errands:
+        r = errand.receptacle
+        if game.place_of[r] != place:
+            walk.append(Action("go", -1, r))
+            place = game.place_of[r]
+        if errand.verb in ("take", "put") and game.openable >> r & 1 and not opened >> r & 1:
+            walk.append(Action("open", -1, r))
+            opened |= 1 << r
+        walk.append(errand)
+    return walk
+
+
+def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, ...]:
+    """The walk as commands, up to the goal."""
+    commands = []
+    for verb, o, r in walk:
+        command = game.dialect.command[verb].format(o=game.objects[o], r=game.receptacles[r])
+        state, _ = engine.step(game, state, command)
+        commands.append(command)
+        if engine.won(game, state):
+            break
+    return tuple(commands)
+
+
+def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
+    """Every way to go about the goal."""
+    finds = [
+        (o, [Action("take", o, r)])
+        for o, name in enumerate(game.objects)
+        if kind_of(name) == goal.target and game.pickupable >> o & 1
+        for r, row in enumerate(state.inside)
+        if row >> o & 1
+    ]
+    first: list[Action] = []
+    if state.held >= 0:
+        if kind_of(game.objects[state.held]) == goal.target:
+            finds.insert(0, (state.held, []))
+        # What is in hand has to be put somewhere before anything else is taken.
+        down = _put_down(game, state)
+        if down is not None:
+            first = [down]
+        else:
+            finds = [found for found in finds if not found[1]]
+    for errands in _ways(game, state, goal, finds):
+        yield [*first, *errands] if errands[0].verb == "take" else errands
+
+
+def _put_down(game: Game, state: State) -> Action | None:
+    """The easiest way to get rid of what is in hand."""
+    ways = [Action("put", state.held, r) for r, kinds in enumerate(game.accepts) if kinds >> state.held & 1]
+    return min(ways, key=lambda way: len(_walk(game, state, [way])), default=None)
+
+
+def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[Action]]]) -> Iterator[list[Action]]:
+    """For every choice of things, receptacles and appliances: take, treat, put."""
+    if goal.family == "look":
+        lamps = [o for o, name in enumerate(game.objects) if kind_of(name) == goal.lamp and game.toggleable >> o & 1]
+        uses = [Action("use", o, r) for o in lamps for r, row in enumerate(state.inside) if row >> o & 1]
+        yield from ([*take, use] for (_, take), use in product(finds, uses))
+        return
+    parents = [r for r, name in enumerate(game.receptacles) if kind_of(name) == goal.parent]
+    if goal.family == "pick2":
+        for p in parents:
+            yield from _two(game, state, p, finds)
+        return
+    done = {"clean": state.clean, "heat": state.hot, "cool": state.cool}
+    for (o, take), p in product(finds, parents):
+        put = [Action("put", o, p)]
+        if take and take[0].receptacle != p and state.inside[p] >> o & 1:
+            put = []  # it is in two receptacles, and stays in this one
+        if goal.family not in APPLIANCES or done.get(goal.family, 0) >> o & 1:
+            yield [*take, *put]
+            continue
+        for a, name in enumerate(game.receptacles):
+            if kind_of(name) == APPLIANCES[goal.family].lower():
+                yield [*take, Action(goal.family, o, a), *put]
+
+
+def _two(game: Game, state: State, p: int, finds: Sequence[tuple[int, list[Action]]]) -> Iterator[list[Action]]:
+    """Two things into receptacle p, or one where another is in it already."""
+    elsewhere = [(o, take) for o, take in finds if not state.inside[p] >> o & 1]
+    there = {o for o, _ in finds} & set(bits(state.inside[p]))
+    for o, take in elsewhere if there else ():
+        yield [*take, Action("put", o, p)]
+    for (o1, take1), (o2, take2) in permutations(elsewhere, 2):
+        if o1 != o2 and take2:
+            yield [*take1, Action("put", o1, p), *take2, Action("put", o2, p)]

@@ -1,0 +1,1 @@
+"""Games: generated households and the published ones."""

@@ -1,0 +1,244 @@
+"""Tasks set in generated households, written down as ALFWorld's own game files.
+
+A game needs no search for a solution: every receptacle can be walked to and opened at any time, what
+the task needs is put within reach, and where it has to go can hold it. Rules and texts are ALFWorld's
+(`rules/`, and the sentences and goals below; Shridhar et al., 2021; MIT licence, see NOTICE).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile
+from crbc_envs.alfworld.games.goals import APPLIANCES, LAMP, SENTENCES, TREATED, Goal, goal_pddl, read_task
+from crbc_envs.alfworld.games.household import Household, Layout, Size, draw_layout, furnish, pick, sources
+from crbc_envs.alfworld.games.tables import FIXED, HOLDS, PROPERTIES, THINGS
+
+Verb = Literal["move", "put"]
+VERBS: tuple[Verb, ...] = ("move", "put")
+"""The two generations of the game: `move X to Y` since ALFWorld 0.4, `put X in/on Y` before."""
+
+TASK_TYPES = {family: task_type for task_type, family in FAMILIES.items()}
+
+ROOMS_OF = {
+    "pick": ("kitchen", "living room", "bedroom", "bathroom"),
+    "look": ("living room", "bedroom"),
+    "clean": ("kitchen", "bathroom"),
+    "heat": ("kitchen",),
+    "cool": ("kitchen",),
+    "pick2": ("kitchen", "living room", "bedroom", "bathroom"),
+}
+"""The rooms in which a family's tasks can be set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Puzzle:
+    """A household and what is to be done in it."""
+
+    household: Household
+    goal: Goal
+
+    def digest(self) -> str:
+        """The hash of the puzzle up to names and wording (hex)."""
+        return hashlib.sha256(f"{self.goal} {self.household.arrangement()}".encode()).hexdigest()
+
+
+def goals(layout: Layout, family: str) -> tuple[Goal, ...]:
+    """Every goal of a family that can be set in a room furnished like this; none where it lacks what is needed."""
+    return _goals(layout.room, layout.furniture, family) if _equipped(layout, family) else ()
+
+
+def _equipped(layout: Layout, family: str) -> bool:
+    appliance = APPLIANCES.get(family)
+    if family == "look":
+        return sources(layout.furniture, LAMP)
+    return appliance is None or appliance in layout.furniture
+
+
+@lru_cache(maxsize=4096)
+def _goals(room: str, furniture: tuple[str, ...], family: str) -> tuple[Goal, ...]:
+    kinds = [kind for kind in THINGS[room] if kind not in FIXED]
+    if family == "look":
+        return tuple(Goal(family, kind, lamp=LAMP) for kind in kinds if sources(furniture, kind))
+    able = PROPERTIES[TREATED[family]] if family in TREATED else kinds
+    return tuple(
+        Goal(family, kind, parent)
+        for kind in kinds
+        if kind in able
+        for parent in sorted(set(furniture))
+        if kind in HOLDS[parent] and sources(furniture, kind, but=parent)
+    )
+
+
+def draw_puzzle(rng: np.random.Generator, layout: Layout, family: str) -> Puzzle:
+    """A task of the family in a household with this layout. Raises `ValueError` where the room cannot have one."""
+    possible = goals(layout, family)
+    if not possible:
+        raise ValueError(f"no {family} task can be set in this {layout.room}")
+    target = pick(rng, sorted({goal.target for goal in possible}))
+    goal = pick(rng, [goal for goal in possible if goal.target == target])
+    needs = {target: 2 if family == "pick2" else 1}
+    if goal.lamp:
+        needs[goal.lamp] = 1
+    # Nothing is clean, hot or cool to begin with; a thing that only has to be moved must not be there yet.
+    keep_out = (target, goal.parent) if family in ("pick", "pick2") else None
+    return Puzzle(furnish(rng, layout, needs, keep_out), goal)
+
+
+def generate_game(
+    rng: np.random.Generator, family: str, room: str | None = None, size: Size = "full", verb: Verb = "move"
+) -> GameFile:
+    """A game of the family in a household drawn from scratch, in one of the family's rooms unless `room` is given.
+
+    Raises `ValueError` for an unknown family, or a room in which it cannot be set.
+    """
+    if family not in ROOMS_OF:
+        raise ValueError(f"family must be one of {', '.join(ROOMS_OF)}; got {family!r}")
+    if room is not None and room not in ROOMS_OF[family]:
+        raise ValueError(f"a {family} task is set in a {' or '.join(ROOMS_OF[family])}; got {room!r}")
+    room = room or pick(rng, ROOMS_OF[family])
+    layout = draw_layout(rng, room, size)
+    while not goals(layout, family):
+        layout = draw_layout(rng, room, size)
+    return game_file(rng, draw_puzzle(rng, layout, family), verb)
+
+
+# ---- the official format ---------------------------------------------------------------------------
+
+
+def game_file(rng: np.random.Generator, puzzle: Puzzle, verb: Verb = "move") -> GameFile:
+    """The puzzle as a game of the given generation, its task worded in one of two ways."""
+    goal = puzzle.goal
+    words = {"target": goal.target.lower(), "parent": goal.parent.lower(), "lamp": goal.lamp.lower()}
+    sentence = pick(rng, SENTENCES[goal.family]).format(**words)
+    name = f"{TASK_TYPES[goal.family]}-{goal.target}-None-{goal.parent or goal.lamp}-{puzzle.digest()[:12]}"
+    domain, grammar = _rules(verb)
+    return GameFile(
+        name=name,
+        family=goal.family,
+        domain=domain,
+        grammar=grammar.replace("UNKNOWN GOAL.", sentence),
+        problem=_problem(name, puzzle),
+    )
+
+
+def game_json(game: GameFile) -> str:
+    """The text of game.tw-pddl."""
+    fields: dict[str, Any] = {
+        "pddl_domain": game.domain,
+        "grammar": game.grammar,
+        "pddl_problem": game.problem,
+        "solvable": True,
+    }
+    if game.walkthrough is not None:
+        fields["walkthrough"] = list(game.walkthrough)
+    return json.dumps(fields)
+
+
+def trajectory_json(game: GameFile) -> str:
+    """The text of traj_data.json, as far as ALFWorld reads it."""
+    params = read_task(game.grammar).params(_SPELLING)
+    return json.dumps({"task_id": game.name, "task_type": TASK_TYPES[game.family], "pddl_params": params})
+
+
+def write_game(game: GameFile, folder: Path) -> Path:
+    """Write a game as ALFWorld publishes them: game.tw-pddl and traj_data.json in a folder of its own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / GAME_FILE).write_text(game_json(game), encoding="utf-8")
+    (folder / TRAJECTORY_FILE).write_text(trajectory_json(game), encoding="utf-8")
+    return folder / GAME_FILE
+
+
+_SPELLING = {kind.lower(): kind for kind in [*HOLDS, *(kind for room in THINGS.values() for kind in room)]}
+
+_PUT_WORDS = {
+    "You arrive at {r.name}.": "You arrive at {lend.name}.",
+    "You move the {o.name} to the {r.name}.": "You put the {o.name} in/on the {r.name}.",
+    '"move {o} to {r}"': '"put {o} in/on {r}"',
+}
+"""What the older generation says; besides, it has no `help`."""
+
+
+@lru_cache(maxsize=2)
+def _rules(verb: Verb) -> tuple[str, str]:
+    """The domain and the grammar of a generation. Raises `ValueError` for an unknown one."""
+    folder = resources.files("crbc_envs.alfworld.games") / "rules"
+    domain = (folder / "domain.pddl").read_text(encoding="utf-8")
+    grammar = (folder / "grammar.twl2").read_text(encoding="utf-8")
+    if verb not in VERBS:
+        raise ValueError(f"verb must be one of {', '.join(VERBS)}; got {verb!r}")
+    if verb == "put":
+        for new, old in _PUT_WORDS.items():
+            grammar = grammar.replace(new, old)
+        grammar = grammar[: grammar.index("action help")]
+        domain = domain[: domain.index("  (:action help")] + ")\n"
+    return domain, grammar
+
+
+_KINDS = "\n".join(
+    [f"    {kind}Type - otype" for kind in sorted({kind for room in THINGS.values() for kind in room})]
+    + [f"    {kind}Type - rtype" for kind in sorted(HOLDS)]
+)
+
+
+def _problem(name: str, puzzle: Puzzle) -> str:
+    """The PDDL problem, laid out as the published ones are."""
+    household, layout = puzzle.household, puzzle.household.layout
+    places = {layout.start, *(r.place for r in layout.receptacles), *(thing.place for thing in household.things)}
+    objects = [f"{thing.name} - object" for thing in household.things]
+    objects += [f"{receptacle.name} - receptacle" for receptacle in layout.receptacles]
+    objects += [f"{place} - location" for place in sorted(places)]
+    facts = [f"atLocation agent1 {layout.start}", *_receptacle_facts(puzzle), *_thing_facts(household)]
+    return "\n".join(
+        [
+            f"(define (problem plan_{name})",
+            "  (:domain alfred)",
+            "  (:objects",
+            "    agent1 - agent",
+            _KINDS,
+            *(f"    {line}" for line in objects),
+            "  )",
+            "  (:init",
+            *(f"    ({fact})" for fact in facts),
+            "  )",
+            f"  (:goal {goal_pddl(puzzle.goal)})",
+            ")\n",
+        ]
+    )
+
+
+def _receptacle_facts(puzzle: Puzzle) -> list[str]:
+    layout = puzzle.household.layout
+    there = {thing.kind for thing in puzzle.household.things}
+    facts = [
+        f"canContain {kind}Type {thing}Type"
+        for kind in sorted(set(layout.furniture))
+        for thing in HOLDS[kind]
+        if thing in there
+    ]
+    for name, kind, place, openable in layout.receptacles:
+        facts += [f"receptacleType {name} {kind}Type", f"receptacleAtLocation {name} {place}"]
+        if openable:
+            facts.append(f"openable {name}")
+    return facts
+
+
+def _thing_facts(household: Household) -> list[str]:
+    facts = []
+    for name, kind, place, inside, within in household.things:
+        facts += [f"objectType {name} {kind}Type", f"objectAtLocation {name} {place}"]
+        if kind not in FIXED:
+            facts.append(f"pickupable {name}")
+        facts += [f"{predicate} {name}" for predicate, kinds in PROPERTIES.items() if kind in kinds]
+        facts += [f"inReceptacle {name} {receptacle.name}" for receptacle in inside]
+        if within:
+            facts.append(f"inReceptacleObject {name} {within}")
+    return facts

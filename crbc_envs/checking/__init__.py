@@ -1,0 +1,1 @@
+"""`check_anchor_env`: what any anchor-aware environment must satisfy."""

@@ -1,0 +1,253 @@
+"""Rollout groups on disk: one Parquet file per update, one row per environment step.
+
+pandas, `datasets` and every other reader of Parquet open the files as they are. Columns:
+
+    update, group, rollout, step   where a row stands, counted from 0 (`rollout` within its group)
+    task_id                        of the group
+    anchor, label, action          of the step: key, readable form, executed action
+    valid, reward                  whether the reply was well formed; the environment's own reward
+    success, truncated             of the rollout, the same in all of its rows
+    final_anchor                   of the rollout, null where it is unknown
+    prompt, reply                  what the policy read and wrote, where turns were recorded
+    logprob                        of the whole reply, in nats, likewise
+    prompt_ids, reply_ids          token ids, likewise
+    image                          the observation as {bytes: PNG, path: null}, where frames were
+
+The same input gives the same bytes under the same versions of pyarrow and pillow.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchors import INVALID, GroupError, Rollout, RolloutGroup, Step
+from crbc_envs.errors import DataError
+from crbc_envs.storage.parquet import COLUMNS, REMEDY, STEP_COLUMNS, Lengths, Row, read_rows, write_rows
+
+T = TypeVar("T")
+Frame = NDArray[np.uint8]
+PerStep = Sequence[Sequence[Sequence[T]]]
+"""One value per step: `values[g][i][t]` belongs to step t of `groups[g].rollouts[i]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTurn:
+    """What the policy read and wrote at one step; `logprob` is that of the whole reply, in nats."""
+
+    prompt: str
+    reply: str
+    logprob: float
+    prompt_ids: tuple[int, ...]
+    reply_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What one file holds. `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step,
+    [g][i][t]; None where none were recorded."""
+
+    env_id: str
+    update: int
+    groups: list[RolloutGroup]
+    turns: list[list[list[RecordedTurn]]] | None
+    images: list[list[list[bytes]]] | None
+
+
+def write_groups(
+    path: Path,
+    groups: Sequence[RolloutGroup],
+    *,
+    env_id: str = "",
+    update: int = 0,
+    turns: PerStep[RecordedTurn] | None = None,
+    frames: PerStep[Frame] | None = None,
+) -> None:
+    """Write the groups of one update, beside `path` first and then renamed into it.
+
+    `turns` and `frames` have one entry per step; a frame is the observation the step was taken at,
+    (height, width, 3) uint8. Raises `GroupError` where there is nothing to write, or where they do not
+    have the shape of the groups.
+    """
+    if not groups:
+        raise GroupError(f"{path}: no groups given")
+    rows = list(_step_rows(groups, update))
+    if turns is not None:
+        for row, turn in zip(rows, _flat("turns", turns, groups), strict=True):
+            row |= _turn_row(turn)
+    if frames is not None:
+        known: dict[tuple[tuple[int, ...], bytes], bytes] = {}  # members of a group often see the same
+        for row, frame in zip(rows, _flat("frames", frames, groups), strict=True):
+            key = frame.shape, frame.tobytes()
+            if key not in known:
+                known[key] = encode_frame(frame)
+            row["image"] = {"bytes": known[key], "path": None}
+    write_rows(path, rows, env_id, _lengths(groups))
+
+
+def read_groups(path: Path) -> list[RolloutGroup]:
+    """The groups of a file, exactly as they were written; turns and images stay on disk.
+
+    Raises `DataError` for a file that is missing, no Parquet, damaged or of another version, and for
+    rows that are not those written: missing, repeated, out of order, or at odds with each other.
+    """
+    rows, _, lengths = read_rows(path, STEP_COLUMNS)
+    return _groups(path, rows, lengths)
+
+
+def read_recording(path: Path) -> Recording:
+    """Everything a file holds. Raises `DataError` as `read_groups` does."""
+    rows, env_id, lengths = read_rows(path, COLUMNS)
+    groups = _groups(path, rows, lengths)
+    first = rows[0]
+    return Recording(
+        env_id,
+        first["update"],
+        groups,
+        _nest([_turn(row) for row in rows], lengths) if "reply" in first else None,
+        _nest([row["image"]["bytes"] for row in rows], lengths) if "image" in first else None,
+    )
+
+
+def encode_frame(frame: Frame) -> bytes:
+    """A frame (height, width, 3) uint8 as a PNG, without loss."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(frame).save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def decode_frame(png: bytes) -> Frame:
+    """The frame of a PNG, (height, width, 3) uint8."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+        return np.array(image.convert("RGB"))
+
+
+# ---- from groups to rows --------------------------------------------------------------------------
+
+
+def _step_rows(groups: Sequence[RolloutGroup], update: int) -> Iterator[Row]:
+    for g, group in enumerate(groups):
+        for i, rollout in enumerate(group.rollouts):
+            for t, step in enumerate(rollout.steps):
+                yield {
+                    "update": update,
+                    "group": g,
+                    "rollout": i,
+                    "step": t,
+                    "task_id": group.task,
+                    "anchor": step.anchor,
+                    "label": step.label,
+                    "action": step.action,
+                    "valid": step.valid,
+                    "reward": step.reward,
+                    "success": rollout.success,
+                    "truncated": rollout.truncated,
+                    "final_anchor": rollout.final_anchor,
+                }
+
+
+def _turn_row(turn: RecordedTurn) -> Row:
+    return {
+        "prompt": _storable(turn.prompt),
+        "reply": _storable(turn.reply),
+        "logprob": turn.logprob,
+        "prompt_ids": turn.prompt_ids,
+        "reply_ids": turn.reply_ids,
+    }
+
+
+def _storable(text: str) -> str:
+    """A model may write half a surrogate pair, which UTF-8 cannot hold: "?" takes its place."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _flat(name: str, values: PerStep[T], groups: Sequence[RolloutGroup]) -> Iterator[T]:
+    """The values in the order of the rows."""
+    found = [[len(rollout) for rollout in group] for group in values]
+    wanted = _lengths(groups)
+    if found != wanted:
+        g = next(g for g in range(len(found) + len(wanted)) if found[g : g + 1] != wanted[g : g + 1])
+        raise GroupError(f"{name}: one per step is needed; group {g} has {found[g : g + 1]} for {wanted[g : g + 1]}")
+    return (value for group in values for rollout in group for value in rollout)
+
+
+def _lengths(groups: Sequence[RolloutGroup]) -> Lengths:
+    return [[len(rollout) for rollout in group.rollouts] for group in groups]
+
+
+# ---- from rows to groups --------------------------------------------------------------------------
+
+
+def _groups(path: Path, rows: list[Row], lengths: Lengths) -> list[RolloutGroup]:
+    """The groups whose rows these are. Raises `DataError`, naming the row that is not as it should be."""
+    _check_places(path, rows, lengths)
+    _check_equal(path, rows, "update")
+    groups = []
+    for members in _nest(rows, lengths):
+        _check_equal(path, [row for own in members for row in own], "task_id")
+        first = members[0][0]
+        try:
+            groups.append(RolloutGroup([_rollout(path, own) for own in members], first["task_id"]))
+        except GroupError as error:
+            raise DataError(f"{path}: group {first['group']}: {error}; {REMEDY}") from error
+    return groups
+
+
+def _rollout(path: Path, rows: list[Row]) -> Rollout:
+    _check_equal(path, rows, "success", "truncated", "final_anchor")
+    for row in rows:
+        if row["valid"] == (row["action"] == INVALID):
+            raise DataError(f"{path}: {_where(row)}: action {row['action']!r}, and valid {row['valid']}; {REMEDY}")
+    steps = (Step(row["anchor"], row["action"], row["reward"], row["label"]) for row in rows)
+    first = rows[0]
+    return Rollout(steps, first["success"], first["truncated"], first["final_anchor"])
+
+
+def _turn(row: Row) -> RecordedTurn:
+    return RecordedTurn(row["prompt"], row["reply"], row["logprob"], tuple(row["prompt_ids"]), tuple(row["reply_ids"]))
+
+
+def _check_places(path: Path, rows: list[Row], lengths: Lengths) -> None:
+    """Every row of every rollout, once and in order; else the credit would be that of other rollouts."""
+    found = [(row["group"], row["rollout"], row["step"]) for row in rows]
+    wanted = [(g, i, t) for g, members in enumerate(lengths) for i, n in enumerate(members) for t in range(n)]
+    if found == wanted:
+        return
+    count, known = Counter(found), set(wanted)
+    faults = {
+        "no such row was written": [place for place in found if place not in known],
+        "the row is missing": [place for place in wanted if not count[place]],
+        "the row is repeated": [place for place in wanted if count[place] > 1],
+        "the row is out of order": [f for f, w in zip(found, wanted, strict=False) if f != w],
+    }
+    what, (g, i, t) = next((what, places[0]) for what, places in faults.items() if places)
+    raise DataError(f"{path}: group {g}, rollout {i}, step {t}: {what}; {REMEDY}")
+
+
+def _check_equal(path: Path, rows: list[Row], *names: str) -> None:
+    for row in rows:
+        for name in names:
+            if row[name] != rows[0][name]:
+                before = f"{rows[0][name]!r} in the rows before it"
+                raise DataError(f"{path}: {_where(row)}: {name} is {row[name]!r}, and {before}; {REMEDY}")
+
+
+def _where(row: Row) -> str:
+    return f"group {row['group']}, rollout {row['rollout']}, step {row['step']}"
+
+
+def _nest(values: Sequence[T], lengths: Lengths) -> list[list[list[T]]]:
+    ahead = iter(values)
+    return [[list(islice(ahead, n)) for n in members] for members in lengths]

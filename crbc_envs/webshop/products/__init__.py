@@ -1,0 +1,1 @@
+"""Products: the generated catalogue and the published ones."""

@@ -1,0 +1,158 @@
+"""A generated catalogue in the official schema: the shop that is there with nothing downloaded.
+
+Products come in families: same kind, theme and name, different brands, attributes, options and prices, so that
+several come close to every goal and only some reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from crbc_envs.webshop.products import wording
+from crbc_envs.webshop.products.draws import Draws
+from crbc_envs.webshop.products.tables import CATEGORIES, Kind, brand_names, kinds
+from crbc_envs.webshop.products.wording import Product
+
+BLOCK = 1000
+"""Products are drawn and shuffled by blocks, each from a stream of its own, so a larger catalogue begins
+with the smaller one."""
+
+_BRANDS_PER_CATEGORY = 32
+_INSTRUCTED = 0.45
+_HUMAN = 0.3
+_CORE = 3
+"""The first attributes of a product are its family's: a quality, a part and a use."""
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_SPACE = 36**5
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One product in the official schema: its record of items_shuffle, of items_ins_v2, and its list of
+    items_human_ins (often empty)."""
+
+    item: dict[str, Any]
+    instruction: dict[str, Any]
+    human: list[dict[str, Any]]
+
+
+def generate_catalogue(
+    seed: int = 0, num_products: int = 1000, category: str | None = None
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:
+    """The contents of the three official files: items (items_shuffle), instructions (items_ins_v2) and human
+    instructions (items_human_ins), as functions of the arguments alone. `category`, one of `wares.CATEGORIES`,
+    makes a shop of that category alone."""
+    if num_products < 1:
+        raise ValueError(f"num_products must be at least 1, got {num_products}")
+    if category not in (None, *CATEGORIES):
+        raise ValueError(f"category must be one of {', '.join(CATEGORIES)}; got {category!r}")
+    entries = list(islice(generate_entries(seed, category), num_products))
+    items = [entry.item for entry in entries]
+    instructions = {entry.item["asin"]: entry.instruction for entry in entries}
+    human = {entry.item["asin"]: entry.human for entry in entries if entry.human}
+    return items, instructions, human
+
+
+def generate_entries(seed: int, category: str | None = None) -> Iterator[Entry]:
+    """The products one after another: an endless shop, of which a catalogue is the beginning."""
+    draws = Draws([seed])
+    names = draws.shuffled(brand_names(), _BRANDS_PER_CATEGORY * len(CATEGORIES))
+    brands = {category: names[i :: len(CATEGORIES)] for i, category in enumerate(CATEGORIES)}
+    sold = [kind for kind in kinds() if category in (None, kind.category)]
+    start = draws.between(0, _SPACE - 1)
+    number = 0
+    while True:
+        draws = Draws([seed, 1 + number // BLOCK])
+        members = list(islice(_members(draws, sold, brands), BLOCK))
+        for member in draws.shuffled(members):
+            yield _entry(draws, _asin(start, number), *member)
+            number += 1
+
+
+def _asin(start: int, number: int) -> str:
+    """Ten characters like an official one; the scrambled number says nothing of the product's family."""
+    code = (start + number * 38_561_801) % _SPACE  # the factor shares no divisor with 36: no two numbers meet
+    digits = [_DIGITS[code // 36**place % 36] for place in reversed(range(5))]
+    return "B0GEN" + "".join(digits)
+
+
+def _members(draws: Draws, sold: list[Kind], brands: dict[str, list[str]]) -> Iterator[tuple[Product, float]]:
+    """Products with their prices, family after family, every kind in turn."""
+    while True:
+        for kind in draws.shuffled(sold):
+            yield from _family(draws, kind, brands[kind.category])
+
+
+def _family(draws: Draws, kind: Kind, brands: list[str]) -> Iterator[tuple[Product, float]]:
+    size = draws.between(4, 8)
+    theme, name = draws.pick(kind.themes), draws.pick(kind.names)
+    core = [draws.pick(role) for role in (kind.qualities, kind.parts, kind.uses)]
+    others = [attribute for attribute in kind.attributes if attribute not in core]
+    groups = [group for group in kind.groups if draws.chance(0.75)]
+    low, high = kind.price
+    price = low * (high / low) ** draws.uniform()
+    for brand in draws.shuffled(brands, size):
+        attributes = core + draws.some(others, draws.between(1, 4))
+        options = tuple((group, tuple(draws.some(values, draws.between(2, 6)))) for group, values in groups)
+        yield Product(kind, brand, theme, name, tuple(attributes), options), price * (0.6 + draws.uniform())
+
+
+def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
+    kind = product.kind
+    title, (bullets, description) = wording.title(draws, product), wording.texts(draws, product)
+    item = {
+        "asin": asin,
+        "name": title,
+        "full_description": description,
+        "small_description": bullets,
+        "pricing": _pricing(draws, price),
+        "product_category": kind.breadcrumbs,
+        "category": kind.category,
+        "query": kind.query,
+        "customization_options": {
+            name: [{"value": value, "is_selected": False, "is_available": True} for value in values]
+            for name, values in product.options
+        }
+        or "",
+        "images": ["data:,"],  # an image that no browser asks anyone for
+        "average_rating": round(3 + 2 * draws.uniform(), 1),
+        "page": draws.between(1, 399),
+    }
+    instruction: dict[str, Any] = {"attributes": list(product.attributes)}
+    if draws.chance(_INSTRUCTED):
+        # One attribute that the whole family has, so that rivals come close, and up to three that few have.
+        core, own = product.attributes[:_CORE], product.attributes[_CORE:]
+        asked = {draws.pick(core), *draws.shuffled(own, draws.between(0, 3))}
+        wanted = [attribute for attribute in product.attributes if attribute in asked]
+        instruction |= {"instruction": wording.instruction(draws, kind, wanted), "instruction_attributes": wanted}
+    human = [_human(draws, asin, product)] if draws.chance(_HUMAN) else []
+    return Entry(item, instruction, human)
+
+
+def _human(draws: Draws, asin: str, product: Product) -> dict[str, Any]:
+    wanted = draws.some(product.attributes, draws.between(1, 2))
+    chosen = [(group, draws.pick(values).lower()) for group, values in product.options if draws.chance(0.8)]
+    return {
+        "asin": asin,
+        "instruction": wording.human_instruction(draws, product, wanted, chosen),
+        "attributes": list(product.attributes),
+        "options": [f"{group.lower()}: {value}" for group, value in chosen],
+        "instruction_attributes": wanted,
+        "instruction_options": [value for _, value in chosen],
+        "worker_id": "generated",
+        "assignment_id": f"generated-{asin}",
+    }
+
+
+def _pricing(draws: Draws, price: float) -> str:
+    """One price, at times a range, rarely none (the original then shows $100.0)."""
+    amount = int(price) + draws.pick((0.99, 0.99, 0.95, 0.49, 0.0))
+    draw = draws.uniform()
+    if draw < 0.02:
+        return ""
+    if draw < 0.11:
+        return f"${amount:.2f} - ${amount + 2 + int(0.4 * price):.2f}"
+    return f"${amount:.2f}"

@@ -1,0 +1,109 @@
+"""The official products: how they are installed, and opened.
+
+`crbc data webshop --from DIR` copies the files, compares them with the published checksums, and builds of each
+set of them a store of products and a search index, which open in an instant and are shared by all workers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from crbc_envs.errors import DataError
+from crbc_envs.storage.datasets import Dataset, Tell
+from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, is_store
+from crbc_envs.webshop.search import engine as search
+from crbc_envs.webshop.shop import goals
+
+Size = Literal["small", "full"]
+
+SETS: dict[Size, tuple[str, str]] = {
+    "small": ("items_shuffle_1000.json", "items_ins_v2_1000.json"),
+    "full": ("items_shuffle.json", "items_ins_v2.json"),
+}
+"""The products and their instructions: 1,000 of them, as the paper has them, or all 1.18 million."""
+
+HUMAN = "items_human_ins.json"
+"""The instructions people wrote, for both sets."""
+
+PUBLISHED = {
+    "items_shuffle_1000.json": "30a4765c3a327af72d9a9a95a6b2486d516f0fa1d3ecd83681901ce82a21b269",
+    "items_ins_v2_1000.json": "f88a36314a397b53b3d9c3fa5878e5f7b26d35019a51ec83fbedeca61a948f6f",
+    "items_human_ins.json": "cf78667548a71786e1d9049c24b802e48e1084ad4bb021cae56ce1f6d96954a3",
+}
+"""SHA-256 of the published files, where it is known. Copies that were written anew differ and hold the same."""
+
+SMALL_GOALS = "08d9741dd8180d54f2c44e16677f5f71ea89717ef2e2822870a83fd8ca82e7ac"
+"""SHA-256 of products and options of the small set's 6,910 synthetic goals, in the original's order."""
+
+INDEX = "index"
+
+
+def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
+    """A set of official products and its search index: the one in `folder`, or else the installed small set, or
+    else the full one. Raises `DataError` where there is none, or it is damaged."""
+    if folder is None:
+        folder = next((DATASET.folder / size for size in SETS if is_store(DATASET.folder / size)), None)
+    if folder is None:
+        raise DataError(f"{DATASET.folder}: no products; put the official files in place with: {DATASET.command}")
+    catalogue, index = StoredCatalogue(folder), search.Index.open(folder / INDEX)
+    index.expect(catalogue)
+    return catalogue, index
+
+
+def _place(path: PurePosixPath) -> PurePosixPath | None:
+    """An official file, wherever a source has it."""
+    wanted = {HUMAN, *(name for names in SETS.values() for name in names)}
+    return PurePosixPath(path.name) if path.name in wanted else None
+
+
+def _prepare(folder: Path, tell: Tell) -> None:
+    """Build a store and an index for each set that is there. Raises `DataError` where one is there by half."""
+    human = folder / HUMAN if (folder / HUMAN).is_file() else None
+    for size, names in SETS.items():
+        missing = [name for name in names if not (folder / name).is_file()]
+        if len(missing) == len(names):
+            continue
+        if missing:
+            raise DataError(f"{missing[0]}: missing; the {size} set needs {' and '.join(names)}: {DATASET.command}")
+        build_official_store(folder / size, folder / names[0], folder / names[1], human, tell)
+        (folder / size / INDEX).mkdir()
+        search.build(StoredCatalogue(folder / size)).save(folder / size / INDEX)
+
+
+def _check(folder: Path) -> str:
+    """What is there, and whether it is what was published."""
+    found = []
+    for size in SETS:
+        if (folder / size).is_dir():
+            catalogue, _ = open_official(folder / size)
+            human = len(list(catalogue.instructed(human=True)))
+            found.append(f"{size}: {len(catalogue):,} products, {human:,} of them with instructions by people")
+            if size == "small":
+                found.append(_small_goals(catalogue))
+    if not found:
+        raise DataError(f"{folder}: {HUMAN} alone is no set of products; give {DATASET.wants}: {DATASET.command}")
+    for name, published in PUBLISHED.items():
+        if (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() != published:
+            found.append(f"{name} is another copy than the published one")
+    return "; ".join(found)
+
+
+def _small_goals(catalogue: StoredCatalogue) -> str:
+    drawn = goals.shuffled(goals.draw(catalogue, "synthetic", price_seed=0)[1])
+    lines = [f"{goal.asin}|{json.dumps(dict(goal.options), sort_keys=True)}" for goal in drawn]
+    same = hashlib.sha256("\n".join(lines).encode()).hexdigest() == SMALL_GOALS
+    return f"{len(drawn):,} goals, {'those' if same else 'not those'} of the original, in its order"
+
+
+DATASET = Dataset(
+    name="webshop",
+    place=_place,
+    check=_check,
+    prepare=_prepare,
+    wants=f"WebShop's files, {' with '.join(SETS['small'])}, or {' with '.join(SETS['full'])}, and {HUMAN}",
+    limit=16 * 2**30,
+)
+"""WebShop's products (Yao et al., 2022), as its setup script fetches them."""

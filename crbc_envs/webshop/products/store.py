@@ -1,0 +1,196 @@
+"""The full catalogue on disk: products by number from memory-mapped files that all workers share.
+
+A store is a folder: `products.jsonl`, one product a line in the order of the catalogue, and NumPy arrays
+beside it, `starts` (byte at which each line starts, and the end), `asins` and `sorted` (ASINs, and the
+numbers in their order), `prices` (dollars; two, NaN where there are fewer) and `instructed` (bit 0:
+a synthetic instruction, bit 1: a human one). It opens in milliseconds; only what is looked at is read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crbc_envs.errors import DataError
+from crbc_envs.storage.datasets import Tell
+from crbc_envs.webshop.products.catalogue import (
+    MAX_ASIN,
+    HumanInstruction,
+    Product,
+    named,
+    products_of,
+    read_json,
+)
+from crbc_envs.webshop.products.stream import array_entries, object_entries
+
+VERSION = 1
+_RECORDS = "products.jsonl"
+_ABOUT = "store.json"
+_ARRAYS = {"starts": "<i8", "asins": f"S{MAX_ASIN}", "sorted": "<i4", "prices": "<f8", "instructed": "u1"}
+_SYNTHETIC, _HUMAN = 1, 2
+_FIELDS = [(field.name, field.default) for field in fields(Product)]
+_TUPLES = {"bullets", "prices", "attributes", "instruction_attributes"}
+_REBUILD = "build it again with: crbc data webshop --from DIR"
+
+
+class StoredCatalogue:
+    """A `Catalogue` that is read from a store. Read-only; safe to open in any number of processes.
+
+    Raises `DataError` where the folder holds no store, or one that is incomplete or of another version.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        about = read_json(folder / _ABOUT) if is_store(folder) else None
+        if not isinstance(about, dict) or about.get("version") != VERSION:
+            raise DataError(f"{folder}: no store of products of version {VERSION}; {_REBUILD}")
+        try:
+            arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS}
+            self._records = np.asarray(np.memmap(folder / _RECORDS, dtype=np.uint8, mode="r"))
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder}: the store of products is incomplete ({error}); {_REBUILD}") from error
+        self._starts, self._asins, self._sorted = arrays["starts"], arrays["asins"], arrays["sorted"]
+        self._prices, self._instructed = arrays["prices"], arrays["instructed"]
+        if len(self._starts) != about["products"] + 1 or self._starts[-1] != len(self._records):
+            raise DataError(f"{folder}: the store of products is damaged, its sizes do not agree; {_REBUILD}")
+        self._product = lru_cache(maxsize=4096)(self._read)
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: int) -> Product:
+        if not 0 <= number < len(self):
+            raise IndexError(f"product {number} is not among the {len(self)} of {self.folder}")
+        return self._product(int(number))
+
+    def __reduce__(self) -> tuple[type[StoredCatalogue], tuple[Path]]:
+        return StoredCatalogue, (self.folder,)
+
+    def _read(self, number: int) -> Product:
+        start, end = self._starts[number : number + 2].tolist()
+        return _decode(self._records[start:end].tobytes())
+
+    def find(self, asin: str) -> int | None:
+        wanted = asin.encode()
+        place = bisect_left(self._sorted, wanted, key=self._asins.__getitem__)
+        if place < len(self) and self._asins[self._sorted[place]] == wanted:
+            return int(self._sorted[place])
+        return None
+
+    def asins(self) -> list[str]:
+        return [asin.decode() for asin in self._asins.tolist()]
+
+    def prices(self) -> Iterator[tuple[float, ...]]:
+        lows, highs = self._prices.T.tolist()
+        known = np.isfinite(self._prices).sum(axis=1).tolist()
+        shapes = zip(known, zip(lows, strict=True), zip(lows, highs, strict=True), strict=True)
+        return (one if count == 1 else both[:count] for count, one, both in shapes)
+
+    def instructed(self, human: bool) -> list[int]:
+        return np.flatnonzero(self._instructed & (_HUMAN if human else _SYNTHETIC)).tolist()
+
+
+def is_store(folder: Path) -> bool:
+    return (folder / _ABOUT).is_file()
+
+
+def build_store(folder: Path, products: Iterable[Product]) -> int:
+    """Write a store of `products` under `folder`; how many there are. It is built beside and then renamed, so
+    a build that stops leaves nothing there, and what was there before until the new one is whole."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
+        fresh = Path(scratch) / "fresh"
+        fresh.mkdir()
+        count = _write(fresh, products)
+        if folder.exists():
+            os.replace(folder, Path(scratch) / "old")
+        os.replace(fresh, folder)
+    return count
+
+
+def build_official_store(
+    folder: Path, items: Path, instructions: Path, human: Path | None, tell: Tell = lambda done, total: None
+) -> int:
+    """Build a store of the official files of these names; how many products it has. The products are streamed,
+    the attributes and instructions are held packed meanwhile. Raises `DataError` for a file that is damaged."""
+    before, total = instructions.stat().st_size, instructions.stat().st_size + items.stat().st_size
+    packed = _Packed(object_entries(instructions, lambda done, _: tell(done, total)))
+    streamed = array_entries(items, lambda done, _: tell(before + done, total))
+    where = named([items, instructions, *([human] if human is not None else [])])
+    return build_store(folder, products_of(streamed, packed, read_json(human) if human is not None else {}, where))
+
+
+class _Packed(Mapping[str, dict[str, Any]]):
+    """JSON objects by key, each held as its text: an eighth of what they take unpacked."""
+
+    def __init__(self, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        self._texts = {key: json.dumps(value, separators=(",", ":")).encode() for key, value in entries}
+
+    def __getitem__(self, key: str) -> dict[str, Any]:
+        return json.loads(self._texts[key])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
+def _write(folder: Path, products: Iterable[Product]) -> int:
+    starts, asins, prices, instructed = array("q", [0]), bytearray(), array("d"), bytearray()
+    with (folder / _RECORDS).open("wb") as records:
+        for product in products:
+            records.write(_encode(product))
+            starts.append(records.tell())
+            asins += _fixed(product.asin)
+            prices.extend((*product.prices, math.nan, math.nan)[:2])
+            instructed.append(_SYNTHETIC * (product.instruction is not None) | _HUMAN * bool(product.human))
+    if not instructed:
+        raise DataError(f"{folder}: nothing to store, there are no products")
+    names = np.frombuffer(asins, dtype=_ARRAYS["asins"])
+    arrays = {
+        "starts": starts,
+        "asins": names,
+        "sorted": np.argsort(names, kind="stable"),
+        "prices": np.reshape(prices, (-1, 2)),
+        "instructed": np.frombuffer(instructed, dtype=np.uint8),
+    }
+    for name, values in arrays.items():
+        np.save(folder / f"{name}.npy", np.asarray(values, dtype=_ARRAYS[name]))
+    (folder / _ABOUT).write_text(json.dumps({"version": VERSION, "products": len(instructed)}) + "\n", encoding="utf-8")
+    return len(instructed)
+
+
+def _fixed(asin: str) -> bytes:
+    """The ASIN in as many bytes as every other."""
+    if not asin.isascii():
+        raise DataError(f"ASIN {asin!r} is not in the official schema: it has letters that are not ASCII")
+    return asin.encode().ljust(MAX_ASIN, b"\0")
+
+
+def _encode(product: Product) -> bytes:
+    """One line of JSON; fields that have their default are left out."""
+    record = {name: value for name, default in _FIELDS if (value := getattr(product, name)) != default}
+    if product.human:
+        record["human"] = [[one.text, one.attributes, one.options] for one in product.human]
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _decode(line: bytes) -> Product:
+    record = json.loads(line.decode("utf-8", "surrogatepass"))
+    for name in _TUPLES & record.keys():
+        record[name] = tuple(record[name])
+    record["options"] = {group: tuple(values) for group, values in record["options"].items()}
+    record["human"] = tuple(HumanInstruction(text, tuple(a), tuple(o)) for text, a, o in record.get("human", ()))
+    return Product(**record)

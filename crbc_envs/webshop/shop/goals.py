@@ -1,0 +1,109 @@
+"""What shoppers are asked for: goals, their price caps and their order, as the original draws them.
+
+The original samples a price from every price range, then a price cap for every instruction, both from
+Python's global stream before it is seeded: two processes show two sets of prices. Here the stream is
+explicit, and `price_seed=n` gives what the original gives after `random.seed(n)`. Source: WebShop,
+engine/engine.py and engine/goal.py (MIT).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from crbc_envs.errors import DataError
+from crbc_envs.webshop.products.catalogue import MEND, Catalogue, Product
+
+ORDER_SEED = 233
+"""Orders the goals in the original."""
+
+PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
+NO_CAP = 1_000_000.0
+"""The cap of a product so dear that no two steps are above its price."""
+
+Kind = Literal["synthetic", "human"]
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """One task. `product` is the number of the product it was made from. A synthetic goal's `options`
+    are (group, value) pairs, a human one's are values alone; `weight` is the original's for sampling."""
+
+    product: int
+    asin: str
+    text: str
+    attributes: tuple[str, ...]
+    options: tuple[tuple[str, str], ...] | tuple[str, ...]
+    price_cap: float
+    weight: float = 1.0
+
+    def digest(self) -> str:
+        """Identifies the task: its product, what is asked for and how (hex)."""
+        content = [self.asin, self.text, self.attributes, self.options, self.price_cap]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def draw(catalogue: Catalogue, kind: Kind, price_seed: int) -> tuple[list[float], list[Goal]]:
+    """Every product's price in dollars, by number, and the goals in the order of the catalogue."""
+    stream = random.Random(price_seed)
+    prices = [ends[0] if len(ends) == 1 else stream.uniform(*ends) for ends in catalogue.prices()]
+    goals: list[Goal] = []
+    for number in catalogue.instructed(human=kind == "human"):
+        product = catalogue[number]
+        make = _human if kind == "human" else _synthetic
+        goals += make(product, number, prices[number], stream)
+    return prices, goals if kind == "human" else _weighted(goals)
+
+
+def shuffled(goals: list[Goal], order_seed: int = ORDER_SEED) -> list[Goal]:
+    """The goals in the order that Python's `random.shuffle` gives under `order_seed`."""
+    goals = list(goals)
+    random.Random(order_seed).shuffle(goals)
+    return goals
+
+
+def _synthetic(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
+    """One goal for each combination of option values. Raises `DataError` for an instruction without attributes."""
+    if not product.instruction_attributes:
+        raise DataError(f"items_ins_v2: the instruction of {product.asin} has no instruction_attributes; {MEND}")
+    cap, price_text = _price_cap(price, stream)
+    names = sorted(product.options)
+    for values in itertools.product(*(product.options[name] for name in names)):
+        options = tuple(zip(names, values, strict=True))
+        wanted = ", and ".join(f"{name}: {value}" for name, value in options)
+        text = f"{product.instruction}{' with ' + wanted if wanted else ''}{price_text}"
+        yield Goal(number, product.asin, text, product.instruction_attributes, options, cap)
+
+
+def _human(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
+    """One goal for each instruction that names an attribute."""
+    for instruction in product.human:
+        if instruction.attributes:
+            cap, price_text = _price_cap(price, stream)
+            text = instruction.text.strip(".") + price_text
+            yield Goal(number, product.asin, text, instruction.attributes, instruction.options, cap)
+
+
+def _price_cap(price: float, stream: random.Random) -> tuple[float, str]:
+    """A cap above the price, in dollars, and the words that tell it."""
+    steps = [step for step in PRICE_STEPS if step > price][:4]
+    if len(steps) < 2:
+        return NO_CAP, ""
+    cap = max(stream.sample(steps, 2))
+    return cap, f", and price lower than {cap:.2f} dollars"
+
+
+def _weighted(goals: list[Goal]) -> list[Goal]:
+    """Rare attributes weigh more: the mean over a goal's attributes of one over their number of goals."""
+    count = Counter(attribute for goal in goals for attribute in goal.attributes)
+    weight = {
+        attributes: sum(1.0 / count[attribute] for attribute in attributes) / len(attributes)
+        for attributes in {goal.attributes: None for goal in goals}
+    }
+    return [Goal(g.product, g.asin, g.text, g.attributes, g.options, g.price_cap, weight[g.attributes]) for g in goals]

@@ -1,0 +1,71 @@
+"""Opening a shop, once per process: whoever asks for the same one shares it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
+from crbc_envs.webshop.products.official import open_official
+from crbc_envs.webshop.products.store import is_store
+from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop.goals import Kind
+from crbc_envs.webshop.shop.shop import WINDOW, Shop
+
+DATA = ("generated", "official")
+
+MOST_SYNTHETIC = 200_000
+"""Products whose synthetic goals are held in memory, seven a product."""
+
+NUM_GENERATED = 1_000
+"""Products of the embedded catalogue, as many as the small official one has."""
+
+
+@lru_cache(maxsize=4)
+def open_shop(
+    data: str = "generated",
+    data_dir: str | None = None,
+    goals: Kind = "synthetic",
+    price_seed: int = 0,
+    tagger: Literal["auto", "spacy", "fallback"] = "auto",
+    show_attributes: bool = False,
+    category: str | None = None,
+    per_page: int = WINDOW,
+) -> Shop:
+    """The shop over the embedded catalogue, or over official products: those installed, the small set before
+    the full one; or those of `data_dir`, which is an installed set (".../webshop/full"), or a folder of official
+    files to be read into memory. `category` is one of the embedded catalogue's: as many products of that alone.
+
+    Raises `ValueError` for an argument that is none of its values, `DataError` where files are missing.
+    """
+    if data not in DATA:
+        raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
+    if goals not in ("synthetic", "human"):
+        raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
+    if category is not None and data != "generated":
+        raise ValueError(f"category is of the generated catalogue; data is {data!r}")
+    catalogue, engine = _stock(data, data_dir, category)
+    if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
+        raise ValueError(
+            f"{len(catalogue):,} products have millions of synthetic goals; play those of people: goals='human'"
+        )
+    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page)
+
+
+@lru_cache(maxsize=2)
+def _stock(data: str, data_dir: str | None, category: str | None) -> tuple[Catalogue, SearchEngine]:
+    if data == "generated":
+        catalogue = _generated(category)
+    elif data_dir is None or is_store(Path(data_dir).expanduser()):
+        stored, index = open_official(Path(data_dir).expanduser() if data_dir is not None else None)
+        return stored, SearchEngine(index)
+    else:
+        catalogue = read_catalogue(Path(data_dir).expanduser())
+    return catalogue, SearchEngine(build(catalogue))
+
+
+def _generated(category: str | None) -> Catalogue:
+    from crbc_envs.webshop.products.generate import generate_catalogue
+
+    return MemoryCatalogue(products_of(*generate_catalogue(0, NUM_GENERATED, category)))

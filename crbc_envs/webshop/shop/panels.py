@@ -1,0 +1,77 @@
+"""Which goals are for training and which for validation.
+
+`official`: the goals in the original's order; 0 to 499 validate, 500 and up train, as in the paper. "test"
+is "validation": the original calls the same 500 its test goals. One goal of the small catalogue is in
+both, and 127 of the 146 products that are validated on are trained on, with other options.
+
+`by_product`: no product is on two sides. A product's side follows from its ASIN alone, 80 % train.
+
+`verl`: what the public code of the paper's family does. There every worker orders the goals by its own
+seed and then cuts at 500, so the goals that one worker validates on are those that another trains on:
+with 16 training workers all of them. There the worker of group i has the seed s + i; here a shop opened
+under `price_seed` s + i is what it sees, order and prices alike, and validation is the shop of s + i + 1000.
+For comparison only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Literal
+
+from crbc_envs.tasks import Task, TaskPanel
+from crbc_envs.webshop.shop.goals import ORDER_SEED, Goal, shuffled
+from crbc_envs.webshop.shop.shop import Shop
+
+PANELS = ("official", "by_product", "verl")
+
+Panel = Literal["official", "by_product", "verl"]
+
+NUM_VALIDATION = 500
+
+VERL_VALIDATION = 1_000
+"""What the validation seed of `verl` is above the training seed."""
+
+
+class WebShopPanel(TaskPanel[Goal]):
+    """Some of a shop's goals, in order."""
+
+    def __init__(self, name: str, split: str, goals: Sequence[Goal]) -> None:
+        super().__init__(split, len(goals))
+        self.name = name
+        self._goals = goals
+
+    def _task(self, index: int) -> Task[Goal]:
+        goal = self._goals[index]
+        return Task(f"webshop-{self.name}/{self.split}/{index}", goal.text, goal, goal.digest())
+
+
+def seed_of(panel: str, split: str, price_seed: int) -> int:
+    """The price seed of the shop that a split is played in: the one given, but for `verl`."""
+    return price_seed + (VERL_VALIDATION if panel == "verl" and split != "train" else 0)
+
+
+@lru_cache(maxsize=16)
+def make_panel(shop: Shop, panel: str, split: str) -> WebShopPanel:
+    """One split of a shop's goals. Raises `ValueError` for an unknown panel, or a split without goals."""
+    if panel not in PANELS:
+        raise ValueError(f"panel must be one of {', '.join(PANELS)}; got {panel!r}")
+    ordered = shuffled(shop.goals, shop.price_seed if panel == "verl" else ORDER_SEED)
+    if panel == "by_product":
+        chosen = [goal for goal in ordered if side(goal.asin) == split]
+    else:
+        chosen = ordered[NUM_VALIDATION:] if split == "train" else ordered[:NUM_VALIDATION]
+    made = WebShopPanel(panel, split, chosen)
+    if not chosen:
+        raise ValueError(
+            f"no goals in split {split!r} of panel {panel!r}: the shop has {len(ordered)}, and {NUM_VALIDATION} of "
+            "them validate; panel='by_product' splits any number"
+        )
+    return made
+
+
+def side(asin: str) -> str:
+    """The split of a product in `by_product`."""
+    place = int.from_bytes(hashlib.sha256(asin.encode()).digest()[:8], "big") / 2**64
+    return "train" if place < 0.8 else "validation" if place < 0.9 else "test"

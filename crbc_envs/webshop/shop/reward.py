@@ -1,0 +1,151 @@
+"""What a purchase is worth: WebShop's reward in full, with its parts.
+
+r = r_type * (matched attributes + matched options + (price within the cap)) / (attributes + options + 1),
+1 exactly for a product that has everything. Source: WebShop, engine/goal.py and engine/normalize.py (MIT).
+
+The original's normalisation of colours is kept, with what follows from it: "rectangular" counts as
+"tan", any "blue" matches any other, and the goals whose options are named by pairs that then match
+nothing cannot be reached (458 of the 6,910 of the small official catalogue).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+from crbc_envs.webshop.products.catalogue import Product
+from crbc_envs.webshop.shop.goals import Goal
+from crbc_envs.webshop.shop.nouns import Nouns
+
+_COLOURS = (
+    "alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel "
+    "camo caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry "
+    "cream crystal dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey "
+    "heather indigo ivory ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight "
+    "mint mocha multicolor mushroom mustard natural navy nude olive orange peach pewter pink plum purple rainbow "
+    "red rose royal rust sand sapphire seashell silver skull slate steel stone stonewash sunflower tan taupe teal "
+    "tiger turquoise violet walnut wheat white wine yellow"
+)
+COLOURS = tuple(_COLOURS.split())
+"""In this order; the first that fits is taken."""
+
+CATEGORY_MARK = "\u203a"
+"""What stands between the parts of a product category."""
+
+ALIKE = 85
+"""Two texts match if rapidfuzz's token_set_ratio is above this."""
+
+
+_NOT_ASCII = dict.fromkeys(range(128, 256))
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """A purchase's worth, `total` in [0, 1], and its parts, named as in the original.
+
+    `r_option` and `w_option` are None for a goal that names no options.
+    """
+
+    total: float
+    r_type: float
+    r_att: float
+    w_att: float
+    query_match: bool
+    category_match: bool
+    title_score: float
+    r_option: float | None
+    w_option: float | None
+    r_price: bool
+    w_price: float
+
+    def parts(self) -> dict[str, Any]:
+        """All but the total and what is None."""
+        return {name: value for name, value in asdict(self).items() if name != "total" and value is not None}
+
+
+def reward(
+    goal: Goal,
+    wanted: Product,
+    bought: Product,
+    price: float,
+    options: Sequence[str],
+    nouns: tuple[Nouns, Nouns],
+) -> Reward:
+    """The reward for buying `bought` for `price` dollars with the option values `options`, where `goal` was
+    made from the product `wanted`; `nouns` are those of the titles of `wanted` and `bought`."""
+    query_match = bought.query == wanted.query
+    category_match = len(_categories(bought) & _categories(wanted)) >= 2
+    title_score = _title_score(*nouns)
+    r_type = _type_reward(query_match or category_match, title_score)
+    attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
+    matched = _matched_options(options, goal.options)
+    r_price = price <= goal.price_cap
+    parts = len(goal.attributes) + len(goal.options) + 1
+    return Reward(
+        total=(attributes + matched + r_price) / parts * r_type,
+        r_type=r_type,
+        r_att=attributes / len(goal.attributes),
+        w_att=len(goal.attributes) / parts,
+        query_match=query_match,
+        category_match=category_match,
+        title_score=title_score,
+        r_option=matched / len(goal.options) if goal.options else None,
+        w_option=len(goal.options) / parts if goal.options else None,
+        r_price=r_price,
+        w_price=1 / parts,
+    )
+
+
+def normalise_colour(text: str) -> str:
+    """The first of `COLOURS` that is part of the text, whatever word it is in; else the text."""
+    return next((colour for colour in COLOURS if colour in text), text)
+
+
+def _type_reward(match: bool, title_score: float) -> float:
+    if title_score == 0.0:
+        return 0.0
+    if title_score < 0.1:
+        return 0.1
+    return 1.0 if match or title_score > 0.2 else 0.5
+
+
+def _title_score(wanted: Nouns, bought: Nouns) -> float:
+    """The share of the wanted nouns that were bought; a noun that is said twice is missed once."""
+    return len(set(wanted) & set(bought)) / len(wanted) if wanted else 0.2
+
+
+def _categories(product: Product) -> set[str]:
+    return {part.strip() for part in product.product_category.split(CATEGORY_MARK)}
+
+
+def _has_attribute(product: Product, attribute: str) -> bool:
+    if any(_alike(own, attribute) for own in product.attributes):
+        return True
+    texts = (product.title, " ".join(product.bullets), product.description)
+    return any(attribute in text.lower() for text in texts)
+
+
+def _matched_options(chosen: Sequence[str], wanted: tuple[tuple[str, str], ...] | tuple[str, ...]) -> int:
+    """How many of the wanted options some chosen value matches."""
+    values = [normalise_colour(value) for value in chosen]
+    return sum(any(_alike(value, target) for value in values) for target in map(_target, wanted))
+
+
+def _target(option: tuple[str, str] | str) -> str:
+    """What a chosen value is compared with. The original looks for a colour in the pair (group, value)
+    and so finds only one that is a whole part of it; otherwise it compares with the pair as text."""
+    if isinstance(option, str):
+        return normalise_colour(option)
+    return next((colour for colour in COLOURS if colour in option), str(option))
+
+
+@lru_cache(maxsize=1 << 16)
+def _alike(one: str, other: str) -> bool:
+    """As thefuzz compares (MIT): letters and digits in any order, those of Latin-1 beyond ASCII left out."""
+    from rapidfuzz.fuzz import token_set_ratio
+    from rapidfuzz.utils import default_process
+
+    texts = (default_process(text.translate(_NOT_ASCII)) for text in (one, other))
+    return round(token_set_ratio(*texts)) > ALIKE

@@ -1,0 +1,119 @@
+"""One shop for all sessions of a process: catalogue, prices, goals, search, and what was asked before.
+
+A shop is read-only to those who shop in it. What it remembers (searches, pages, rewards) is a function
+of the question, so it changes how long an answer takes and never the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from crbc_envs.webshop.products.cache import Memory
+from crbc_envs.webshop.products.catalogue import Catalogue, Product
+from crbc_envs.webshop.search.engine import SearchEngine
+from crbc_envs.webshop.shop import goals as goal_lists
+from crbc_envs.webshop.shop import pages
+from crbc_envs.webshop.shop.goals import Goal
+from crbc_envs.webshop.shop.nouns import Nouns, make_tagger
+from crbc_envs.webshop.shop.pages import Page
+from crbc_envs.webshop.shop.reward import Reward, reward
+from crbc_envs.webshop.shop.state import State
+
+HITS = 50
+"""Products a search finds at most."""
+
+WINDOW = 10
+"""Products on one page of results, in the original."""
+
+PAGES = 4_096
+"""Pages that are remembered, about 10 kB each."""
+
+ANSWERS = 1 << 14
+"""Searches, and rewards, that are remembered, a few hundred bytes each."""
+
+
+class Shop:
+    """A catalogue open for shopping, with `prices` in dollars by product number, and `goals` in the order
+    of the catalogue. `tagger` finds the nouns of titles (`nouns.make_tagger`); its name is kept. A page of results
+    has `per_page` products."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        engine: SearchEngine,
+        goals: Literal["synthetic", "human"] = "synthetic",
+        price_seed: int = 0,
+        tagger: Literal["auto", "spacy", "fallback"] = "auto",
+        show_attributes: bool = False,
+        per_page: int = WINDOW,
+    ) -> None:
+        if per_page < 1:
+            raise ValueError(f"per_page must be at least 1, got {per_page}")
+        self.catalogue, self.engine = catalogue, engine
+        self.show_attributes, self.per_page = show_attributes, per_page
+        self.price_seed = price_seed
+        self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed)
+        self.tagger, self._nouns_of = make_tagger(tagger)
+        self._hits: Memory[str, tuple[int, ...]] = Memory(ANSWERS)
+        self._pages: Memory[tuple[Any, ...], Page] = Memory(PAGES)
+        self._rewards: Memory[tuple[Any, ...], Reward] = Memory(ANSWERS)
+        self._nouns: Memory[str, Nouns] = Memory(ANSWERS)
+
+    def hits(self, query: str) -> tuple[int, ...]:
+        """The numbers of the products that a query finds, the best first."""
+        return self._hits.get(query, lambda: tuple(number for number, _ in self.engine.search(query, HITS)))
+
+    def page(self, state: State, total: float = 0.0) -> Page:
+        """The page a shopper is at; the one after a purchase tells its reward, `total`."""
+        if state.kind == "results":
+            return self._results(state)
+        if state.kind == "item":
+            return self._item(state)
+        if state.kind == "details":
+            key = ("details", state.asin, state.details)
+            return self._pages.get(key, lambda: pages.details(self.product(state.asin)[1], state.details))
+        if state.kind == "done":
+            return pages.done(state.asin, state.options, total)
+        return self._pages.get(("index",), pages.index)
+
+    def reward(self, goal: Goal, asin: str, options: Sequence[str]) -> Reward:
+        """What it is worth to buy a product with these option values."""
+        options = tuple(options)
+        return self._rewards.get((goal, asin, options), lambda: self._reward(goal, asin, options))
+
+    def product(self, asin: str) -> tuple[int, Product]:
+        """A product and its number. Raises `KeyError` for an ASIN that is not in the catalogue."""
+        number = self.catalogue.find(asin)
+        if number is None:
+            raise KeyError(asin)
+        return number, self.catalogue[number]
+
+    # ---- inside -------------------------------------------------------------------------------
+
+    def _results(self, state: State) -> Page:
+        hits = self.hits(" ".join(state.keywords))
+        window = hits[(state.page - 1) * self.per_page : state.page * self.per_page]
+        if not state.visited:
+            visited: frozenset[str] = frozenset()
+        else:
+            visited = state.visited.intersection(self.catalogue[number].asin for number in window)
+        return self._pages.get(
+            ("results", state.page, len(hits), window, visited),
+            lambda: pages.results(state.page, len(hits), map(self.catalogue.__getitem__, window), visited),
+        )
+
+    def _item(self, state: State) -> Page:
+        _, product = self.product(state.asin)
+        clicked = state.clicked(value for values in product.options.values() for value in values)
+        return self._pages.get(
+            ("item", state.asin, clicked), lambda: pages.item(product, clicked, self.show_attributes)
+        )
+
+    def _reward(self, goal: Goal, asin: str, options: tuple[str, ...]) -> Reward:
+        wanted, (number, bought) = self.catalogue[goal.product], self.product(asin)
+        nouns = self._title_nouns(wanted.title), self._title_nouns(bought.title)
+        return reward(goal, wanted, bought, self.prices[number], options, nouns)
+
+    def _title_nouns(self, title: str) -> Nouns:
+        return self._nouns.get(title, lambda: self._nouns_of(title))

@@ -1,0 +1,109 @@
+"""Where a shopper is, and where searches and clicks lead.
+
+What the original's server does, trap by trap: "Back to Search" forgets everything but the task, the last
+page of results has a next one, and option values are marked by their page's address. Source: WebShop,
+web_agent_text_env.py (MIT).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from crbc_envs.webshop.shop import pages
+from crbc_envs.webshop.shop.pages import Kind
+
+
+@dataclass(slots=True)
+class State:
+    """The page a shopper is at, and what is remembered of the way there. `name` is the session's, as its
+    addresses show it; `page` counts pages of results from 1; `visited` are the ASINs of the products
+    looked at since the last return to the search bar; `options` are those chosen on the current product."""
+
+    name: str
+    kind: Kind = "index"
+    keywords: list[str] = field(default_factory=list)
+    page: int = 0
+    asin: str = ""
+    details: str = ""
+    options: dict[str, str] = field(default_factory=dict)
+    visited: frozenset[str] = frozenset()
+
+    def search(self, query: str) -> None:
+        """Results for the words of a query, from the first page."""
+        self._results(query.split(" "), 1)
+
+    def click(self, what: str, group: str | None = None) -> None:
+        """Follow what can be clicked on the current page; `group` is the option group of a value."""
+        if what == pages.BUY.lower():
+            self.kind = "done"
+        elif what == pages.BACK.lower():
+            self._forget()
+        elif what == pages.NEXT.lower():
+            self._results(self.keywords, self.page + 1)
+        elif what == pages.PREVIOUS.lower():
+            self._previous()
+        elif what.capitalize() in (*pages.DETAILS, pages.ATTRIBUTES):
+            self.kind, self.details = "details", what.capitalize()
+        else:
+            self.kind = "item"
+            if group is None:
+                self.asin = what.upper()
+                self.visited |= {self.asin}
+            else:
+                self.options[group] = what
+
+    def url(self) -> str:
+        """The address of the page. Like the original's it holds the words of the query as they were typed."""
+        place = f"http://127.0.0.1:3000/{self._route()}{self.name}"
+        query = "+".join(self.keywords)
+        if self.kind == "results":
+            return f"{place}/{query}/{self.page}"
+        if self.kind == "item":
+            return f"{place}/{self.asin}/{query}/{self.page}/{json.dumps(self.options)}"
+        if self.kind == "details":
+            return f"{place}/{self.asin}/{query}/{self.page}/{self.details}/{self.options}"
+        return f"{place}/{self.asin}/{self.options}" if self.kind == "done" else place
+
+    def clicked(self, values: Iterable[str]) -> frozenset[str]:
+        """Which option values the page marks: those whose text, in quotes, is in its address. So a value with
+        a quote or a letter beyond ASCII never is, and one that was searched for in quotes always."""
+        url = self.url()
+        return frozenset(value for value in values if f'"{value}"' in url)
+
+    def text(self) -> str:
+        """All that the future depends on, but for the task, as canonical JSON."""
+        return json.dumps(
+            {
+                "page": self.details.lower() if self.kind == "details" else self.kind,
+                "asin": self.asin,
+                "options": self.options,
+                "query": " ".join(self.keywords),
+                "number": self.page,
+                "visited": sorted(self.visited),
+            },
+            sort_keys=True,
+        )
+
+    def _route(self) -> str:
+        routes = {"results": "search_results/", "item": "item_page/", "details": "item_sub_page/", "done": "done/"}
+        return routes.get(self.kind, "")
+
+    def _forget(self) -> None:
+        self.kind, self.keywords, self.page, self.details = "index", [], 0, ""
+        self.asin, self.options, self.visited = "", {}, frozenset()
+
+    def _results(self, keywords: list[str], page: int) -> None:
+        self.kind, self.keywords, self.page = "results", keywords, page
+        self.asin, self.options = "", {}
+
+    def _previous(self) -> None:
+        """The original tells pages apart by words in their address, so a query can mislead it."""
+        url = self.url()
+        if "search_results" in url:
+            self._results(self.keywords, self.page - 1)
+        elif "item_page" in url:
+            self._results(self.keywords, self.page)
+        else:
+            self.kind = "item"

@@ -1,0 +1,149 @@
+"""Step through recorded rollouts in the terminal, with what the closure of their group makes of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.panel import Panel
+from rich.text import Text
+
+from anchors import EmpiricalProcess, RolloutGroup
+from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
+from crbc_envs.storage.rollouts import Recording, read_recording
+from crbc_rl import credit
+from crbc_rl.commands.play import picture
+from crbc_rl.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+BETA = 0.98
+"""Discount of the closure shown, the paper's."""
+LONGEST_REPLY = 4_000
+"""Characters of a reply that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the reader stands in a recording, all counted from 0."""
+
+    group: int
+    rollout: int
+    step: int = 0
+
+
+def replay(path: Path, group: int, rollout: int, console: Console, read: Callable[[str], str] = input) -> None:
+    """Show one step after another until the reader quits; `read` is where their lines come from.
+
+    Raises `DataError` for a file that holds no rollouts, and `ConfigError` for a group or a rollout
+    it does not have.
+    """
+    recording = read_recording(path)
+    groups = recording.groups
+    _check(path, "group", group, len(groups))
+    _check(path, "rollout", rollout, len(groups[group]))
+    values = cache(lambda g: step_values(groups[g]))
+    console.print(
+        f"{recording.env_id or path.name}  update {recording.update}  {len(groups)} groups  "
+        f"closure at beta {BETA}\n[dim]Enter or 'n' is the next step, 'b' the one before, 'r' the next rollout, "
+        "'g' the next group, 'q' ends.[/]",
+        highlight=False,
+    )
+    place = Place(group, rollout)
+    while True:
+        _show(console, recording, place, values(place.group)[place.rollout][place.step])
+        try:
+            line = read("replay> ").strip().lower()
+        except (EOFError, KeyboardInterrupt):
+            return
+        if line in ("q", "quit"):
+            return
+        place = _moved(console, groups, place, line)
+
+
+def step_values(group: RolloutGroup) -> list[Floats]:
+    """V(s_t), Q(s_t, a_t) and Q - V of every step, by the full closure of the group at `BETA`: one
+    array (steps, 3) per rollout."""
+    process = EmpiricalProcess.from_group(group)
+    assert process.visits is not None
+    result = credit.closure(process, BETA)
+    per_pair = np.stack([result.V[process.pair_anchor], result.Q, result.A], axis=1)
+    return process.visits.split(per_pair[process.visits.pair])[0]
+
+
+def _check(path: Path, what: str, number: int, count: int) -> None:
+    if not 0 <= number < count:
+        raise ConfigError(f"{path}: it has no {what} {number}: choose one from 0 to {count - 1} with --{what}")
+
+
+def _moved(console: Console, groups: list[RolloutGroup], place: Place, line: str) -> Place:
+    """Where the line leads. After the last rollout or group comes the first one again."""
+    members = groups[place.group].rollouts
+    if line in ("", "n", "next"):
+        if place.step + 1 < len(members[place.rollout]):
+            return replace(place, step=place.step + 1)
+        console.print("[yellow]That was the last step: 'r' is the next rollout, 'g' the next group.[/]")
+    elif line in ("b", "back"):
+        return replace(place, step=max(place.step - 1, 0))
+    elif line in ("r", "rollout"):
+        return Place(place.group, (place.rollout + 1) % len(members))
+    elif line in ("g", "group"):
+        return Place((place.group + 1) % len(groups), 0)
+    else:
+        console.print("[yellow]Enter or 'n', 'b', 'r', 'g', 'q'.[/]")
+    return place
+
+
+def _show(console: Console, recording: Recording, place: Place, values: Floats) -> None:
+    group = recording.groups[place.group]
+    rollout = group.rollouts[place.rollout]
+    step = rollout.steps[place.step]
+    title = (
+        f"{group.task}  group {place.group} of {len(recording.groups)}  "
+        f"rollout {place.rollout} of {len(group)}  step {place.step} of {len(rollout)}"
+    )
+    console.print(Panel(picture(_safe(step.label)), title=Text(_safe(title)), expand=False))
+    console.print(Text.assemble(("anchor  ", "dim"), _safe(step.anchor)))
+    if recording.turns is not None:
+        turn = recording.turns[place.group][place.rollout][place.step]
+        console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (f"  logprob {turn.logprob:.2f}", "dim")))
+    ended = place.step + 1 == len(rollout)
+    how = "solved" if rollout.success else "out of steps" if rollout.truncated else "failed"
+    console.print(
+        Text.assemble(
+            ("action  ", "dim"),
+            (_safe(step.action), "bold cyan" if step.valid else "bold yellow"),
+            f"  reward {step.reward:+.1f}",
+            (f"  {how}", "green" if rollout.success else "red") if ended else "",
+        )
+    )
+    value, action_value, advantage = values.round(3) + 0.0  # rounding shows no minus zero
+    colour = "green" if advantage > 0 else "red" if advantage < 0 else "dim"
+    console.print(
+        Text.assemble(
+            ("credit  ", "dim"),
+            f"V {value:.3f}  Q {action_value:.3f}  ",
+            (f"Q - V {advantage:+.3f}", colour),
+        )
+    )
+
+
+def _reply(reply: str) -> Text:
+    """A reply with its thought in italics."""
+    text = Text(_safe(reply))
+    begin = text.plain.find(OPEN_THINK)
+    end = text.plain.find(CLOSE_THINK, begin)
+    if 0 <= begin < end:
+        text.stylize("italic dim", begin + len(OPEN_THINK), end)
+    return text
+
+
+def _safe(text: str) -> str:
+    """Without what would steer the terminal: a model may write anything."""
+    shown = text if len(text) <= LONGEST_REPLY else text[:LONGEST_REPLY] + " ..."
+    return "".join(symbol if symbol.isprintable() or symbol == "\n" else "\ufffd" for symbol in shown)

@@ -1,0 +1,130 @@
+"""Warm starts: a tiny policy taught by imitation to reply in form and to play a little.
+
+It stays far below its teacher on purpose: the teacher errs, and the lessons are few, so that there is
+something left for reinforcement learning to do. Seeded: the same config gives the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from pydantic import Field, ValidationError
+
+import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.prompts import PromptWindow
+from crbc_rl.batches import Row, Turn, micro_batches, weigh
+from crbc_rl.config import EnvConfig, Section, explain, read_mapping
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies import tiny
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.runs.folder import versions
+
+TEACHERS = {
+    "sokoban": "crbc_envs.sokoban.expert",
+    "alfworld": "crbc_envs.alfworld.experts.searcher",
+    "webshop": "crbc_envs.webshop.expert.expert",
+}
+"""The modules whose `demonstrations(env, rng, **options)` give observation, info and reply, by domain."""
+
+TOKENIZER_TEXTS = 4_000
+
+
+class WarmstartConfig(Section):
+    out: str
+    """Folder to write, relative to the config file, or absolute."""
+    seed: int = Field(0, ge=0)
+    threads: int = Field(2, ge=1)
+    env: EnvConfig = EnvConfig()
+    teacher: dict[str, Any] = Field(default_factory=dict)
+    """Keyword options of the domain's `demonstrations`: how often it errs, for one."""
+    copies: bool = False
+    """Begin with an induction head, as text worlds need it."""
+    vocabulary: int = Field(tiny.VOCABULARY, ge=300)
+    steps: int = Field(700, ge=1)
+    batch: int = Field(128, ge=1)
+    parts: int = Field(1, ge=1)
+    """Read a batch in so many parts of like prompt length, since shorter prompts are padded to the longest."""
+    lr: float = Field(1e-3, gt=0)
+    warmup: int = Field(50, ge=1)
+    decay: int = Field(1, ge=1)
+    """Steps over which the learning rate rises to `lr` at first, and falls to 0 in the end."""
+
+
+def load_warmstart_config(path: Path) -> WarmstartConfig:
+    """Read a warm start's config. Raises `ConfigError` naming the file and the key."""
+    try:
+        config = WarmstartConfig.model_validate(read_mapping(path))
+    except ValidationError as error:
+        raise ConfigError(explain(str(path), WarmstartConfig, error)) from error
+    return config.model_copy(update={"out": str((path.parent / config.out).resolve())})
+
+
+def warmstart(
+    config: WarmstartConfig, tell: Callable[[int, float], None] = lambda step, nll: None
+) -> TransformersPolicy:
+    """Train the tokenizer and the policy, save both to `config.out` with their provenance, return the policy.
+
+    `tell(step, nll)` is called after every step with the negative log-likelihood per reply token.
+    """
+    torch.set_num_threads(config.threads)
+    lessons = _lessons(config)
+    texts = [text for lesson in islice(lessons, TOKENIZER_TEXTS // 2) for text in lesson]
+    tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
+    policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
+    for step in range(1, config.steps + 1):
+        optimizer.param_groups[0]["lr"] = config.lr * min(
+            1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
+        )
+        turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
+        optimizer.zero_grad()
+        nll = _backward(policy, turns, config.parts)
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+        tell(step, nll)
+    folder = Path(config.out)
+    policy.save(folder)
+    recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
+    (folder / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
+    return policy
+
+
+def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
+    """Prompt and expert reply, for ever, over the training tasks."""
+    env: Any = gymnasium.make(config.env.id, disable_env_checker=True, **config.env.kwargs, split="train").unwrapped
+    if env.domain not in TEACHERS:
+        raise ConfigError(f"there is no teacher for {config.env.id}; known: {', '.join(TEACHERS)}")
+    teach = import_module(TEACHERS[env.domain]).demonstrations
+    rng = np.random.default_rng([config.seed, 1])
+    window = PromptWindow.of(env.domain, config.env.prompt)
+    for observation, info, reply in teach(env, rng, **config.teacher):
+        if info["step"] == 0:
+            window.history.clear()
+        yield window.prompt(observation, info), reply
+        window.record(observation, reply)
+
+
+def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:
+    """Add up the gradient of the batch's negative log-likelihood per reply token, and return that."""
+    rows = weigh([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], "token")
+    total = 0.0
+    for batch in micro_batches(rows, policy.pad, None if parts == 1 else math.ceil(len(rows) / parts)):
+        logprobs, _ = policy.logprobs(batch, temperature=1.0)
+        nll = -(logprobs * batch.response_mask * batch.weights[:, None]).sum()
+        nll.backward()
+        total += nll.item()
+    return total
+
+
+def _as_turn(policy: TransformersPolicy, prompt: str, reply: str) -> Turn:
+    ids = [*policy.tokenizer.encode(reply, add_special_tokens=False), policy.eos]
+    return Turn(policy.encode_text(prompt), ids, [0.0] * len(ids))

@@ -1,0 +1,114 @@
+"""What a run needs around it: an environment with its data, packages, and the model's files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
+
+import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.errors import DataError
+from crbc_envs.prompts import TEMPLATES
+from crbc_envs.vector.members import make_member
+from crbc_envs.webshop.site.browser import missing
+from crbc_rl.commands.doctor import Finding, package
+from crbc_rl.config import TrainConfig
+from crbc_rl.plan.architecture import Architecture, has_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What was found: reasons why the config can never work, and things that are still to be put in place here."""
+
+    max_steps: int
+    panels: dict[str, int]
+    """Tasks by split; empty where the data is not in place."""
+    wrong: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def look_around(config: TrainConfig, model: Architecture | None) -> Surroundings:
+    """Make the config's environment once for each split, as training will, and look for packages and files."""
+    wrong: list[str] = []
+    findings = [*_model(config, model), *_packages(config)]
+    panels: dict[str, int] = {}
+    creator = _creator(config.env.id)
+    if creator is None:
+        return Surroundings(1, panels, (f"env.id: no environment {config.env.id!r} is registered",), tuple(findings))
+    try:
+        for split in ("train", "validation", "test"):
+            made = make_member(config.env.id, {**config.env.kwargs, "split": split, "require_tags": True})
+            panels[split] = len(made.panel)
+            made.close()
+    except DataError as error:
+        findings.append(Finding("data", "-", str(error), config.env.id))
+    except (TypeError, ValueError) as error:
+        wrong.append(f"env.kwargs: {error}")
+    wrong += _mismatches(config, creator, panels, model)
+    return Surroundings(_max_steps(creator, config.env.kwargs), panels, tuple(wrong), tuple(findings))
+
+
+def _creator(env_id: str) -> Any:
+    """The class behind an environment's id, or None for an id that nobody registered."""
+    try:
+        entry = gymnasium.spec(env_id).entry_point
+    except gymnasium.error.Error:
+        return None
+    return load_env_creator(entry) if isinstance(entry, str) else entry
+
+
+def _max_steps(creator: Any, kwargs: dict[str, Any]) -> int:
+    """The limit in the config, or the default of the class or of one it is derived from."""
+    if "max_steps" in kwargs:
+        return int(kwargs["max_steps"])
+    for kind in inspect.getmro(creator) if inspect.isclass(creator) else (creator,):
+        parameter = inspect.signature(kind).parameters.get("max_steps")
+        if parameter is not None and parameter.default is not parameter.empty:
+            return int(parameter.default)
+    return 1
+
+
+def _mismatches(config: TrainConfig, creator: Any, panels: dict[str, int], model: Architecture | None) -> Iterator[str]:
+    """Where the environment does not suit the rest of the config."""
+    styles = TEMPLATES.get(getattr(creator, "domain", ""), {})
+    if config.env.prompt not in styles:
+        yield f"env.prompt: {config.env.id} has no style {config.env.prompt!r}; known: {', '.join(styles) or 'none'}"
+    if config.env.prompt == "image" and config.env.kwargs.get("observation", "rgb") != "rgb":
+        yield "env.prompt: the style 'image' needs env.kwargs.observation=rgb"
+    if config.env.prompt == "image" and model is not None and not model.vision:
+        yield f"env.prompt: {config.model} sees no images; choose another style, or a vision model"
+    for split, key, wanted in (
+        ("validation", "eval.episodes", config.eval.episodes),
+        ("test", "eval.test_episodes", config.eval.test_episodes),
+    ):
+        if wanted > panels.get(split, wanted):
+            yield f"{key}: {wanted} episodes, and the {split} panel has {panels[split]:,} tasks"
+
+
+def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]:
+    place = Path(config.model)
+    mend = f"put a transformers checkpoint into {place}" if place.is_absolute() else f"hf download {config.model}"
+    if model is None:
+        also = "" if place.is_absolute() else ", or add --online to read its shape from the hub"
+        yield Finding("model", "-", mend + also, "parameters, context and memory in this plan; training")
+    elif not has_weights(config.model):
+        yield Finding("model's weights", f"only {model.source}", mend, "training")
+
+
+def _packages(config: TrainConfig) -> Iterator[Finding]:
+    """Packages that this config needs and not every one does."""
+    needs = (
+        (config.generator.engine == "vllm", "vllm", "[vllm]", "generator.engine=vllm"),
+        (config.rollout.backend == "ray", "ray", "[ray]", "rollout.backend=ray"),
+        (config.env.kwargs.get("engine") == "textworld", "alfworld", "[alfworld]", "env.kwargs.engine=textworld"),
+    )
+    for needed, name, extra, purpose in needs:
+        if needed and not (found := package(name, extra, purpose)).ok:
+            yield found
+    if config.env.id == "CRBC-WebShopSite-v0":
+        yield from (Finding(name, "-", command, config.env.id) for name, command in missing())

@@ -1,0 +1,90 @@
+"""LoRA, through peft: the weights of a model stay as they are, and small factors beside them are trained.
+
+The model without its factors is the reference, so there is no second copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from crbc_rl.distributed import whole, whole_tensors
+from crbc_rl.errors import ConfigError
+
+FILE = "adapters.safetensors"
+
+
+def adapt(model: nn.Module, rank: int, seed: int) -> None:
+    """Put factors A, drawn from `seed`, and B, zero, beside every linear layer of the language model's blocks;
+    the update they stand for is twice B A. All else is frozen."""
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ModuleNotFoundError as missing:
+        raise ConfigError("policy.lora_rank needs peft: pip install 'crbc[lora]'") from missing
+    names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and ".layers." in n and "visual" not in n]
+    inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=names), model)
+    generator = torch.Generator().manual_seed(seed)
+    _train_factors_alone(model)
+    for name, factor in model.named_parameters():
+        if ".lora_A." in name:
+            factor.data = torch.randn(factor.shape, generator=generator) / factor.shape[1] ** 0.5
+
+
+@contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """The model as it was before it was adapted, while this lasts."""
+    layers = list(_adapted(model).values())
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
+        _train_factors_alone(model)  # which peft forgets
+
+
+def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight by the name it has in a model without factors, which are added in. All processes have to ask."""
+    layers = _adapted(model)
+    for name, tensor in whole_tensors(model):
+        if ".lora_" in name:
+            continue
+        place, marked, rest = name.partition(".base_layer.")
+        if marked and rest == "weight":
+            a, b = (whole(factors["default"].weight) for factors in (layers[place].lora_A, layers[place].lora_B))
+            tensor = tensor + layers[place].scaling["default"] * (b @ a)
+        yield f"{place}.{rest}" if marked else name, tensor
+
+
+def save_adapters(model: nn.Module, place: Path, main: bool) -> None:
+    """Write the factors alone; every process calls this."""
+    factors = {name: tensor.cpu().contiguous() for name, tensor in whole_tensors(model) if ".lora_" in name}
+    if main:
+        save_file(factors, place / FILE)
+
+
+def load_adapters(model: nn.Module, place: Path) -> None:
+    """Raises `ConfigError` where they are not of this model and rank."""
+    own = {name: factor for name, factor in model.named_parameters() if ".lora_" in name}
+    kept = load_file(place / FILE)
+    if {n: t.shape for n, t in kept.items()} != {n: t.shape for n, t in own.items()}:
+        raise ConfigError(f"{place / FILE}: its factors are not those of this model and policy.lora_rank")
+    for name, factor in own.items():
+        factor.data.copy_(kept[name])
+
+
+def _train_factors_alone(model: nn.Module) -> None:
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(".lora_" in name)
+
+
+def _adapted(model: nn.Module) -> dict[str, nn.Module]:
+    from peft.tuners.lora import LoraLayer
+
+    return {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}

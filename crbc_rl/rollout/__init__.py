@@ -1,0 +1,1 @@
+"""Rollouts: sampling with a policy in groups of environments, and evaluation."""

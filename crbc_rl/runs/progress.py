@@ -1,0 +1,113 @@
+"""What a person sees while a run goes, one line per update and a bar where there is a terminal, and at its end."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from crbc_rl.learner import Learner, Record, Watch
+from crbc_rl.report import write_report
+from crbc_rl.runs.metrics import read_metrics
+
+_PHASES = ("rollout", "credit", "train", "eval")
+
+
+class TrainProgress(Watch):
+    """Prints updates as they end; a context manager around the run."""
+
+    def __init__(self, console: Console, updates: int, done: int) -> None:
+        self._console = console
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("start", total=updates, completed=done)
+
+    def __enter__(self) -> TrainProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def phase(self, name: str) -> None:
+        self._progress.update(self._task, description=f"{name:8}")
+
+    def record(self, record: Record) -> None:
+        self._progress.update(self._task, completed=record["update"])
+        self._console.print(update_line(record), highlight=False, soft_wrap=True)
+
+
+def update_line(record: Record) -> str:
+    """One update in one line, its phases' seconds at the end."""
+    parts = [f"[bold]update {record['update']:3d}[/]"]
+    if "success" in record:
+        parts += [
+            f"success [bold]{record['success']:5.1%}[/]",
+            f"reward {record['reward']:5.2f}",
+            f"length {record['length']:4.1f}",
+            f"invalid {record['invalid']:.1%}",
+            f"clip {record['clip_share']:.1%}",
+        ]
+    if "kl" in record:
+        parts.append(f"kl {record['kl']:.4f}")
+    for split in ("validation", "test"):
+        if f"{split}/success" in record:
+            parts.append(f"[cyan]{split} {record[f'{split}/success']:.1%}[/]")
+    seconds = [f"{phase} {record[f'seconds/{phase}']:.2f}" for phase in _PHASES if f"seconds/{phase}" in record]
+    return "  ".join(parts) + "  [dim]" + " ".join(seconds) + " s[/]"
+
+
+def show_outcome(folder: Path, update: int, console: Console) -> None:
+    """Say what came of a run that ended after `update`, and write its report."""
+    report_path = write_report(folder)
+    tested = [record for record in read_metrics(folder) if "test/success" in record]
+    if len(tested) < 2:
+        console.print(
+            f"[yellow]stopped after update {update}; everything up to it is saved[/]\n"
+            f"to continue: the same command with --resume\nreport {report_path}",
+            soft_wrap=True,
+        )
+        return
+    console.print("\n[bold]held-out success[/] (test split, never trained on)")
+    for name, record in (("warm start", tested[0]), ("trained", tested[-1])):
+        low, high = record["test/low"], record["test/high"]
+        console.print(
+            f"  {name:10} [bold]{record['test/success']:6.1%}[/]  95 % interval {low:.1%} to {high:.1%}  "
+            f"({record['test/successes']} of {record['test/episodes']})",
+            highlight=False,
+        )
+    for name in tested[0]:
+        if name.startswith("test/success/"):
+            kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
+            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
+    console.print(f"report {report_path}", soft_wrap=True)
+
+
+@contextmanager
+def stop_politely(learner: Learner, console: Console) -> Iterator[None]:
+    """The first Ctrl-C lets the update under way finish and be saved; the second ends at once."""
+
+    def interrupted(signum: int, frame: Any) -> None:
+        learner.stopping = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        console.print("[yellow]stopping after this update; Ctrl-C again to stop now[/]")
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,1 @@
+"""Training: the objective, its optimizer steps, and checkpoints."""

@@ -1,0 +1,83 @@
+"""The policy that is trained, its frozen reference, and the critic where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from crbc_rl.batches import Row, TokenBatch
+from crbc_rl.config import TrainConfig
+from crbc_rl.distributed import World
+from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_adapters
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.training.checkpoint import write_state
+from crbc_rl.training.loss import policy_loss
+from crbc_rl.training.trainable import Figures, Optimised, mean
+
+
+class Trainer(Optimised):
+    """pi_theta and pi_ref.
+
+    pi_theta starts from `checkpoint` where there is one, else from the config's model, which also is pi_ref.
+    """
+
+    def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
+        lora = config.policy.lora_rank
+        source = config.model if lora else checkpoint or config.model
+        self.policy = TransformersPolicy.load(source, world.device, config.rollout.max_prompt_tokens)
+        if lora:
+            adapt(self.policy.model, lora, config.seed)
+            self.policy.adapted = True
+            if checkpoint is not None:
+                load_adapters(self.policy.model, checkpoint)
+        super().__init__(self.policy.model, config, world, self.policy.pad, config.optim.lr)
+        self.reference: TransformersPolicy | None = None
+        if config.loss.kl and not lora:  # loaded when the policy is in shards, so that only one is ever whole
+            self.reference = TransformersPolicy.load(config.model, world.device)
+            self.reference.model.requires_grad_(False)
+            if self.sharded:
+                world.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)
+        if checkpoint is not None:
+            self.restore_optimizer(checkpoint)
+
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
+        """The clipped objective."""
+        temperature = self.config.rollout.temperature
+        reference = self._reference(batch)
+        logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
+        return policy_loss(logprobs, entropy, reference, batch, self.config.loss)
+
+    @torch.no_grad()
+    def _reference(self, batch: TokenBatch) -> Tensor | None:
+        """The reference's log-probabilities."""
+        temperature = self.config.rollout.temperature
+        if self.reference is not None:
+            return self.reference.logprobs(batch, temperature)[0]
+        if self.policy.adapted and self.config.loss.kl:
+            with without_adapters(self.policy.model):
+                return self.policy.logprobs(batch, temperature)[0]
+        return None
+
+    def optimise(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> Figures:
+        """Maximise the objective; the means over optimizer steps. `drift` is of the first of them: how far the
+        log-probabilities of sampling and of training are apart before anything was learned."""
+        steps = self.descend(groups, rng)
+        return {**mean(steps), "drift": steps[0]["drift"]}
+
+    def score(self, rows: Sequence[Row]) -> list[list[float]]:
+        """The log-probability of every response token under pi_theta as it stands."""
+        return self.read(rows, lambda batch: self.policy.logprobs(batch, self.config.rollout.temperature)[0])
+
+    def save(self, place: Path, state: dict[str, Any]) -> None:
+        """Fill a checkpoint's folder; every process calls this."""
+        self.policy.save(place, self.world.main)
+        self.save_optimizer(place)
+        if self.policy.adapted:
+            save_adapters(self.policy.model, place, self.world.main)
+        if self.world.main:
+            write_state(place, state)

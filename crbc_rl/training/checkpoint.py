@@ -1,0 +1,117 @@
+"""Checkpoints: a folder per saved update that appears whole or not at all, without pickle.
+
+The model is a plain transformers checkpoint. Beside it every process writes the optimizer's tensors that it
+holds, trainer-RANK-of-SIZE.safetensors, and a run of another number of processes takes from them what it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from crbc_rl.distributed import World
+from crbc_rl.errors import ConfigError
+
+KEEP = 2
+
+Named = list[tuple[str, Tensor]]
+"""The trained tensors by name, in the order in which the optimizer has them."""
+
+
+def publish(folder: Path, update: int, write: Callable[[Path], None], keep: int, world: World | None = None) -> Path:
+    """Let `write` fill a folder beside its place, rename it to FOLDER/<update>, drop all but the `keep` newest.
+
+    In a `world` of several processes all of them call this, and each may write files of its own.
+    """
+    world = world or World()
+    target = folder / f"{update:06d}"
+    temporary = folder / f".{target.name}.tmp"
+    if world.main:
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    world.barrier()
+    write(temporary)
+    world.barrier()
+    if world.main:
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                with file.open("rb") as handle:
+                    os.fsync(handle.fileno())
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(temporary, target)
+        for old in published(folder)[:-keep]:
+            shutil.rmtree(old)
+    world.barrier()
+    return target
+
+
+def published(folder: Path) -> list[Path]:
+    """The complete folders by update, oldest first; what a crash left half-written begins with a dot."""
+    return sorted(folder.glob("[0-9]*"))
+
+
+def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, world: World) -> None:
+    """Write this process's shards of the optimizer's tensors."""
+    shards = {
+        f"{name}/{slot}": (value.to_local() if isinstance(value, DTensor) else value).contiguous()
+        for name, parameter in named
+        for slot, value in optimizer.state[parameter].items()
+    }
+    save_file(shards, place / f"trainer-{world.rank:05d}-of-{world.size:05d}.safetensors")
+
+
+def restore_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named) -> None:
+    """Put the optimizer back as it was, from the shards of however many processes wrote them.
+
+    Raises `ConfigError` for a checkpoint whose optimizer does not fit the model, or that lacks a shard.
+    """
+    files = sorted(place.glob("trainer-*-of-*.safetensors"))
+    if not files or len(files) != int(files[0].stem.rpartition("-")[2]):
+        raise ConfigError(f"{place}: {len(files)} shards of the optimizer are there, and not all: {_first(files)}")
+    shards = [safe_open(file, "pt") for file in files]
+    slots = {key.rpartition("/")[2] for shard in shards for key in shard.keys()}  # noqa: SIM118  no mapping
+    for name, parameter in named:
+        state: dict[str, Any] = {}
+        for slot in sorted(slots):
+            parts = [shard.get_tensor(f"{name}/{slot}") for shard in shards if f"{name}/{slot}" in shard.keys()]  # noqa: SIM118
+            if not parts:
+                continue
+            whole = parts[0] if parts[0].dim() == 0 else torch.cat(parts)
+            state[slot] = whole if whole.dim() == 0 else _like(parameter, whole, f"{place}: {name}")
+        if state:
+            optimizer.state[parameter] = state
+
+
+def _like(parameter: Tensor, whole: Tensor, where: str) -> Tensor:
+    """`whole`, laid out as `parameter` is."""
+    if whole.shape != parameter.shape:
+        raise ConfigError(
+            f"{where}: the optimizer's state has the shape {tuple(whole.shape)}, the weight {tuple(parameter.shape)}; "
+            "the checkpoint is of another model"
+        )
+    whole = whole.to(parameter.device, copy=True)
+    if isinstance(parameter, DTensor):
+        return distribute_tensor(whole, parameter.device_mesh, parameter.placements)
+    return whole
+
+
+def _first(files: list[Path]) -> str:
+    return files[0].name if files else "none"
+
+
+def write_state(place: Path, state: dict[str, Any]) -> None:
+    (place / "trainer.json").write_text(json.dumps(state))
+
+
+def read_state(place: Path) -> dict[str, Any]:
+    return dict(json.loads((place / "trainer.json").read_text()))

@@ -1,0 +1,60 @@
+"""The clipped objective with a KL penalty to a frozen reference (paper, eqs. 2 and 15)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from crbc_rl.batches import TokenBatch
+from crbc_rl.config import LossConfig
+
+
+def policy_loss(
+    logprobs: Tensor, entropy: Tensor, reference: Tensor | None, batch: TokenBatch, config: LossConfig
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss to minimise and its figures. All of `logprobs`, `entropy`, `reference` are (B, R).
+
+    Tokens are summed with `batch.weights`, so the losses, gradients and figures of micro-batches add up to those
+    of the whole (`ratio_max` is a maximum).
+
+    ratio "token": rho = exp(log pi - log pi_old) for each token, the advantage of the step on all of
+    its tokens; what the paper's launcher family runs. ratio "response": one rho for the whole reply,
+    the product of its tokens' ratios, as eq. 2 writes it; its gradient is larger by the reply's
+    length and it leaves the clip range sooner.
+
+    KL is k3, exp(d) - d - 1 with d = log pi_ref - log pi, per token: never negative, low variance.
+    """
+    mask = batch.response_mask
+    weights = batch.weights[:, None] * mask
+    log_ratio = (logprobs - batch.old_logprobs) * mask
+    if config.ratio == "response":
+        log_ratio = log_ratio.sum(dim=1, keepdim=True).expand_as(mask)
+    ratio = log_ratio.exp()
+    surrogate = clipped_surrogate(ratio, batch.advantages, config)
+    clipped = surrogate.detach() != ratio.detach() * batch.advantages
+    if batch.correction is not None:  # the tokens were sampled from another distribution than pi_old
+        surrogate = surrogate * batch.correction
+
+    def total(per_token: Tensor) -> Tensor:
+        return (per_token * weights).sum()
+
+    loss = -total(surrogate) - config.entropy * total(entropy)
+    figures = {
+        "entropy": total(entropy).item(),
+        "ratio_max": ((ratio - 1.0).abs() * mask).max().item() if len(mask) else 0.0,
+        "clip_share": total(clipped).item(),
+        "drift": total(log_ratio.detach().abs()).item(),
+    }
+    if reference is not None:
+        d = (reference - logprobs).clamp(-20.0, 20.0)
+        kl = total((d.exp() - d - 1.0).clamp(max=10.0))
+        loss = loss + config.kl * kl
+        figures["kl"] = kl.item()
+    return loss, {"loss": loss.item(), **figures}
+
+
+def clipped_surrogate(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:
+    """min(rho A, clip(rho) A), and where A < 0 at least `dual_clip` A: else a ratio far above 1 would make the
+    objective arbitrarily negative."""
+    clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
+    surrogate = (ratio * advantages).minimum(clipped * advantages)
+    return surrogate.where(advantages >= 0, surrogate.maximum(config.dual_clip * advantages))
