@@ -41,6 +41,7 @@ from crbc_rl.batches import Row, micro_batches
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.distributed import World
 from crbc_rl.learner import Learner
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.training.actor import Trainer
@@ -178,7 +179,7 @@ def beside_trl(config: TrainConfig, found: Measured, folder: Path, repeats: int)
         lines.append(("mean gradient norm, ours and TRL's", f"{norms[0]:.6f} {norms[1]:.6f}"))
         table(f"Training on {len(rows):,} rows ({name}), {len(minibatches)} mini-batches", lines)
 
-    policy = TransformersPolicy.load(config.model)
+    policy = load_policy(config.model)
     peer = grpo_trainer(Path(config.model), config, folder / "trl")
     once = [_once(policy, *asked) for asked in found.asked]
     for calls, name in ((found.asked, "as they were asked"), (once, "every distinct prompt once")):

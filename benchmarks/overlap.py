@@ -21,10 +21,10 @@ import torch
 
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
-from crbc_envs.vector.members import Outcome
+from crbc_envs.core import Outcome
 from crbc_rl.batches import Turn
 from crbc_rl.policies.api import Policy
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.collect import collect
 
 MODEL = Path(__file__).parents[1] / "warmstarts" / "sokoban-tiny"
@@ -53,7 +53,7 @@ class Together:
 
 def ways_to_play(engine: str) -> dict[str, tuple[Policy, int]]:
     """Policies and numbers of waves; the first is what the others are compared with."""
-    policy = TransformersPolicy.load(MODEL)
+    policy = load_policy(MODEL)
     if engine == "transformers":
         return {f"rollout.waves={waves}": (policy, waves) for waves in (1, 2, 3)}
     from crbc_rl.policies.vllm import VllmPolicy

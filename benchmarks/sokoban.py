@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 from benchmarks import peers
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
+from crbc_envs.core import Members, Outcome
 from crbc_envs.sokoban import members as sokoban_members
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
 from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import FLOOR, MOVES, PLAYER, PLAYER_ON_TARGET, TARGET, Room
-from crbc_envs.vector.members import LocalMembers, Members, Outcome, make_member, make_members
+from crbc_envs.vector.members import LocalMembers, make_member, make_members
 
 SIZE = (6, 6, 1)
 MEMBERS = 1_024

@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeVar
 
 import gymnasium
+import numpy as np
+from numpy.typing import NDArray
 
 from anchors import INVALID
 from crbc_envs.actions import normalise, requested_action
+from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
-
-if TYPE_CHECKING:
-    from crbc_envs.vector.members import Members
 
 Obs = TypeVar("Obs")
 T = TypeVar("T")
+
+Infos = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What k members answered, in the order they were asked.
+
+    `observations` is a list of k, or an array whose first axis is k; `rewards` (k,) float64,
+    `terminated` and `truncated` (k,) bool; `infos` as Gymnasium packs those of k environments: a
+    column of k values under each name and under "_name" who has it.
+    """
+
+    observations: Any
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    infos: Infos
+
+
+class Members(Protocol):
+    """Numbered copies of one environment. Only those named in a call are touched."""
+
+    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
+        """Begin `tasks[i]` at `members[i]` under `seeds[i]`; rewards are 0 and flags False."""
+
+    def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
+        """Give `actions[i]` to `members[i]`, which have all begun and not ended."""
+
+    def render(self) -> tuple[Any, ...]:
+        """What every member shows, by its render mode."""
+
+    def close(self) -> None: ...
 
 
 class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
@@ -32,11 +68,13 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     after a step also `action` (as executed), `valid`, `success` and `score`. Success terminates the
     episode, and so may a failure that is final; `max_steps` steps without either truncate it.
 
-    A subclass sets `domain`, `data` and the spaces, and fills in the seven hooks below.
+    A subclass sets `domain`, `data`, `templates` and the spaces, and fills in the seven hooks below.
     """
 
     domain: str
-    """The name prompts and reports know this environment by."""
+    """The name reports know this environment by."""
+    templates: Mapping[str, Template] = MappingProxyType({})
+    """What a policy may be shown, by style (`crbc_envs.prompts`)."""
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
 

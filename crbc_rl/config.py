@@ -30,7 +30,7 @@ class EnvConfig(Section):
     kwargs: dict[str, Any] = Field(default_factory=lambda: {"observation": "text"})
     """Keyword arguments of the environment; `split` is set by the learner and the evaluation."""
     prompt: str = "compact"
-    """Prompt style, one of `crbc_envs.prompts.TEMPLATES[domain]`."""
+    """Prompt style, one of the environment's `templates`."""
 
     @field_validator("kwargs")
     @classmethod

@@ -222,7 +222,7 @@ def test_the_checker_is_content_with_small_rooms_and_with_either_generation():
 def prompt(style, *commands):
     """The prompt after some commands."""
     env, (text, told) = in_kitchen()
-    window = PromptWindow.of("alfworld", style)
+    window = PromptWindow.of(AlfworldEnv, style)
     for command in commands:
         window.record(text, command)
         text, *_, told = env.step(command)
@@ -277,7 +277,7 @@ def test_compact_prompts_stay_short_in_generated_rooms():
     words = []
     for index in range(12):
         env = gymnasium.make("CRBC-ALFWorld-v0", disable_env_checker=True)
-        window, rng = PromptWindow.of("alfworld", "compact"), np.random.default_rng(index)
+        window, rng = PromptWindow.of(AlfworldEnv, "compact"), np.random.default_rng(index)
         text, told = env.reset(options={"task": index})
         for _ in range(10):
             words.append(len(window.prompt(text, told).split()))

@@ -16,7 +16,7 @@ from crbc_rl import cli, config
 from crbc_rl.commands import datasets, doctor
 from crbc_rl.commands.play import complete, play
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.evaluate import reward_by_step, wilson
 
 
@@ -167,7 +167,7 @@ def test_the_shortened_warm_start_runs(tmp_path: Path) -> None:
     config = Path(__file__).parents[1] / "configs" / "warmstart_sokoban.yaml"
     done = _crbc("warmstart", str(config), "--steps", "3", "--out", str(tmp_path / "w"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    policy = TransformersPolicy.load(tmp_path / "w")
+    policy = load_policy(tmp_path / "w")
     assert 500_000 < sum(p.numel() for p in policy.model.parameters()) < 1_500_000
     assert (tmp_path / "w/warmstart.json").is_file()
 

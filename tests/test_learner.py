@@ -17,7 +17,7 @@ from crbc_rl.batches import Row, TokenBatch
 from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner, Watch
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.collect import rng
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import Metrics, read_metrics
@@ -25,7 +25,7 @@ from crbc_rl.training.actor import Trainer
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
-    return TransformersPolicy.load(folder).model.state_dict()
+    return load_policy(folder).model.state_dict()
 
 
 def _same_weights(a: Path, b: Path) -> bool:
@@ -67,7 +67,7 @@ def test_a_run_folder_holds_what_it_promises(model: Path, tmp_path: Path) -> Non
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000002", "000004"]
     run = Run.open(tmp_path)
     assert run.config == small(model)
-    assert run.best() is not None and TransformersPolicy.load(run.best())
+    assert run.best() is not None and load_policy(run.best())
     assert set(run.groups()) == {1, 2, 3, 4}
     assert not (tmp_path / "rollouts").exists()  # unless `record_every` asks for them
     assert list((tmp_path / "tensorboard").iterdir())

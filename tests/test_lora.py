@@ -14,6 +14,7 @@ from crbc_rl.batches import Row, collate
 from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -36,7 +37,7 @@ def _logprobs(policy: TransformersPolicy, rows: list[Row]) -> torch.Tensor:
 
 
 def test_factors_change_nothing_at_first_and_are_all_that_is_trained(model: Path) -> None:
-    plain, trainer = TransformersPolicy.load(model), Trainer(_config(model), World())
+    plain, trainer = load_policy(model), Trainer(_config(model), World())
     rows = _rows(plain)
     assert torch.allclose(_logprobs(trainer.policy, rows), _logprobs(plain, rows), atol=1e-6)
     before = {name: weight.clone() for name, weight in trainer.policy.model.named_parameters()}
@@ -48,7 +49,7 @@ def test_factors_change_nothing_at_first_and_are_all_that_is_trained(model: Path
 
 
 def test_the_reference_is_the_model_without_its_factors(model: Path) -> None:
-    plain, trainer = TransformersPolicy.load(model), Trainer(_config(model), World())
+    plain, trainer = load_policy(model), Trainer(_config(model), World())
     rows = _rows(plain)
     for seed in range(3):
         trainer.optimise([rows], np.random.default_rng(seed))
@@ -62,9 +63,9 @@ def test_a_saved_policy_is_a_plain_model_with_its_factors_added_in(model: Path, 
     rows = _rows(trainer.policy)
     trainer.optimise([rows], np.random.default_rng(0))
     trainer.policy.save(tmp_path)
-    saved = TransformersPolicy.load(tmp_path)
+    saved = load_policy(tmp_path)
     assert torch.allclose(_logprobs(saved, rows), _logprobs(trainer.policy, rows), atol=1e-5)
-    assert saved.model.state_dict().keys() == TransformersPolicy.load(model).model.state_dict().keys()
+    assert saved.model.state_dict().keys() == load_policy(model).model.state_dict().keys()
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes_and_not_with_another_rank(model: Path, tmp_path: Path) -> None:

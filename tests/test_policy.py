@@ -11,6 +11,7 @@ from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Row, TokenBatch, collate, weigh
 from crbc_rl.config import LossConfig
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy, draw
 from crbc_rl.training.loss import policy_loss
 
@@ -171,7 +172,7 @@ def test_a_saved_policy_is_an_ordinary_checkpoint(policy: TransformersPolicy, tm
     assert tokenizer.encode(text) == policy.tokenizer.encode(text)
     for name, weight in policy.model.state_dict().items():
         assert torch.equal(weight, model.state_dict()[name]), name
-    assert TransformersPolicy.load(tmp_path).encode_text("up") == policy.encode_text("up")
+    assert load_policy(tmp_path).encode_text("up") == policy.encode_text("up")
 
 
 def test_tags_are_one_token_each(policy: TransformersPolicy) -> None:
@@ -180,25 +181,25 @@ def test_tags_are_one_token_each(policy: TransformersPolicy) -> None:
 
 def test_loading_tells_what_is_wrong(policy: TransformersPolicy, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no model folder: it has no config\.json"):
-        TransformersPolicy.load(tmp_path)
+        load_policy(tmp_path)
     policy.save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
 
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
     with pytest.raises(ConfigError, match="the weights are not those of the architecture|cannot be loaded"):
-        TransformersPolicy.load(tmp_path)
+        load_policy(tmp_path)
 
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "bert", "architectures": None}))
     with pytest.raises(ConfigError, match="the weights are not those of the architecture|cannot be loaded"):
-        TransformersPolicy.load(tmp_path)
+        load_policy(tmp_path)
 
     (tmp_path / "config.json").write_text(json.dumps(config))
     weights = load_file(tmp_path / "model.safetensors")
     weights.pop("model.norm.weight")
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=r"1 tensors differ, the first is model\.norm\.weight"):
-        TransformersPolicy.load(tmp_path)
+        load_policy(tmp_path)
 
     (tmp_path / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        TransformersPolicy.load(tmp_path)
+        load_policy(tmp_path)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from crbc_envs.prompts import HISTORY_LENGTH, TEMPLATES, PromptWindow, View
+from crbc_envs.core import AnchorEnv
+from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, View
+from crbc_envs.sokoban.env import SokobanEnv
 
 INFO = {"task": "Push every box.", "admissible_actions": ("up", "down"), "step": 3}
 BOARD = "# #\n# @"
@@ -12,7 +14,7 @@ BOARD = "# #\n# @"
 
 @pytest.mark.parametrize("style", ["text", "image"])
 def test_the_paper_prompts_hold_the_rules_the_actions_and_the_tags(style):
-    prompt = PromptWindow.of("sokoban", style).prompt(BOARD, INFO)
+    prompt = PromptWindow.of(SokobanEnv, style).prompt(BOARD, INFO)
     for sentence in (
         "You are an expert agent operating in the Sokoban environment.",
         "You can only push boxes. You can't pull them, so plan ahead to avoid getting stuck.",
@@ -26,7 +28,7 @@ def test_the_paper_prompts_hold_the_rules_the_actions_and_the_tags(style):
 
 
 def test_the_text_prompt_shows_the_board_and_the_image_prompt_a_place_for_the_frame():
-    text, image = (PromptWindow.of("sokoban", style).prompt(BOARD, INFO) for style in ("text", "image"))
+    text, image = (PromptWindow.of(SokobanEnv, style).prompt(BOARD, INFO) for style in ("text", "image"))
     assert f"observation is:\n{BOARD}\n" in text
     assert "<image>" not in text
     assert image.count("<image>") == 1
@@ -35,7 +37,7 @@ def test_the_text_prompt_shows_the_board_and_the_image_prompt_a_place_for_the_fr
 
 
 def test_the_compact_prompt_is_the_board_and_nothing_else():
-    assert PromptWindow.of("sokoban", "compact").prompt(BOARD, INFO) == f"Sokoban\n{BOARD}\nYour move?"
+    assert PromptWindow.of(SokobanEnv, "compact").prompt(BOARD, INFO) == f"Sokoban\n{BOARD}\nYour move?"
 
 
 def test_a_window_keeps_the_two_most_recent_records_in_order():
@@ -55,21 +57,25 @@ def test_a_window_keeps_the_two_most_recent_records_in_order():
 
 
 def test_two_windows_share_no_history():
-    one, other = PromptWindow.of("sokoban", "text"), PromptWindow.of("sokoban", "text")
+    one, other = PromptWindow.of(SokobanEnv, "text"), PromptWindow.of(SokobanEnv, "text")
     one.record("board", "up")
     assert (len(one.history), len(other.history)) == (1, 0)
 
 
-@pytest.mark.parametrize("style", sorted(TEMPLATES["sokoban"]))
+@pytest.mark.parametrize("style", sorted(SokobanEnv.templates))
 def test_sokoban_prompts_hold_no_history(style):
-    window = PromptWindow.of("sokoban", style)
+    window = PromptWindow.of(SokobanEnv, style)
     before = window.prompt(BOARD, INFO)
     window.record("an old board", "an old move")
     assert window.prompt(BOARD, INFO) == before
 
 
+class Chess(AnchorEnv):
+    domain = "chess"
+
+
 def test_an_unknown_style_or_domain_is_refused_with_what_is_known():
     with pytest.raises(ValueError, match="no prompt style 'haiku' for sokoban; known: image, text, compact"):
-        PromptWindow.of("sokoban", "haiku")
+        PromptWindow.of(SokobanEnv, "haiku")
     with pytest.raises(ValueError, match="no prompt style 'text' for chess; known: none"):
-        PromptWindow.of("chess", "text")
+        PromptWindow.of(Chess, "text")

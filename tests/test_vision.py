@@ -17,7 +17,7 @@ from crbc_rl.config import parse_config
 from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.vision import VisionPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -112,14 +112,14 @@ def test_a_limit_cuts_text_and_no_frame(policy: VisionPolicy, monkeypatch: pytes
 
 def test_it_is_saved_and_loaded_like_any_checkpoint(policy: VisionPolicy, tmp_path: Path) -> None:
     policy.save(tmp_path)
-    again = TransformersPolicy.load(tmp_path)
+    again = load_policy(tmp_path)
     assert isinstance(again, VisionPolicy)
     turns = policy.generate(PROMPTS, range(len(PROMPTS)), 1.0, 4)
     for i, values in _logprobs(again, turns).items():
         assert torch.equal(values, _logprobs(policy, turns)[i])
     (tmp_path / "preprocessor_config.json").unlink()
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        TransformersPolicy.load(tmp_path)
+        load_policy(tmp_path)
 
 
 def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_it_trains_on_frames_of_sokoban(tmp_path: Path) -> None:
     assert [record["update"] for record in records] == [0, 1, 2]
     assert records[1]["drift"] < 1e-4
     assert records[1]["grad_norm"] > 0
-    before, after = (TransformersPolicy.load(tmp_path / f) for f in ("model", "run/checkpoints/000002"))
+    before, after = (load_policy(tmp_path / f) for f in ("model", "run/checkpoints/000002"))
     changed = [
         n for n, w in after.model.named_parameters() if not torch.equal(w, dict(before.model.named_parameters())[n])
     ]

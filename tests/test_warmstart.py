@@ -12,7 +12,7 @@ from learner_fixtures import fresh_policy
 from crbc_rl.batches import Turn
 from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _lessons, load_warmstart_config, warmstart
 from crbc_rl.config import load_config
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 
 ROOT = Path(__file__).parents[1]
 TEXT_WORLDS = ["alfworld", "webshop"]
@@ -49,7 +49,7 @@ def test_the_teacher_s_replies_fit_the_training_config(world):
     config = load_config(ROOT / "configs" / f"{world}_tiny.yaml")
     lessons = load_warmstart_config(ROOT / "configs" / f"warmstart_{world}.yaml")
     assert Path(lessons.out) == Path(config.model)
-    policy = TransformersPolicy.load(config.model)
+    policy = load_policy(config.model)
     assert sum(parameter.numel() for parameter in policy.model.parameters()) <= 1_200_000
     for prompt, reply in islice(_lessons(lessons), 300):
         length = len(policy.tokenizer.encode(reply)) + 1

@@ -233,7 +233,7 @@ def test_a_group_shares_one_shop_and_counts_its_members_steps():
 
 def prompts(style, *actions):
     env = make()
-    window = PromptWindow.of("webshop", style)
+    window = PromptWindow.of(env.unwrapped, style)
     seen, info = env.reset(seed=0, options={"task": 0})
     shown = [window.prompt(seen, info)]
     for action in actions:
@@ -264,7 +264,7 @@ def test_the_papers_prompt_tells_the_last_two_steps():
 
 
 def test_a_prompt_that_is_too_long_leaves_the_history_out():
-    window = PromptWindow.of("webshop", "text")
+    window = PromptWindow.of(make().unwrapped, "text")
     info = {"task": "buy", "admissible_actions": ("click[a]",), "step": 1}
     window.record("x" * 20_000, "click[a]")
     assert "Prior to this step" not in window.prompt("page", info)

@@ -17,6 +17,7 @@ from vision_fixtures import fresh_vision_policy
 
 from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -68,7 +69,7 @@ def _assert_alike(start: Path, one: Path, other: Path) -> None:
         for name in (a.keys() | b.keys()) - apart:
             assert a[name] == pytest.approx(b[name], rel=tolerance, abs=1e-3), (a["update"], name)
     runs = [Run.open(run).last_checkpoint() for run in (one, other)]
-    before, first, second = (_flat(TransformersPolicy.load(folder)) for folder in (start, *runs))
+    before, first, second = (_flat(load_policy(folder)) for folder in (start, *runs))
     assert (first - second).norm() < 0.3 * (first - before).norm()
 
 
@@ -168,6 +169,6 @@ def test_passes_in_bfloat16_train_float32_weights(model: Path, tmp_path: Path) -
     assert record["grad_norm"] > 0 and record["skipped"] == 0
     assert 0 < record["mismatch_max"] < 0.2  # another model sampled, in bfloat16 as well
     last = Run.open(tmp_path / "run").last_checkpoint()
-    assert {w.dtype for w in TransformersPolicy.load(last).model.parameters()} == {torch.float32}
+    assert {w.dtype for w in load_policy(last).model.parameters()} == {torch.float32}
     with safe_open(last / "model.safetensors", "pt") as file:
         assert {file.get_tensor(name).dtype for name in file.keys()} == {torch.float32}  # noqa: SIM118

@@ -11,7 +11,7 @@ import pytest
 import torch
 from learner_fixtures import write_config
 
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 
@@ -42,7 +42,7 @@ def train(folder: Path, processes: int = 1, **generator: object) -> list[dict[st
 def weights(folder: Path) -> dict[str, torch.Tensor]:
     checkpoint = Run.open(folder / "run").last_checkpoint()
     assert checkpoint is not None
-    return TransformersPolicy.load(checkpoint).model.state_dict()
+    return load_policy(checkpoint).model.state_dict()
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_every_update_is_sampled_with_the_weights_of_the_one_before(alone: tuple
     for record in records[1:]:
         assert record["mismatch_max"] < 1e-4
         assert 0.0 < record["success"] < 1.0
-    before, after = TransformersPolicy.load(MODEL).model.state_dict(), weights(folder)
+    before, after = load_policy(MODEL).model.state_dict(), weights(folder)
     moved = max((after[name] - before[name]).abs().max().item() for name in after)
     assert moved > 1e-3
 

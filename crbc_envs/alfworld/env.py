@@ -13,6 +13,7 @@ from crbc_envs.alfworld.games.generate import Verb
 from crbc_envs.alfworld.games.household import Size
 from crbc_envs.alfworld.games.panels import make_panel
 from crbc_envs.alfworld.observation import Notes
+from crbc_envs.alfworld.prompts import TEMPLATES
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 
@@ -44,6 +45,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     """
 
     domain = "alfworld"
+    templates = TEMPLATES
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.panels import make_panel
+from crbc_envs.sokoban.prompts import TEMPLATES
 from crbc_envs.sokoban.render import frame_shape, render, resize
 from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
-    from crbc_envs.vector.members import Members
+    from crbc_envs.core import Members
 
 OBSERVATIONS = ("rgb", "text")
 
@@ -42,6 +43,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
     """
 
     domain = "sokoban"
+    templates = TEMPLATES
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(

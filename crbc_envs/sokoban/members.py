@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import requested_action
+from crbc_envs.core import Infos, Outcome
 from crbc_envs.sokoban.batch import STAY, Boards, SokobanBatch
 from crbc_envs.sokoban.render import Image, render, resize
-from crbc_envs.sokoban.rules import MOVES, board_text
-from crbc_envs.vector.members import Infos, Outcome
-
-if TYPE_CHECKING:
-    from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.rules import MOVES, Room, board_text
+from crbc_envs.tasks import TaskPanel
 
 ACTIONS = np.array([*MOVES, INVALID], dtype=object)
 """Action texts by their number; `STAY` is what an invalid reply comes to."""
@@ -32,11 +30,29 @@ SHORT = 200
 """Replies are remembered up to this length; longer ones hardly repeat."""
 
 
+class Board(Protocol):
+    """What the batch reads of a `SokobanEnv`: its settings, its tasks and how it reads a reply."""
+
+    board_shape: tuple[int, int]
+    frame_shape: tuple[int, int, int]
+    observation: str
+    pixels: int | None
+    render_mode: str | None
+    data: str
+    max_steps: int
+    require_tags: bool
+    panel: TaskPanel[Room]
+
+    def _admissible(self) -> tuple[str, ...]: ...
+
+    def _executable(self, wanted: str | None) -> str: ...
+
+
 class SokobanMembers:
-    """`num_envs` copies of `env` as `crbc_envs.vector.members.Members`, byte for byte what they would answer
+    """`num_envs` copies of `env` as `crbc_envs.core.Members`, byte for byte what they would answer
     one by one. A situation is hashed and written out once, however many members come to it."""
 
-    def __init__(self, env: SokobanEnv, num_envs: int) -> None:
+    def __init__(self, env: Board, num_envs: int) -> None:
         self._env = env
         self._batch = SokobanBatch(num_envs, *env.board_shape)
         self._steps = np.zeros(num_envs, dtype=np.int64)

@@ -14,7 +14,8 @@ from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
-from crbc_envs.vector.members import Infos, Outcome, make_member, scatter
+from crbc_envs.core import Infos, Outcome
+from crbc_envs.vector.members import make_member, scatter
 from crbc_envs.vector.recorder import ActionNumbers, Ledger, interned
 from crbc_envs.vector.workers import make_backend
 
@@ -60,7 +61,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         one = make_member(env_id, env_kwargs)
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**one.metadata, **self.metadata}
-        self.domain = one.domain
+        self.domain, self.templates = one.domain, one.templates
         self.panel = one.panel
         self.render_mode = one.render_mode
         self.single_observation_space = one.observation_space

@@ -8,48 +8,15 @@ the group they are one protocol, and the same seeds give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
-from crbc_envs.core import AnchorEnv
-
-Infos = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What k members answered, in the order they were asked.
-
-    `observations` is a list of k, or an array whose first axis is k; `rewards` (k,) float64,
-    `terminated` and `truncated` (k,) bool; `infos` as Gymnasium packs those of k environments: a
-    column of k values under each name and under "_name" who has it.
-    """
-
-    observations: Any
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    infos: Infos
-
-
-class Members(Protocol):
-    """Numbered copies of one environment. Only those named in a call are touched."""
-
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        """Begin `tasks[i]` at `members[i]` under `seeds[i]`; rewards are 0 and flags False."""
-
-    def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
-        """Give `actions[i]` to `members[i]`, which have all begun and not ended."""
-
-    def render(self) -> tuple[Any, ...]:
-        """What every member shows, by its render mode."""
-
-    def close(self) -> None: ...
+from crbc_envs.core import AnchorEnv, Infos, Members, Outcome
 
 
 class LocalMembers:

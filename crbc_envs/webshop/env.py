@@ -7,6 +7,7 @@ from typing import Any, Literal
 from anchors import INVALID, anchor_key
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
+from crbc_envs.webshop.prompts import TEMPLATES
 from crbc_envs.webshop.shop.goals import Goal, Kind
 from crbc_envs.webshop.shop.open import open_shop
 from crbc_envs.webshop.shop.pages import ANY_SEARCH
@@ -44,6 +45,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     """
 
     domain = "webshop"
+    templates = TEMPLATES
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(

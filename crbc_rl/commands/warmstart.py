@@ -105,7 +105,7 @@ def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
         raise ConfigError(f"there is no teacher for {config.env.id}; known: {', '.join(TEACHERS)}")
     teach = import_module(TEACHERS[env.domain]).demonstrations
     rng = np.random.default_rng([config.seed, 1])
-    window = PromptWindow.of(env.domain, config.env.prompt)
+    window = PromptWindow.of(env, config.env.prompt)
     for observation, info, reply in teach(env, rng, **config.teacher):
         if info["step"] == 0:
             window.history.clear()

@@ -13,7 +13,6 @@ from gymnasium.envs.registration import load_env_creator
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.errors import DataError
-from crbc_envs.prompts import TEMPLATES
 from crbc_envs.vector.members import make_member
 from crbc_envs.webshop.site.browser import missing
 from crbc_rl.commands.doctor import Finding, package
@@ -75,7 +74,7 @@ def _max_steps(creator: Any, kwargs: dict[str, Any]) -> int:
 
 def _mismatches(config: TrainConfig, creator: Any, panels: dict[str, int], model: Architecture | None) -> Iterator[str]:
     """Where the environment does not suit the rest of the config."""
-    styles = TEMPLATES.get(getattr(creator, "domain", ""), {})
+    styles = getattr(creator, "templates", {})
     if config.env.prompt not in styles:
         yield f"env.prompt: {config.env.id} has no style {config.env.prompt!r}; known: {', '.join(styles) or 'none'}"
     if config.env.prompt == "image" and config.env.kwargs.get("observation", "rgb") != "rgb":

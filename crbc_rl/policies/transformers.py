@@ -10,18 +10,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoTokenizer,
-    DynamicCache,
-    PreTrainedModel,
-)
+from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging as hf_logging
 
@@ -223,47 +214,6 @@ class TransformersPolicy:
     def wake(self) -> None:
         """Nothing, likewise."""
 
-    @classmethod
-    def load(
-        cls, source: Path | str, device: torch.device | str = "cpu", max_prompt_tokens: int | None = None
-    ) -> TransformersPolicy:
-        """Load a checkpoint folder, or a model by its name on the Hugging Face hub, in float32; a vision-language
-        model as a `VisionPolicy`.
-
-        Raises `ConfigError` where there is none, or where its weights are not those of its architecture.
-        """
-        local = Path(source).is_dir() or Path(source).is_absolute()
-        if local and not (Path(source) / "config.json").is_file():
-            raise ConfigError(f"{source} is no model folder: it has no config.json")
-        options: dict[str, Any] = {"local_files_only": local}
-        try:
-            with quiet():  # what the library would print is in the error below, in one line
-                config = AutoConfig.from_pretrained(source, **options)
-                tokenizer = AutoTokenizer.from_pretrained(source, **options)
-                seeing = hasattr(config, "vision_config")
-                family = AutoModelForImageTextToText if seeing else AutoModelForCausalLM
-                model, report = family.from_pretrained(
-                    source, config=config, dtype=torch.float32, output_loading_info=True, **options
-                )
-                if seeing:
-                    from crbc_rl.policies.vision import VisionPolicy, image_processor
-
-                    cls, options = VisionPolicy, {"processor": image_processor(source, local)}
-                else:
-                    options = {}
-        except (ValueError, OSError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-            reason = " ".join(str(error).split())[:300]
-            raise ConfigError(f"{source} cannot be loaded as a causal language model: {reason}") from error
-        wrong = [*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"]]
-        if wrong:
-            raise ConfigError(
-                f"{source}: the weights are not those of the architecture in config.json "
-                f"({len(wrong)} tensors differ, the first is {wrong[0]})"
-            )
-        policy = cls(settled(model).to(device), tokenizer, **options)
-        policy.max_prompt_tokens = max_prompt_tokens
-        return policy
-
 
 def write_model(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], folder: Path, main: bool) -> None:
     """Config and safetensors. All processes put the `weights` together, and the one that is `main` writes them."""
@@ -271,14 +221,6 @@ def write_model(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], f
     if main:
         with quiet():
             model.save_pretrained(folder, state_dict=kept)
-
-
-def settled(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with its weights in memory of their own. As views into a file they lie at any address, and sums
-    are rounded differently there: a resumed run would not be byte-equal."""
-    for weight in model.parameters():
-        weight.data = weight.data.clone()
-    return model
 
 
 def draw(scores: Tensor, dice: Tensor) -> Tensor:

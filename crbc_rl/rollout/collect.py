@@ -13,8 +13,8 @@ import numpy as np
 
 from anchors import InternedRollouts, RolloutGroup
 from crbc_envs import GroupVectorEnv
+from crbc_envs.core import Outcome
 from crbc_envs.prompts import PromptWindow
-from crbc_envs.vector.members import Outcome
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy, Queue, queue_of
@@ -113,7 +113,7 @@ class _Table:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
         members = range(envs.num_envs)
         self.size, self.seeds = envs.group_size, seeds
-        self.windows = [PromptWindow.of(envs.domain, prompt) for _ in members]
+        self.windows = [PromptWindow.of(envs, prompt) for _ in members]
         self.seen: list[Any] = list(observations)
         self.told = [_info(infos, m) for m in members]
         self.turns: list[list[Turn]] = [[] for _ in members]

@@ -7,7 +7,7 @@ import torch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import World
 from crbc_rl.policies.api import Generator
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.collect import Sample, collect, open_groups, rng, stream
 from crbc_rl.rollout.evaluate import Evaluation, play_panel, summarise
 from crbc_rl.training.actor import Trainer
@@ -40,7 +40,7 @@ class Players:
         elif not trainer.sharded:
             return trainer.policy
         else:
-            whole = TransformersPolicy.load(self.config.model, self.world.device, self.config.rollout.max_prompt_tokens)
+            whole = load_policy(self.config.model, self.world.device, self.config.rollout.max_prompt_tokens)
             whole.model.to(getattr(torch, self.config.policy.precision)).requires_grad_(False)
             engine = whole
         engine.load_weights(trainer.policy.weights())

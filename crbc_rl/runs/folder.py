@@ -27,6 +27,7 @@ from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig, parse_config, read_mapping
 from crbc_rl.distributed import World
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.collect import Sample
 from crbc_rl.training.checkpoint import publish, published
@@ -88,7 +89,7 @@ class Run:
         folder = {"best": self.best(), "last": self.last_checkpoint(), "start": self.config.model}[which]
         if folder is None:
             raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
-        return TransformersPolicy.load(folder, max_prompt_tokens=self.config.rollout.max_prompt_tokens)
+        return load_policy(folder, max_prompt_tokens=self.config.rollout.max_prompt_tokens)
 
     def keep_best(self, update: int, policy: TransformersPolicy, world: World) -> None:
         publish(self.folder / "best", update, partial(policy.save, main=world.main), keep=1, world=world)

@@ -13,6 +13,7 @@ from torch import Tensor
 from crbc_rl.batches import Row, TokenBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import World
+from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_adapters
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
@@ -29,7 +30,7 @@ class Trainer(Optimised):
     def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
         lora = config.policy.lora_rank
         source = config.model if lora else checkpoint or config.model
-        self.policy = TransformersPolicy.load(source, world.device, config.rollout.max_prompt_tokens)
+        self.policy = load_policy(source, world.device, config.rollout.max_prompt_tokens)
         if lora:
             adapt(self.policy.model, lora, config.seed)
             self.policy.adapted = True
@@ -38,7 +39,7 @@ class Trainer(Optimised):
         super().__init__(self.policy.model, config, world, self.policy.pad, config.optim.lr)
         self.reference: TransformersPolicy | None = None
         if config.loss.kl and not lora:  # loaded when the policy is in shards, so that only one is ever whole
-            self.reference = TransformersPolicy.load(config.model, world.device)
+            self.reference = load_policy(config.model, world.device)
             self.reference.model.requires_grad_(False)
             if self.sharded:
                 world.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)

@@ -20,7 +20,7 @@ from crbc_rl.batches import Row, TokenBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.credit.gae import gae, row_rewards, whiten
 from crbc_rl.distributed import World, whole_tensors
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.policies.load import load_policy
 from crbc_rl.training.trainable import Figures, Optimised, mean
 
 VALUE_CLIP = 0.5
@@ -36,7 +36,7 @@ class Critic(Optimised):
     at first."""
 
     def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
-        self.reader = TransformersPolicy.load(config.model, world.device)
+        self.reader = load_policy(config.model, world.device)
         model = self.reader.model
         head = nn.Linear(model.config.get_text_config().hidden_size, 1, device=world.device)
         for weight in head.parameters():

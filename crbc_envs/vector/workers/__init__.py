@@ -17,7 +17,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from crbc_envs.vector.members import Members, Outcome, importable, make_members, merge
+from crbc_envs.core import Members, Outcome
+from crbc_envs.vector.members import importable, make_members, merge
 from crbc_envs.vector.workers.supervisor import Call, Share
 from crbc_envs.vector.workers.worker import CLOSE_PATIENCE, Worker, WorkerError
 

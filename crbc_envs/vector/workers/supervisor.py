@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from crbc_envs.vector.members import Outcome, merge
+from crbc_envs.core import Outcome
+from crbc_envs.vector.members import merge
 from crbc_envs.vector.workers.worker import REPLAY, Worker, WorkerError, WorkerLost
 
 MAX_RESTARTS = 3

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Protocol
 
-from crbc_envs.vector.members import Members, Outcome, make_members
+from crbc_envs.core import Members, Outcome
+from crbc_envs.vector.members import make_members
 
 CLOSE_PATIENCE = 5.0
 """Seconds a worker has to close its environments before it is killed."""

@@ -1,0 +1,72 @@
+"""Prompts of ALFWorld (paper, appendix "Prompt Templates")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crbc_envs.alfworld import observation as household
+from crbc_envs.prompts import Template, View
+
+_ALFWORLD_TURN = """
+Now it is your turn to take an action. First reason step by step about the current situation. This reasoning process \
+MUST be enclosed within <think>...</think>. Once you have finished your reasoning, choose an admissible action for the \
+current step and present it within <action>...</action>."""
+
+
+def alfworld_text(view: View) -> str:
+    """The paper's prompt. The sentences about earlier steps are left out before the first one, and `help`
+    from the actions. A record has the game's own text, the current observation the lines added to it."""
+    lines = [
+        "You are an expert agent operating in the ALFRED embodied environment. "
+        f"Your task is to: {view.task.removesuffix('.')}."
+    ]
+    if view.step:
+        first = view.step - len(view.history) + 1
+        records = "\n".join(
+            f"[Observation {k}: '{household.said(seen)}', Action {k}: '{action}']"
+            for k, (seen, action) in enumerate(view.history, first)
+        )
+        lines.append(
+            f"Prior to this step, you have already taken {view.step} step(s). Below are the most recent "
+            f"{len(view.history)} observations and the corresponding actions you took:\n{records}"
+        )
+    actions = ",\n".join(f"'{action}'" for action in view.admissible if action != "help")
+    lines.append(
+        f"You are now at step {view.step + 1} and your current observation is: "
+        f"{household.without_admissible(view.observation)}\n"
+        f"Your admissible actions for the current situation are: [{actions}]."
+    )
+    return "\n".join(lines) + "\n" + _ALFWORLD_TURN
+
+
+def alfworld_compact(view: View) -> str:
+    """Task, place, hand, what is seen and what can be done, each said once: about 100 tokens.
+
+    Receptacles to go to stand by kind with their numbers, things to take by receptacle; `help`, `look`,
+    `inventory` and `examine` are left out.
+    """
+    seen = household.said(view.observation) if view.step else "start"
+    at, held = (household.line(view.observation, name) for name in (household.LOCATION, household.HOLDING))
+    reach: dict[str, list[str]] = {}
+    take: dict[str, list[str]] = {}
+    others = []
+    for action in view.admissible:
+        if action.startswith("go to "):
+            kind, _, number = action.removeprefix("go to ").rpartition(" ")
+            reach.setdefault(kind, []).append(number)
+        elif action.startswith("take "):
+            item, _, receptacle = action.removeprefix("take ").partition(" from ")
+            take.setdefault(receptacle, []).append(item)
+        elif action.split()[0] not in ("help", "look", "inventory", "examine"):
+            others.append(action)
+    numbered = (f"{kind} {' '.join(sorted(numbers, key=lambda n: (len(n), n)))}" for kind, numbers in reach.items())
+    do = [
+        f"go to {', '.join(numbered)}",
+        *(f"take {', '.join(items)} from {receptacle}" for receptacle, items in take.items()),
+        *others,
+    ]
+    return "\n".join([f"Task: {view.task}", seen, f"At: {at}", f"Holding: {held}", *do, "Your action?"])
+
+
+TEMPLATES: Mapping[str, Template] = {"text": alfworld_text, "compact": alfworld_compact}
+"""By style."""

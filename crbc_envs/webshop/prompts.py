@@ -1,0 +1,55 @@
+"""Prompts of WebShop (paper, appendix "Prompt Templates")."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crbc_envs.prompts import Template, View
+from crbc_envs.webshop import observation as shop
+
+_WEBSHOP_TURN = """
+Now it is your turn to take one action for the current step. First reason step by step about the current situation, \
+then carefully choose which admissible action best advances the shopping goal. This reasoning process MUST be enclosed \
+within <think>...</think>. Once you have finished your reasoning, choose an admissible action for the current step and \
+present it within <action>...</action>."""
+
+WEBSHOP_LIMIT = 13_000
+"""Characters; the history is left out of a longer prompt, as in verl-agent."""
+
+
+def webshop_text(view: View) -> str:
+    """The paper's prompt. The sentences about earlier steps are left out before the first one, and the
+    task from the pages, since it stands above them."""
+    lines = [
+        "You are an expert autonomous agent operating in the WebShop e-commerce environment. "
+        f"Your task is to: {view.task}."
+    ]
+    current = (
+        f"You are now at step {view.step + 1} and your current observation is: "
+        f"{shop.without_task(view.observation, view.task)}\n"
+        f"Your admissible actions for the current situation are: ["
+        + ",\n".join(f"'{action}'" for action in view.admissible)
+        + "]."
+    )
+    if view.step:
+        first = view.step - len(view.history) + 1
+        records = "\n".join(
+            f"[Observation {k}: '{shop.without_task(seen, view.task)}', Action {k}: '{action}']"
+            for k, (seen, action) in enumerate(view.history, first)
+        )
+        past = (
+            f"Prior to this step, you have already taken {view.step} step(s). Below are the most recent "
+            f"{len(view.history)} observations and the corresponding actions you took:\n{records}"
+        )
+        if sum(map(len, (*lines, past, current, _WEBSHOP_TURN))) <= WEBSHOP_LIMIT:
+            lines.append(past)
+    return "\n".join([*lines, current]) + "\n" + _WEBSHOP_TURN
+
+
+def webshop_compact(view: View) -> str:
+    """The task and the page, what can be clicked in brackets and what has been with a star: 50 to 600 tokens."""
+    return f"Task: {view.task}\n{shop.compact(shop.without_task(view.observation, view.task))}Your action?"
+
+
+TEMPLATES: Mapping[str, Template] = {"text": webshop_text, "compact": webshop_compact}
+"""By style."""
