@@ -16,8 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors.process import EmpiricalProcess, Ints, Visits
-from anchors.rollout import GroupError
+from anchors.process import EmpiricalProcess, Ints
 
 Words = NDArray[np.uint64]
 
@@ -106,37 +105,31 @@ def coverages(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DE
 
 def eligible(process: EmpiricalProcess) -> NDArray[np.bool_]:
     """Whether each step was taken at an anchor with two or more distinct observed actions."""
-    anchor = process.pair_anchor[_visits(process).pair]
+    anchor = process.steps("coverage needs")[0].anchor
     several: NDArray[np.bool_] = process.actions_per_anchor[anchor] >= 2
     return several
 
 
 def coverage_statistics(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DEPTHS) -> CoverageStatistics:
     """The figures of the paper's coverage analysis, over the eligible visits of all groups in `process`."""
-    visits = _visits(process)
+    rollouts = process.steps("coverage needs")[0]
     chosen = eligible(process)
-    anchor = process.pair_anchor[visits.pair[chosen]]
-    size = np.bincount(visits.group)[visits.group[visits.rollout[chosen]]]
+    anchor = rollouts.anchor[chosen]
+    size = np.bincount(rollouts.group)[rollouts.group[rollouts.rollout[chosen]]]
     return CoverageStatistics(
-        tuple(depths), coverages(process, depths)[:, anchor], size.astype(np.int64, copy=False), len(visits.pair)
+        tuple(depths), coverages(process, depths)[:, anchor], size.astype(np.int64, copy=False), len(rollouts.anchor)
     )
-
-
-def _visits(process: EmpiricalProcess) -> Visits:
-    if process.visits is None:
-        raise GroupError("coverage needs rollouts: build the process with EmpiricalProcess.from_group")
-    return process.visits
 
 
 def _propagate(process: EmpiricalProcess, deepest: int | None) -> Iterator[Words]:
     """Which rollouts reach each anchor at depth 0, 1, 2, ... as bit sets, until `deepest` or nothing
     changes. Bits number the members of an anchor's own group: shape (S, ceil(max G / 64))."""
-    visits = _visits(process)
-    first = np.searchsorted(visits.group, visits.group)  # each rollout's group starts at this rollout
-    member = (np.arange(len(visits.group)) - first)[visits.rollout]
+    rollouts = process.steps("coverage needs")[0]
+    first = np.searchsorted(rollouts.group, rollouts.group)  # each rollout's group starts at this rollout
+    member = (np.arange(len(rollouts.group)) - first)[rollouts.rollout]
     words = np.zeros((len(process.anchors), int(member.max()) // 64 + 1), dtype=np.uint64)
     bit = np.uint64(1) << (member % 64).astype(np.uint64)
-    np.bitwise_or.at(words, (process.pair_anchor[visits.pair], member // 64), bit)
+    np.bitwise_or.at(words, (rollouts.anchor, member // 64), bit)
     yield words
 
     edges = process.M  # sorted by row, as reduceat needs

@@ -1,4 +1,4 @@
-"""Complete rollouts as integers: one update, ready for credit without touching a string again."""
+"""Complete rollouts as integers: one table with a row per step, ready for credit without touching a string again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from anchors.rollout import INVALID, GroupError, RolloutGroup
+from anchors.columns import (
+    check_actions,
+    check_anchors,
+    check_ends,
+    check_groups,
+    check_order,
+    chosen,
+    flags,
+    floats,
+    integers,
+    look_up,
+    places,
+    renumber,
+    sum_by,
+)
+from anchors.rollout import INVALID, GroupError, Rollout, RolloutGroup, Step
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -19,21 +34,24 @@ Floats = NDArray[np.float64]
 class InternedRollouts:
     """n steps of m rollouts, in order: every group of an update, anchors and actions as numbers.
 
-    Arrays per step (n,): `anchor`, `action`, `valid` (the reply was well formed), `reward` (the
-    environment's own). Arrays per rollout (m,): `group` (0, 1, ... in order), `length`, `success`,
+    Columns per step (n,): `rollout` (0, 1, ... in order), `anchor`, `action`, `valid` (the reply was well
+    formed), `reward` (the environment's own). Columns per rollout (m,): `group` (0, 1, ... in order),
+    `length`, `success`, `score` (the task score in [0, 1], the success unless given), `truncated`,
     `final_anchor` (`Rollout.final_anchor` as a number, or -1 where it is unknown).
 
     An anchor's number belongs to one group. All malformed replies share one action number, as `INVALID`
     does among strings. Numbers may have gaps; here they are closed, in order, and a final anchor that
-    nobody left becomes -1. `anchor_names` and `action_names`, indexed by number, are for people and may
-    be absent.
+    nobody left becomes -1. Names are for people and may be absent: `anchor_names` and `anchor_labels` (readable
+    forms) by anchor number, `action_names` by action number, `tasks` by group. `final_names` names each rollout's
+    final anchor, which may be one that has no number.
 
-    `rollout` and `step` are where each row claims to come from, both counted from 0, and `length` is
+    The arguments `rollout` and `step` are where each row claims to come from, both counted from 0, and `length` is
     what the environment counted. They are how a lost, repeated or moved row is noticed: public trainers
     copy and reorder rows for their batches, and a closure over such rows is silently wrong. Raises
     `GroupError`, naming the rollout and the step.
     """
 
+    rollout: Ints
     anchor: Ints
     action: Ints
     valid: NDArray[np.bool_]
@@ -41,9 +59,14 @@ class InternedRollouts:
     group: Ints
     length: Ints
     success: NDArray[np.bool_]
+    score: Floats
+    truncated: NDArray[np.bool_]
     final_anchor: Ints
     anchor_names: Sequence[str] | None
+    anchor_labels: Sequence[str] | None
     action_names: Sequence[str] | None
+    final_names: Sequence[str] | None
+    tasks: Sequence[str] | None
 
     def __init__(
         self,
@@ -57,36 +80,52 @@ class InternedRollouts:
         success: ArrayLike,
         valid: ArrayLike | None = None,
         reward: ArrayLike | None = None,
+        score: ArrayLike | None = None,
+        truncated: ArrayLike | None = None,
         final_anchor: ArrayLike | None = None,
         anchor_names: Sequence[str] | None = None,
+        anchor_labels: Sequence[str] | None = None,
         action_names: Sequence[str] | None = None,
+        final_names: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
     ) -> None:
         rows, members = np.size(anchor), np.size(length)
         if not members:
             raise GroupError("no rollouts given")
-        lengths = _integers("length", length, members, least=1)
-        _check_order(_integers("rollout", rollout, rows), _integers("step", step, rows), lengths)
-        owner = _integers("group", group, members)
-        _check_groups(owner)
-        final = _integers("final_anchor", np.full(members, -1) if final_anchor is None else final_anchor, members, -1)
-        known, numbers = _renumber(_integers("anchor", anchor, rows))
-        labels, deeds = _renumber(_integers("action", action, rows))
-        columns = {
+        lengths = integers("length", length, members, least=1)
+        owner = integers("rollout", rollout, rows)
+        check_order(owner, integers("step", step, rows), lengths)
+        groups = integers("group", group, members)
+        check_groups(groups)
+        final = integers("final_anchor", np.full(members, -1) if final_anchor is None else final_anchor, members, -1)
+        known, numbers = renumber(integers("anchor", anchor, rows))
+        known_actions, actions = renumber(integers("action", action, rows))
+        won = flags("success", success, members)
+        columns: dict[str, Any] = {
+            "rollout": owner,
             "anchor": numbers,
-            "action": deeds,
-            "valid": _flags("valid", np.ones(rows, np.bool_) if valid is None else valid, rows),
-            "reward": _floats("reward", np.zeros(rows) if reward is None else reward, rows),
-            "group": owner,
+            "action": actions,
+            "valid": flags("valid", np.ones(rows, np.bool_) if valid is None else valid, rows),
+            "reward": floats("reward", np.zeros(rows) if reward is None else reward, rows),
+            "group": groups,
             "length": lengths,
-            "success": _flags("success", success, members),
-            "final_anchor": _look_up(final, known),
-            "anchor_names": None if anchor_names is None else _chosen(anchor_names, known),
-            "action_names": None if action_names is None else _chosen(action_names, labels),
+            "success": won,
+            "score": won.astype(np.float64) if score is None else floats("score", score, members),
+            "truncated": flags("truncated", np.zeros(members, np.bool_) if truncated is None else truncated, members),
+            "final_anchor": look_up(final, known),
+            "anchor_names": chosen(anchor_names, known),
+            "anchor_labels": chosen(anchor_labels, known),
+            "action_names": chosen(action_names, known_actions),
+            "final_names": final_names,
+            "tasks": tasks,
         }
         for name, column in columns.items():
             object.__setattr__(self, name, column)
-        _check_anchors(self)
-        _check_actions(self)
+        check_anchors(numbers, owner, groups, lengths, columns["final_anchor"])
+        check_actions(actions, columns["valid"], self.where)
+        check_ends(won, columns["truncated"])
+
+    # ---- from other forms, and into them ------------------------------------------------------
 
     @classmethod
     def from_groups(cls, groups: Sequence[RolloutGroup]) -> InternedRollouts:
@@ -94,6 +133,7 @@ class InternedRollouts:
         if not groups:
             raise GroupError("no groups given")
         names: list[str] = []
+        labels: list[str] = []
         actions: dict[str, int] = {}
         anchor_of_step: list[int] = []
         final_anchor: list[int] = []
@@ -101,186 +141,161 @@ class InternedRollouts:
             offset = len(names)
             anchors: dict[str, int] = {}
             for rollout in group.rollouts:
-                anchor_of_step += [offset + anchors.setdefault(s.anchor, len(anchors)) for s in rollout.steps]
+                for step in rollout.steps:
+                    anchor_of_step.append(offset + anchors.setdefault(step.anchor, len(anchors)))
+                    if len(anchors) > len(labels) - offset:
+                        labels.append(step.label)
             # An anchor nobody of the group left leads nowhere, whichever it is.
             final_anchor += [offset + anchors.get(r.final_anchor or "", -1 - offset) for r in group.rollouts]
             names.extend(anchors)
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         steps = [step for rollout in rollouts for step in rollout.steps]
-        length = np.array([len(rollout.steps) for rollout in rollouts], dtype=np.int64)
         action = np.array([actions.setdefault(s.action, len(actions)) for s in steps], dtype=np.int64)
         return cls(
-            rollout=np.repeat(np.arange(len(rollouts)), length),
-            step=np.arange(len(steps)) - np.repeat(np.cumsum(length) - length, length),
+            **places(np.array([len(rollout.steps) for rollout in rollouts], dtype=np.int64)),
             anchor=np.array(anchor_of_step, dtype=np.int64),
             action=action,
             group=np.repeat(np.arange(len(groups)), [len(group) for group in groups]),
-            length=length,
             success=np.array([rollout.success for rollout in rollouts], dtype=np.bool_),
+            score=np.array([rollout.score for rollout in rollouts], dtype=np.float64),
+            truncated=np.array([rollout.truncated for rollout in rollouts], dtype=np.bool_),
             valid=action != actions.get(INVALID, -1),
             reward=np.array([s.reward for s in steps], dtype=np.float64),
             final_anchor=np.array(final_anchor, dtype=np.int64),
             anchor_names=names,
+            anchor_labels=labels,
             action_names=list(actions),
+            final_names=[rollout.final_anchor or "" for rollout in rollouts],
+            tasks=[group.task for group in groups],
         )
 
+    def groups(self) -> list[RolloutGroup]:
+        """The same rollouts by name, for people. Raises `GroupError` where they were interned without names."""
+        if self.anchor_names is None or self.action_names is None:
+            raise GroupError("groups: these rollouts were interned without the names of their anchors and actions")
+        labels = self.anchor_labels or [""] * len(self.anchor_names)
+        columns = zip(self.anchor.tolist(), self.action.tolist(), self.reward.tolist(), strict=True)
+        steps = [Step(self.anchor_names[s], self.action_names[a], reward, labels[s]) for s, a, reward in columns]
+        finals = self.final_names or [self.anchor_names[s] if s >= 0 else "" for s in self.final_anchor.tolist()]
+        groups: list[list[Rollout]] = [[] for _ in range(self.num_groups)]
+        for i, (start, end) in enumerate(zip(self.starts.tolist(), np.cumsum(self.length).tolist(), strict=True)):
+            won, cut = bool(self.success[i]), bool(self.truncated[i])
+            groups[self.group[i]].append(Rollout(steps[start:end], won, cut, finals[i] or None, float(self.score[i])))
+        tasks = self.tasks or [""] * len(groups)
+        return [RolloutGroup(rollouts, task) for rollouts, task in zip(groups, tasks, strict=True)]
+
+    @classmethod
+    def concat(cls, parts: Sequence[InternedRollouts]) -> InternedRollouts:
+        """The groups of all parts, one part after the other. No name is looked at: numbers are shifted, and malformed
+        replies keep one action in common."""
+        anchor, final, action, group = [], [], [], []
+        anchors, actions, groups = 0, 1, 0
+        for part in parts:
+            anchor.append(part.anchor + anchors)
+            final.append(np.where(part.final_anchor < 0, -1, part.final_anchor + anchors))
+            action.append(np.where(part.valid, part.action + actions, 0))
+            group.append(part.group + groups)
+            anchors += part.num_anchors
+            actions += part.num_actions
+            groups += part.num_groups
+        named = all(part.action_names is not None for part in parts)
+        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PLAIN}
+        columns |= {name: _joined([getattr(part, name) for part in parts]) for name in _NAMES}
+        columns |= places(np.concatenate([part.length for part in parts]))
+        return cls(
+            **columns,
+            anchor=np.concatenate(anchor),
+            action=np.concatenate(action),
+            group=np.concatenate(group),
+            final_anchor=np.concatenate(final),
+            action_names=[INVALID, *(name for part in parts for name in part.action_names or ())] if named else None,
+        )
+
+    def select(self, groups: Sequence[int]) -> InternedRollouts:
+        """Some of the groups, in that order."""
+        first = np.searchsorted(self.group, np.arange(self.num_groups + 1))
+        members = np.concatenate([np.arange(first[g], first[g + 1]) for g in groups])
+        rows = self.rows_of(groups)
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PER_STEP}
+        columns |= {name: getattr(self, name)[members] for name in _PER_ROLLOUT}
+        finals = self.final_names
+        columns |= places(self.length[members])
+        return InternedRollouts(
+            **columns,
+            group=np.repeat(np.arange(len(groups)), [first[g + 1] - first[g] for g in groups]),
+            anchor_names=self.anchor_names,
+            anchor_labels=self.anchor_labels,
+            action_names=self.action_names,
+            final_names=None if finals is None else [finals[i] for i in members.tolist()],
+            tasks=None if self.tasks is None else [self.tasks[g] for g in groups],
+        )
+
+    # ---- sizes, and values per step -----------------------------------------------------------
+
     @property
-    def rollout(self) -> Ints:
-        """The rollout of every step, shape (n,)."""
-        return np.repeat(np.arange(len(self.length)), self.length)
+    def num_groups(self) -> int:
+        return int(self.group[-1]) + 1
+
+    @property
+    def num_anchors(self) -> int:
+        return int(self.anchor.max()) + 1
+
+    @property
+    def num_actions(self) -> int:
+        return int(self.action.max()) + 1
+
+    @property
+    def starts(self) -> Ints:
+        """The row of every rollout's first step, shape (m,)."""
+        return np.cumsum(self.length) - self.length
+
+    @property
+    def step(self) -> Ints:
+        """The number of every step in its rollout, from 0, shape (n,)."""
+        return np.arange(len(self.rollout)) - self.starts[self.rollout]
+
+    @property
+    def remaining(self) -> Ints:
+        """T_i - t + 1 for every step: how many steps, this one included, until the rollout ends."""
+        ends = np.cumsum(self.length)
+        return ends[self.rollout] - np.arange(len(self.rollout))
+
+    @property
+    def returns(self) -> Floats:
+        """The sum of the environment's own rewards over each rollout, shape (m,)."""
+        return sum_by(self.rollout, self.reward, len(self.length))
+
+    @property
+    def success_rate(self) -> Floats:
+        """The share of each group's rollouts that succeed, shape (number of groups,)."""
+        return sum_by(self.group, self.success.astype(np.float64), self.num_groups) / np.bincount(self.group)
+
+    def rows_of(self, groups: Sequence[int]) -> Ints:
+        """The rows of some groups, group by group."""
+        ends = np.append(self.starts, len(self.rollout))[np.searchsorted(self.group, np.arange(self.num_groups + 1))]
+        return np.concatenate([np.arange(ends[g], ends[g + 1]) for g in groups])
+
+    def split(self, per_step: Floats) -> list[list[Floats]]:
+        """Cut an array with one value per step into one array per rollout, listed by group."""
+        groups: list[list[Floats]] = [[] for _ in range(self.num_groups)]
+        ends = np.cumsum(self.length)
+        for group, start, end in zip(self.group.tolist(), self.starts.tolist(), ends.tolist(), strict=True):
+            groups[group].append(per_step[start:end])
+        return groups
 
     def where(self, row: int) -> str:
         """The place of a row, for people: "rollout 3, step 7"."""
-        starts = np.cumsum(self.length) - self.length
-        rollout = int(np.searchsorted(starts, row, side="right")) - 1
-        return f"rollout {rollout}, step {row - int(starts[rollout])}"
+        rollout = int(self.rollout[row])
+        return f"rollout {rollout}, step {row - int(self.starts[rollout])}"
 
 
-# ---- reading columns ------------------------------------------------------------------------------
+_PER_STEP = ("anchor", "action", "valid", "reward")
+_PER_ROLLOUT = ("success", "score", "truncated", "final_anchor")
+_PLAIN = ("valid", "reward", "success", "score", "truncated")
+_NAMES = ("anchor_names", "anchor_labels", "final_names", "tasks")
 
 
-def _column(name: str, values: ArrayLike, size: int) -> NDArray[Any]:
-    column = np.asarray(values)
-    if column.shape != (size,):
-        raise GroupError(f"{name}: expected {size} values in one dimension, got shape {column.shape}")
-    return column
-
-
-def _integers(name: str, values: ArrayLike, size: int, least: int = 0) -> Ints:
-    column = _column(name, values, size)
-    if column.dtype.kind not in "iu" and size:
-        raise GroupError(f"{name}: expected integers, got {column.dtype}")
-    whole = column.astype(np.int64, copy=False)
-    if size and whole.min() < least:
-        at = int(np.argmax(whole < least))
-        raise GroupError(f"{name}: entry {at} is {whole[at]}, the least is {least}")
-    return whole
-
-
-def _floats(name: str, values: ArrayLike, size: int) -> Floats:
-    column = _column(name, values, size)
-    if column.dtype.kind not in "biuf":
-        raise GroupError(f"{name}: expected numbers, got {column.dtype}")
-    return column.astype(np.float64, copy=False)
-
-
-def _flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
-    column = _column(name, values, size)
-    odd = column.dtype != np.bool_ and (column != 0) & (column != 1)
-    if np.any(odd):
-        at = int(np.argmax(odd))
-        what = f"rollout {at}: the outcome" if name == "success" else f"{name}: entry {at}"
-        raise GroupError(f"{what} must be binary, got {column[at].item()!r}")
-    return column.astype(np.bool_, copy=False)
-
-
-def _renumber(numbers: Ints) -> tuple[Ints, Ints]:
-    """The distinct numbers, ascending, and every number's place among them."""
-    if numbers.max() > 4 * len(numbers) + 1024:
-        return np.unique(numbers, return_inverse=True)
-    known = np.flatnonzero(np.bincount(numbers))  # no sort: what interning leaves is nearly dense
-    return known, _look_up(numbers, known)
-
-
-def _look_up(numbers: Ints, known: Ints) -> Ints:
-    """The place of every number in the ascending `known`; -1 for one that is not there."""
-    if known[-1] == len(known) - 1:
-        return np.where(numbers < len(known), numbers, -1)
-    place = np.searchsorted(known, numbers).clip(max=len(known) - 1)
-    return np.where(known[place] == numbers, place, -1)
-
-
-def _chosen(names: Sequence[str], numbers: Ints) -> tuple[str, ...]:
-    if numbers[-1] >= len(names):
-        raise GroupError(f"number {numbers[-1]} has no name; {len(names)} names are given")
-    return tuple(names) if len(names) == len(numbers) else tuple(names[i] for i in numbers.tolist())
-
-
-# ---- what complete rollouts keep ------------------------------------------------------------------
-
-
-def _check_groups(group: Ints) -> None:
-    ahead = np.diff(group, prepend=-1)
-    apart = (ahead < 0) | (ahead > 1)
-    if apart.any():
-        i = int(np.argmax(apart))
-        raise GroupError(
-            f"rollout {i} is of group {group[i]}; groups are numbered 0, 1, ... and their rollouts stand together"
-        )
-
-
-def _check_order(rollout: Ints, step: Ints, length: Ints) -> None:
-    """Every row of every rollout, once and in order."""
-    starts = np.cumsum(length) - length
-    if len(rollout) == length.sum():
-        wanted = np.repeat(np.arange(len(length)), length)
-        wrong = (rollout != wanted) | (step != np.arange(len(step)) - np.repeat(starts, length))
-        if not wrong.any():
-            return
-    inside = rollout < len(length)
-    inside[inside] = step[inside] < length[rollout[inside]]
-    if not inside.all():
-        i, t = _first(rollout, step, ~inside)
-        known = f"that rollout has {length[i]} steps" if i < len(length) else f"there are {len(length)} rollouts"
-        raise GroupError(f"rollout {i}, step {t}: no such row; {known}")
-    seen = np.bincount(starts[rollout] + step, minlength=int(length.sum()))
-    for found, what in ((seen == 0, "the row is missing"), (seen > 1, "the row is repeated")):
-        if found.any():
-            row = int(np.argmax(found))
-            i = int(np.searchsorted(starts, row, side="right")) - 1
-            raise GroupError(f"rollout {i}, step {row - starts[i]}: {what}; credit needs complete rollouts")
-    i, t = _first(rollout, step, wrong)
-    raise GroupError(f"rollout {i}, step {t}: the row is out of order; credit runs before any reordering for batches")
-
-
-def _first(rollout: Ints, step: Ints, mask: NDArray[np.bool_]) -> tuple[int, int]:
-    at = int(np.argmax(mask))
-    return int(rollout[at]), int(step[at])
-
-
-def _check_anchors(rollouts: InternedRollouts) -> None:
-    """Anchors stay within their group, and a group starts at one of them."""
-    number, group = rollouts.anchor, rollouts.group[rollouts.rollout]
-    owner = np.empty(number.max() + 1, dtype=np.int64)
-    owner[number] = group
-    shared = owner[number] != group
-    if shared.any():
-        at = int(np.argmax(shared))
-        other = int(np.argmax((number == number[at]) & (group != group[at])))
-        raise GroupError(
-            f"{rollouts.where(other)}: its anchor is one of group {group[at]} too ({rollouts.where(at)}), and it is of "
-            f"group {group[other]}; anchors match within one group only"
-        )
-    final = rollouts.final_anchor
-    astray = (final >= 0) & (owner[final] != rollouts.group)
-    if astray.any():
-        i = int(np.argmax(astray))
-        raise GroupError(
-            f"rollout {i}, step {rollouts.length[i] - 1}: its final anchor is one of group {owner[final[i]]}, and it "
-            f"is of group {rollouts.group[i]}; anchors match within one group only"
-        )
-    starts = np.cumsum(rollouts.length) - rollouts.length
-    first = number[starts]
-    leader = first[np.searchsorted(rollouts.group, rollouts.group)]
-    if (first != leader).any():
-        i = int(np.argmax(first != leader))
-        raise GroupError(
-            f"rollout {i}, step 0: it does not start at the anchor where the first rollout of group "
-            f"{rollouts.group[i]} does; the members of a group share one task and one initial condition"
-        )
-
-
-def _check_actions(rollouts: InternedRollouts) -> None:
-    """One number for every malformed reply, and for nothing else."""
-    action, valid = rollouts.action, rollouts.valid
-    if valid.all():
-        return
-    label = action[np.argmin(valid)]
-    odd = (action == label) == valid
-    if odd.any():
-        at = int(np.argmax(odd))
-        kind = "a well-formed" if valid[at] else "a malformed"
-        raise GroupError(
-            f"{rollouts.where(at)}: {kind} reply, and its action is {'' if valid[at] else 'not '}the one of the first "
-            "malformed reply; malformed replies share one action, and nothing else is it"
-        )
+def _joined(parts: Sequence[Sequence[str] | None]) -> list[str] | None:
+    """The names of all parts, or None where one has none."""
+    known = [part for part in parts if part is not None]
+    return [name for part in known for name in part] if len(known) == len(parts) else None

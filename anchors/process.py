@@ -12,16 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchors.columns import sum_by
 from anchors.interned import InternedRollouts
 from anchors.rollout import FAILURE, SUCCESS, GroupError, Rollout, RolloutGroup
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-
-def sum_by(index: Ints, values: Floats, size: int) -> Floats:
-    """out[i] = the sum of `values` where `index` is i, shape (size,)."""
-    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,40 +36,6 @@ class Sparse:
         dense = np.zeros(self.shape, dtype=self.data.dtype)
         dense[self.row, self.col] = self.data
         return dense
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Visits:
-    """Every step of every rollout, in order, as integers: what credit reads and writes back to.
-
-    `n` steps over `m` rollouts. Arrays per step: `pair` (index into the process's pairs), `anchor`,
-    `rollout`, `valid`, `reward`. Arrays per rollout: `group`, `length`, `success`, `final_anchor` (the
-    anchor after the last step, -1 where it is unknown or was never left; no part of the counts).
-    """
-
-    pair: Ints
-    anchor: Ints
-    rollout: Ints
-    valid: NDArray[np.bool_]
-    reward: Floats
-    group: Ints
-    length: Ints
-    success: NDArray[np.bool_]
-    final_anchor: Ints
-
-    @property
-    def remaining(self) -> Ints:
-        """T_i - t + 1 for every step: how many steps, this one included, until the rollout ends."""
-        ends = np.cumsum(self.length)
-        return ends[self.rollout] - np.arange(len(self.pair))
-
-    def split(self, per_step: Floats) -> list[list[Floats]]:
-        """Cut an array with one value per step into one array per rollout, listed by group."""
-        groups: list[list[Floats]] = [[] for _ in range(int(self.group[-1]) + 1)]
-        ends = np.cumsum(self.length)
-        for group, start, end in zip(self.group.tolist(), (ends - self.length).tolist(), ends.tolist(), strict=True):
-            groups[group].append(per_step[start:end])
-        return groups
 
 
 class TransitionCounts:
@@ -152,9 +114,9 @@ class EmpiricalProcess:
     `anchors`  S keys; `pairs` L tuples (anchor index, action), sorted by anchor index; both are put
     together when first asked for, since credit does not need them;
     `counts`   N(s, a, x): L x (S + 2) integers, columns = anchors, then success, then failure;
-    `pair_anchor`, `pair_action` the anchor and the action number of each pair; `visits` the steps
-    behind the counts, or None where the process was built from counts alone (enough for the full
-    closure, not for a finite depth).
+    `pair_anchor`, `pair_action` the anchor and the action number of each pair; `rollouts` the n steps
+    behind the counts and `pair` (n,) the pair of each, or None where the process was built from counts
+    alone (enough for the full closure, not for a finite depth).
 
     Several groups make one process too: their anchors are kept apart, so M is block diagonal and one
     solve serves them all.
@@ -163,7 +125,8 @@ class EmpiricalProcess:
     counts: Sparse
     pair_anchor: Ints
     pair_action: Ints
-    visits: Visits | None = None
+    rollouts: InternedRollouts | None = None
+    pair: Ints | None = None
     anchor_names: Sequence[str] | None = None
     action_names: Sequence[str] | None = None
 
@@ -186,18 +149,7 @@ class EmpiricalProcess:
         successor = np.append(anchor[1:], 0)
         successor[np.cumsum(length) - 1] = np.where(rollouts.success, size, size + 1)
         counts, pair_anchor, pair_action, pair = _count(size, anchor, rollouts.action, successor)
-        visits = Visits(
-            pair=pair,
-            anchor=anchor,
-            rollout=rollouts.rollout,
-            valid=rollouts.valid,
-            reward=rollouts.reward,
-            group=rollouts.group,
-            length=length,
-            success=rollouts.success,
-            final_anchor=rollouts.final_anchor,
-        )
-        return cls(counts, pair_anchor, pair_action, visits, rollouts.anchor_names, rollouts.action_names)
+        return cls(counts, pair_anchor, pair_action, rollouts, pair, rollouts.anchor_names, rollouts.action_names)
 
     @classmethod
     def from_counts(cls, counts: TransitionCounts) -> EmpiricalProcess:
@@ -222,7 +174,14 @@ class EmpiricalProcess:
             np.array([column[x] for (_, _, x), _ in triples], dtype=np.int64),
             np.array([n for _, n in triples], dtype=np.int64),
         )
-        return cls(sparse, pair_anchor, pair_action, None, names, list(action_ids))
+        return cls(sparse, pair_anchor, pair_action, anchor_names=names, action_names=list(action_ids))
+
+    def steps(self, who: str = "advantages need") -> tuple[InternedRollouts, Ints]:
+        """The rollouts behind the counts, and the pair of each of their steps (n,). Raises `GroupError`, saying `who`
+        needs them, for a process that was built from counts alone."""
+        if self.rollouts is None or self.pair is None:
+            raise GroupError(f"{who} rollouts: build the process with EmpiricalProcess.from_group")
+        return self.rollouts, self.pair
 
     # ---- names and sizes ----------------------------------------------------------------------
 

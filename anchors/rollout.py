@@ -45,21 +45,29 @@ class Rollout:
 
     `final_anchor` is the anchor of the last observation, after the last step, where it is known. It is
     no part of N(s, a, x): only shortest-path estimators (GraphGPO) ask where a failure stood at its end.
+    `score` is the task score in [0, 1] where a benchmark grades its outcomes, as WebShop does; else the success.
     """
 
     steps: tuple[Step, ...]
     success: bool
     truncated: bool = False
     final_anchor: str | None = None
+    score: float = 0.0
 
     def __init__(
-        self, steps: Iterable[Step], success: bool, truncated: bool = False, final_anchor: str | None = None
+        self,
+        steps: Iterable[Step],
+        success: bool,
+        truncated: bool = False,
+        final_anchor: str | None = None,
+        score: float | None = None,
     ) -> None:
         object.__setattr__(self, "steps", tuple(steps))
         object.__setattr__(self, "success", success)
         object.__setattr__(self, "truncated", truncated)
         object.__setattr__(self, "final_anchor", final_anchor)
         self._check()
+        object.__setattr__(self, "score", float(self.success if score is None else score))
 
     def _check(self) -> None:
         if self.success not in (0, 1):  # numpy booleans pass, a score of 0.5 does not
@@ -136,6 +144,7 @@ class RolloutGroup:
                     "success": rollout.success,
                     "truncated": rollout.truncated,
                     "final_anchor": rollout.final_anchor,
+                    "score": rollout.score,
                     "steps": [[s.anchor, s.action, s.reward, s.label] for s in rollout.steps],
                 }
                 for rollout in self.rollouts
@@ -151,6 +160,7 @@ class RolloutGroup:
                     rollout["success"],
                     rollout["truncated"],
                     rollout.get("final_anchor"),  # absent from files written before it was kept
+                    rollout.get("score"),  # likewise
                 )
                 for rollout in data["rollouts"]
             ),

@@ -23,9 +23,10 @@ def test_quick_prints_every_estimator_and_the_paper_s_figures_as_the_paper_s(cap
 
 def test_the_update_of_the_paper_has_the_paper_s_size():
     process = EmpiricalProcess.from_interned(InternedRollouts(**benchmark.update(benchmark.SIZES[0])))
-    assert process.visits is not None
-    assert (process.visits.group[-1] + 1, len(process.visits.length), process.visits.length.max()) == (16, 128, 50)
-    assert 4_000 < len(process.visits.pair) < 5_500
+    assert process.rollouts is not None
+    rollouts = process.rollouts
+    assert (rollouts.num_groups, len(rollouts.length), rollouts.length.max()) == (16, 128, 50)
+    assert 4_000 < len(process.pair) < 5_500
     assert 1_000 < process.num_anchors < 1_600
 
 

@@ -210,7 +210,7 @@ def test_counts_with_a_cycle_that_nothing_leaves_are_refused_at_beta_one():
 def check_core_laws(group, beta):
     """Residual, range, centring, the visit mean at depth 0 and the flow identity."""
     process = EmpiricalProcess.from_group(group)
-    visits = process.visits
+    visits = process.rollouts
     full = credit.closure(process, beta)
     M, b = process.M, process.b(beta)
     assert np.abs(beta * (M @ full.V) + b - full.V).max() <= 1e-12
@@ -220,7 +220,7 @@ def check_core_laws(group, beta):
         result = full if depth is None else credit.closure(process, beta, depth)
         assert np.abs(expect(process, result.A)).max() <= 1e-12
         assert np.abs(result.sigma**2 - expect(process, result.A**2)).max() <= 1e-12
-    at = process.pair_anchor[visits.pair]
+    at = process.pair_anchor[process.pair]
     returns = np.array([beta ** (len(r) - t) * r.success for r in group.rollouts for t in range(len(r))])
     mean = np.bincount(at, returns) / np.bincount(at)
     assert np.abs(credit.closure(process, beta, 0).V - mean).max() <= 1e-12

@@ -1,4 +1,4 @@
-"""Members and ledgers: infos packed as Gymnasium packs them, and integers that name what was done."""
+"""Members and recorders: infos packed as Gymnasium packs them, and integers that name what was done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
 from crbc_envs import GroupVectorEnv
 from crbc_envs.vector.members import pack, scatter
-from crbc_envs.vector.recorder import ActionNumbers, Ledger
+from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
 
 VALUES = st.one_of(
     st.integers(-100, 100),
@@ -72,22 +72,22 @@ def test_parts_scatter_to_what_packing_all_of_them_gives(parts):
     assert_same(whole, gymnasium_packs([infos[m] if m in present else {} for m in range(4)]))
 
 
-def test_a_ledger_counts_and_names_what_it_was_told():
-    ledger = Ledger("task", "s0", "start", 2, ActionNumbers())
-    ledger.add(0, "up", -0.1, "s1", "one", False, False, False)
-    ledger.add(1, INVALID, -0.1, "s0", "start", False, False, False)
-    ledger.add(0, "down", 10.0, "s2", "two", True, False, True)
-    assert ledger.transition_counts() == TransitionCounts(
+def test_a_recorder_counts_and_names_what_it_was_told():
+    recorder = GroupRecorder("task", "s0", "start", 2, ActionNumbers())
+    recorder.add(0, "up", -0.1, "s1", "one", False, False, False, 0.0)
+    recorder.add(1, INVALID, -0.1, "s0", "start", False, False, False, 0.0)
+    recorder.add(0, "down", 10.0, "s2", "two", True, False, True, 1.0)
+    assert recorder.transition_counts() == TransitionCounts(
         {("s0", "up", "s1"): 1, ("s0", INVALID, "s0"): 1, ("s1", "down", SUCCESS): 1}
     )
-    ledger.add(1, "up", -0.1, "s1", "one", False, True, False)
-    group = ledger.group()
+    recorder.add(1, "up", -0.1, "s1", "one", False, True, False, 0.25)
+    group = interned([recorder]).groups()[0]
     assert [[step.anchor for step in rollout.steps] for rollout in group.rollouts] == [["s0", "s1"], ["s0", "s0"]]
     assert [[step.label for step in rollout.steps] for rollout in group.rollouts] == [["start", "one"], ["start"] * 2]
     assert [rollout.final_anchor for rollout in group.rollouts] == ["s2", "s1"]
     assert [(rollout.success, rollout.truncated) for rollout in group.rollouts] == [(True, False), (False, True)]
-    assert ledger.transition_counts() == TransitionCounts.from_rollouts(group.rollouts)
-    assert ("s0", "up", FAILURE) in dict(ledger.transition_counts().items())
+    assert recorder.transition_counts() == TransitionCounts.from_rollouts(group.rollouts)
+    assert ("s0", "up", FAILURE) in dict(recorder.transition_counts().items())
 
 
 def random_play(num_groups, group_size, seed):

@@ -90,7 +90,7 @@ def test_the_order_of_rollouts_does_not_matter(drawn, random):
 @given(groups())
 def test_counts_alone_give_the_process_of_the_group(drawn):
     process = TransitionCounts.from_rollouts(drawn.rollouts).process()
-    assert process.visits is None
+    assert process.rollouts is None
     assert by_key(process) == by_key(EmpiricalProcess.from_group(drawn))
     assert [anchor for anchor, _ in process.pairs] == sorted(process.pair_anchor)
 
@@ -170,12 +170,12 @@ def test_several_groups_make_a_block_diagonal_process(drawn):
 
 def test_visits_lead_back_from_every_step_to_its_rollout():
     process = EmpiricalProcess.from_groups([BY_HAND, group("s:a -")])
-    visits = process.visits
+    visits = process.rollouts
     assert visits is not None
     assert visits.length.tolist() == [3, 2, 2, 1]
     assert visits.group.tolist() == [0, 0, 0, 1]
     assert visits.remaining.tolist() == [3, 2, 1, 2, 1, 2, 1, 1]
-    taken = [(process.anchors[process.pairs[p][0]], process.pairs[p][1]) for p in visits.pair]
+    taken = [(process.anchors[process.pairs[p][0]], process.pairs[p][1]) for p in process.pair]
     steps = [s for g in (BY_HAND, group("s:a -")) for r in g.rollouts for s in r.steps]
     assert taken == [(s.anchor, s.action) for s in steps]
     parts = visits.split(np.arange(8.0))
@@ -184,7 +184,7 @@ def test_visits_lead_back_from_every_step_to_its_rollout():
 
 @given(st.lists(groups(max_members=3, max_steps=5), min_size=1, max_size=3))
 def test_splitting_puts_every_step_back_where_it_came_from(drawn):
-    visits = EmpiricalProcess.from_groups(drawn).visits
+    visits = EmpiricalProcess.from_groups(drawn).rollouts
     parts = visits.split(visits.remaining.astype(np.float64))
     expected = [[list(range(len(r), 0, -1)) for r in g.rollouts] for g in drawn]
     assert [[part.tolist() for part in parts_of] for parts_of in parts] == expected

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome
 from crbc_envs.vector.members import make_member, scatter
-from crbc_envs.vector.recorder import ActionNumbers, Ledger, interned
+from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
 from crbc_envs.vector.workers import make_backend
 
 
@@ -72,7 +72,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._observations: Any = None
         self._actions = ActionNumbers()
-        self._ledgers: dict[int, Ledger] = {}
+        self._recorders: dict[int, GroupRecorder] = {}
         self._started = False
 
     # ---- Gymnasium ----------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def transition_counts(self) -> list[TransitionCounts]:
         """The merged N(s, a, x) of every group so far."""
-        return [self._ledgers[g].transition_counts() for g in range(self.num_groups)] if self._started else []
+        return [self._recorders[g].transition_counts() for g in range(self.num_groups)] if self._started else []
 
     def interned(self) -> InternedRollouts:
         """The rollouts of every group as integers, ready for credit. Raises `GroupError` while a member
@@ -178,12 +178,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def groups(self) -> list[RolloutGroup]:
         """The rollouts of every group. Raises `GroupError` while a member is still playing."""
-        return [ledger.group() for ledger in self._complete("groups")]
+        return interned(self._complete("groups")).groups()
 
     # ---- inside -------------------------------------------------------------------------------
 
     def _open(self, group: int, part: slice, infos: Infos) -> None:
-        """Prove that a group's copies start alike, and begin its ledger."""
+        """Prove that a group's copies start alike, and begin its record."""
         first, *others = self._members_of(group)
         for what in ("task_id", "task", "anchor"):
             leader, *rest = infos[what][part].tolist()
@@ -194,7 +194,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                         f"member {first} has {leader!r}"
                     )
         task_id, anchor, label = (infos[what][part.start] for what in ("task_id", "anchor", "label"))
-        self._ledgers[group] = Ledger(task_id, anchor, label, self.group_size, self._actions)
+        self._recorders[group] = GroupRecorder(task_id, anchor, label, self.group_size, self._actions)
 
     def _record(self, members: Sequence[int], outcome: Outcome) -> None:
         infos, size = outcome.infos, self.group_size
@@ -206,9 +206,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             outcome.terminated.tolist(),
             outcome.truncated.tolist(),
             infos["success"].tolist(),
+            infos["score"].tolist(),
         )
         for m, *step in zip(members, *columns, strict=True):
-            self._ledgers[m // size].add(m % size, *step)
+            self._recorders[m // size].add(m % size, *step)
 
     def _keep(self, members: Sequence[int], outcome: Outcome) -> None:
         """Remember what `members` see, for when they only wait."""
@@ -232,12 +233,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     def _spread(self, members: Sequence[int], infos: Infos) -> Infos:
         return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)
 
-    def _complete(self, who: str) -> list[Ledger]:
+    def _complete(self, who: str) -> list[GroupRecorder]:
         playing = np.flatnonzero(self.active)
         if not self._started or playing.size:
             why = f"member {playing[0]} is still playing" if playing.size else "nothing was played yet"
             raise GroupError(f"{who}: {why}; step until `envs.active` is False everywhere")
-        return [self._ledgers[g] for g in range(self.num_groups)]
+        return [self._recorders[g] for g in range(self.num_groups)]
 
     def _members_of(self, group: int) -> range:
         return range(group * self.group_size, (group + 1) * self.group_size)

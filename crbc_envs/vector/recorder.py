@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, Rollout, RolloutGroup, Step, TransitionCounts
+from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
+from anchors.columns import places
 
 _BOUNDARY = {-1: SUCCESS, -2: FAILURE}
 _SUCCESS, _FAILURE = _BOUNDARY
@@ -24,7 +25,7 @@ class ActionNumbers(dict[str, int]):
         return self[action]
 
 
-class Ledger:
+class GroupRecorder:
     """One group's steps and transition counts; a step costs a few dictionary look-ups.
 
     Anchors are numbered in order of first appearance, so the initial anchor is 0. `actions` is the
@@ -41,6 +42,7 @@ class Ledger:
         self.visits: list[list[tuple[int, int, float]]] = [[] for _ in range(size)]
         """(anchor, action, reward) of each member's steps."""
         self.success = [False] * size
+        self.score = [0.0] * size
         self.truncated = [False] * size
         self.counts: Counter[tuple[int, int, int]] = Counter()
 
@@ -54,6 +56,7 @@ class Ledger:
         terminated: bool,
         truncated: bool,
         success: bool,
+        score: float,
     ) -> None:
         """One more step of `member` (0 to size - 1), which leaves it at `anchor`."""
         before, number = self.here[member], self.actions[action]
@@ -64,7 +67,7 @@ class Ledger:
         self.visits[member].append((before, number, reward))
         over = terminated or truncated
         if over:
-            self.success[member], self.truncated[member] = success, truncated
+            self.success[member], self.truncated[member], self.score[member] = success, truncated, score
         self.counts[before, number, (_SUCCESS if success else _FAILURE) if over else after] += 1
 
     def transition_counts(self) -> TransitionCounts:
@@ -77,48 +80,37 @@ class Ledger:
             }
         )
 
-    def group(self) -> RolloutGroup:
-        """The rollouts by name; every member must have ended."""
-        anchors, actions, labels = list(self.anchors), list(self.actions), self.labels
-        return RolloutGroup(
-            (
-                Rollout(
-                    [Step(anchors[s], actions[a], reward, labels[s]) for s, a, reward in visits],
-                    self.success[i],
-                    self.truncated[i],
-                    final_anchor=anchors[self.here[i]],
-                )
-                for i, visits in enumerate(self.visits)
-            ),
-            self.task_id,
-        )
 
-
-def interned(ledgers: Sequence[Ledger]) -> InternedRollouts:
-    """The rollouts of several groups as integers, ready for credit; every member must have ended."""
-    sizes = [len(ledger.anchors) for ledger in ledgers]
+def interned(recorders: Sequence[GroupRecorder]) -> InternedRollouts:
+    """The rollouts of several groups as one table; every member must have ended."""
+    sizes = [len(recorder.anchors) for recorder in recorders]
     offsets = np.cumsum([0, *sizes[:-1]])
-    length = np.array([len(visits) for ledger in ledgers for visits in ledger.visits], dtype=np.int64)
-    group = np.repeat(np.arange(len(ledgers)), [len(ledger.visits) for ledger in ledgers])
-    rows = np.array(list(_rows(ledgers)), dtype=np.float64).reshape(-1, 3)
+    names = [name for recorder in recorders for name in recorder.anchors]
+    length = np.array([len(visits) for recorder in recorders for visits in recorder.visits], dtype=np.int64)
+    group = np.repeat(np.arange(len(recorders)), [len(recorder.visits) for recorder in recorders])
+    rows = np.array(list(_rows(recorders)), dtype=np.float64).reshape(-1, 3)
     anchor, action = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
+    final = np.array([here for recorder in recorders for here in recorder.here], dtype=np.int64) + offsets[group]
     return InternedRollouts(
-        rollout=np.repeat(np.arange(len(length)), length),
-        step=np.arange(len(rows)) - np.repeat(np.cumsum(length) - length, length),
+        **places(length),
         anchor=anchor + np.repeat(offsets[group], length),
         action=action,
         group=group,
-        length=length,
-        success=np.array([won for ledger in ledgers for won in ledger.success], dtype=np.bool_),
+        success=np.array([won for recorder in recorders for won in recorder.success], dtype=np.bool_),
+        score=np.array([score for recorder in recorders for score in recorder.score], dtype=np.float64),
+        truncated=np.array([cut for recorder in recorders for cut in recorder.truncated], dtype=np.bool_),
         valid=action != 0,
         reward=rows[:, 2],
-        final_anchor=np.array([here for ledger in ledgers for here in ledger.here], dtype=np.int64) + offsets[group],
-        anchor_names=[name for ledger in ledgers for name in ledger.anchors],
-        action_names=list(ledgers[0].actions),
+        final_anchor=final,
+        anchor_names=names,
+        anchor_labels=[label for recorder in recorders for label in recorder.labels],
+        action_names=list(recorders[0].actions),
+        final_names=[names[i] for i in final.tolist()],
+        tasks=[recorder.task_id for recorder in recorders],
     )
 
 
-def _rows(ledgers: Iterable[Ledger]) -> Iterable[tuple[int, int, float]]:
-    for ledger in ledgers:
-        for visits in ledger.visits:
+def _rows(recorders: Iterable[GroupRecorder]) -> Iterable[tuple[int, int, float]]:
+    for recorder in recorders:
+        for visits in recorder.visits:
             yield from visits

@@ -70,10 +70,10 @@ def step_values(group: RolloutGroup) -> list[Floats]:
     """V(s_t), Q(s_t, a_t) and Q - V of every step, by the full closure of the group at `BETA`: one
     array (steps, 3) per rollout."""
     process = EmpiricalProcess.from_group(group)
-    assert process.visits is not None
+    assert process.rollouts is not None
     result = credit.closure(process, BETA)
     per_pair = np.stack([result.V[process.pair_anchor], result.Q, result.A], axis=1)
-    return process.visits.split(per_pair[process.visits.pair])[0]
+    return process.rollouts.split(per_pair[process.pair])[0]
 
 
 def _check(path: Path, what: str, number: int, count: int) -> None:

@@ -53,8 +53,13 @@ def advantages_batch(
     check_options(method, config)
     if not isinstance(groups, InternedRollouts):
         groups = InternedRollouts.from_groups(groups)
-    process = EmpiricalProcess.from_interned(groups)
-    return trajectory.visits_of(process).split(METHODS[method](process, **config))
+    return groups.split(advantages_interned(groups, method, **config))
+
+
+def advantages_interned(rollouts: InternedRollouts, /, method: str = "crbc", **config: Any) -> Floats:
+    """The advantage of every step of an update, one value per row of its table, shape (n,)."""
+    check_options(method, config)
+    return METHODS[method](EmpiricalProcess.from_interned(rollouts), **config)
 
 
 def check_options(method: str, config: dict[str, Any]) -> None:

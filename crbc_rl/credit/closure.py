@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess, GroupError, Visits, sum_by
+from anchors import EmpiricalProcess, InternedRollouts, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.solve import solve
 
@@ -71,15 +71,13 @@ def _expect(process: EmpiricalProcess, per_pair: Floats) -> Floats:
 
 def _visit_local_q(process: EmpiricalProcess, beta: float) -> Floats:
     """Q_0(s, a): the mean of G_(i,t) = beta^(T_i - t + 1) R_i over the visits to (s, a) (eq. 6)."""
-    visits = process.visits
-    if visits is None:
-        raise GroupError("a finite depth needs rollouts: build the process with EmpiricalProcess.from_group")
-    return sum_by(visits.pair, suffix_returns(visits, beta), process.num_pairs) / process.pair_count
+    rollouts, pair = process.steps("a finite depth needs")
+    return sum_by(pair, suffix_returns(rollouts, beta), process.num_pairs) / process.pair_count
 
 
-def suffix_returns(visits: Visits, beta: float) -> Floats:
+def suffix_returns(rollouts: InternedRollouts, beta: float) -> Floats:
     """G_(i,t) = beta^(T_i - t + 1) R_i for every step, in order (section 3)."""
-    return np.where(visits.success[visits.rollout], beta ** visits.remaining.astype(np.float64), 0.0)
+    return np.where(rollouts.success[rollouts.rollout], beta ** rollouts.remaining.astype(np.float64), 0.0)
 
 
 def _solve(process: EmpiricalProcess, beta: float) -> Floats:

@@ -52,8 +52,8 @@ def crbc(
     check_weights(w_group=w_group, w_step=w_step)
     if group not in trajectory.METHODS:
         raise CreditError(f"group must be one of {', '.join(trajectory.METHODS)}; got {group!r}")
-    visits = trajectory.visits_of(process)
-    credit = w_step * step_credit(process, beta, depth, sigma_min)[visits.pair]
+    _, pair = process.steps()
+    credit = w_step * step_credit(process, beta, depth, sigma_min)[pair]
     if w_group:
         credit += w_group * trajectory.METHODS[group](
             process, success_reward=success_reward, invalid_penalty=invalid_penalty, weighting=weighting

@@ -40,15 +40,15 @@ def g2po(
     check_discount("gamma", gamma)
     check_weights(w_group=w_group, w_step=w_step)
     check_mode(mode)
-    visits, size = trajectory.visits_of(process), process.num_anchors
-    totals = sum_by(visits.anchor, suffix_returns(visits, gamma), size)
+    rollouts, size = process.steps()[0], process.num_anchors
+    totals = sum_by(rollouts.anchor, suffix_returns(rollouts, gamma), size)
     V = success_reward * np.append(totals / process.anchor_count, (1.0, 0.0))
-    successor = np.append(visits.anchor[1:], 0)
-    successor[np.cumsum(visits.length) - 1] = np.where(visits.success, size, size + 1)
+    successor = np.append(rollouts.anchor[1:], 0)
+    successor[np.cumsum(rollouts.length) - 1] = np.where(rollouts.success, size, size + 1)
     reached = V[successor]
-    edge = normalise(reached - np.where(visits.valid, 0.0, invalid_penalty), visits.anchor, size, mode)
-    group = visits.group[visits.rollout]
-    gain = normalise(reached - V[visits.anchor], group, int(group[-1]) + 1, mode)
+    edge = normalise(reached - np.where(rollouts.valid, 0.0, invalid_penalty), rollouts.anchor, size, mode)
+    group = rollouts.group[rollouts.rollout]
+    gain = normalise(reached - V[rollouts.anchor], group, int(group[-1]) + 1, mode)
     credit = w_step * (edge + gain)
     if w_group:
         credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting)

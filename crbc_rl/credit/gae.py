@@ -7,7 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_banded
 
 from anchors import EmpiricalProcess
-from crbc_rl.credit import trajectory
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import check_discount
 
@@ -49,9 +48,9 @@ def gae(
 def row_rewards(process: EmpiricalProcess, success_reward: float = 10.0, invalid_penalty: float = 0.1) -> Floats:
     """success_reward R_i, less the penalty where the reply was malformed: what PPO's last token of every
     environment step earns, one value per step in order. No value is carried between steps."""
-    visits = trajectory.visits_of(process)
-    reward: Floats = np.where(visits.success[visits.rollout], success_reward, 0.0)
-    return reward - np.where(visits.valid, 0.0, invalid_penalty)
+    rollouts = process.steps()[0]
+    reward: Floats = np.where(rollouts.success[rollouts.rollout], success_reward, 0.0)
+    return reward - np.where(rollouts.valid, 0.0, invalid_penalty)
 
 
 def whiten(advantage: ArrayLike) -> Floats:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess, Visits
+from anchors import EmpiricalProcess, InternedRollouts
 from crbc_rl.credit import trajectory
 from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_weights, normalise
 
@@ -37,21 +37,21 @@ def gigpo(
     check_discount("gamma", gamma)
     check_weights(w_group=w_group, w_step=w_step)
     check_mode(mode)
-    visits = trajectory.visits_of(process)
-    returns = step_returns(visits, gamma, success_reward, invalid_penalty)
-    credit = w_step * normalise(returns, visits.anchor, process.num_anchors, mode)
+    rollouts = process.steps()[0]
+    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty)
+    credit = w_step * normalise(returns, rollouts.anchor, process.num_anchors, mode)
     if w_group:
         credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting)
     return credit
 
 
-def step_returns(visits: Visits, gamma: float, success_reward: float, invalid_penalty: float) -> Floats:
+def step_returns(rollouts: InternedRollouts, gamma: float, success_reward: float, invalid_penalty: float) -> Floats:
     """gamma^(T_i - t) success_reward R_i, less the penalty where this very reply was malformed.
 
     The last step of a success earns the reward undiscounted, one power of gamma more than the paper's
     G_(i,t), and a penalty is never carried back to earlier steps: verl-agent's conventions.
     """
-    discount = gamma ** (visits.remaining - 1).astype(np.float64)
-    returns: Floats = np.where(visits.success[visits.rollout], success_reward * discount, 0.0)
-    returns -= np.where(visits.valid, 0.0, invalid_penalty)
+    discount = gamma ** (rollouts.remaining - 1).astype(np.float64)
+    returns: Floats = np.where(rollouts.success[rollouts.rollout], success_reward * discount, 0.0)
+    returns -= np.where(rollouts.valid, 0.0, invalid_penalty)
     return returns

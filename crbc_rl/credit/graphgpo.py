@@ -40,18 +40,18 @@ def graphgpo(
     check_discount("omega", omega)
     check_weights(w_group=w_group, w_step=w_step)
     check_mode(mode)
-    visits = trajectory.visits_of(process)
+    rollouts = process.steps()[0]
     distance = np.append(_distances(process), 0.0)
-    lost = _beyond(process, distance[:-1])[visits.group]
-    successor = np.append(visits.anchor[1:], 0)
-    last = np.cumsum(visits.length) - 1
-    successor[last] = np.where(visits.success, process.num_anchors, visits.final_anchor)
+    lost = _beyond(process, distance[:-1])[rollouts.group]
+    successor = np.append(rollouts.anchor[1:], 0)
+    last = np.cumsum(rollouts.length) - 1
+    successor[last] = np.where(rollouts.success, process.num_anchors, rollouts.final_anchor)
     away = distance[successor]
-    nowhere = ~visits.success & (visits.final_anchor < 0)
+    nowhere = ~rollouts.success & (rollouts.final_anchor < 0)
     away[last[nowhere]] = np.inf
-    away = np.where(np.isinf(away), lost[visits.rollout], away)
-    reward = success_reward * omega**away - np.where(visits.valid, 0.0, invalid_penalty)
-    credit = w_step * normalise(reward, visits.anchor, process.num_anchors, mode)
+    away = np.where(np.isinf(away), lost[rollouts.rollout], away)
+    reward = success_reward * omega**away - np.where(rollouts.valid, 0.0, invalid_penalty)
+    credit = w_step * normalise(reward, rollouts.anchor, process.num_anchors, mode)
     if w_group:
         credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting)
     return credit
@@ -59,10 +59,10 @@ def graphgpo(
 
 def _distances(process: EmpiricalProcess) -> Floats:
     """d(s): edges from every anchor to success, infinite where there is no way; shape (S,)."""
-    visits, size, counts = trajectory.visits_of(process), process.num_anchors, process.state_counts
+    rollouts, size, counts = process.steps()[0], process.num_anchors, process.state_counts
     kept = counts.col <= size  # all but the failure boundary
-    final = np.where(visits.success, -1, visits.final_anchor)
-    ends = visits.anchor[np.cumsum(visits.length) - 1][final >= 0]
+    final = np.where(rollouts.success, -1, rollouts.final_anchor)
+    ends = rollouts.anchor[np.cumsum(rollouts.length) - 1][final >= 0]
     source = np.concatenate((counts.row[kept], ends))
     target = np.concatenate((counts.col[kept], final[final >= 0]))
     backwards = csr_array((np.ones(len(source)), (target, source)), shape=(size + 1, size + 1))
@@ -72,8 +72,8 @@ def _distances(process: EmpiricalProcess) -> Floats:
 
 def _beyond(process: EmpiricalProcess, distance: Floats) -> Floats:
     """One more than the longest finite distance of each group, 1 where no anchor reaches success."""
-    visits = trajectory.visits_of(process)
-    known = np.where(np.isfinite(distance), distance, 0.0)[visits.anchor]
-    starts = np.cumsum(visits.length) - visits.length
+    rollouts = process.steps()[0]
+    known = np.where(np.isfinite(distance), distance, 0.0)[rollouts.anchor]
+    starts = np.cumsum(rollouts.length) - rollouts.length
     of_rollout = np.maximum.reduceat(known, starts)
-    return 1.0 + np.maximum.reduceat(of_rollout, np.flatnonzero(np.diff(visits.group, prepend=-1)))
+    return 1.0 + np.maximum.reduceat(of_rollout, np.flatnonzero(np.diff(rollouts.group, prepend=-1)))

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess
-from crbc_rl.credit import trajectory
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gigpo import step_returns
 from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_weights, normalise
@@ -44,14 +43,14 @@ def hgpo(
         raise CreditError(f"history must be an integer >= 0, got {history!r}")
     if not 0.0 < first_weight < np.inf:
         raise CreditError(f"first_weight must be positive and finite, got {first_weight!r}")
-    visits = trajectory.visits_of(process)
-    returns = step_returns(visits, gamma, success_reward, invalid_penalty)
-    rows, context = np.arange(len(returns)), visits.anchor
-    age = visits.length[visits.rollout] - visits.remaining
+    rollouts = process.steps()[0]
+    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty)
+    rows, context = np.arange(len(returns)), rollouts.anchor
+    age = rollouts.length[rollouts.rollout] - rollouts.remaining
     total, weights = np.zeros(len(returns)), np.zeros(len(returns))
     for k in range(1, history + 2):
         if k > 1:
-            rows, context = _lengthen(rows[age[rows] >= k - 1], rows, context, visits.anchor)
+            rows, context = _lengthen(rows[age[rows] >= k - 1], rows, context, rollouts.anchor)
         if not rows.size:
             break
         level = normalise(returns[rows], context, int(context.max()) + 1, mode, ddof=0)

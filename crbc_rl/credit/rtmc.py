@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
-from crbc_rl.credit import trajectory
 from crbc_rl.credit.gigpo import step_returns
 from crbc_rl.credit.groups import ROUNDING, check_discount, check_weights
 
@@ -36,19 +35,19 @@ def rtmc(
     """
     check_discount("gamma", gamma)
     check_weights(prior=prior)
-    visits, size = trajectory.visits_of(process), process.num_anchors
-    returns = step_returns(visits, gamma, success_reward, invalid_penalty)
-    Q, _ = _first_visit_means(visits.pair, visits.rollout, returns, process.num_pairs)
-    V, n = _first_visit_means(visits.anchor, visits.rollout, returns, size)
-    members = np.bincount(visits.group)
-    mean = success_reward * sum_by(visits.group, visits.success.astype(np.float64), len(members)) / members
+    (rollouts, pair), size = process.steps(), process.num_anchors
+    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty)
+    Q, _ = _first_visit_means(pair, rollouts.rollout, returns, process.num_pairs)
+    V, n = _first_visit_means(rollouts.anchor, rollouts.rollout, returns, size)
+    members = np.bincount(rollouts.group)
+    mean = success_reward * sum_by(rollouts.group, rollouts.success.astype(np.float64), len(members)) / members
     m = np.empty(size)
-    m[visits.anchor] = mean[visits.group[visits.rollout]]
+    m[rollouts.anchor] = mean[rollouts.group[rollouts.rollout]]
     shrunk = (n * V + prior * m) / (n + prior)
     baseline = shrunk[process.pair_anchor]
     A = Q - baseline
     A[np.abs(A) <= ROUNDING * np.maximum(np.abs(Q), np.abs(baseline))] = 0.0
-    return A[visits.pair]
+    return A[pair]
 
 
 def _first_visit_means(place: Ints, rollout: Ints, returns: Floats, size: int) -> tuple[Floats, Floats]:

@@ -17,7 +17,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess, GroupError, Visits, sum_by
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import Mode, centre, normalise
 
@@ -80,22 +80,16 @@ def episode(
     return method(process, success_reward=success_reward, invalid_penalty=invalid_penalty, weighting=weighting)
 
 
-def visits_of(process: EmpiricalProcess) -> Visits:
-    if process.visits is None:
-        raise GroupError("advantages need rollouts: build the process with EmpiricalProcess.from_group")
-    return process.visits
-
-
 def _returns(
     process: EmpiricalProcess, success_reward: float, invalid_penalty: float, weighting: str
 ) -> tuple[Floats, NDArray[np.int64], Callable[[Floats], Floats]]:
     """The returns x, the group of each, and how to spread a value per return over the steps."""
     if weighting not in get_args(Weighting):
         raise CreditError(f"weighting must be one of {', '.join(get_args(Weighting))}; got {weighting!r}")
-    visits = visits_of(process)
-    outcome = success_reward * visits.success.astype(np.float64)
-    penalty: Floats = np.where(visits.valid, 0.0, invalid_penalty)
+    rollouts = process.steps()[0]
+    outcome = success_reward * rollouts.success.astype(np.float64)
+    penalty: Floats = np.where(rollouts.valid, 0.0, invalid_penalty)
     if weighting == "step":
-        return outcome[visits.rollout] - penalty, visits.group[visits.rollout], lambda x: x
-    per_rollout = outcome - sum_by(visits.rollout, penalty, len(visits.length))
-    return per_rollout, visits.group, lambda x: x[visits.rollout]
+        return outcome[rollouts.rollout] - penalty, rollouts.group[rollouts.rollout], lambda x: x
+    per_rollout = outcome - sum_by(rollouts.rollout, penalty, len(rollouts.length))
+    return per_rollout, rollouts.group, lambda x: x[rollouts.rollout]

@@ -151,9 +151,9 @@ def _family(name: str, beta: float, depth: int | None) -> Estimator:
 
 def _mean_over_visits(method: str, options: dict[str, Any], process: EmpiricalProcess) -> Floats:
     """A method's advantage per step, averaged over the visits of each pair."""
-    assert process.visits is not None
+    assert process.rollouts is not None
     per_step = credit.METHODS[method](process, **options)
-    return sum_by(process.visits.pair, per_step, len(process.pairs)) / process.pair_count
+    return sum_by(process.pair, per_step, len(process.pairs)) / process.pair_count
 
 
 # ---- one behaviour, one group size --------------------------------------------------------------
@@ -221,14 +221,14 @@ class _Part:
 
 def _by_group(process: EmpiricalProcess, which: Sequence[Estimator]) -> Iterator[_Part]:
     """Every estimator's values, computed for all groups together, cut up by group in order."""
-    assert process.visits is not None
+    assert process.rollouts is not None
     values = np.stack([e.credit(process) for e in which])
     directions = np.stack([e.direction(process) for e in which])
     state = np.array([int(anchor) for anchor in process.anchors])[process.pair_anchor]
     move = np.array([MOVES.index(action) for _, action in process.pairs])
     gated = process.actions_per_anchor[process.pair_anchor] >= 2
     group = np.zeros(len(process.pairs), dtype=np.int64)
-    group[process.visits.pair] = process.visits.group[process.visits.rollout]
+    group[process.pair] = process.rollouts.group[process.rollouts.rollout]
     # Pairs are sorted by anchor and anchors by group, so a group's pairs are neighbours.
     for pairs in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
         yield _Part(
