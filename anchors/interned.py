@@ -171,18 +171,24 @@ class InternedRollouts:
 
     def groups(self) -> list[RolloutGroup]:
         """The same rollouts by name, for people. Raises `GroupError` where they were interned without names."""
-        if self.anchor_names is None or self.action_names is None:
-            raise GroupError("groups: these rollouts were interned without the names of their anchors and actions")
-        labels = self.anchor_labels or [""] * len(self.anchor_names)
+        names, labels, actions, finals, tasks = self.names()
         columns = zip(self.anchor.tolist(), self.action.tolist(), self.reward.tolist(), strict=True)
-        steps = [Step(self.anchor_names[s], self.action_names[a], reward, labels[s]) for s, a, reward in columns]
-        finals = self.final_names or [self.anchor_names[s] if s >= 0 else "" for s in self.final_anchor.tolist()]
+        steps = [Step(names[s], actions[a], reward, labels[s]) for s, a, reward in columns]
         groups: list[list[Rollout]] = [[] for _ in range(self.num_groups)]
         for i, (start, end) in enumerate(zip(self.starts.tolist(), np.cumsum(self.length).tolist(), strict=True)):
             won, cut = bool(self.success[i]), bool(self.truncated[i])
             groups[self.group[i]].append(Rollout(steps[start:end], won, cut, finals[i] or None, float(self.score[i])))
-        tasks = self.tasks or [""] * len(groups)
         return [RolloutGroup(rollouts, task) for rollouts, task in zip(groups, tasks, strict=True)]
+
+    def names(self) -> tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str], Sequence[str]]:
+        """Anchors and their labels by number, actions by number, each rollout's final anchor, each group's task; "" for
+        what has no name. Raises `GroupError` where the rollouts were interned without names."""
+        anchors, actions = self.anchor_names, self.action_names
+        if anchors is None or actions is None:
+            raise GroupError("these rollouts were interned without the names of their anchors and actions")
+        labels = self.anchor_labels or [""] * len(anchors)
+        finals = self.final_names or [anchors[s] if s >= 0 else "" for s in self.final_anchor.tolist()]
+        return anchors, labels, actions, finals, self.tasks or [""] * self.num_groups
 
     @classmethod
     def concat(cls, parts: Sequence[InternedRollouts]) -> InternedRollouts:

@@ -62,29 +62,9 @@ def train(
             "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
             "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
         )
-    from crbc_rl.distributed import World
-    from crbc_rl.learner import Learner
-    from crbc_rl.runs.folder import Run
-    from crbc_rl.runs.progress import TrainProgress, show_outcome, stop_politely
+    from crbc_rl.commands.train import train as run_training
 
-    folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
-    world = World.join()
-    console.quiet = not world.main
-    opened = Run.start(folder, settings, resume) if world.main else Run(folder, settings)
-    world.barrier()
-    learner = Learner(settings, opened, world=world)
-    console.print(
-        f"[bold]{settings.name}[/]  {settings.credit.method} on {settings.env.id}, seed {settings.seed}, "
-        f"{sum(p.numel() for _, p in learner.trainer.named):,} parameters, run folder {folder}",
-        soft_wrap=True,
-    )
-    if learner.update:
-        console.print(f"continuing after update {learner.update} of {settings.updates}")
-    with TrainProgress(console, settings.updates, learner.update) as learner.watch, stop_politely(learner, console):
-        learner.train()
-    if world.main:
-        show_outcome(folder, learner.update, console)
-    world.leave()
+    run_training(settings, run or Path("runs") / f"{settings.name}-seed{settings.seed}", resume, console)
 
 
 def evaluate(
@@ -272,7 +252,7 @@ def bench(
         seed: of the first game's random play; each further game has the next one.
         out: where finished games are noted; a run that was stopped goes on from there.
     """
-    from crbc_rl.commands.bench import conformance
+    from crbc_rl.commands.data import conformance
 
     if not conformance(games, count, steps, seed, out, console):
         sys.exit(1)
@@ -291,7 +271,7 @@ def data(
         sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
             every file in place is compared with its checksum.
     """
-    from crbc_rl.commands.datasets import install_or_verify
+    from crbc_rl.commands.data import install_or_verify
 
     install_or_verify(name, tuple(chain(*sources)), console)
 

@@ -1,19 +1,22 @@
 """The processes that train together: one per GPU, or several on processors for tests, started by torchrun.
 
-Rollouts are shared out by group and then given to all, so every process knows the whole sample, computes the same
-credit and cuts the same mini-batches; of the passes over each it makes its share. What trains is so the same
-however many processes there are, up to the rounding of sums.
+Each rank plays some of the groups and then gathers those of all, so every rank knows the whole update, computes the
+same credit and cuts the same mini-batches; of the passes over each it makes its part. What is trained is the same
+however many ranks there are, up to the rounding of sums. Ranks exchange arrays, never pickled objects.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
+from safetensors.numpy import load, save
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -25,16 +28,16 @@ _CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class World:
-    """Process `rank` of `size`, computing on `device`."""
+class Distributed:
+    """Process `rank` of `size`, which computes on `device`."""
 
     rank: int = 0
     size: int = 1
     device: torch.device = _CPU
 
     @classmethod
-    def join(cls) -> World:
-        """The world that torchrun started, or else this process alone, on a GPU where there is one."""
+    def join(cls) -> Distributed:
+        """The processes that torchrun started, or else this process alone, on a GPU where there is one."""
         cuda = torch.cuda.is_available()
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
         if cuda:
@@ -50,13 +53,32 @@ class World:
         """Whether this is the process that writes files and talks."""
         return self.rank == 0
 
-    def gather(self, value: Any) -> list[Any]:
-        """Every process's `value`, in order of rank."""
+    def gather(self, columns: Mapping[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
+        """Every rank's arrays by name, in order of rank."""
         if self.size == 1:
-            return [value]
-        values: list[Any] = [None] * self.size
-        dist.all_gather_object(values, value)
-        return values
+            return [dict(columns)]
+        mine = torch.frombuffer(bytearray(save(dict(columns))), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(sizes, torch.tensor([len(mine)]))
+        # Equal lengths for all: what is shorter is padded, and cut again below.
+        padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
+        padded[: len(mine)] = mine
+        parts = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(parts, padded)
+        return [load(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
+
+    def gather_figures(self, figures: Mapping[str, float]) -> list[dict[str, float]]:
+        """Every rank's figures, which have the same names on all of them."""
+        parts = self.gather({"figures": np.array(list(figures.values()), dtype=np.float64)})
+        return [dict(zip(figures, part["figures"].tolist(), strict=True)) for part in parts]
+
+    def any(self, flag: bool) -> bool:
+        """Whether `flag` is set on any rank."""
+        return any(bool(part["flag"]) for part in self.gather({"flag": np.array(flag)}))
+
+    def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sum over all ranks of equally long arrays."""
+        return np.sum([part["values"] for part in self.gather({"values": values})], axis=0)
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -66,10 +88,10 @@ class World:
         if dist.is_initialized():
             dist.destroy_process_group()
 
-    def share_of(self, count: int, what: str) -> range:
-        """This process's share of `count` things. Raises `ConfigError` where they cannot be shared out evenly."""
+    def part_of(self, count: int, what: str) -> range:
+        """This rank's part of `count` things. Raises `ConfigError` where they cannot be divided evenly."""
         if count % self.size:
-            raise ConfigError(f"{count} {what} cannot be shared out over {self.size} processes: make it a multiple")
+            raise ConfigError(f"{count} {what} cannot be divided among {self.size} processes: make it a multiple")
         each = count // self.size
         return range(self.rank * each, (self.rank + 1) * each)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,10 @@ STEP_COLUMNS = {
     "success": "bool",
     "truncated": "bool",
     "final_anchor": "string",
+    "score": "double",
 }
+ADDED = {"score"}
+"""Columns that files written before do not have."""
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
 IMAGE_COLUMNS = {"image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | IMAGE_COLUMNS
@@ -47,17 +50,17 @@ COLUMNS = STEP_COLUMNS | TURN_COLUMNS | IMAGE_COLUMNS
 REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/rollouts"
 
 
-def write_rows(path: Path, rows: list[Row], env_id: str, lengths: Lengths) -> None:
-    """Write rows, which all have the keys of the first, beside `path` and rename them into it."""
+def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: Lengths) -> None:
+    """Write columns of equal length beside `path` and rename them into it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     header = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
     metadata = {"crbc": json.dumps(header)}
-    if "image" in rows[0]:  # `datasets` then opens the column as images, unasked
+    if "image" in columns:  # `datasets` then opens the column as images, unasked
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
-    schema = pa.schema([(name, _type(name)) for name in COLUMNS if name in rows[0]], metadata=metadata)
-    table = pa.Table.from_pylist(rows, schema=schema)
+    schema = pa.schema([(name, _type(name)) for name in COLUMNS if name in columns], metadata=metadata)
+    table = pa.Table.from_pydict(dict(columns), schema=schema)
 
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
@@ -132,6 +135,8 @@ def _check_columns(path: Path, table: pa.Table) -> None:
     turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(found) else {}
     for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in found else {})):
         if name not in found:
+            if name in ADDED:
+                continue
             raise DataError(f"{path}: it has no column {name!r}; {REMEDY}")
         column = table.column(name)
         if column.type != _type(name):

@@ -6,7 +6,7 @@ pandas, `datasets` and every other reader of Parquet open the files as they are.
     task_id                        of the group
     anchor, label, action          of the step: key, readable form, executed action
     valid, reward                  whether the reply was well formed; the environment's own reward
-    success, truncated             of the rollout, the same in all of its rows
+    success, truncated, score      of the rollout, the same in all of its rows
     final_anchor                   of the rollout, null where it is unknown
     prompt, reply                  what the policy read and wrote, where turns were recorded
     logprob                        of the whole reply, in nats, likewise
@@ -24,19 +24,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import INVALID, GroupError, Rollout, RolloutGroup, Step
+from anchors import INVALID, GroupError, InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
-from crbc_envs.storage.parquet import COLUMNS, REMEDY, STEP_COLUMNS, Lengths, Row, read_rows, write_rows
+from crbc_envs.storage.parquet import ADDED, COLUMNS, REMEDY, STEP_COLUMNS, Lengths, Row, read_rows, write_columns
 
 T = TypeVar("T")
 Frame = NDArray[np.uint8]
-PerStep = Sequence[Sequence[Sequence[T]]]
-"""One value per step: `values[g][i][t]` belongs to step t of `groups[g].rollouts[i]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +50,51 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one file holds. `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step,
-    [g][i][t]; None where none were recorded."""
+    """What one file holds. `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order
+    of groups, rollouts and steps; None where none were recorded."""
 
     env_id: str
     update: int
     groups: list[RolloutGroup]
-    turns: list[list[list[RecordedTurn]]] | None
-    images: list[list[list[bytes]]] | None
+    turns: list[RecordedTurn] | None
+    images: list[bytes] | None
+
+    def row(self, group: int, rollout: int, step: int) -> int:
+        """Where a step stands in `turns` and `images`."""
+        rollouts = [one for some in self.groups[:group] for one in some.rollouts]
+        return sum(map(len, [*rollouts, *self.groups[group].rollouts[:rollout]])) + step
 
 
 def write_groups(
     path: Path,
-    groups: Sequence[RolloutGroup],
+    groups: Sequence[RolloutGroup] | InternedRollouts,
     *,
     env_id: str = "",
     update: int = 0,
-    turns: PerStep[RecordedTurn] | None = None,
-    frames: PerStep[Frame] | None = None,
+    turns: Sequence[RecordedTurn] | None = None,
+    frames: Sequence[Frame] | None = None,
 ) -> None:
     """Write the groups of one update, beside `path` first and then renamed into it.
 
-    `turns` and `frames` have one entry per step; a frame is the observation the step was taken at,
-    (height, width, 3) uint8. Raises `GroupError` where there is nothing to write, or where they do not
-    have the shape of the groups.
+    `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps; a frame is the
+    observation the step was taken at, (height, width, 3) uint8. Raises `GroupError` where there is nothing to write,
+    where they are not one per step, and for rollouts without names.
     """
-    if not groups:
-        raise GroupError(f"{path}: no groups given")
-    rows = list(_step_rows(groups, update))
+    if not isinstance(groups, InternedRollouts):
+        if not groups:
+            raise GroupError(f"{path}: no groups given")
+        groups = InternedRollouts.from_groups(groups)
+    columns = _step_columns(groups, update)
     if turns is not None:
-        for row, turn in zip(rows, _flat("turns", turns, groups), strict=True):
-            row |= _turn_row(turn)
+        _check_count("turns", turns, groups)
+        columns |= _turn_columns(turns)
     if frames is not None:
-        known: dict[tuple[tuple[int, ...], bytes], bytes] = {}  # members of a group often see the same
-        for row, frame in zip(rows, _flat("frames", frames, groups), strict=True):
-            key = frame.shape, frame.tobytes()
-            if key not in known:
-                known[key] = encode_frame(frame)
-            row["image"] = {"bytes": known[key], "path": None}
-    write_rows(path, rows, env_id, _lengths(groups))
+        _check_count("frames", frames, groups)
+        columns["image"] = [{"bytes": png, "path": None} for png in _pictures(frames)]
+    lengths: Lengths = [[] for _ in range(groups.num_groups)]
+    for group, length in zip(groups.group.tolist(), groups.length.tolist(), strict=True):
+        lengths[group].append(length)
+    write_columns(path, columns, env_id, lengths)
 
 
 def read_groups(path: Path) -> list[RolloutGroup]:
@@ -112,8 +116,8 @@ def read_recording(path: Path) -> Recording:
         env_id,
         first["update"],
         groups,
-        _nest([_turn(row) for row in rows], lengths) if "reply" in first else None,
-        _nest([row["image"]["bytes"] for row in rows], lengths) if "image" in first else None,
+        [_turn(row) for row in rows] if "reply" in first else None,
+        [row["image"]["bytes"] for row in rows] if "image" in first else None,
     )
 
 
@@ -134,38 +138,49 @@ def decode_frame(png: bytes) -> Frame:
         return np.array(image.convert("RGB"))
 
 
-# ---- from groups to rows --------------------------------------------------------------------------
+# ---- from rollouts to columns ---------------------------------------------------------------------
 
 
-def _step_rows(groups: Sequence[RolloutGroup], update: int) -> Iterator[Row]:
-    for g, group in enumerate(groups):
-        for i, rollout in enumerate(group.rollouts):
-            for t, step in enumerate(rollout.steps):
-                yield {
-                    "update": update,
-                    "group": g,
-                    "rollout": i,
-                    "step": t,
-                    "task_id": group.task,
-                    "anchor": step.anchor,
-                    "label": step.label,
-                    "action": step.action,
-                    "valid": step.valid,
-                    "reward": step.reward,
-                    "success": rollout.success,
-                    "truncated": rollout.truncated,
-                    "final_anchor": rollout.final_anchor,
-                }
-
-
-def _turn_row(turn: RecordedTurn) -> Row:
+def _step_columns(rollouts: InternedRollouts, update: int) -> dict[str, Any]:
+    names, labels, actions, finals, tasks = rollouts.names()
+    rollout, group = rollouts.rollout, rollouts.group[rollouts.rollout]
+    first = np.searchsorted(rollouts.group, rollouts.group)  # each rollout's group begins with this rollout
     return {
-        "prompt": _storable(turn.prompt),
-        "reply": _storable(turn.reply),
-        "logprob": turn.logprob,
-        "prompt_ids": turn.prompt_ids,
-        "reply_ids": turn.reply_ids,
+        "update": np.full(len(rollout), update),
+        "group": group,
+        "rollout": (np.arange(len(first)) - first)[rollout],
+        "step": rollouts.step,
+        "task_id": [tasks[g] for g in group.tolist()],
+        "anchor": [names[s] for s in rollouts.anchor.tolist()],
+        "label": [labels[s] for s in rollouts.anchor.tolist()],
+        "action": [actions[a] for a in rollouts.action.tolist()],
+        "valid": rollouts.valid,
+        "reward": rollouts.reward,
+        "success": rollouts.success[rollout],
+        "truncated": rollouts.truncated[rollout],
+        "final_anchor": [finals[i] or None for i in rollout.tolist()],
+        "score": rollouts.score[rollout],
     }
+
+
+def _turn_columns(turns: Sequence[RecordedTurn]) -> dict[str, Any]:
+    return {
+        "prompt": [_storable(turn.prompt) for turn in turns],
+        "reply": [_storable(turn.reply) for turn in turns],
+        "logprob": [turn.logprob for turn in turns],
+        "prompt_ids": [turn.prompt_ids for turn in turns],
+        "reply_ids": [turn.reply_ids for turn in turns],
+    }
+
+
+def _pictures(frames: Sequence[Frame]) -> Iterator[bytes]:
+    """The frames as PNG; members of a group often see the same."""
+    known: dict[tuple[tuple[int, ...], bytes], bytes] = {}
+    for frame in frames:
+        key = frame.shape, frame.tobytes()
+        if key not in known:
+            known[key] = encode_frame(frame)
+        yield known[key]
 
 
 def _storable(text: str) -> str:
@@ -173,18 +188,9 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _flat(name: str, values: PerStep[T], groups: Sequence[RolloutGroup]) -> Iterator[T]:
-    """The values in the order of the rows."""
-    found = [[len(rollout) for rollout in group] for group in values]
-    wanted = _lengths(groups)
-    if found != wanted:
-        g = next(g for g in range(len(found) + len(wanted)) if found[g : g + 1] != wanted[g : g + 1])
-        raise GroupError(f"{name}: one per step is needed; group {g} has {found[g : g + 1]} for {wanted[g : g + 1]}")
-    return (value for group in values for rollout in group for value in rollout)
-
-
-def _lengths(groups: Sequence[RolloutGroup]) -> Lengths:
-    return [[len(rollout) for rollout in group.rollouts] for group in groups]
+def _check_count(name: str, values: Sequence[Any], rollouts: InternedRollouts) -> None:
+    if len(values) != len(rollouts.rollout):
+        raise GroupError(f"{name}: one per step is needed; got {len(values)} for {len(rollouts.rollout)} steps")
 
 
 # ---- from rows to groups --------------------------------------------------------------------------
@@ -206,13 +212,13 @@ def _groups(path: Path, rows: list[Row], lengths: Lengths) -> list[RolloutGroup]
 
 
 def _rollout(path: Path, rows: list[Row]) -> Rollout:
-    _check_equal(path, rows, "success", "truncated", "final_anchor")
+    _check_equal(path, rows, "success", "truncated", "final_anchor", *(ADDED & rows[0].keys()))
     for row in rows:
         if row["valid"] == (row["action"] == INVALID):
             raise DataError(f"{path}: {_where(row)}: action {row['action']!r}, and valid {row['valid']}; {REMEDY}")
     steps = (Step(row["anchor"], row["action"], row["reward"], row["label"]) for row in rows)
     first = rows[0]
-    return Rollout(steps, first["success"], first["truncated"], first["final_anchor"])
+    return Rollout(steps, first["success"], first["truncated"], first["final_anchor"], first.get("score"))
 
 
 def _turn(row: Row) -> RecordedTurn:

@@ -70,10 +70,10 @@ def step_values(group: RolloutGroup) -> list[Floats]:
     """V(s_t), Q(s_t, a_t) and Q - V of every step, by the full closure of the group at `BETA`: one
     array (steps, 3) per rollout."""
     process = EmpiricalProcess.from_group(group)
-    assert process.rollouts is not None
+    rollouts, pair = process.steps()
     result = credit.closure(process, BETA)
     per_pair = np.stack([result.V[process.pair_anchor], result.Q, result.A], axis=1)
-    return process.rollouts.split(per_pair[process.pair])[0]
+    return rollouts.split(per_pair[pair])[0]
 
 
 def _check(path: Path, what: str, number: int, count: int) -> None:
@@ -110,7 +110,7 @@ def _show(console: Console, recording: Recording, place: Place, values: Floats) 
     console.print(Panel(picture(_safe(step.label)), title=Text(_safe(title)), expand=False))
     console.print(Text.assemble(("anchor  ", "dim"), _safe(step.anchor)))
     if recording.turns is not None:
-        turn = recording.turns[place.group][place.rollout][place.step]
+        turn = recording.turns[recording.row(place.group, place.rollout, place.step)]
         console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (f"  logprob {turn.logprob:.2f}", "dim")))
     ended = place.step + 1 == len(rollout)
     how = "solved" if rollout.success else "out of steps" if rollout.truncated else "failed"

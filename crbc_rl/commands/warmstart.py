@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.prompts import PromptWindow
-from crbc_rl.batches import Row, Turn, micro_batches, weigh
+from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config import EnvConfig, Section, explain, read_mapping
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
@@ -115,9 +115,11 @@ def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
 
 def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:
     """Add up the gradient of the batch's negative log-likelihood per reply token, and return that."""
-    rows = weigh([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], "token")
+    rows = RolloutBatch.of_turns(turns)
+    weights = token_weights(rows.response_length, rows.group, "token")
+    size = None if parts == 1 else math.ceil(len(turns) / parts)
     total = 0.0
-    for batch in micro_batches(rows, policy.pad, None if parts == 1 else math.ceil(len(rows) / parts)):
+    for batch in micro_batches(rows, np.arange(len(turns)), weights, policy.pad, size):
         logprobs, _ = policy.logprobs(batch, temperature=1.0)
         nll = -(logprobs * batch.response_mask * batch.weights[:, None]).sum()
         nll.backward()

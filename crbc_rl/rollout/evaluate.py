@@ -9,10 +9,13 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from anchors import Rollout
+import numpy as np
+
+from crbc_rl.batches import Floats, Ints
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups, stream
+from crbc_rl.rollout.exchange import Columns, read_texts, texts
 
 BATCH = 128
 """Tasks played side by side; nothing depends on it but speed and memory."""
@@ -22,8 +25,8 @@ BATCH = 128
 class Evaluation:
     """Figures over `episodes` held-out tasks, one rollout each.
 
-    `reward` is the mean return of a rollout. `reward_by_step` is the mean over all steps of the return
-    of the rollout a step is in, so that long rollouts weigh more: trainers that keep one row per step
+    `score` is the mean task score, `reward` the mean return of a rollout. `reward_by_step` is the mean over
+    all steps of the return of the rollout a step is in, so that long rollouts weigh more: trainers that keep one row per step
     report it, and the paper's Sokoban score is of this kind (it gives 76.6 % success a score of 4.00, where a
     mean over rollouts is near 7.7).
     """
@@ -31,6 +34,7 @@ class Evaluation:
     split: str
     episodes: int
     successes: int
+    score: float
     reward: float
     reward_by_step: float
     length: float
@@ -57,9 +61,9 @@ class Evaluation:
         return {**figures, "success": self.success, "low": low, "high": high, **by_kind}
 
 
-def reward_by_step(rollouts: Sequence[Rollout]) -> float:
-    """The mean over steps of the return of the rollout a step is in."""
-    return sum(len(rollout) * rollout.reward for rollout in rollouts) / sum(map(len, rollouts))
+def reward_by_step(length: Ints, reward: Floats) -> float:
+    """The mean over steps of the return of the rollout a step is in, from every rollout's length and return."""
+    return sum((length * reward).tolist()) / int(length.sum())
 
 
 def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
@@ -67,10 +71,6 @@ def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
     p, zz = successes / n, z * z / n
     centre, half = p + zz / 2, z * math.sqrt(p * (1 - p) / n + zz / (4 * n))
     return max(0.0, (centre - half) / (1 + zz)), min(1.0, (centre + half) / (1 + zz))
-
-
-Played = dict[int, tuple[Rollout, str]]
-"""A rollout and the kind of its task ("" where a panel has none), by task."""
 
 
 def evaluate(
@@ -96,13 +96,14 @@ def play_panel(
     tasks: Sequence[int],
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
-) -> Played:
-    """One rollout of each of `tasks`; each is a function of its task and `seed`."""
-    played: Played = {}
+) -> Columns:
+    """One rollout of each of `tasks`; each is a function of its task and `seed`. Columns (m,): `task`, `success`,
+    `score`, `reward` (the return), `length`, `invalid` (malformed replies) and, as `texts`, `kind`."""
+    played: list[Columns] = []
     for start in range(0, len(tasks), BATCH):
         some = tasks[start : start + BATCH]
         with closing(open_groups(config, split, len(some), 1)) as envs:
-            sample = collect(
+            rollouts = collect(
                 envs,
                 policy,
                 some,
@@ -111,28 +112,43 @@ def play_panel(
                 temperature=config.eval.temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,
+            ).rollouts
+            played.append(
+                {
+                    "task": np.array(some),
+                    "success": rollouts.success,
+                    "score": rollouts.score,
+                    "reward": rollouts.returns,
+                    "length": rollouts.length,
+                    "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, len(some)).astype(np.int64),
+                    **texts("kind", [envs.panel[task].kind for task in some]),
+                }
             )
-            played |= {
-                task: (group.rollouts[0], envs.panel[task].kind)
-                for task, group in zip(some, sample.groups, strict=True)
-            }
-        progress(len(played))
-    return played
+        progress(start + len(some))
+    return joined(played)
 
 
-def summarise(split: str, played: Played) -> Evaluation:
-    """The figures of rollouts of `split`."""
-    rollouts = [rollout for rollout, _ in played.values()]
-    kinds = Counter(kind for _, kind in played.values())
-    won = Counter(kind for rollout, kind in played.values() if rollout.success)
-    steps = sum(len(rollout) for rollout in rollouts)
+def joined(parts: Sequence[Columns]) -> Columns:
+    """The columns of all parts, one part after the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def summarise(split: str, played: Columns) -> Evaluation:
+    """The figures of rollouts of `split`, whichever rank played them and in which order."""
+    order = np.argsort(played["task"])
+    success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
+    of_task = read_texts("kind", played)
+    kinds = Counter(of_task)
+    won = Counter(kind for kind, succeeded in zip(of_task, played["success"], strict=True) if succeeded)
+    episodes, steps = len(order), int(length.sum())
     return Evaluation(
         split=split,
-        episodes=len(rollouts),
-        successes=sum(rollout.success for rollout in rollouts),
-        reward=sum(rollout.reward for rollout in rollouts) / len(rollouts),
-        reward_by_step=reward_by_step(rollouts),
-        length=steps / len(rollouts),
-        invalid_share=sum(rollout.invalid for rollout in rollouts) / steps,
+        episodes=episodes,
+        successes=int(success.sum()),
+        score=sum(score.tolist()) / episodes,
+        reward=sum(reward.tolist()) / episodes,
+        reward_by_step=reward_by_step(length, reward),
+        length=steps / episodes,
+        invalid_share=int(played["invalid"].sum()) / steps,
         kinds={kind: (won[kind], kinds[kind]) for kind in sorted(kinds) if kind},
     )

@@ -1,71 +1,77 @@
-"""Who plays: the environments of this process, and the engine that samples in them."""
+"""Sampling for the learner: the environments of this process, and the engine that samples in them."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
+from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.policies.api import Generator
 from crbc_rl.policies.load import load_policy
-from crbc_rl.rollout.collect import Sample, collect, open_groups, rng, stream
-from crbc_rl.rollout.evaluate import Evaluation, play_panel, summarise
-from crbc_rl.training.actor import Trainer
+from crbc_rl.rollout.collect import collect, open_groups, rng, stream
+from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
+from crbc_rl.rollout.exchange import pack, unpack
+from crbc_rl.training.actor import Actor
 
 
-class Players:
-    """Plays groups and held-out tasks with the policy that `trainer` trains.
+class RolloutWorker:
+    """Plays groups and held-out tasks with the policy that `actor` trains.
 
-    Every process plays its share of the groups, whole ones, and knows those of all. Processes that hold one
+    Every rank plays its part of the groups, whole ones, and gathers those of all. Ranks that hold one
     copy of the weights together (`tensor_parallel`) play the same.
     """
 
-    def __init__(self, config: TrainConfig, world: World, trainer: Trainer) -> None:
-        self.config, self.world, self.trainer = config, world, trainer
+    def __init__(self, config: TrainConfig, distributed: Distributed, actor: Actor) -> None:
+        self.config, self.distributed, self.actor = config, distributed, actor
         together = config.generator.tensor_parallel
-        self.shares = World(world.rank // together, max(1, world.size // together))
-        mine = self.shares.share_of(config.rollout.num_groups, "groups (rollout.num_groups)")
+        self.replicas = Distributed(distributed.rank // together, max(1, distributed.size // together))
+        mine = self.replicas.part_of(config.rollout.num_groups, "groups (rollout.num_groups)")
         self.first, self.num_groups = mine.start, len(mine)
         self.engine = self._engine()
-        self.exact = self.engine is trainer.policy
+        self.exact = self.engine is actor.policy
         """Whether the model that is trained itself samples: their log-probabilities are then the same."""
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
 
     def _engine(self) -> Generator:
-        trainer = self.trainer
+        actor = self.actor
         if self.config.generator.engine == "vllm":
             from crbc_rl.policies.vllm import VllmPolicy
 
-            engine: Generator = VllmPolicy.colocated(self.config, trainer.policy)
-        elif not trainer.sharded:
-            return trainer.policy
+            engine: Generator = VllmPolicy.colocated(self.config, actor.policy)
+        elif not actor.sharded:
+            return actor.policy
         else:
-            whole = load_policy(self.config.model, self.world.device, self.config.rollout.max_prompt_tokens)
+            limit = self.config.rollout.max_prompt_tokens
+            whole = load_policy(self.config.model, self.distributed.device, limit)
             whole.model.to(getattr(torch, self.config.policy.precision)).requires_grad_(False)
             engine = whole
-        engine.load_weights(trainer.policy.weights())
+        engine.load_weights(actor.policy.weights())
         return engine
 
-    def sample(self, update: int) -> Sample:
+    def sample(self, update: int) -> RolloutBatch:
         """One update's groups. Everything drawn is a function of the seed, the update and the group."""
         rollout = self.config.rollout
-        found = Sample([], [])
+        played: list[RolloutBatch] = []
         for attempt in range(rollout.rounds):
-            found = found.joined(self._play(update, attempt))
-            mixed = [g for g, group in enumerate(found.groups) if 0 < group.success_rate < 1]
+            played.append(self._play(update, attempt))
+            rates = np.concatenate([batch.rollouts.success_rate for batch in played])
+            mixed = np.flatnonzero((rates > 0) & (rates < 1)).tolist()
             if len(mixed) >= rollout.num_groups:
                 break
         self.engine.sleep()
-        if len(found.groups) == rollout.num_groups:
-            return found
-        rest = [g for g in range(len(found.groups)) if g not in mixed]
-        return found.chosen(sorted([*mixed, *rest][: rollout.num_groups]))
+        batch = RolloutBatch.concat(played)
+        if len(rates) == rollout.num_groups:
+            return batch
+        flat = [g for g in range(len(rates)) if g not in mixed]
+        return batch.select(sorted([*mixed, *flat][: rollout.num_groups]))
 
-    def _play(self, update: int, attempt: int) -> Sample:
+    def _play(self, update: int, attempt: int) -> RolloutBatch:
         rollout, seed = self.config.rollout, self.config.seed
         tasks = rng("tasks", seed, update, attempt).integers(len(self.envs.panel), size=rollout.num_groups).tolist()
         mine = range(self.first, self.first + self.num_groups)
-        sample = collect(
+        batch = collect(
             self.envs,
             self.engine,
             [tasks[g] for g in mine],
@@ -75,24 +81,22 @@ class Players:
             max_new_tokens=rollout.max_new_tokens,
             waves=rollout.waves,
         )
-        if self.world.size == 1:
-            return sample
-        parts = self.world.gather((sample.groups, sample.turns))[:: self.config.generator.tensor_parallel]
-        groups, turns = ([one for part in column for one in part] for column in zip(*parts, strict=True))
-        return Sample(groups, turns, waited=sample.waited)
+        if self.distributed.size == 1:
+            return batch
+        parts = self.distributed.gather(pack(batch))[:: self.config.generator.tensor_parallel]
+        return RolloutBatch.concat([unpack(part) for part in parts])
 
     def evaluate(self, split: str, episodes: int) -> Evaluation:
-        """The first `episodes` tasks of `split`, shared out over the processes."""
-        tasks = range(episodes)[self.shares.rank :: self.shares.size]
+        """The first `episodes` tasks of `split`, divided among the ranks."""
+        tasks = range(episodes)[self.replicas.rank :: self.replicas.size]
         played = play_panel(self.engine, self.config, split, tasks, self.config.seed)
-        parts = self.world.gather(played)[:: self.config.generator.tensor_parallel]
-        return summarise(split, dict(sorted(item for part in parts for item in part.items())))
+        return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:
         """The engine takes over what was learned."""
         if not self.exact:
             self.engine.wake()
-            self.engine.load_weights(self.trainer.policy.weights())
+            self.engine.load_weights(self.actor.policy.weights())
 
     def close(self) -> None:
         self.envs.close()

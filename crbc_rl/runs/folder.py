@@ -23,13 +23,12 @@ import yaml
 from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl import __version__
-from crbc_rl.batches import Turn
+from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, parse_config, read_mapping
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout.collect import Sample
 from crbc_rl.training.checkpoint import publish, published
 
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
@@ -91,15 +90,17 @@ class Run:
             raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
         return load_policy(folder, max_prompt_tokens=self.config.rollout.max_prompt_tokens)
 
-    def keep_best(self, update: int, policy: TransformersPolicy, world: World) -> None:
-        publish(self.folder / "best", update, partial(policy.save, main=world.main), keep=1, world=world)
+    def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> None:
+        publish(
+            self.folder / "best", update, partial(policy.save, main=distributed.main), keep=1, distributed=distributed
+        )
 
     def keep_group(self, update: int, group: RolloutGroup) -> None:
         """Append one group for the report to draw."""
         with (self.folder / "groups.jsonl").open("a") as file:
             file.write(json.dumps({"update": update, "group": group.to_dict()}) + "\n")
 
-    def keep_rollouts(self, update: int, sample: Sample, policy: TransformersPolicy) -> None:
+    def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy) -> None:
         """Write a whole update to rollouts/UPDATE.parquet, its prompts and replies as text and as ids."""
 
         def recorded(turn: Turn) -> RecordedTurn:
@@ -113,10 +114,10 @@ class Run:
 
         write_groups(
             self.folder / "rollouts" / f"{update:06d}.parquet",
-            sample.groups,
+            batch.rollouts,
             env_id=self.config.env.id,
             update=update,
-            turns=[[[recorded(turn) for turn in rollout] for rollout in group] for group in sample.turns],
+            turns=[recorded(turn) for turn in batch.turns],
         )
 
     def groups(self) -> dict[int, RolloutGroup]:

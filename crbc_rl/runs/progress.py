@@ -1,24 +1,21 @@
-"""What a person sees while a run goes, one line per update and a bar where there is a terminal, and at its end."""
+"""What a person sees while a run goes: one line per update, and a bar where there is a terminal."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from crbc_rl.learner import Learner, Record, Watch
-from crbc_rl.report import write_report
-from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.callbacks import Callback, Record
 
 _PHASES = ("rollout", "credit", "train", "eval")
 
 
-class TrainProgress(Watch):
+class TrainProgress(Callback):
     """Prints updates as they end; a context manager around the run."""
 
     def __init__(self, console: Console, updates: int, done: int) -> None:
@@ -71,38 +68,12 @@ def update_line(record: Record) -> str:
     return "  ".join(parts) + "  [dim]" + " ".join(seconds) + " s[/]"
 
 
-def show_outcome(folder: Path, update: int, console: Console) -> None:
-    """Say what came of a run that ended after `update`, and write its report."""
-    report_path = write_report(folder)
-    tested = [record for record in read_metrics(folder) if "test/success" in record]
-    if len(tested) < 2:
-        console.print(
-            f"[yellow]stopped after update {update}; everything up to it is saved[/]\n"
-            f"to continue: the same command with --resume\nreport {report_path}",
-            soft_wrap=True,
-        )
-        return
-    console.print("\n[bold]held-out success[/] (test split, never trained on)")
-    for name, record in (("warm start", tested[0]), ("trained", tested[-1])):
-        low, high = record["test/low"], record["test/high"]
-        console.print(
-            f"  {name:10} [bold]{record['test/success']:6.1%}[/]  95 % interval {low:.1%} to {high:.1%}  "
-            f"({record['test/successes']} of {record['test/episodes']})",
-            highlight=False,
-        )
-    for name in tested[0]:
-        if name.startswith("test/success/"):
-            kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
-            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
-    console.print(f"report {report_path}", soft_wrap=True)
-
-
 @contextmanager
-def stop_politely(learner: Learner, console: Console) -> Iterator[None]:
+def stop_politely(stop: Callable[[], None], console: Console) -> Iterator[None]:
     """The first Ctrl-C lets the update under way finish and be saved; the second ends at once."""
 
     def interrupted(signum: int, frame: Any) -> None:
-        learner.stopping = True
+        stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         console.print("[yellow]stopping after this update; Ctrl-C again to stop now[/]")
 

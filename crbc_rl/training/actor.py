@@ -1,8 +1,7 @@
-"""The policy that is trained, its frozen reference, and the critic where there is one."""
+"""The policy that is trained, and its frozen reference."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,39 +9,39 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crbc_rl.batches import Row, TokenBatch
+from crbc_rl.batches import Floats, RolloutBatch, TokenBatch
 from crbc_rl.config import TrainConfig
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_adapters
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
 from crbc_rl.training.loss import policy_loss
-from crbc_rl.training.trainable import Figures, Optimised, mean
+from crbc_rl.training.trainable import Figures, Trainable, mean
 
 
-class Trainer(Optimised):
+class Actor(Trainable):
     """pi_theta and pi_ref.
 
     pi_theta starts from `checkpoint` where there is one, else from the config's model, which also is pi_ref.
     """
 
-    def __init__(self, config: TrainConfig, world: World, checkpoint: Path | None = None) -> None:
+    def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
         lora = config.policy.lora_rank
         source = config.model if lora else checkpoint or config.model
-        self.policy = load_policy(source, world.device, config.rollout.max_prompt_tokens)
+        self.policy = load_policy(source, distributed.device, config.rollout.max_prompt_tokens)
         if lora:
             adapt(self.policy.model, lora, config.seed)
             self.policy.adapted = True
             if checkpoint is not None:
                 load_adapters(self.policy.model, checkpoint)
-        super().__init__(self.policy.model, config, world, self.policy.pad, config.optim.lr)
+        super().__init__(self.policy.model, config, distributed, self.policy.pad, config.optim.lr)
         self.reference: TransformersPolicy | None = None
         if config.loss.kl and not lora:  # loaded when the policy is in shards, so that only one is ever whole
-            self.reference = load_policy(config.model, world.device)
+            self.reference = load_policy(config.model, distributed.device)
             self.reference.model.requires_grad_(False)
             if self.sharded:
-                world.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)
+                distributed.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)
         if checkpoint is not None:
             self.restore_optimizer(checkpoint)
 
@@ -64,21 +63,21 @@ class Trainer(Optimised):
                 return self.policy.logprobs(batch, temperature)[0]
         return None
 
-    def optimise(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> Figures:
+    def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
         """Maximise the objective; the means over optimizer steps. `drift` is of the first of them: how far the
         log-probabilities of sampling and of training are apart before anything was learned."""
-        steps = self.descend(groups, rng)
+        steps = self.descend(batch, rng)
         return {**mean(steps), "drift": steps[0]["drift"]}
 
-    def score(self, rows: Sequence[Row]) -> list[list[float]]:
-        """The log-probability of every response token under pi_theta as it stands."""
-        return self.read(rows, lambda batch: self.policy.logprobs(batch, self.config.rollout.temperature)[0])
+    def score(self, batch: RolloutBatch) -> Floats:
+        """The log-probability of every response token under pi_theta as it stands, (T,)."""
+        return self.read(batch, lambda part: self.policy.logprobs(part, self.config.rollout.temperature)[0])
 
-    def save(self, place: Path, state: dict[str, Any]) -> None:
+    def save(self, folder: Path, state: dict[str, Any]) -> None:
         """Fill a checkpoint's folder; every process calls this."""
-        self.policy.save(place, self.world.main)
-        self.save_optimizer(place)
+        self.policy.save(folder, self.distributed.main)
+        self.save_optimizer(folder)
         if self.policy.adapted:
-            save_adapters(self.policy.model, place, self.world.main)
-        if self.world.main:
-            write_state(place, state)
+            save_adapters(self.policy.model, folder, self.distributed.main)
+        if self.distributed.main:
+            write_state(folder, state)

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 
 KEEP = 2
@@ -28,21 +28,23 @@ Named = list[tuple[str, Tensor]]
 """The trained tensors by name, in the order in which the optimizer has them."""
 
 
-def publish(folder: Path, update: int, write: Callable[[Path], None], keep: int, world: World | None = None) -> Path:
+def publish(
+    folder: Path, update: int, write: Callable[[Path], None], keep: int, distributed: Distributed | None = None
+) -> Path:
     """Let `write` fill a folder beside its place, rename it to FOLDER/<update>, drop all but the `keep` newest.
 
-    In a `world` of several processes all of them call this, and each may write files of its own.
+    In a `distributed` of several processes all of them call this, and each may write files of its own.
     """
-    world = world or World()
+    distributed = distributed or Distributed()
     target = folder / f"{update:06d}"
     temporary = folder / f".{target.name}.tmp"
-    if world.main:
+    if distributed.main:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
-    world.barrier()
+    distributed.barrier()
     write(temporary)
-    world.barrier()
-    if world.main:
+    distributed.barrier()
+    if distributed.main:
         for file in temporary.rglob("*"):
             if file.is_file():
                 with file.open("rb") as handle:
@@ -51,7 +53,7 @@ def publish(folder: Path, update: int, write: Callable[[Path], None], keep: int,
         os.replace(temporary, target)
         for old in published(folder)[:-keep]:
             shutil.rmtree(old)
-    world.barrier()
+    distributed.barrier()
     return target
 
 
@@ -60,14 +62,14 @@ def published(folder: Path) -> list[Path]:
     return sorted(folder.glob("[0-9]*"))
 
 
-def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, world: World) -> None:
+def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, distributed: Distributed) -> None:
     """Write this process's shards of the optimizer's tensors."""
     shards = {
         f"{name}/{slot}": (value.to_local() if isinstance(value, DTensor) else value).contiguous()
         for name, parameter in named
         for slot, value in optimizer.state[parameter].items()
     }
-    save_file(shards, place / f"trainer-{world.rank:05d}-of-{world.size:05d}.safetensors")
+    save_file(shards, place / f"trainer-{distributed.rank:05d}-of-{distributed.size:05d}.safetensors")
 
 
 def restore_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named) -> None:

@@ -10,26 +10,27 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from crbc_rl.batches import Row, TokenBatch, micro_batches, weigh
+from crbc_rl.batches import Floats, Ints, RolloutBatch, TokenBatch, micro_batches, token_weights
 from crbc_rl.config import TrainConfig
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 
 Figures = dict[str, float]
 
 
-class Optimised:
-    """`model`, its optimizer, and their shares on the processes of `world`. What is learned of a pass is said by
-    `loss`."""
+class Trainable:
+    """`model` and its optimizer, sharded over the processes of `distributed`. `loss` says what is learned of a pass."""
 
-    def __init__(self, model: PreTrainedModel, config: TrainConfig, world: World, pad: int, lr: float) -> None:
-        self.model, self.config, self.world, self.pad = model, config, world, pad
+    def __init__(
+        self, model: PreTrainedModel, config: TrainConfig, distributed: Distributed, pad: int, lr: float
+    ) -> None:
+        self.model, self.config, self.distributed, self.pad = model, config, distributed, pad
         if config.policy.gradient_checkpointing:
             # No activations are kept but those between blocks, at the price of a second forward.
             model.gradient_checkpointing_enable({"use_reentrant": False})
-        self.sharded = world.size > 1 or config.policy.precision == "bfloat16"
+        self.sharded = distributed.size > 1 or config.policy.precision == "bfloat16"
         if self.sharded:
-            world.shard(model, config.policy.precision)
+            distributed.shard(model, config.policy.precision)
         self.named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW([p for _, p in self.named], lr=lr, weight_decay=config.optim.weight_decay)
 
@@ -37,7 +38,7 @@ class Optimised:
         """The loss of one pass and its figures; over the passes of a mini-batch both add up."""
         raise NotImplementedError
 
-    def descend(self, groups: Sequence[Sequence[Row]], rng: np.random.Generator) -> list[Figures]:
+    def descend(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Figures]:
         """`epochs` passes over the groups in shuffled order, in mini-batches; the figures of each of these.
 
         Groups stay in one piece: their members repeat each other's turns, which a pass reads once.
@@ -47,53 +48,57 @@ class Optimised:
         # Checkpointing is done in training mode alone, in which a model cannot sample; it has no dropout.
         self.model.train(self.config.policy.gradient_checkpointing)
         for _ in range(settings.epochs):
-            rows = [row for g in rng.permutation(len(groups)) for row in groups[g]]
+            rows = batch.rollouts.rows_of(rng.permutation(batch.rollouts.num_groups).tolist())
             steps += [
-                self._step(rows[start : start + settings.minibatch])
+                self._step(batch, rows[start : start + settings.minibatch])
                 for start in range(0, len(rows), settings.minibatch)
             ]
         self.model.eval()
-        self.optimizer.zero_grad()  # no gradients lie about while others need the memory
+        self.optimizer.zero_grad()  # free gradients before the sampler needs the memory
         return steps
 
-    def _step(self, rows: Sequence[Row]) -> Figures:
+    def _step(self, batch: RolloutBatch, rows: Ints) -> Figures:
         """One optimizer step; left out where the gradient is not finite."""
         self.optimizer.zero_grad()
+        weights = token_weights(batch.response_length[rows], batch.group[rows], self.config.loss.aggregation)
         passes = []
-        for batch in self._passes(weigh(rows, self.config.loss.aggregation), self.config.optim.microbatch):
-            loss, figures = self.loss(batch)
-            (loss * self.world.size).backward()  # sharded gradients are averaged over the processes
+        for part in self._passes(batch, rows, weights, self.config.optim.microbatch):
+            loss, figures = self.loss(part)
+            (loss * self.distributed.size).backward()  # sharded gradients are averaged over the processes
             passes.append(figures)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         if torch.isfinite(norm):
             self.optimizer.step()
         return {
-            **_added(self.world.gather(_added(passes))),
-            "advantage_abs": float(np.mean([np.abs(row.advantage).mean() for row in rows])),
+            **_added(self.distributed.gather_figures(_added(passes))),
+            "advantage_abs": float(np.mean(np.abs(batch.advantage[rows]))),
             "grad_norm": norm.item(),
             "skipped": float(not torch.isfinite(norm)),
         }
 
     @torch.no_grad()
-    def read(self, rows: Sequence[Row], what: Callable[[TokenBatch], Tensor]) -> list[list[float]]:
-        """`what` the model as it stands says of every response token; it maps a batch to (B, R)."""
-        found: dict[int, list[float]] = {}
+    def read(self, batch: RolloutBatch, what: Callable[[TokenBatch], Tensor]) -> Floats:
+        """`what` the model as it stands says of every response token (T,); it maps a pass to (B, R)."""
+        found = np.zeros(len(batch.old))
+        starts = (batch.ends - batch.response_length).tolist()
         size = self.config.optim.score_microbatch or self.config.optim.microbatch
-        for batch in self._passes(rows, size):
-            found |= zip(batch.places, what(batch).tolist(), strict=True)
-        everywhere = {place: values for part in self.world.gather(found) for place, values in part.items()}
-        return [everywhere[i][: len(row.turn.response)] for i, row in enumerate(rows)]
+        for part in self._passes(batch, np.arange(len(batch)), None, size):
+            for row, values in zip(part.rows, what(part).tolist(), strict=True):
+                length = len(batch.turns[row].response)
+                found[starts[row] : starts[row] + length] = values[:length]
+        # Every row was read by one process and is 0 in the others.
+        return self.distributed.sum(found)
 
-    def _passes(self, rows: Sequence[Row], size: int | None) -> list[TokenBatch]:
-        world = self.world
-        return [batch.to(world.device) for batch in micro_batches(rows, self.pad, size, world.rank, world.size)]
+    def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
+        rank, ranks, device = self.distributed.rank, self.distributed.size, self.distributed.device
+        return [part.to(device) for part in micro_batches(batch, rows, weights, self.pad, size, rank, ranks)]
 
-    def save_optimizer(self, place: Path) -> None:
-        save_optimizer(place, self.optimizer, self.named, self.world)
+    def save_optimizer(self, folder: Path) -> None:
+        save_optimizer(folder, self.optimizer, self.named, self.distributed)
 
-    def restore_optimizer(self, place: Path) -> None:
-        restore_optimizer(place, self.optimizer, self.named)
+    def restore_optimizer(self, folder: Path) -> None:
+        restore_optimizer(folder, self.optimizer, self.named)
 
 
 def mean(steps: Sequence[Figures]) -> Figures:

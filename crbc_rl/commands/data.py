@@ -1,8 +1,9 @@
-"""`crbc bench`: comparisons too long for the tests, that a user may want to repeat."""
+"""`crbc data`: official data installed or checked; `crbc bench`: engines compared with the originals on such data."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -10,6 +11,27 @@ from rich.progress import Progress
 from rich.table import Table
 
 from crbc_envs.alfworld.engine.conformance import Outcome, conform_all, game_folders
+from crbc_envs.alfworld.games.official import DATASET as ALFWORLD
+from crbc_envs.storage.datasets import Dataset, install, verify
+from crbc_envs.webshop.products.official import DATASET as WEBSHOP
+
+DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (ALFWORLD, WEBSHOP)}
+
+
+def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> None:
+    """Install `sources`, or with none compare every installed file with its checksum; say what is there.
+
+    Raises `DataError`, as `install` and `verify` do.
+    """
+    dataset = DATASETS[name]
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(f"{'installing' if sources else 'checking'} {name}", total=None)
+
+        def tell(done: int, total: int) -> None:
+            progress.update(bar, completed=done, total=total)
+
+        found = install(dataset, sources, tell) if sources else verify(dataset, tell)
+    console.print(f"{found}\n{dataset.folder}", soft_wrap=True, highlight=False)
 
 
 def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path, console: Console) -> bool:

@@ -1,0 +1,63 @@
+"""`crbc train`: a run from its config to its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from crbc_rl.config import TrainConfig
+from crbc_rl.distributed import Distributed
+from crbc_rl.learner import Learner
+from crbc_rl.report import write_report
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.progress import TrainProgress, stop_politely
+
+
+def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> None:
+    """Train as `config` says, writing into `folder`; shows progress, and at the end what came of it."""
+    distributed = Distributed.join()
+    console.quiet = not distributed.main
+    run = Run.start(folder, config, resume) if distributed.main else Run(folder, config)
+    distributed.barrier()
+    learner = Learner(config, run, distributed=distributed)
+    console.print(
+        f"[bold]{config.name}[/]  {config.credit.method} on {config.env.id}, seed {config.seed}, "
+        f"{sum(p.numel() for _, p in learner.actor.named):,} parameters, run folder {folder}",
+        soft_wrap=True,
+    )
+    if learner.update:
+        console.print(f"continuing after update {learner.update} of {config.updates}")
+    progress = TrainProgress(console, config.updates, learner.update)
+    with progress as learner.callback, stop_politely(learner.stop, console):
+        learner.train()
+    if distributed.main:
+        show_outcome(folder, learner.update, console)
+    distributed.leave()
+
+
+def show_outcome(folder: Path, update: int, console: Console) -> None:
+    """Say what came of a run that ended after `update`, and write its report."""
+    report_path = write_report(folder)
+    tested = [record for record in read_metrics(folder) if "test/success" in record]
+    if len(tested) < 2:
+        console.print(
+            f"[yellow]stopped after update {update}; everything up to it is saved[/]\n"
+            f"to continue: the same command with --resume\nreport {report_path}",
+            soft_wrap=True,
+        )
+        return
+    console.print("\n[bold]held-out success[/] (test split, never trained on)")
+    for name, record in (("warm start", tested[0]), ("trained", tested[-1])):
+        low, high = record["test/low"], record["test/high"]
+        console.print(
+            f"  {name:10} [bold]{record['test/success']:6.1%}[/]  95 % interval {low:.1%} to {high:.1%}  "
+            f"({record['test/successes']} of {record['test/episodes']})",
+            highlight=False,
+        )
+    for name in tested[0]:
+        if name.startswith("test/success/"):
+            kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
+            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
+    console.print(f"report {report_path}", soft_wrap=True)
