@@ -1,38 +1,67 @@
 """Anchor-aware environments behind plain Gymnasium. Importing this package registers their ids.
 
-import gymnasium, crbc_envs
-env = gymnasium.make("CRBC-Sokoban-v0")
+import gymnasium
+env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0")
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
+    from crbc_envs.checking.check import AnchorEnvError as AnchorEnvError
     from crbc_envs.checking.check import check_anchor_env as check_anchor_env
     from crbc_envs.core import AnchorEnv as AnchorEnv
+    from crbc_envs.errors import BrowserError as BrowserError
+    from crbc_envs.errors import DataError as DataError
+    from crbc_envs.errors import RequirementError as RequirementError
+    from crbc_envs.prompts import Prompt as Prompt
+    from crbc_envs.prompts import PromptWindow as PromptWindow
+    from crbc_envs.prompts import View as View
+    from crbc_envs.storage.rollouts import read_groups as read_groups
+    from crbc_envs.storage.rollouts import read_recording as read_recording
+    from crbc_envs.storage.rollouts import write_groups as write_groups
+    from crbc_envs.tasks import Task as Task
+    from crbc_envs.tasks import TaskPanel as TaskPanel
     from crbc_envs.vector.group import GroupVectorEnv as GroupVectorEnv
+    from crbc_envs.vector.workers.worker import WorkerError as WorkerError
     from crbc_envs.wrappers import DiscreteActions as DiscreteActions
-
-__all__ = ["AnchorEnv", "DiscreteActions", "GroupVectorEnv", "check_anchor_env"]
 
 _LAZY = {
     "AnchorEnv": "crbc_envs.core",
+    "AnchorEnvError": "crbc_envs.checking.check",
+    "BrowserError": "crbc_envs.errors",
+    "DataError": "crbc_envs.errors",
     "DiscreteActions": "crbc_envs.wrappers",
     "GroupVectorEnv": "crbc_envs.vector.group",
+    "Prompt": "crbc_envs.prompts",
+    "PromptWindow": "crbc_envs.prompts",
+    "RequirementError": "crbc_envs.errors",
+    "Task": "crbc_envs.tasks",
+    "TaskPanel": "crbc_envs.tasks",
+    "View": "crbc_envs.prompts",
+    "WorkerError": "crbc_envs.vector.workers.worker",
     "check_anchor_env": "crbc_envs.checking.check",
+    "read_groups": "crbc_envs.storage.rollouts",
+    "read_recording": "crbc_envs.storage.rollouts",
+    "write_groups": "crbc_envs.storage.rollouts",
 }
+
+__all__ = sorted(_LAZY)
 
 
 def __getattr__(name: str) -> Any:
     """Names are imported when first used: `import crbc_envs` itself stays cheap."""
     if name not in _LAZY:
         raise AttributeError(f"module 'crbc_envs' has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 # make_vec gives one group: num_envs copies of one task.

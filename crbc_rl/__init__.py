@@ -1,3 +1,70 @@
-"""Reinforcement learning of LLM agents on long tasks: step credit, policies and a learner."""
+"""Reinforcement learning of LLM agents on long tasks: step credit, policies and a learner.
+
+from crbc_rl import Learner, credit, load_config
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from crbc_rl import credit as credit
+    from crbc_rl.batches import RolloutBatch as RolloutBatch
+    from crbc_rl.batches import Turn as Turn
+    from crbc_rl.config import TrainConfig as TrainConfig
+    from crbc_rl.config import load_config as load_config
+    from crbc_rl.credit.errors import CreditError as CreditError
+    from crbc_rl.errors import ConfigError as ConfigError
+    from crbc_rl.learner import Learner as Learner
+    from crbc_rl.policies.api import Policy as Policy
+    from crbc_rl.policies.chat import ChatPolicy as ChatPolicy
+    from crbc_rl.policies.load import load_policy as load_policy
+    from crbc_rl.policies.transformers import TransformersPolicy as TransformersPolicy
+    from crbc_rl.policies.vision import VisionPolicy as VisionPolicy
+    from crbc_rl.policies.vllm import VllmPolicy as VllmPolicy
+    from crbc_rl.report import write_report as write_report
+    from crbc_rl.rollout.collect import collect as collect
+    from crbc_rl.rollout.evaluate import Evaluation as Evaluation
+    from crbc_rl.rollout.evaluate import evaluate as evaluate
+    from crbc_rl.runs.callbacks import Callback as Callback
+    from crbc_rl.runs.folder import Run as Run
+
+_LAZY = {
+    "Callback": "crbc_rl.runs.callbacks",
+    "ChatPolicy": "crbc_rl.policies.chat",
+    "ConfigError": "crbc_rl.errors",
+    "CreditError": "crbc_rl.credit.errors",
+    "Evaluation": "crbc_rl.rollout.evaluate",
+    "Learner": "crbc_rl.learner",
+    "Policy": "crbc_rl.policies.api",
+    "RolloutBatch": "crbc_rl.batches",
+    "Run": "crbc_rl.runs.folder",
+    "TrainConfig": "crbc_rl.config",
+    "TransformersPolicy": "crbc_rl.policies.transformers",
+    "Turn": "crbc_rl.batches",
+    "VisionPolicy": "crbc_rl.policies.vision",
+    "VllmPolicy": "crbc_rl.policies.vllm",
+    "collect": "crbc_rl.rollout.collect",
+    "evaluate": "crbc_rl.rollout.evaluate",
+    "load_config": "crbc_rl.config",
+    "load_policy": "crbc_rl.policies.load",
+    "write_report": "crbc_rl.report",
+}
+
+__all__ = [*sorted(_LAZY), "credit"]
+
+
+def __getattr__(name: str) -> Any:
+    """Names are imported when first used: `from crbc_rl import credit` loads no deep-learning package."""
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    if name == "credit":
+        return import_module("crbc_rl.credit")
+    raise AttributeError(f"module 'crbc_rl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

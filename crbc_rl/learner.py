@@ -138,7 +138,7 @@ class Learner:
             self.run.keep_best(self.update, self.actor.policy, self.distributed)
         due = self.update % self.config.save_every == 0
         if due or self.distributed.any(self.stopping) or self.update == self.config.updates:
-            publish(self.run.checkpoints, self.update, self._save, keep=KEEP, world=self.distributed)
+            publish(self.run.checkpoints, self.update, self._save, keep=KEEP, distributed=self.distributed)
         if self.distributed.main:
             self.callback.record(record)
 

@@ -26,8 +26,8 @@ class Evaluation:
     """Figures over `episodes` held-out tasks, one rollout each.
 
     `score` is the mean task score, `reward` the mean return of a rollout. `reward_by_step` is the mean over
-    all steps of the return of the rollout a step is in, so that long rollouts weigh more: trainers that keep one row per step
-    report it, and the paper's Sokoban score is of this kind (it gives 76.6 % success a score of 4.00, where a
+    all steps of the return of the rollout a step is in, so that long rollouts weigh more: trainers that keep one row
+    per step report it, and the paper's Sokoban score is of this kind (it gives 76.6 % success a score of 4.00, where a
     mean over rollouts is near 7.7).
     """
 
