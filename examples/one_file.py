@@ -268,9 +268,8 @@ def train(settings: Settings) -> Policy:
             norm = torch.nn.utils.clip_grad_norm_(parameters, settings.grad_clip)
             if torch.isfinite(norm):
                 optimizer.step()
-        print(
-            f"update {update:3d}  success {table.success.mean():.1%}  steps {len(rows)}  invalid {1 - table.valid.mean():.1%}"
-        )
+        invalid = 1.0 - table.valid.mean()
+        print(f"update {update:3d}  success {table.success.mean():.1%}  steps {len(rows)}  invalid {invalid:.1%}")
     envs.close()
     return policy
 

@@ -13,7 +13,7 @@ from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import install, verify
 from crbc_envs.webshop.products.catalogue import products_of
 from crbc_envs.webshop.products.generate import generate_catalogue
-from crbc_envs.webshop.products.official import DATASET, HUMAN, SETS, open_official
+from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS, open_official
 from crbc_envs.webshop.shop.open import open_shop
 
 REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop"

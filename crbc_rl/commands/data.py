@@ -13,7 +13,7 @@ from rich.table import Table
 from crbc_envs.alfworld.engine.conformance import Outcome, conform_all, game_folders
 from crbc_envs.alfworld.games.official import DATASET as ALFWORLD
 from crbc_envs.storage.datasets import Dataset, install, verify
-from crbc_envs.webshop.products.official import DATASET as WEBSHOP
+from crbc_envs.webshop.shop.official import DATASET as WEBSHOP
 
 DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (ALFWORLD, WEBSHOP)}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass, replace
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from crbc_envs.webshop.site.browser import missing, place
+from crbc_rl.plan.findings import Finding, package
 
 CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "rapidfuzz", "threadpoolctl")
 TRAIN = (
@@ -36,22 +36,6 @@ OPTIONAL = (
     ("ray", "[ray]", 'groups with backend="ray"'),
     ("vllm", "[vllm]", "generation with vLLM"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked for: what was found, or the command that brings it."""
-
-    name: str
-    found: str
-    fix: str = ""
-    needed_for: str = "everything"
-    optional: bool = False
-    """Whether one can do without it: shown, and never counted as missing."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.fix
 
 
 def examine() -> list[Finding]:
@@ -85,13 +69,6 @@ def show(findings: list[Finding], console: Console) -> bool:
         f"[red]{len(missing)} missing: {', '.join(missing)}[/]" if missing else "[green]nothing is missing[/]"
     )
     return not missing
-
-
-def package(name: str, extra: str, purpose: str) -> Finding:
-    try:
-        return Finding(name, metadata.version(name), "", purpose)
-    except metadata.PackageNotFoundError:
-        return Finding(name, "-", f"pip install 'crbc{extra}'", purpose)
 
 
 def _browser() -> list[Finding]:

@@ -15,9 +15,9 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.errors import DataError
 from crbc_envs.vector.members import make_member
 from crbc_envs.webshop.site.browser import missing
-from crbc_rl.commands.doctor import Finding, package
 from crbc_rl.config import TrainConfig
 from crbc_rl.plan.architecture import Architecture, has_weights
+from crbc_rl.plan.findings import Finding, package
 
 
 @dataclass(frozen=True, slots=True)

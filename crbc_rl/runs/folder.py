@@ -22,7 +22,6 @@ import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
-from crbc_rl import __version__
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, parse_config, read_mapping
 from crbc_rl.distributed import Distributed
@@ -30,6 +29,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import publish, published
+from crbc_rl.version import __version__
 
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 

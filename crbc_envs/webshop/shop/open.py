@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
-from crbc_envs.webshop.products.official import open_official
 from crbc_envs.webshop.products.store import is_store
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import Kind
+from crbc_envs.webshop.shop.official import open_official
 from crbc_envs.webshop.shop.shop import WINDOW, Shop
 
 DATA = ("generated", "official")

@@ -1,0 +1,3 @@
+"""The version of the package, for the package index, run folders and `crbc --version`."""
+
+__version__ = "0.1.0"
