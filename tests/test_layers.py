@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import sys
 from pathlib import Path
 
@@ -75,12 +76,21 @@ def test_credit_imports_no_environment_and_no_deep_learning():
         ("crbc_rl.credit", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "matplotlib"}),
         ("crbc_envs", {"torch", "transformers", "scipy", "PIL", "matplotlib", "pydantic", "pyarrow", "crbc_rl", "ray"}),
         ("crbc_envs.storage.rollouts", {"torch", "PIL", "pyarrow", "crbc_rl"}),
+        ("crbc_rl", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "scipy"}),
     ],
 )
 def test_importing_a_layer_loads_nothing_heavy(run_python, module, absent):
     modules = loaded(run_python, module)
     assert module.split(".")[0] in modules
     assert not modules & absent
+
+
+def test_prompts_load_no_environment(run_python):
+    modules = run_python("import sys, crbc_envs.prompts; print(*sys.modules)").split()
+    assert "crbc_envs.prompts" in modules
+    assert not [
+        name for name in modules if name.startswith(("crbc_envs.sokoban", "crbc_envs.alfworld", "crbc_envs.web"))
+    ]
 
 
 def test_playing_sokoban_loads_nothing_heavy(run_python):
@@ -94,32 +104,123 @@ print(*{"torch", "transformers", "scipy", "PIL", "matplotlib", "pyarrow", "crbc_
     assert run_python(code) == ""
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_file_makes_a_forbidden_call(name):
-    found = [dotted(call.func) for call in calls(TREES[name]) if dotted(call.func) in FORBIDDEN_CALLS]
-    assert not found
-    assert not {module.split(".")[0] for module in imported(TREES[name])} & FORBIDDEN_MODULES
-    for call in calls(TREES[name]):
-        for keyword in call.keywords:
-            is_true = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
-            assert not (keyword.arg in ("shell", "allow_pickle", "trust_remote_code") and is_true), ast.unparse(call)
+def module_of(name):
+    """The dotted name of a file; a package's own for its __init__.py."""
+    return name.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_no_file_catches_everything(name):
+MODULES = {module_of(name): name for name in FILES}
+
+
+def imports_of(name):
+    """The project's own modules that a file imports, wherever in it: also in functions, and for types alone."""
+    found = set()
     for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.ExceptHandler):
-            caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
-            assert None not in caught, f"line {node.lineno}: a bare except"
-            assert not {dotted(kind) for kind in caught} & {"Exception", "BaseException"}, f"line {node.lineno}"
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & set(MODULES) if inner <= set(MODULES) else (inner & set(MODULES)) | {node.module}
+    return (found & set(MODULES)) - {module_of(name)}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_and_functions_fit_the_eye(name):
-    assert len(FILES[name].read_text(encoding="utf-8").splitlines()) <= 400
-    for node in ast.walk(TREES[name]):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno - node.lineno + 1 <= 80, f"{node.name} at line {node.lineno}"
+GRAPH = {module: imports_of(name) for module, name in MODULES.items()}
+
+
+def circles(graph):
+    """The sets of nodes that lead back to themselves, one such set at a time."""
+    try:
+        tuple(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        return error.args[1]
+    return []
+
+
+def rooms(folder):
+    """The arrows between what lies directly in a folder, files and folders alike."""
+    arrows = {}
+    inside = [module for module in GRAPH if module.startswith(f"{folder}.")]
+    for module in inside:
+        here = module.removeprefix(f"{folder}.").split(".")[0]
+        there = {other.removeprefix(f"{folder}.").split(".")[0] for other in GRAPH[module] if other in inside}
+        arrows.setdefault(here, set()).update(there - {here})
+    return arrows
+
+
+FOLDERS = sorted({module.rpartition(".")[0] for module in GRAPH if "." in module})
+
+FLOORS = {
+    "anchors": "key rollout columns interned process coverage",
+    "crbc_envs": "errors actions spaces tasks prompts core storage sokoban alfworld webshop vector wrappers checking",
+    "crbc_envs.alfworld": "engine games experts observation prompts env",
+    "crbc_envs.webshop": "observation prompts products search shop env expert site",
+    "crbc_envs.vector": "members workers recorder group",
+    "crbc_rl": (
+        "version errors credit config distributed batches policies training rollout runs plan report studies learner "
+        "commands cli"
+    ),
+}
+"""What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind."""
+
+
+def test_no_two_files_import_each_other_in_a_circle():
+    assert not circles(GRAPH)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_two_rooms_of_a_folder_import_each_other_in_a_circle(folder):
+    assert not circles(rooms(folder))
+
+
+@pytest.mark.parametrize("folder", FLOORS)
+def test_no_arrow_goes_up(folder):
+    floors = FLOORS[folder].split()
+    arrows = rooms(folder)
+    assert set(arrows) == set(floors), "a new room needs a floor"
+    for here, others in arrows.items():
+        assert not [there for there in others if floors.index(there) > floors.index(here)], here
+
+
+def test_the_top_of_each_package_is_short():
+    for package, files, entries in (("crbc_rl", 8, 17), ("crbc_envs", 12, 15)):
+        top = [path for path in (ROOT / package).iterdir() if path.name not in ("__pycache__", "py.typed")]
+        assert sum(path.suffix == ".py" for path in top) <= files
+        assert len(top) <= entries
+
+
+def test_rooms_know_few_others():
+    """Distinct arrows between what lies at the top of each package; there were 102 and 47 before there were rooms."""
+    for package, most in (("crbc_rl", 65), ("crbc_envs", 35)):
+        assert sum(len(others) for others in rooms(package).values()) <= most
+
+
+def test_no_file_makes_a_forbidden_call():
+    for name, tree in TREES.items():
+        found = [dotted(call.func) for call in calls(tree) if dotted(call.func) in FORBIDDEN_CALLS]
+        assert not found, name
+        assert not {module.split(".")[0] for module in imported(tree)} & FORBIDDEN_MODULES, name
+        for call in calls(tree):
+            for keyword in call.keywords:
+                is_true = isinstance(keyword.value, ast.Constant) and keyword.value.value is True
+                refused = keyword.arg in ("shell", "allow_pickle", "trust_remote_code")
+                assert not (refused and is_true), (name, ast.unparse(call))
+
+
+def test_no_file_catches_everything():
+    for name, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                caught = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
+                assert None not in caught, f"{name}:{node.lineno}: a bare except"
+                assert not {dotted(kind) for kind in caught} & {"Exception", "BaseException"}, f"{name}:{node.lineno}"
+
+
+def test_files_and_functions_fit_the_eye():
+    for name, tree in TREES.items():
+        assert len(FILES[name].read_text(encoding="utf-8").splitlines()) <= 400, name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno - node.lineno + 1 <= 80, f"{name}: {node.name} at line {node.lineno}"
 
 
 PUBLISHED = {
