@@ -38,6 +38,12 @@ def run_python() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
+def project() -> Path:
+    """The root of the project."""
+    return Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a fresh tiny policy, to be read only."""
     from learner_fixtures import fresh_policy  # here, so that tests without a learner do without torch

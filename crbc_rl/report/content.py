@@ -11,21 +11,10 @@ from crbc_rl.report import charts
 from crbc_rl.report.charts import Record
 from crbc_rl.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import METRICS
 
 CHART = (760.0, 376.0)
 SMALL = (280.0, 168.0)
-PANELS = (
-    ("Mean reward", "reward", False),
-    ("Episode length", "length", False),
-    ("KL to the reference", "kl", False),
-    ("Token entropy", "entropy", False),
-    ("Clip share", "clip_share", True),
-    ("Gradient norm", "grad_norm", False),
-    ("Mean size of an advantage", "advantage_abs", False),
-    ("Largest importance ratio", "ratio_max", False),
-    ("Invalid share", "invalid", True),
-    ("Groups of mixed outcome", "mixed_groups", True),
-)
 
 
 def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
@@ -71,14 +60,15 @@ def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:
 
 def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
     panels = []
-    for title, name, percent in PANELS:
-        x, y = charts.column(records, name)
+    for metric in (metric for metric in METRICS if metric.panel):
+        percent = metric.unit == "share"
+        x, y = charts.column(records, metric.key)
         smoothed = charts.smooth(y, charts.smoothing(planned))
         series = [
             charts.Series("this update", x, y, "raw", percent),
             charts.Series("smoothed", x, smoothed, "smooth", percent),
         ]
-        panels.append(charts.line_chart(title, series, planned, SMALL))
+        panels.append(charts.line_chart(metric.title, series, planned, SMALL))
     return [panel for panel in panels if panel]
 
 

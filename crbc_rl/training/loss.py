@@ -40,7 +40,7 @@ def policy_loss(
     loss = -total(surrogate) - config.entropy * total(entropy)
     figures = {
         "entropy": total(entropy).item(),
-        "ratio_max": ((ratio - 1.0).abs() * mask).max().item() if len(mask) else 0.0,
+        "ratio_max": (ratio.detach() * mask).max().item() if len(mask) else 0.0,
         "clip_share": total(clipped).item(),
         "drift": total(log_ratio.detach().abs()).item(),
     }

@@ -101,12 +101,17 @@ class Trainable:
         restore_optimizer(folder, self.optimizer, self.named)
 
 
+LARGEST = frozenset({"ratio_max"})
+"""Figures that are a maximum, over passes and over optimizer steps."""
+
+
 def mean(steps: Sequence[Figures]) -> Figures:
-    """The mean of each figure."""
-    return {name: float(np.mean([figures[name] for figures in steps])) for name in steps[0]}
+    """The mean of each figure over optimizer steps; of a maximum the largest."""
+    columns = {name: [figures[name] for figures in steps] for name in steps[0]}
+    return {name: max(values) if name in LARGEST else float(np.mean(values)) for name, values in columns.items()}
 
 
 def _added(parts: Sequence[Figures]) -> Figures:
-    """Figures of parts of a mini-batch, put together: sums, and of ratio_max the greatest."""
+    """Figures of parts of a mini-batch, put together: sums; of a maximum the largest."""
     names = parts[0]
-    return {name: (max if name == "ratio_max" else sum)(part[name] for part in parts) for name in names}
+    return {name: (max if name in LARGEST else sum)(part[name] for part in parts) for name in names}

@@ -1,0 +1,49 @@
+"""Metrics: every figure has an entry in the one table, and what is made from the table agrees with it."""
+
+from __future__ import annotations
+
+import pytest
+from learner_fixtures import small
+
+from crbc_rl.learner import Learner
+from crbc_rl.runs import metrics
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import METRICS, metric_of, read_metrics, tag_of
+
+CONFIGS = {
+    "crbc": {},
+    "critic": {"credit": {"method": "gae"}},
+    "mixed precision": {"policy": {"precision": "bfloat16"}, "loss": {"correction": "truncate"}},
+}
+
+
+@pytest.mark.parametrize("which", CONFIGS)
+def test_every_figure_of_a_run_has_an_entry(model, tmp_path, which):
+    env = {"id": "CRBC-ALFWorld-v0", "kwargs": {"rooms": "small", "max_steps": 2}}
+    config = small(model, updates=1, env=env, **CONFIGS[which])
+    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
+    records = read_metrics(tmp_path / "run")
+    assert len(records) == 2
+    for key in {key for record in records for key in record}:
+        assert metric_of(key).meaning, key
+
+
+def test_a_figure_without_an_entry_is_noticed_and_shown_apart():
+    with pytest.raises(KeyError):
+        metric_of("vibes")
+    with pytest.raises(KeyError):
+        metric_of("test/vibes")
+    assert tag_of("vibes") == "other/vibes"
+    assert tag_of("kl") == "loss/kl"
+    assert tag_of("test/success/heat") == "test/success/heat"
+
+
+def test_no_key_is_listed_twice():
+    for table in (METRICS, metrics.EVALUATION, metrics.SECONDS):
+        keys = [metric.key for metric in table]
+        assert len(keys) == len(set(keys))
+
+
+def test_the_docs_page_is_made_from_the_table(project):
+    page = (project / "docs" / "metrics.md").read_text(encoding="utf-8")
+    assert page == metrics.page(), "python -m crbc_rl.runs.metrics > docs/metrics.md"

@@ -1,0 +1,63 @@
+"""examples/one_file.py does what the learner does: the same replies, and the same weights but for rounding."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from crbc_rl.config import load_config
+from crbc_rl.learner import Learner
+from crbc_rl.runs.folder import Run
+
+ALLOWED = {
+    "argparse",
+    "collections",
+    "dataclasses",
+    "pathlib",
+    "numpy",
+    "torch",
+    "transformers",
+    "crbc_envs",
+    "crbc_rl",
+}
+
+
+@pytest.fixture
+def one_file(project, monkeypatch):
+    spec = importlib.util.spec_from_file_location("one_file", project / "examples" / "one_file.py")
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "one_file", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, capsys):
+    sizes = ["updates=2", "threads=1", "rollout.num_groups=3", "rollout.group_size=4", "optim.minibatch=64"]
+    no_eval = ["eval.episodes=1", "eval.test_episodes=1"]
+    config = load_config(project / "configs" / "sokoban_tiny.yaml", [*sizes, *no_eval])
+    run = Run.start(tmp_path / "run", config, resume=False)
+    Learner(config, run).train()
+    learned = load_file(run.last_checkpoint() / "model.safetensors")
+
+    settings = one_file.Settings(updates=2, num_groups=3, group_size=4, minibatch=64)
+    policy = one_file.train(settings)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    start, mine = load_file(settings.model / "model.safetensors"), policy.model.state_dict()
+    moved = torch.cat([(learned[name] - start[name]).flatten() for name in start])
+    apart = torch.cat([(learned[name] - mine[name]).flatten() for name in start])
+    assert moved.abs().mean() > 1e-4
+    assert apart.abs().mean() < 1e-4 * moved.abs().mean()
+    assert apart.abs().max() < 1e-2 * moved.abs().max()
+
+
+def test_it_imports_environments_templates_models_and_credit_alone(project):
+    text = (project / "examples" / "one_file.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 330
+    lines = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
+    assert {line.split()[1].split(".")[0] for line in lines} <= ALLOWED | {"__future__"}
+    ours = [line for line in lines if line.split()[1].startswith("crbc")]
+    assert ours == ["from crbc_envs import GroupVectorEnv, PromptWindow", "from crbc_rl import credit"]
