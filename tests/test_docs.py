@@ -1,0 +1,91 @@
+"""What the documents mention exists: names that can be imported, files, commands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PACKAGES = ("anchors", "crbc_envs", "crbc_rl")
+DOTTED = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|credit)(?:\.\w+)+)(?:\(.*?\))?`")
+FILE = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|tests|scripts|configs|docs|examples|benchmarks)/[\w./-]*\w)`")
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+
+LATER = {"CHANGELOG.md"}
+"""Pages that tell of names that are gone."""
+
+
+def text(page):
+    return page.read_text(encoding="utf-8")
+
+
+def resolve(name):
+    """The object of a dotted name. Raises `AttributeError` where there is none."""
+    first, *rest = (
+        name.replace("credit.", "crbc_rl.credit.", 1).split(".") if name.startswith("credit.") else name.split(".")
+    )
+    found, path = import_module(first), first
+    for part in rest:
+        path += f".{part}"
+        if not hasattr(found, part):
+            try:
+                found = import_module(path)
+                continue
+            except ModuleNotFoundError as error:
+                raise AttributeError(f"{path} is neither a module nor an attribute") from error
+        found = getattr(found, part)
+    return found
+
+
+def imports(block):
+    """(module, name) of every import of ours in a piece of code."""
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] in PACKAGES:
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] in PACKAGES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_name_that_a_page_mentions_can_be_imported(page):
+    for block in BLOCK.findall(text(page)):
+        for module, name in imports(block):
+            resolve(f"{module}.{name}" if name else module)
+    for name in [] if page.name in LATER else DOTTED.findall(text(page)):
+        resolve(name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_mentions_exists(page):
+    missing = [name for name in FILE.findall(text(page)) if "NAME" not in name and not (ROOT / name).exists()]
+    assert not missing or page.name in LATER
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_are_what_they_say(package):
+    module = import_module(package)
+    assert len(module.__all__) == len(set(module.__all__))
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        module.nonsense  # noqa: B018
+
+
+def test_people_find_what_they_use_at_the_top():
+    from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step, TransitionCounts, anchor_key
+    from crbc_envs import GroupVectorEnv, check_anchor_env, read_groups
+    from crbc_rl import Learner, TrainConfig, TransformersPolicy, collect, credit, evaluate, load_config, load_policy
+
+    assert all([EmpiricalProcess, Rollout, RolloutGroup, Step, TransitionCounts, anchor_key])
+    assert all([GroupVectorEnv, check_anchor_env, read_groups, Learner, TrainConfig, TransformersPolicy])
+    assert all([collect, credit.advantages, evaluate, load_config, load_policy])
+
+
+def test_the_docs_make_environments_without_an_import_of_ours():
+    pages = "".join(text(page) for page in PAGES)
+    assert 'gymnasium.make("crbc_envs:CRBC-ALFWorld-v0"' in pages
