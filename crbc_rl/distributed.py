@@ -57,7 +57,7 @@ class Distributed:
         """Every rank's arrays by name, in order of rank."""
         if self.size == 1:
             return [dict(columns)]
-        mine = torch.frombuffer(bytearray(save(dict(columns))), dtype=torch.uint8)
+        mine = torch.frombuffer(bytearray(to_bytes(columns)), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(mine)]))
         # Equal lengths for all: what is shorter is padded, and cut again below.
@@ -65,7 +65,7 @@ class Distributed:
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(parts, padded)
-        return [load(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
+        return [from_bytes(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
     def gather_figures(self, figures: Mapping[str, float]) -> list[dict[str, float]]:
         """Every rank's figures, which have the same names on all of them."""
@@ -115,6 +115,17 @@ class Distributed:
             if type(module).__name__ in blocks:
                 fully_shard(module, **options)
         fully_shard(model, **options)
+
+
+def to_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
+    """Arrays by name as bytes, in the format of safetensors. It writes memory as it lies, so views with gaps are
+    copied first."""
+    return save({name: np.asarray(column, order="C") for name, column in columns.items()})
+
+
+def from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of `to_bytes`."""
+    return load(data)
 
 
 def _backend(device: torch.device) -> str:

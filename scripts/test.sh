@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The tests. Further arguments go to pytest, for example: bash scripts/test.sh -m "not slow"
+# The tests, on all cores. Further arguments go to pytest, for example: bash scripts/test.sh -m "not slow"
 # ALFWorld's own engine, which ours is held against, is compiled when it is installed.
 for tool in c++ make cmake; do
     if ! command -v "$tool" >/dev/null; then
@@ -19,4 +19,6 @@ if ! command -v chromedriver >/dev/null || ! command -v chromium chromium-browse
     fi
 fi
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" dev
-exec .venv/bin/python -m pytest "$@"
+# One thread of linear algebra for each of pytest's workers, which are as many as there are cores.
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec .venv/bin/python -m pytest --numprocesses auto --dist worksteal "$@"
