@@ -1,21 +1,28 @@
-"""Several processes train as one does: torchrun with two of them on processors, over gloo."""
+"""Several processes train as one does: torchrun with two of them on processors, over gloo. One launch does all that two
+processes have to do (`several_processes.py`); what one process does, it does here."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import several_processes
 import torch
 from learner_fixtures import write_config
 from safetensors import safe_open
 from safetensors.torch import load_file
 from vision_fixtures import fresh_vision_policy
 
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed, from_bytes, to_bytes
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -30,25 +37,69 @@ SETTINGS = {
     "policy": {"gradient_checkpointing": True},
     "loss": {"entropy": 0.1},  # replies of a fresh policy are all malformed, so there is no credit: a gradient for sure
 }
+BRIEF = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text", "max_steps": 4}}
+IMAGES = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
+CHANGES: dict[str, dict[str, Any]] = {
+    "LoRA": {"policy": {"lora_rank": 4}, "loss": {"entropy": 0.1, "kl": 0.05}},
+    "PPO": {"credit": {"method": "gae"}, "critic": {"lr": 1e-3}, "loss": {"entropy": 0.1}},
+    "frames": {"env": IMAGES, "loss": {"entropy": 0.1}},
+}
+"""What differs from a plain run, each for one update."""
+
+ROUNDING = ("mismatch", "mismatch_max", "drift", "ratio_max")
+"""Figures that are measured where another model sampled, or that are rounding alone."""
 
 
-def _run(processes: int, *command: str) -> None:
-    if processes > 1:
-        several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        split = 2 if command[0] == "-m" else 1
-        command = (*several, *command[:split], "--", *command[split:])
+def launch(processes: int, jobs: list[dict[str, Any]], folder: Path) -> None:
+    """Do `jobs` in a group of processes that torchrun starts."""
+    file = folder / f"jobs-{processes}.json"
+    file.write_text(json.dumps(jobs))
+    started = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, *started, str(TESTS / "several_processes.py"), str(file)],
         capture_output=True,
         text=True,
-        timeout=600,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"},
+        timeout=1200,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _train(config: Path, run: Path, processes: int, *more: str) -> None:
-    _run(processes, "-m", "crbc_rl.cli", "train", str(config), "--run", str(run), *more)
+def alone(config: Path, run: Path, *sets: str, resume: bool = False) -> None:
+    several_processes.train(Distributed(), str(config), str(run), resume, sets)
+
+
+@pytest.fixture(scope="module")
+def played(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
+    """Runs of one and of two processes. `one` and `two` are folders by name; "whole" is four updates long, and
+    "resumed" goes on to six in the other's number of processes."""
+    folder = tmp_path_factory.mktemp("processes")
+    one, two = folder / "one", folder / "two"
+    one.mkdir()
+    two.mkdir()
+    fresh_vision_policy().save(folder / "vision")
+    configs = {"whole": write_config(folder / "whole.yaml", model, **SETTINGS)}
+    for name, changes in CHANGES.items():
+        policy = {"gradient_checkpointing": True, **changes.get("policy", {})}
+        settings = {**SETTINGS, "env": BRIEF, **changes, "policy": policy, "updates": 1}
+        start = folder / "vision" if name == "frames" else model
+        configs[name] = write_config(folder / f"{name}.yaml", start, **settings)
+    for name, config in configs.items():
+        alone(config, one / name)
+    shutil.copytree(one / "whole", one / "resumed")
+    more = ["--resume", "--set", "updates=6", "--run", str(one / "resumed")]
+    jobs: list[dict[str, Any]] = [
+        {"job": "gradients", "model": str(model), "file": str(two / "gradients.safetensors")},
+        {"job": "exchange", "file": str(two / "known")},
+        *({"job": "train", "config": str(config), "run": str(two / name)} for name, config in configs.items()),
+        {"job": "command", "arguments": ["train", str(configs["whole"]), *more]},
+    ]
+    launch(2, jobs, folder)
+    shutil.copytree(two / "whole", two / "resumed")
+    alone(configs["whole"], two / "resumed", "updates=6", resume=True)
+    yield SimpleNamespace(folder=folder, one=one, two=two, configs=configs)
+    Distributed().leave()
 
 
 def _figures(run: Path) -> list[dict[str, float]]:
@@ -59,14 +110,8 @@ def _assert_alike(start: Path, one: Path, other: Path) -> None:
     """Equal rollouts and figures, and weights up to what the rounding of sums grows to: Adam makes full steps of
     gradients that are nothing but rounding, such as those of words that are never said."""
     for a, b in zip(_figures(one), _figures(other), strict=True):
-        apart = {
-            "mismatch",
-            "mismatch_max",
-            "drift",
-            "ratio_max",
-        }  # told where another model sampled, or rounding alone
         tolerance = 1e-4 if a["update"] < 2 else 0.1
-        for name in (a.keys() | b.keys()) - apart:
+        for name in (a.keys() | b.keys()) - set(ROUNDING):
             assert a[name] == pytest.approx(b[name], rel=tolerance, abs=1e-3), (a["update"], name)
     runs = [Run.open(run).last_checkpoint() for run in (one, other)]
     before, first, second = (_flat(load_policy(folder)) for folder in (start, *runs))
@@ -79,10 +124,16 @@ def _flat(policy: TransformersPolicy) -> torch.Tensor:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
-def test_gradients_of_several_processes_are_those_of_one(model: Path, tmp_path: Path, processes: int) -> None:
-    for count in (1, processes):
-        _run(count, str(TESTS / "world_gradients.py"), str(model), str(tmp_path / f"{count}.safetensors"))
-    one, several = (load_file(tmp_path / f"{count}.safetensors") for count in (1, processes))
+def test_gradients_of_several_processes_are_those_of_one(
+    model: Path, tmp_path: Path, processes: int, request: pytest.FixtureRequest
+) -> None:
+    several_processes.gradients(Distributed(), str(model), str(tmp_path / "1.safetensors"))
+    if processes == 2:
+        file = request.getfixturevalue("played").two / "gradients.safetensors"
+    else:
+        file = tmp_path / "3.safetensors"
+        launch(3, [{"job": "gradients", "model": str(model), "file": str(file)}], tmp_path)
+    one, several = load_file(tmp_path / "1.safetensors"), load_file(file)
     scale = max(gradient.abs().max().item() for gradient in one.values())
     assert one.keys() == several.keys() and scale > 1e-3
     for name, gradient in one.items():
@@ -90,13 +141,10 @@ def test_gradients_of_several_processes_are_those_of_one(model: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "config.yaml", model, **SETTINGS)
-    _train(config, tmp_path / "one", 1)
-    _train(config, tmp_path / "two", 2)
-    _assert_alike(model, tmp_path / "one", tmp_path / "two")
+def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path, played: SimpleNamespace) -> None:
+    _assert_alike(model, played.one / "whole", played.two / "whole")
 
-    last = Run.open(tmp_path / "two").last_checkpoint()
+    last = Run.open(played.two / "whole").last_checkpoint()
     shards = sorted(last.glob("trainer-*.safetensors"))
     assert [shard.name for shard in shards] == [
         "trainer-00000-of-00002.safetensors",
@@ -105,58 +153,72 @@ def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path,
     name = "model.layers.0.mlp.up_proj.weight/exp_avg"
     assert [safe_open(shard, "pt").get_slice(name).get_shape() for shard in shards] == [[192, 128]] * 2
 
-    for run, processes in (("two", 1), ("one", 2)):  # each goes on in the other's number of processes
-        _train(config, tmp_path / run, processes, "--resume", "--set", "updates=6")
-    _assert_alike(model, tmp_path / "one", tmp_path / "two")
-
-
-BRIEF = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text", "max_steps": 4}}
-IMAGES = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
+    # Each went on in the other's number of processes.
+    assert len(_figures(played.one / "resumed")) == 7
+    _assert_alike(model, played.one / "resumed", played.two / "resumed")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"policy": {"lora_rank": 4}, "loss": {"entropy": 0.1, "kl": 0.05}},
-        {"credit": {"method": "gae"}, "critic": {"lr": 1e-3}, "loss": {"entropy": 0.1}},
-        {"env": IMAGES, "loss": {"entropy": 0.1}},
-    ],
-    ids=["LoRA", "PPO", "frames"],
-)
-def test_an_update_of_two_processes_is_that_of_one(model: Path, tmp_path: Path, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize("which", CHANGES)
+def test_an_update_of_two_processes_is_that_of_one(played: SimpleNamespace, which: str) -> None:
     """And one goes on with a critic that two left."""
-    if "env" in changes:
-        fresh_vision_policy().save(tmp_path / "model")
-        model = tmp_path / "model"
-    policy = {"gradient_checkpointing": True, **changes.get("policy", {})}
-    config = write_config(
-        tmp_path / "config.yaml", model, **{**SETTINGS, "env": BRIEF, **changes, "policy": policy, "updates": 1}
-    )
-    _train(config, tmp_path / "one", 1)
-    _train(config, tmp_path / "two", 2)
-    one, two = (_figures(tmp_path / name)[1] for name in ("one", "two"))
+    one, two = (_figures(folder / which)[1] for folder in (played.one, played.two))
     for name, value in one.items():
-        if name not in ("mismatch", "mismatch_max", "drift", "ratio_max"):
+        if name not in ROUNDING:
             assert two[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
-    if "critic" in changes:
-        _train(config, tmp_path / "two", 1, "--resume", "--set", "updates=2")
-        after = _figures(tmp_path / "two")[2]
+    if which == "PPO":
+        run = played.folder / "critic"
+        shutil.copytree(played.two / which, run)
+        alone(played.configs[which], run, "updates=2", resume=True)
+        after = _figures(run)[2]
         assert after["grad_norm"] > 0 and after["value_grad_norm"] > 0
         assert after["drift"] < 1e-4, "it samples as it is trained"
 
 
+@pytest.mark.slow
+def test_every_process_knows_the_arrays_of_all(played: SimpleNamespace) -> None:
+    known = [json.loads((played.two / f"known.{rank}").read_text()) for rank in range(2)]
+    assert known[0] == known[1]
+    assert known[0]["parts"] == [
+        {"view": [1.0, 4.0, 7.0, 10.0], "some": [], "flag": False},
+        {"view": [101.0, 104.0, 107.0, 110.0], "some": [0], "flag": True},
+    ]
+    assert known[0]["figures"] == [{"a": 0.5, "b": 0.0}, {"a": 1.5, "b": -1.0}]
+    assert known[0]["any"] == [True, False]
+    assert known[0]["sum"] == [2.0, 10.0]
+
+
+def test_arrays_come_back_from_bytes_as_they_were() -> None:
+    grid = np.arange(12.0).reshape(4, 3)
+    given = {"view": grid[:, 1], "none": np.zeros(0, np.int64), "one": np.array(2.5), "flags": np.array([True, False])}
+    found = from_bytes(to_bytes(given))
+    assert found.keys() == given.keys()
+    for name, column in given.items():
+        assert found[name].dtype == column.dtype
+        assert found[name].shape == column.shape
+        np.testing.assert_array_equal(found[name], column)
+
+
+def test_one_process_alone_gathers_what_it_has() -> None:
+    distributed = Distributed()
+    assert distributed.gather({"a": np.arange(2)})[0]["a"].tolist() == [0, 1]
+    assert distributed.gather_figures({"a": 1.5}) == [{"a": 1.5}]
+    assert (distributed.any(True), distributed.any(False)) == (True, False)
+    assert distributed.sum(np.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+
+
 def test_groups_that_cannot_be_shared_out_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"5 groups cannot be shared out over 2 processes: make it a multiple"):
-        World(rank=0, size=2).share_of(5, "groups")
-    assert World(rank=1, size=2).share_of(6, "groups") == range(3, 6)
+    with pytest.raises(ConfigError, match=r"5 groups cannot be divided among 2 processes: make it a multiple"):
+        Distributed(rank=0, size=2).part_of(5, "groups")
+    assert Distributed(rank=1, size=2).part_of(6, "groups") == range(3, 6)
 
 
 @pytest.mark.slow
 def test_a_reference_in_main_memory_is_the_same_reference(model: Path, tmp_path: Path) -> None:
     for name, offload in (("here", False), ("there", True)):
         changes = {**SETTINGS, "policy": {"precision": "bfloat16", "offload_reference": offload}, "updates": 2}
-        _train(write_config(tmp_path / f"{name}.yaml", model, **changes), tmp_path / name, 1)
+        alone(write_config(tmp_path / f"{name}.yaml", model, **changes), tmp_path / name)
+    Distributed().leave()
     here, there = _figures(tmp_path / "here"), _figures(tmp_path / "there")
     assert here == there and here[2]["kl"] > 0
 
@@ -164,7 +226,8 @@ def test_a_reference_in_main_memory_is_the_same_reference(model: Path, tmp_path:
 @pytest.mark.slow
 def test_passes_in_bfloat16_train_float32_weights(model: Path, tmp_path: Path) -> None:
     changes = {**SETTINGS, "policy": {"precision": "bfloat16"}, "updates": 1}
-    _train(write_config(tmp_path / "config.yaml", model, **changes), tmp_path / "run", 1)
+    alone(write_config(tmp_path / "config.yaml", model, **changes), tmp_path / "run")
+    Distributed().leave()
     record = _figures(tmp_path / "run")[1]
     assert record["grad_norm"] > 0 and record["skipped"] == 0
     assert 0 < record["mismatch_max"] < 0.2  # another model sampled, in bfloat16 as well
