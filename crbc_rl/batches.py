@@ -87,6 +87,10 @@ class RolloutBatch:
         """Where each turn's tokens end in a column of one value per response token, (n,)."""
         return np.cumsum(self.response_length)
 
+    def mean_by_step(self, per_token: Floats) -> Floats:
+        """The mean of a column of one value per response token over the tokens of each step, (n,)."""
+        return np.add.reduceat(per_token, self.ends - self.response_length) / self.response_length
+
     @property
     def group(self) -> Ints:
         """The group of every step, (n,)."""

@@ -52,8 +52,9 @@ class Critic(Trainable):
         reward[batch.ends - 1] = row_rewards(EmpiricalProcess.from_interned(batch.rollouts))
         advantage, returns = gae(reward, value, batch.response_length)
         whitened = whiten(advantage)
-        by_step = np.add.reduceat(whitened, batch.ends - batch.response_length) / batch.response_length
-        return replace(batch, advantage=by_step, token_advantage=whitened, value=value, returns=returns)
+        return replace(
+            batch, advantage=batch.mean_by_step(whitened), token_advantage=whitened, value=value, returns=returns
+        )
 
     def values(self, batch: TokenBatch) -> Tensor:
         """The value before each response token, (B, R)."""

@@ -60,6 +60,8 @@ class Trainable:
     def _step(self, batch: RolloutBatch, rows: Ints) -> Figures:
         """One optimizer step; left out where the gradient is not finite."""
         self.optimizer.zero_grad()
+        per_token = batch.token_advantage
+        size_of_advantage = np.abs(batch.advantage) if per_token is None else batch.mean_by_step(np.abs(per_token))
         weights = token_weights(batch.response_length[rows], batch.group[rows], self.config.loss.aggregation)
         passes = []
         for part in self._passes(batch, rows, weights, self.config.optim.microbatch):
@@ -72,7 +74,7 @@ class Trainable:
             self.optimizer.step()
         return {
             **_added(self.distributed.gather_figures(_added(passes))),
-            "advantage_abs": float(np.mean(np.abs(batch.advantage[rows]))),
+            "advantage_abs": float(np.mean(size_of_advantage[rows])),
             "grad_norm": norm.item(),
             "skipped": float(not torch.isfinite(norm)),
         }
