@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anchors import InternedRollouts
-from crbc_rl.batches import RolloutBatch, Turn
+from crbc_rl.batches import RolloutBatch, TokenBatch, Turn, collate, token_weights
 
 
 def table(
@@ -40,6 +40,17 @@ def table(
     if old is not None:
         changes["old"] = _flat(old)
     return replace(RolloutBatch.of(rollouts, turns), **changes)
+
+
+def weighed(batch: RolloutBatch, pad: int = 0, aggregation: str = "token") -> TokenBatch:
+    """All rows as one pass, with the weights of one optimizer step."""
+    return collate(batch, pad, token_weights(batch.response_length, batch.group, aggregation))
+
+
+def by_turn(batch: RolloutBatch, values: np.ndarray | None) -> list[list[float]]:
+    """A column of one value per response token as one list per turn."""
+    assert values is not None
+    return [part.tolist() for part in np.split(values, batch.ends[:-1])]
 
 
 def _flat(values: Sequence[Sequence[float]]) -> np.ndarray:

@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from critic_fixtures import ROWS, SAMPLE, ppo
+from critic_fixtures import BATCH, ppo
+from tables import by_turn, table, weighed
 
-from crbc_rl.batches import Row, Turn, collate, weigh
-from crbc_rl.distributed import World
+from crbc_rl.batches import Turn
+from crbc_rl.distributed import Distributed
 from crbc_rl.training.critic import Critic
 
 SAID = {3: [2.0, 5.0, -1.0], 1: [4.0], 2: [1.0, 3.0]}
@@ -19,34 +20,35 @@ SAID = {3: [2.0, 5.0, -1.0], 1: [4.0], 2: [1.0, 3.0]}
 
 
 def test_returns_advantages_and_values_are_three_things(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A critic that says something: returns are still the outcome, `old` is what it said, and advantages are the one
+    """A critic that says something: returns are still the outcome, values are what it said, and advantages are the one
     less the other, shifted and scaled alike."""
-    critic = Critic(ppo(model), World())
+    critic = Critic(ppo(model), Distributed())
 
     def say(batch) -> torch.Tensor:
-        table = torch.zeros(len(batch.turn), batch.response_length)
+        values = torch.zeros(len(batch.turn), batch.response_length)
         for k, mask in enumerate(batch.response_mask):
             said = SAID[int(mask.sum())]
-            table[k, : len(said)] = torch.tensor(said)
-        return table
+            values[k, : len(said)] = torch.tensor(said)
+        return values
 
     monkeypatch.setattr(critic, "values", say)
-    rows = [[replace(row, correction=[0.5] * len(row.old), old=[-7.0] * len(row.old)) for row in g] for g in ROWS]
-    actors, lessons = critic.credit(rows, SAMPLE)
-    assert [len(g) for g in actors] == [len(g) for g in lessons] == [2, 1]
-    assert [row.advantage for g in lessons for row in g] == [[10.0] * 3, [10.0], [0.0] * 2]
-    assert [row.old for g in lessons for row in g] == [SAID[3], SAID[1], SAID[2]]
-    assert all(row.correction is None for g in lessons for row in g)
-    assert [row.turn for g in actors for row in g] == [row.turn for g in ROWS for row in g]
-    assert all(set(row.old) == {-7.0} and set(row.correction) == {0.5} for g in actors for row in g)
+    batch = critic.credit(replace(BATCH, correction=np.full(6, 0.5), old=np.full(6, -7.0)))
+    assert batch.group.tolist() == [0, 0, 1]
+    assert by_turn(batch, batch.returns) == [[10.0] * 3, [10.0], [0.0] * 2]
+    assert by_turn(batch, batch.value) == [SAID[3], SAID[1], SAID[2]]
+    lesson, _ = critic.loss(weighed(batch))
+    assert lesson == critic.loss(weighed(replace(batch, correction=None, old=np.zeros(6))))[0]
+    assert batch.turns == BATCH.turns
+    assert batch.old.tolist() == [-7.0] * 6 and batch.correction.tolist() == [0.5] * 6
     surplus = np.array([10 - 2, 10 - 5, 10 + 1, 10 - 4, 0 - 1, 0 - 3], dtype=float)
     expected = (surplus - surplus.mean()) / surplus.std(ddof=1)
-    assert np.concatenate([row.advantage for g in actors for row in g]) == pytest.approx(expected)
+    assert batch.token_advantage == pytest.approx(expected)
+    assert batch.advantage == pytest.approx([expected[:3].mean(), expected[3], expected[4:].mean()])
 
 
 def _lesson(value: float, old: float, target: float) -> tuple[float, float]:
     """The loss of one token and its slope by the value."""
-    batch = collate(weigh([Row(Turn([1], [2], []), 0, [target], [old])], "token"), 0)
+    batch = weighed(table([Turn([1], [2], [0.0])], returns=[[target]], value=[[old]]))
     said = torch.tensor([[value]], requires_grad=True)
     critic = Critic.__new__(Critic)
     critic.values = lambda batch: said
@@ -73,8 +75,8 @@ def test_a_value_s_loss_and_slope(value: float, old: float, target: float, loss:
 
 
 def test_a_mini_batch_s_value_loss_counts_no_padding() -> None:
-    rows = [Row(Turn([1], [2, 3, 4], []), 0, [1.0] * 3, [0.0] * 3), Row(Turn([2], [3], []), 0, [3.0], [0.0])]
-    batch = collate(weigh(rows, "token"), 0)
+    turns = [Turn([1], [2, 3, 4], [0.0] * 3), Turn([2], [3], [0.0])]
+    batch = weighed(table(turns, returns=[[1.0] * 3, [3.0]], value=[[0.0] * 3, [0.0]]))
     critic = Critic.__new__(Critic)
     critic.values = lambda batch: torch.full((2, 3), 0.4)
     loss, _ = critic.loss(batch)
@@ -83,12 +85,12 @@ def test_a_mini_batch_s_value_loss_counts_no_padding() -> None:
 
 def test_a_value_stands_before_its_token(model: Path) -> None:
     """It depends on the prompt and on the tokens before it, and on none that comes after."""
-    critic = Critic(ppo(model), World())
+    critic = Critic(ppo(model), Distributed())
     for _ in range(3):
-        critic.optimise(critic.credit(ROWS, SAMPLE)[1], np.random.default_rng(0))
+        critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
 
     def said(prompt: list[int], response: list[int]) -> list[float]:
-        return critic.read([Row(Turn(prompt, response, []), 0, 0.0, [])], critic.values)[0]
+        return critic.read(table([Turn(prompt, response, [0.0] * len(response))]), critic.values).tolist()
 
     base = said([3, 4], [5, 6, 7])
     assert len(base) == 3
@@ -103,9 +105,9 @@ def test_a_value_stands_before_its_token(model: Path) -> None:
 
 
 def test_a_critic_learns_at_its_own_rate_and_leaves_the_policy_alone(model: Path) -> None:
-    critic = Critic(ppo(model), World())
+    critic = Critic(ppo(model), Distributed())
     assert [g["lr"] for g in critic.optimizer.param_groups] == [1e-2]
-    figures = critic.optimise(critic.credit(ROWS, SAMPLE)[1], np.random.default_rng(0))
+    figures = critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
     # Four of six tokens are to be 10 and a fresh critic says 0.
     assert figures["value_loss"] == pytest.approx(0.5 * 100 * 4 / 6)
     assert figures.keys() == {"value_loss", "value_grad_norm"} and figures["value_grad_norm"] > 0

@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 import torch
 from learner_fixtures import small
+from tables import table
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, collate
-from crbc_rl.distributed import World
+from crbc_rl.batches import RolloutBatch, collate
+from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
-from crbc_rl.training.actor import Trainer
+from crbc_rl.training.actor import Actor
 
 
 def _config(model: Path, rank: int = 4, **changes: object):
@@ -26,45 +27,44 @@ def _config(model: Path, rank: int = 4, **changes: object):
     return small(model, **settings)
 
 
-def _rows(policy: TransformersPolicy) -> list[Row]:
+def _rows(policy: TransformersPolicy) -> RolloutBatch:
     turns = policy.generate([Prompt("up"), Prompt("Sokoban\n# @")] * 4, range(8), 1.0, 5)
-    return [Row(turn, 0, (-1.0) ** i, turn.logprobs) for i, turn in enumerate(turns)]
+    return table(turns, advantage=[(-1.0) ** i for i in range(8)])
 
 
-def _logprobs(policy: TransformersPolicy, rows: list[Row]) -> torch.Tensor:
+def _logprobs(policy: TransformersPolicy, batch: RolloutBatch) -> torch.Tensor:
     with torch.no_grad():
-        return policy.logprobs(collate(rows, policy.pad), 1.0)[0]
+        return policy.logprobs(collate(batch, policy.pad), 1.0)[0]
 
 
 def test_factors_change_nothing_at_first_and_are_all_that_is_trained(model: Path) -> None:
-    plain, trainer = load_policy(model), Trainer(_config(model), World())
-    rows = _rows(plain)
-    assert torch.allclose(_logprobs(trainer.policy, rows), _logprobs(plain, rows), atol=1e-6)
-    before = {name: weight.clone() for name, weight in trainer.policy.model.named_parameters()}
+    plain, actor = load_policy(model), Actor(_config(model), Distributed())
+    batch = _rows(plain)
+    assert torch.allclose(_logprobs(actor.policy, batch), _logprobs(plain, batch), atol=1e-6)
+    before = {name: weight.clone() for name, weight in actor.policy.model.named_parameters()}
     for seed in range(3):
-        trainer.optimise([rows], np.random.default_rng(seed))
-    changed = {n for n, w in trainer.policy.model.named_parameters() if not torch.equal(w, before[n])}
+        actor.optimise(batch, np.random.default_rng(seed))
+    changed = {n for n, w in actor.policy.model.named_parameters() if not torch.equal(w, before[n])}
     assert changed and all(".lora_" in name for name in changed)
-    assert {name for name, _ in trainer.named} == {name for name in before if ".lora_" in name}
+    assert {name for name, _ in actor.named} == {name for name in before if ".lora_" in name}
 
 
 def test_the_reference_is_the_model_without_its_factors(model: Path) -> None:
-    plain, trainer = load_policy(model), Trainer(_config(model), World())
-    rows = _rows(plain)
+    plain, actor = load_policy(model), Actor(_config(model), Distributed())
+    batch = _rows(plain)
     for seed in range(3):
-        trainer.optimise([rows], np.random.default_rng(seed))
-    batch = collate(rows, plain.pad)
-    assert torch.allclose(trainer._reference(batch), _logprobs(plain, rows), atol=1e-6)
-    assert not torch.allclose(_logprobs(trainer.policy, rows), _logprobs(plain, rows), atol=1e-3)
+        actor.optimise(batch, np.random.default_rng(seed))
+    assert torch.allclose(actor._reference(collate(batch, plain.pad)), _logprobs(plain, batch), atol=1e-6)
+    assert not torch.allclose(_logprobs(actor.policy, batch), _logprobs(plain, batch), atol=1e-3)
 
 
 def test_a_saved_policy_is_a_plain_model_with_its_factors_added_in(model: Path, tmp_path: Path) -> None:
-    trainer = Trainer(_config(model), World())
-    rows = _rows(trainer.policy)
-    trainer.optimise([rows], np.random.default_rng(0))
-    trainer.policy.save(tmp_path)
+    actor = Actor(_config(model), Distributed())
+    batch = _rows(actor.policy)
+    actor.optimise(batch, np.random.default_rng(0))
+    actor.policy.save(tmp_path)
     saved = load_policy(tmp_path)
-    assert torch.allclose(_logprobs(saved, rows), _logprobs(trainer.policy, rows), atol=1e-5)
+    assert torch.allclose(_logprobs(saved, batch), _logprobs(actor.policy, batch), atol=1e-5)
     assert saved.model.state_dict().keys() == load_policy(model).model.state_dict().keys()
 
 
@@ -78,4 +78,4 @@ def test_a_stopped_run_resumes_to_the_same_bytes_and_not_with_another_rank(model
     files = [(tmp_path / name / "checkpoints/000004/adapters.safetensors").read_bytes() for name in ("whole", "cut")]
     assert files[0] == files[1]
     with pytest.raises(ConfigError, match=r"not those of this model and policy\.lora_rank"):
-        Trainer(_config(model, rank=8), World(), tmp_path / "cut/checkpoints/000004")
+        Actor(_config(model, rank=8), Distributed(), tmp_path / "cut/checkpoints/000004")

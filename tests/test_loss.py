@@ -3,10 +3,11 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
-from crbc_rl.batches import Row, TokenBatch, Turn, weigh
+from crbc_rl.batches import TokenBatch, token_weights
 from crbc_rl.config import LossConfig
 from crbc_rl.training.loss import policy_loss
 
@@ -21,8 +22,6 @@ def _case(
     lengths = torch.randint(1, width + 1, (rows,), generator=g)
     mask = (torch.arange(width) < lengths[:, None]).double()
     logprobs = -draw(1.0).abs()
-    turns = [Turn([1], [1] * n, [0.0] * n) for n in lengths.tolist()]
-    weighed = weigh([Row(turn, k, 0.0, turn.logprobs) for turn, k in zip(turns, GROUPS, strict=True)], aggregation)
     batch = TokenBatch(
         ids=torch.zeros(rows, width, dtype=torch.long),
         mask=None,
@@ -30,7 +29,7 @@ def _case(
         response_mask=mask,
         old_logprobs=logprobs + draw(0.4),
         advantages=torch.randn(rows, 1, generator=g, dtype=torch.float64).expand(rows, width) * 3,
-        weights=torch.tensor([row.weight for row in weighed], dtype=torch.float64),
+        weights=torch.from_numpy(token_weights(lengths.numpy(), np.array(GROUPS), aggregation)),
         correction=torch.rand(rows, width, generator=g, dtype=torch.float64) * 2,
     )
     return logprobs.requires_grad_(), draw(1.0).abs(), logprobs.detach() + draw(0.5), batch

@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from tables import table, weighed
 
-from crbc_rl.batches import Row, Turn, collate, weigh
+from crbc_rl.batches import Turn, collate, token_weights
 from crbc_rl.config import LossConfig
 from crbc_rl.training.loss import policy_loss
 
@@ -33,28 +35,24 @@ def told(
     the log-probabilities. `entropy` is that of every token; `reference` is added to its log-probability to make that
     under the reference. Behind shorter rows stands padding of large numbers."""
     settings = LossConfig(**{"kl": 0.0, **config})
-    rows = [
-        Row(
-            Turn([1 + i], [7] * len(ratio), []),
-            groups[i] if groups else 0,
-            advantages[i],
-            [-2.0] * len(ratio),
-            correction[i] if correction else None,
-        )
-        for i, ratio in enumerate(ratios)
-    ]
-    batch = collate(weigh(rows, settings.aggregation), 0)
+    columns: dict[str, Any] = {"old": [[-2.0] * len(ratio) for ratio in ratios]}
+    columns["token_advantage" if isinstance(advantages[0], list) else "advantage"] = advantages
+    if correction:
+        columns["correction"] = correction
+    rows = table([Turn([1 + i], [7] * len(ratio), []) for i, ratio in enumerate(ratios)], **columns)
+    weights = token_weights(rows.response_length, np.array(groups or [0] * len(rows)), settings.aggregation)
+    batch = collate(rows, 0, weights)
     width = batch.response_length
-    table = torch.full((len(rows), width), 3.0)
-    for k, place in enumerate(batch.places):
-        table[k, : len(ratios[place])] = torch.tensor([-2.0 + math.log(r) for r in ratios[place]])
-    table.requires_grad_()
-    near = None if reference is None else table.detach() + reference
-    loss, figures = policy_loss(table, torch.full_like(table, entropy), near, batch, settings)
+    logprobs = torch.full((len(rows), width), 3.0)
+    for k, row in enumerate(batch.rows):
+        logprobs[k, : len(ratios[row])] = torch.tensor([-2.0 + math.log(r) for r in ratios[row]])
+    logprobs.requires_grad_()
+    near = None if reference is None else logprobs.detach() + reference
+    loss, figures = policy_loss(logprobs, torch.full_like(logprobs, entropy), near, batch, settings)
     loss.backward()
     assert figures["loss"] == pytest.approx(loss.item())
-    order = sorted(range(len(rows)), key=lambda k: batch.places[k])
-    gradient = [table.grad[k].tolist() for k in order]
+    order = sorted(range(len(rows)), key=lambda k: batch.rows[k])
+    gradient = [logprobs.grad[k].tolist() for k in order]
     for i, ratio in enumerate(ratios):
         assert gradient[i][len(ratio) :] == [0.0] * (width - len(ratio)), "padding has no gradient"
     return Told(loss.item(), [g[: len(r)] for g, r in zip(gradient, ratios, strict=True)], figures)
@@ -138,7 +136,7 @@ def test_entropy_is_rewarded_by_its_weight() -> None:
     found = told([[1.0, 1.0], [1.0]], [0.0, 0.0], entropy=1.5)
     assert found.figures["entropy"] == pytest.approx(1.5) and found.loss == 0.0
     settings = LossConfig(kl=0.0, entropy=0.1)
-    batch = collate(weigh([Row(Turn([1], [2, 3], []), 0, 0.0, [0.0, 0.0])], "token"), 0)
+    batch = weighed(table([Turn([1], [2, 3], [0.0, 0.0])]))
     entropy = torch.tensor([[1.0, 3.0]], requires_grad=True)
     loss, _ = policy_loss(torch.zeros(1, 2), entropy, None, batch, settings)
     assert loss.item() == pytest.approx(-0.1 * 2.0)

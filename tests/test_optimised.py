@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 import torch
 from learner_fixtures import small
+from tables import by_turn, table
 from torch import Tensor, nn
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, TokenBatch, Turn
-from crbc_rl.distributed import World
+from crbc_rl.batches import RolloutBatch, TokenBatch, Turn
+from crbc_rl.distributed import Distributed
 from crbc_rl.rollout.collect import rng
-from crbc_rl.training.actor import Trainer
-from crbc_rl.training.trainable import Figures, Optimised, mean
+from crbc_rl.training.actor import Actor
+from crbc_rl.training.trainable import Figures, Trainable, mean
 
 
-class OneWeight(Optimised):
+class OneWeight(Trainable):
     """`seen` has the advantages of every pass, `gradients` what each optimizer step was handed."""
 
     def __init__(self, loss: dict[str, Any] | None = None, **optim: Any) -> None:
@@ -32,7 +33,9 @@ class OneWeight(Optimised):
         self.steps: list[list[list[float]]] = []
         self.gradients: list[float] = []
         settings = {"minibatch": 100, "grad_clip": 1e9, "lr": 0.1, "weight_decay": 0.0, **optim}
-        super().__init__(model, small(Path("unused"), optim=settings, loss=loss or {}), World(), 0, settings["lr"])
+        super().__init__(
+            model, small(Path("unused"), optim=settings, loss=loss or {}), Distributed(), 0, settings["lr"]
+        )
         self.optimizer.register_step_pre_hook(self._keep)
 
     def _keep(self, *_: object) -> None:
@@ -46,12 +49,18 @@ class OneWeight(Optimised):
         return total * self.model.weight.sum(), {"count": float(len(batch.turn)), "ratio_max": batch.advantages.max()}
 
 
-def _rows(lengths: Sequence[int], group: int = 0, first: int = 0) -> list[Row]:
+Rows = list[tuple[Turn, float]]
+
+
+def _rows(lengths: Sequence[int], first: int = 0) -> Rows:
     """Row i has the advantage first + i + 1 and a turn of its own."""
-    return [
-        Row(Turn([first + i + 1], [7] * n, [0.0] * n), group, float(first + i + 1), [0.0] * n)
-        for i, n in enumerate(lengths)
-    ]
+    return [(Turn([first + i + 1], [7] * n, [0.0] * n), float(first + i + 1)) for i, n in enumerate(lengths)]
+
+
+def _table(*groups: Rows) -> RolloutBatch:
+    rows = [row for group in groups for row in group]
+    numbers = [g for g, group in enumerate(groups) for _ in group]
+    return table([turn for turn, _ in rows], group=numbers, advantage=[advantage for _, advantage in rows])
 
 
 def _flat(step: list[list[float]]) -> list[float]:
@@ -66,7 +75,7 @@ def _flat(step: list[list[float]]) -> list[float]:
 )
 def test_an_epoch_reads_every_row_once_in_mini_batches_of_their_size(minibatch: int, sizes: list[int]) -> None:
     one = OneWeight(minibatch=minibatch)
-    figures = one.descend([_rows([1, 2, 3], g, 3 * g) for g in range(4)], rng("x"))
+    figures = one.descend(_table(*(_rows([1, 2, 3], 3 * g) for g in range(4))), rng("x"))
     assert [len(_flat(step)) for step in one.steps] == sizes
     assert sorted(value for step in one.steps for value in _flat(step)) == [float(n) for n in range(1, 13)]
     assert [step["count"] for step in figures] == sizes
@@ -74,7 +83,7 @@ def test_an_epoch_reads_every_row_once_in_mini_batches_of_their_size(minibatch: 
 
 def test_epochs_are_read_each_in_an_order_of_its_own_with_groups_in_one_piece() -> None:
     one = OneWeight(minibatch=3, epochs=4)
-    one.descend([_rows([1, 1, 1], g, 3 * g) for g in range(8)], rng("x"))
+    one.descend(_table(*(_rows([1, 1, 1], 3 * g) for g in range(8))), rng("x"))
     assert len(one.steps) == 4 * 8
     epochs = [[sorted(_flat(step)) for step in one.steps[8 * e : 8 * e + 8]] for e in range(4)]
     groups = [[3.0 * g + 1, 3.0 * g + 2, 3.0 * g + 3] for g in range(8)]
@@ -85,7 +94,7 @@ def test_epochs_are_read_each_in_an_order_of_its_own_with_groups_in_one_piece() 
 def test_the_order_is_that_of_the_draws() -> None:
     def order(*path: int) -> list[list[list[float]]]:
         one = OneWeight(minibatch=3)
-        one.descend([_rows([1, 1, 1], g, 3 * g) for g in range(8)], rng("shuffle", *path))
+        one.descend(_table(*(_rows([1, 1, 1], 3 * g) for g in range(8))), rng("shuffle", *path))
         return one.steps
 
     assert order(0, 1) == order(0, 1) != order(0, 2)
@@ -104,8 +113,7 @@ def test_a_step_s_gradient_is_the_mean_over_its_mini_batch_however_it_is_read(
     aggregation: str, gradient: float, microbatch: int | None
 ) -> None:
     one = OneWeight({"aggregation": aggregation}, microbatch=microbatch)
-    groups = [_rows([1, 2, 3], 0), _rows([4], 1, 3)]
-    (figures,) = one.descend(groups, rng("x"))
+    (figures,) = one.descend(_table(_rows([1, 2, 3]), _rows([4], 3)), rng("x"))
     assert one.gradients == pytest.approx([gradient])
     assert figures["grad_norm"] == pytest.approx(gradient)
     assert figures["count"] == 4 and figures["ratio_max"] == 4  # a sum and a maximum over passes
@@ -115,24 +123,24 @@ def test_a_step_s_gradient_is_the_mean_over_its_mini_batch_however_it_is_read(
 
 def test_a_mini_batch_is_weighed_by_itself_and_starts_without_a_gradient() -> None:
     one = OneWeight(minibatch=2)
-    one.descend([_rows([1, 2]), _rows([3, 1], 1, 10)], np.random.default_rng(0))
+    one.descend(_table(_rows([1, 2]), _rows([3, 1], 10)), np.random.default_rng(0))
     assert sorted(one.gradients) == pytest.approx([(1 + 2 * 2) / 3, (3 * 11 + 12) / 4])
     one.gradients.clear()
-    one.descend([_rows([1])], rng("x"))
+    one.descend(_table(_rows([1])), rng("x"))
     assert one.gradients == pytest.approx([1.0])
 
 
 def test_repeated_turns_are_read_once_and_count_each() -> None:
-    rows = [Row(Turn([1], [2, 3], [0.0, 0.0]), 0, value, [0.0, 0.0]) for value in (1.0, 5.0, -3.0)]
+    rows = [(Turn([1], [2, 3], [0.0, 0.0]), value) for value in (1.0, 5.0, -3.0)]
     one = OneWeight()
-    one.descend([rows, _rows([1], 1, 8)], rng("x"))
+    one.descend(_table(rows, _rows([1], 8)), rng("x"))
     assert sorted(_flat(one.steps[0])) == [-3.0, 1.0, 5.0, 9.0]
     assert one.gradients == pytest.approx([(2 * (1 + 5 - 3) + 9) / 7])
 
 
 def test_advantages_of_tokens_are_told_by_their_size() -> None:
-    rows = [Row(Turn([1], [2, 3], []), 0, [1.0, -3.0], [0.0, 0.0]), Row(Turn([1], [2], []), 0, -4.0, [0.0])]
-    (figures,) = OneWeight().descend([rows], rng("x"))
+    turns = [Turn([1], [2, 3], [0.0, 0.0]), Turn([1], [2], [0.0])]
+    (figures,) = OneWeight().descend(table(turns, token_advantage=[[1.0, -3.0], [-4.0]]), rng("x"))
     assert figures["advantage_abs"] == pytest.approx((2 + 4) / 2)
 
 
@@ -146,7 +154,7 @@ def test_figures_of_steps_are_averaged() -> None:
 @pytest.mark.parametrize(("clip", "handed"), [(0.25, 0.25), (2.0, 2.0), (4.0, 3.0), (100.0, 3.0)])
 def test_no_gradient_longer_than_the_clip_is_handed_on_and_its_own_length_told(clip: float, handed: float) -> None:
     one = OneWeight(grad_clip=clip)
-    (figures,) = one.descend([_rows([1], 0, 2)], rng("x"))
+    (figures,) = one.descend(_table(_rows([1], 2)), rng("x"))
     assert one.gradients == pytest.approx([handed], rel=1e-5)
     assert figures["grad_norm"] == pytest.approx(3.0)
     assert figures["skipped"] == 0.0
@@ -156,13 +164,13 @@ def test_the_clip_holds_for_all_weights_together(model: Path) -> None:
     """And keeps the direction."""
     handed = []
     for clip in (0.01, 1e9):
-        trainer = Trainer(small(model, loss={"kl": 0.0}, optim={"grad_clip": clip, "lr": 1e-9}), World())
-        turns = trainer.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
+        actor = Actor(small(model, loss={"kl": 0.0}, optim={"grad_clip": clip, "lr": 1e-9}), Distributed())
+        turns = actor.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
         keep: list[Tensor] = []
-        trainer.optimizer.register_step_pre_hook(
-            lambda *_, t=trainer, k=keep: k.append(torch.cat([p.grad.flatten() for _, p in t.named]))
+        actor.optimizer.register_step_pre_hook(
+            lambda *_, t=actor, k=keep: k.append(torch.cat([p.grad.flatten() for _, p in t.named]))
         )
-        figures = trainer.optimise([[Row(turn, 0, 5.0, turn.logprobs) for turn in turns]], rng("x"))
+        figures = actor.optimise(table(turns, advantage=[5.0] * 4), rng("x"))
         handed.append((keep[0].clone(), figures["grad_norm"]))
     (clipped, told), (whole, told_whole) = handed
     assert whole.norm() > 0.1 and clipped.norm() == pytest.approx(0.01, rel=1e-3)
@@ -173,38 +181,38 @@ def test_the_clip_holds_for_all_weights_together(model: Path) -> None:
 @pytest.mark.parametrize("advantage", [math.nan, math.inf, -math.inf])
 def test_a_gradient_that_is_not_finite_moves_nothing(advantage: float) -> None:
     one = OneWeight()
-    bad = Row(Turn([9], [1, 1], [0.0] * 2), 0, advantage, [0.0] * 2)  # as long as the others: infinity times 0 is nan
-    (figures,) = one.descend([[*_rows([2, 2]), bad]], rng("x"))
+    bad = (Turn([9], [1, 1], [0.0] * 2), advantage)  # as long as the others: infinity times 0 is nan
+    (figures,) = one.descend(_table([*_rows([2, 2]), bad]), rng("x"))
     assert figures["skipped"] == 1.0 and str(abs(figures["grad_norm"])) == str(abs(advantage))
     assert one.model.weight.item() == 1.0 and not one.optimizer.state
-    (figures,) = one.descend([_rows([1, 2])], rng("x"))
+    (figures,) = one.descend(_table(_rows([1, 2])), rng("x"))
     assert figures["skipped"] == 0.0
     assert one.model.weight.item() == pytest.approx(0.9), "Adam's first step is the learning rate"
     assert one.gradients == pytest.approx([5 / 3])
 
 
 def test_a_policy_stays_as_it_is_where_the_gradient_is_not_finite(model: Path) -> None:
-    trainer = Trainer(small(model, optim={"minibatch": 2}), World())
-    turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
-    before = [p.clone() for _, p in trainer.named]
-    figures = trainer.optimise([[Row(turn, 0, math.inf, turn.logprobs) for turn in turns]], rng("x"))
+    actor = Actor(small(model, optim={"minibatch": 2}), Distributed())
+    turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
+    before = [p.clone() for _, p in actor.named]
+    figures = actor.optimise(table(turns, advantage=[math.inf] * 2), rng("x"))
     assert figures["skipped"] == 1.0
-    assert all(torch.equal(p, old) for (_, p), old in zip(trainer.named, before, strict=True))
-    assert trainer.optimise([[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]], rng("x"))["skipped"] == 0.0
-    assert all(torch.isfinite(p).all() for _, p in trainer.named)
-    assert any(not torch.equal(p, old) for (_, p), old in zip(trainer.named, before, strict=True))
+    assert all(torch.equal(p, old) for (_, p), old in zip(actor.named, before, strict=True))
+    assert actor.optimise(table(turns, advantage=[1.0] * len(turns)), rng("x"))["skipped"] == 0.0
+    assert all(torch.isfinite(p).all() for _, p in actor.named)
+    assert any(not torch.equal(p, old) for (_, p), old in zip(actor.named, before, strict=True))
 
 
 def test_learning_rate_and_weight_decay_are_those_of_the_config() -> None:
     for lr, decay in ((0.1, 0.0), (0.01, 0.0), (0.1, 0.5)):
         one = OneWeight(lr=lr, weight_decay=decay)
-        one.descend([_rows([1])], rng("x"))
+        one.descend(_table(_rows([1])), rng("x"))
         assert one.model.weight.item() == pytest.approx(1.0 * (1 - lr * decay) - lr)
 
 
 def test_a_step_goes_against_the_loss_and_no_gradient_is_left_behind() -> None:
     one = OneWeight(epochs=3)
-    one.descend([_rows([1])], rng("x"))
+    one.descend(_table(_rows([1])), rng("x"))
     assert one.model.weight.item() == pytest.approx(0.7, abs=1e-4)
     assert one.model.weight.grad is None or not one.model.weight.grad.any()
     assert not one.model.training
@@ -217,8 +225,8 @@ def test_a_step_goes_against_the_loss_and_no_gradient_is_left_behind() -> None:
 def test_what_is_read_is_given_back_row_by_row(size: int | None) -> None:
     """In the order of the rows, whatever order they were read in, and without the padding."""
     one = OneWeight(microbatch=size)
-    rows = _rows([3, 1, 2, 5, 1, 4, 2])
-    rows += [rows[0], rows[3]]
+    turns = [turn for turn, _ in _rows([3, 1, 2, 5, 1, 4, 2])]
+    turns += [turns[0], turns[3]]
     sizes: list[int] = []
 
     def what(batch: TokenBatch) -> Tensor:
@@ -226,8 +234,9 @@ def test_what_is_read_is_given_back_row_by_row(size: int | None) -> None:
         sizes.append(len(batch.ids))
         return batch.ids[:, :1][batch.turn] * 10.0 + torch.arange(batch.response_length)
 
-    read = one.read(rows, what)
-    assert read == [[10.0 * row.turn.prompt[0] + k for k in range(len(row.turn.response))] for row in rows]
+    batch = table(turns)
+    read = by_turn(batch, one.read(batch, what))
+    assert read == [[10.0 * turn.prompt[0] + k for k in range(len(turn.response))] for turn in turns]
     assert max(sizes) <= (size or 7)
     assert sum(sizes) == 7, "equal turns are read once"
 
@@ -237,23 +246,23 @@ def test_what_is_read_is_given_back_row_by_row(size: int | None) -> None:
 
 @pytest.mark.parametrize("temperature", [0.4, 1.0, 2.0])
 def test_scores_are_those_of_sampling_at_the_temperature_of_rollouts(model: Path, temperature: float) -> None:
-    trainer = Trainer(small(model, rollout={"temperature": temperature}), World())
+    actor = Actor(small(model, rollout={"temperature": temperature}), Distributed())
     with torch.no_grad():
-        for p in trainer.policy.model.parameters():
+        for p in actor.policy.model.parameters():
             p.mul_(2.0 if p.dim() > 1 else 1.0)  # sharper
-    turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2, 3)], range(3), temperature, 5)
-    rows = [Row(turn, 0, 1.0, turn.logprobs) for turn in turns]
-    for mine, turn in zip(trainer.score(rows), turns, strict=True):
+    turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2, 3)], range(3), temperature, 5)
+    batch = table(turns)
+    for mine, turn in zip(by_turn(batch, actor.score(batch)), turns, strict=True):
         assert mine == pytest.approx(turn.logprobs, abs=1e-4)
-    other = trainer.policy.generate([Prompt("up")], [0], 0.7, 5)
-    assert trainer.score([Row(other[0], 0, 1.0, [])])[0] != pytest.approx(other[0].logprobs, abs=1e-2)
+    other = actor.policy.generate([Prompt("up")], [0], 0.7, 5)
+    assert actor.score(table(other)).tolist() != pytest.approx(other[0].logprobs, abs=1e-2)
 
 
 def test_the_first_step_starts_where_sampling_stood_and_later_ones_drift(model: Path) -> None:
     config = small(model, rollout={"temperature": 0.4}, optim={"lr": 1e-2, "epochs": 3, "minibatch": 2})
-    trainer = Trainer(config, World())
-    turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 0.4, 4)
-    steps = trainer.descend([[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]], rng("x"))
+    actor = Actor(config, Distributed())
+    turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 0.4, 4)
+    steps = actor.descend(table(turns, advantage=[1.0] * len(turns)), rng("x"))
     assert steps[0]["drift"] < 1e-4 and steps[0]["ratio_max"] < 1e-4 and steps[0]["clip_share"] == 0.0
     assert steps[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert steps[1]["drift"] > 0.01 < steps[2]["drift"]
@@ -264,22 +273,22 @@ def test_optimise_tells_the_drift_of_its_first_step_and_the_mean_of_all_else(mod
     config = small(model, optim={"lr": 1e-2, "epochs": 2, "minibatch": 2})
     tolds = []
     for name in ("optimise", "descend"):
-        trainer = Trainer(config, World())
-        turns = trainer.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
-        tolds.append(getattr(trainer, name)([[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]], rng("x")))
+        actor = Actor(config, Distributed())
+        turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
+        tolds.append(getattr(actor, name)(table(turns, advantage=[1.0] * len(turns)), rng("x")))
     told, (first, second) = tolds
     assert told["drift"] == first["drift"] < second["drift"]
     assert told["entropy"] == pytest.approx((first["entropy"] + second["entropy"]) / 2)
 
 
 def test_replies_that_did_well_become_likelier_and_others_less_likely(model: Path) -> None:
-    trainer = Trainer(small(model, optim={"lr": 1e-3, "minibatch": 8}, loss={"kl": 0.0}), World())
-    good, bad = trainer.policy.generate([Prompt("up"), Prompt("up")], [1, 2], 1.0, 4)
+    actor = Actor(small(model, optim={"lr": 1e-3, "minibatch": 8}, loss={"kl": 0.0}), Distributed())
+    good, bad = actor.policy.generate([Prompt("up"), Prompt("up")], [1, 2], 1.0, 4)
     assert good.response[0] != bad.response[0]
-    rows = [Row(good, 0, 1.0, good.logprobs), Row(bad, 0, -1.0, bad.logprobs)]
-    before = [sum(values) for values in trainer.score(rows)]
-    trainer.optimise([rows], rng("x"))
-    after = [sum(values) for values in trainer.score(rows)]
+    batch = table([good, bad], advantage=[1.0, -1.0])
+    before = [sum(values) for values in by_turn(batch, actor.score(batch))]
+    actor.optimise(batch, rng("x"))
+    after = [sum(values) for values in by_turn(batch, actor.score(batch))]
     assert after[0] > before[0] + 0.01 and after[1] < before[1] - 0.01
 
 
@@ -287,17 +296,17 @@ def test_a_reference_pulls_the_policy_back_and_stays_where_it_is(model: Path) ->
     """With no advantage at all a policy that has gone astray returns, and the more so the more the KL weighs."""
     gaps = []
     for kl in (0.0, 1.0):
-        trainer = Trainer(small(model, optim={"lr": 1e-3, "epochs": 5}, loss={"kl": 0.01}), World())
-        trainer.config = small(model, optim={"lr": 1e-3, "epochs": 5}, loss={"kl": kl})
+        actor = Actor(small(model, optim={"lr": 1e-3, "epochs": 5}, loss={"kl": 0.01}), Distributed())
+        actor.config = small(model, optim={"lr": 1e-3, "epochs": 5}, loss={"kl": kl})
         with torch.no_grad():
             noise = torch.Generator().manual_seed(0)
-            for p in trainer.policy.model.parameters():
+            for p in actor.policy.model.parameters():
                 p.add_(0.05 * torch.randn(p.shape, generator=noise))
-        kept = [p.clone() for p in trainer.reference.model.parameters()]
-        turns = trainer.policy.generate([Prompt("up")] * 8, range(8), 1.0, 4)
-        steps = trainer.descend([[Row(turn, 0, 0.0, turn.logprobs) for turn in turns]], rng("x"))
+        kept = [p.clone() for p in actor.reference.model.parameters()]
+        turns = actor.policy.generate([Prompt("up")] * 8, range(8), 1.0, 4)
+        steps = actor.descend(table(turns, advantage=[0.0] * 8), rng("x"))
         gaps.append((steps[0]["kl"], steps[-1]["kl"]))
-        assert all(torch.equal(p, old) for p, old in zip(trainer.reference.model.parameters(), kept, strict=True))
+        assert all(torch.equal(p, old) for p, old in zip(actor.reference.model.parameters(), kept, strict=True))
     (still, stays), (first, returned) = gaps
     assert still == first > 0.01
     assert stays == pytest.approx(still, rel=0.01) and returned < 0.9 * first
@@ -305,7 +314,7 @@ def test_a_reference_pulls_the_policy_back_and_stays_where_it_is(model: Path) ->
 
 def test_training_reads_prompts_up_to_the_limit_of_the_config(model: Path) -> None:
     for limit in (5, 6, None):
-        policy = Trainer(small(model, rollout={"max_prompt_tokens": limit}), World()).policy
+        policy = Actor(small(model, rollout={"max_prompt_tokens": limit}), Distributed()).policy
         prompt = Prompt("Sokoban\n# # #\n# @ #\nYour move?")
         (turn,) = policy.generate([prompt], [0], 1.0, 1)
         assert turn.prompt == policy.encode_text(prompt.text)[-(limit or 0) :]
@@ -313,20 +322,20 @@ def test_training_reads_prompts_up_to_the_limit_of_the_config(model: Path) -> No
 
 def test_a_policy_goes_on_from_its_checkpoint_and_its_reference_from_the_start(model: Path, tmp_path: Path) -> None:
     config = small(model, optim={"lr": 1e-2})
-    trainer = Trainer(config, World())
-    turns = trainer.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
-    rows = [[Row(turn, 0, 1.0, turn.logprobs) for turn in turns]]
-    trainer.optimise(rows, rng("x"))
-    trainer.save(tmp_path, {})
-    again = Trainer(config, World(), tmp_path)
-    start = Trainer(config, World()).policy.model.state_dict()
+    actor = Actor(config, Distributed())
+    turns = actor.policy.generate([Prompt("up")] * 4, range(4), 1.0, 4)
+    batch = table(turns, advantage=[1.0] * len(turns))
+    actor.optimise(batch, rng("x"))
+    actor.save(tmp_path, {})
+    again = Actor(config, Distributed(), tmp_path)
+    start = Actor(config, Distributed()).policy.model.state_dict()
     moved = 0
     for name, weight in again.policy.model.state_dict().items():
-        assert torch.equal(weight, trainer.policy.model.state_dict()[name])
+        assert torch.equal(weight, actor.policy.model.state_dict()[name])
         assert torch.equal(again.reference.model.state_dict()[name], start[name])
         moved += not torch.equal(weight, start[name])
     assert moved > 10
-    one, other = trainer.optimise(rows, rng("y")), again.optimise(rows, rng("y"))
+    one, other = actor.optimise(batch, rng("y")), again.optimise(batch, rng("y"))
     assert one == other and one["kl"] > 0
-    for (_, mine), (_, theirs) in zip(trainer.named, again.named, strict=True):
+    for (_, mine), (_, theirs) in zip(actor.named, again.named, strict=True):
         assert torch.equal(mine, theirs), "the optimizer goes on, too"

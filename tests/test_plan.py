@@ -13,7 +13,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crbc_rl import cli
-from crbc_rl.batches import Row, Turn, collate
+from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.credit import METHODS
 from crbc_rl.errors import ConfigError
@@ -329,7 +329,7 @@ def test_activations_are_what_torch_counts_on_fake_tensors_of_the_real_shape(
         policy.model.gradient_checkpointing_enable({"use_reentrant": False})
         policy.model.train()
         turns = [Turn([1] * (prompt - i), [2] * reply, [0.0] * reply) for i in range(rows)]
-        batch = collate([Row(turn, 0, 1.0, turn.logprobs, weight=1.0) for turn in turns], 0)
+        batch = collate(RolloutBatch.of_turns(turns), 0)
         tracker = MemTracker()
         tracker.track_external(policy.model)
         with tracker:

@@ -5,10 +5,11 @@ import pytest
 import torch
 from learner_fixtures import fresh_policy
 from safetensors.torch import load_file, save_file
+from tables import table, weighed
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, TokenBatch, collate, weigh
+from crbc_rl.batches import TokenBatch
 from crbc_rl.config import LossConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
@@ -33,8 +34,7 @@ def _generate(policy: TransformersPolicy, prompts: list[str], seed: int = 0, tem
 
 
 def _batch(turns: list, policy: TransformersPolicy, advantages: list[float] | None = None) -> TokenBatch:
-    rows = [Row(turn, 0, 0.0 if advantages is None else advantages[i], turn.logprobs) for i, turn in enumerate(turns)]
-    return collate(weigh(rows, "token"), policy.pad)
+    return weighed(table(turns, advantage=advantages), policy.pad)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.4])
@@ -52,8 +52,8 @@ def test_padding_changes_nothing(policy: TransformersPolicy) -> None:
     together = _batch(turns, policy)
     with torch.no_grad():
         padded, _ = policy.logprobs(together, 1.0)
-        for values, place in zip(padded, together.places, strict=True):
-            alone, _ = policy.logprobs(_batch([turns[place]], policy), 1.0)
+        for values, row in zip(padded, together.rows, strict=True):
+            alone, _ = policy.logprobs(_batch([turns[row]], policy), 1.0)
             assert torch.allclose(values[: alone.shape[1]], alone[0], atol=1e-5)
 
 

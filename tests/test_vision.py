@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 from learner_fixtures import small_config
+from tables import by_turn, table
 from vision_fixtures import fresh_vision_policy
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, Turn, collate
+from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.config import parse_config
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
@@ -44,10 +45,10 @@ PROMPTS = [
 
 
 def _logprobs(policy: VisionPolicy, turns: list[Turn]) -> dict[int, torch.Tensor]:
-    batch = collate([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], policy.pad)
+    batch = collate(RolloutBatch.of_turns(turns), policy.pad)
     with torch.no_grad():
         found, _ = policy.logprobs(batch, 1.0)
-    return dict(zip(batch.places, found, strict=True))
+    return dict(zip(batch.rows, found, strict=True))
 
 
 def test_sampling_training_and_reading_one_by_one_agree(policy: VisionPolicy) -> None:
@@ -132,17 +133,19 @@ def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
     assert first == pytest.approx(0.5 * 0.1**2)  # every reply is malformed and costs 0.1; a fresh critic says 0
     assert np.isfinite(second)
 
-    critic = Critic(config, World())
+    critic = Critic(config, Distributed())
     turns = fresh_vision_policy().generate(PROMPTS, range(len(PROMPTS)), 1.0, 4)
-    lessons = [[Row(turn, 0, 5.0 * i, [0.0] * len(turn.response)) for i, turn in enumerate(turns)]]
+    length = [len(turn.response) for turn in turns]
+    returns = [[5.0 * i] * n for i, n in enumerate(length)]
+    lessons = table(turns, returns=returns, value=[[0.0] * n for n in length])
     for _ in range(3):
         critic.optimise(lessons, np.random.default_rng(0))
-    together = critic.read(lessons[0], critic.values)
-    for row, values in zip(lessons[0], together, strict=True):
-        (alone,) = critic.read([row], critic.values)
+    together = by_turn(lessons, critic.read(lessons, critic.values))
+    for turn, values in zip(turns, together, strict=True):
+        alone = critic.read(table([turn]), critic.values)
         assert np.allclose(values, alone, atol=1e-5)
     pixels = replace(turns[1], images=tuple(255 - image for image in turns[1].images))
-    (other,) = critic.read([replace(lessons[0][1], turn=pixels)], critic.values)
+    other = critic.read(table([pixels]), critic.values)
     assert not np.allclose(other, together[1], atol=1e-4)
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, Turn, collate, weigh
+from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.policies.vllm import VllmPolicy
 
 pytest.importorskip("torchvision", reason="vLLM reads frames with torchvision, which the CPU build of torch has not")
@@ -33,7 +33,7 @@ PROMPTS = [
 @torch.no_grad()
 def furthest(turns: list[Turn], policy: VisionPolicy) -> float:
     """The largest difference between the turns' log-probabilities and the policy's."""
-    batch = collate(weigh([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], "token"), policy.pad)
+    batch = collate(RolloutBatch.of_turns(turns), policy.pad)
     return ((policy.logprobs(batch, 1.0)[0] - batch.old_logprobs) * batch.response_mask).abs().max().item()
 
 

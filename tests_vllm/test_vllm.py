@@ -10,7 +10,7 @@ import torch
 from learner_fixtures import fresh_policy
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, Turn, collate, weigh
+from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vllm import VllmPolicy
@@ -51,7 +51,7 @@ def _weights_of_the_peer(engine: VllmPolicy, peer: TransformersPolicy) -> None:
 @torch.no_grad()
 def furthest(turns: list[Turn], policy: TransformersPolicy, temperature: float) -> float:
     """The largest difference between the turns' log-probabilities and the policy's."""
-    batch = collate(weigh([Row(turn, 0, 0.0, turn.logprobs) for turn in turns], "token"), policy.pad)
+    batch = collate(RolloutBatch.of_turns(turns), policy.pad)
     return ((policy.logprobs(batch, temperature)[0] - batch.old_logprobs) * batch.response_mask).abs().max().item()
 
 
