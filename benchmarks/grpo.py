@@ -1,4 +1,4 @@
-"""TRL's GRPO trainer on rows of ours (`trl.GRPOTrainer`, Apache 2.0): the peer of `crbc_rl.training.actor.Trainer`.
+"""TRL's GRPO trainer on rows of ours (`trl.GRPOTrainer`, Apache 2.0): the peer of `crbc_rl.training.actor.Actor`.
 
 Nothing of TRL's is replaced but where its rows come from: its loss, its passes, its reference, its optimizer and its
 loop are its own. `tests/test_parity.py` holds the two losses and their gradients against each other.
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset
 from torch import Tensor
@@ -20,7 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 from trl import GRPOConfig, GRPOTrainer
 from trl.trainer.utils import pad
 
-from crbc_rl.batches import Row
+from crbc_rl.batches import Ints, RolloutBatch
 from crbc_rl.config import TrainConfig
 
 LOSS_TYPES = {"token": "dapo", "step": "grpo"}
@@ -30,26 +31,28 @@ LOSS_TYPES = {"token": "dapo", "step": "grpo"}
 class RowsTrainer(GRPOTrainer):
     """A GRPO trainer that is handed its rows, one mini-batch per optimizer step, instead of generating them."""
 
-    minibatches: Iterator[Sequence[Row]]
+    batch: RolloutBatch
+    minibatches: Iterator[Ints]
     seconds: float
     """CPU seconds of the last `optimise`, without the preparations of its loop."""
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Tensor]:
         self._begun = self._begun or time.process_time()
-        return self.inputs(next(self.minibatches))
+        return self.inputs(self.batch, next(self.minibatches))
 
-    def inputs(self, rows: Sequence[Row]) -> dict[str, Tensor]:
+    def inputs(self, batch: RolloutBatch, rows: Ints) -> dict[str, Tensor]:
         """What its loss reads: one row per turn, repeated ones too, with log-probabilities of its own reference."""
-        prompts = [torch.tensor(row.turn.prompt) for row in rows]
-        replies = [torch.tensor(row.turn.response) for row in rows]
+        prompts = [torch.tensor(batch.turns[row].prompt) for row in rows]
+        replies = [torch.tensor(batch.turns[row].response) for row in rows]
+        old = np.split(batch.old, batch.ends[:-1])
         filler = self.processing_class.pad_token_id
         found = {
             "prompt_ids": pad(prompts, filler, "left"),
             "prompt_mask": pad([torch.ones_like(ids) for ids in prompts], 0, "left"),
             "completion_ids": pad(replies, filler, "right"),
             "completion_mask": pad([torch.ones_like(ids) for ids in replies], 0, "right"),
-            "advantages": torch.tensor([row.advantage for row in rows]),
-            "old_per_token_logps": pad([torch.tensor(row.old) for row in rows], 0.0, "right"),
+            "advantages": torch.from_numpy(batch.advantage[rows]).float(),
+            "old_per_token_logps": pad([torch.from_numpy(old[row]).float() for row in rows], 0.0, "right"),
             "num_items_in_batch": torch.tensor(sum(map(len, replies))),
         }
         if self.ref_model is not None:
@@ -68,10 +71,10 @@ class RowsTrainer(GRPOTrainer):
             warnings.simplefilter("ignore", FutureWarning)
             return self._generate_single_turn([list(ids) for ids in prompts], None, {}, 1)[0]
 
-    def optimise(self, minibatches: Sequence[Sequence[Row]]) -> list[dict[str, float]]:
-        """One optimizer step per mini-batch; what it logged of each."""
+    def optimise(self, batch: RolloutBatch, minibatches: Sequence[Ints]) -> list[dict[str, float]]:
+        """One optimizer step per mini-batch, the rows of which are given; what it logged of each."""
         self.args.max_steps = len(minibatches)
-        self.minibatches, self._begun = iter(minibatches), 0.0
+        self.batch, self.minibatches, self._begun = batch, iter(minibatches), 0.0
         self.train()
         self.seconds = time.process_time() - self._begun
         return [entry for entry in self.state.log_history if "grad_norm" in entry]

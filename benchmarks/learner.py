@@ -28,23 +28,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from anchors import InternedRollouts
 from benchmarks.credit import table
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, micro_batches
+from crbc_rl.batches import Ints, RolloutBatch, micro_batches
 from crbc_rl.config import TrainConfig, load_config
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
-from crbc_rl.training.actor import Trainer
+from crbc_rl.training.actor import Actor
 
 CONFIG = Path(__file__).parents[1] / "configs" / "sokoban_tiny.yaml"
 MICROBATCHES = (None, 128, 64, 32)
@@ -59,10 +60,10 @@ PARTS = {
 
 @dataclass(slots=True)
 class Measured:
-    """CPU seconds of each update by phase and part; the last update's rows, and the calls that sampled them."""
+    """CPU seconds of each update by phase and part; the last update's table, and the calls that sampled it."""
 
     updates: list[Counter[str]] = field(default_factory=list)
-    groups: list[list[Row]] = field(default_factory=list)
+    batch: RolloutBatch | None = None
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     evaluation: float = 0.0
 
@@ -90,7 +91,7 @@ def measure(config: TrainConfig, folder: Path, updates: int) -> Measured:
     """Evaluate once, then play and train `updates` updates as the learner does."""
     found = Measured()
     learner = TimedLearner(config, Run.start(folder, config, resume=False))
-    trainer = learner.trainer
+    actor = learner.actor
 
     def watch(owner: Any, name: str, part: str, see: Callable[..., object] = lambda *_: None) -> None:
         call = getattr(owner, name)
@@ -104,20 +105,20 @@ def measure(config: TrainConfig, folder: Path, updates: int) -> Measured:
 
         setattr(owner, name, timed)
 
-    watch(trainer.policy, "generate", "sampling", lambda *asked: found.asked.append(asked))
-    watch(trainer, "optimise", "optimise", lambda groups, _: setattr(found, "groups", groups))
-    watch(trainer.policy, "logprobs", "the policy's forward")
-    watch(trainer.optimizer, "step", "optimizer")
-    if trainer.reference is not None:
-        watch(trainer.reference, "logprobs", "the reference's forward")
+    watch(actor.policy, "generate", "sampling", lambda *asked: found.asked.append(asked))
+    watch(actor, "optimise", "optimise", lambda batch, _: setattr(found, "batch", batch))
+    watch(actor.policy, "logprobs", "the policy's forward")
+    watch(actor.optimizer, "step", "optimizer")
+    if actor.reference is not None:
+        watch(actor.reference, "logprobs", "the reference's forward")
     learner.spent = Counter()
-    found.evaluation = cpu_seconds(lambda: learner.players.evaluate("validation", config.eval.episodes))
+    found.evaluation = cpu_seconds(lambda: learner.worker.evaluate("validation", config.eval.episodes))
     for learner.update in range(1, updates + 1):
         found.asked.clear()
         learner.spent = Counter()
         learner.spent["update"] = cpu_seconds(learner.step)
         found.updates.append(learner.spent)
-    learner.players.close()
+    learner.worker.close()
     return found
 
 
@@ -146,12 +147,38 @@ def phases(config: TrainConfig, found: Measured) -> None:
 # ---- beside TRL ------------------------------------------------------------------------------------------
 
 
-def train_once(config: TrainConfig, rows: Sequence[Row]) -> tuple[float, float]:
-    """Seconds of our trainer, and the mean gradient norm."""
-    trainer = Trainer(config, World())
+def one_group(batch: RolloutBatch, rows: Ints) -> RolloutBatch:
+    """Some rows as one group of rollouts of one step: their order stays, so that both trainers have the same
+    mini-batches."""
+    n = np.arange(len(rows))
+    zero = np.zeros_like(n)
+    rollouts = InternedRollouts(
+        rollout=n, step=zero, anchor=zero, action=zero, group=zero, length=zero + 1, success=zero + 1
+    )
+    starts, length = batch.ends - batch.response_length, batch.response_length[rows]
+    tokens = np.concatenate([np.arange(starts[row], batch.ends[row]) for row in rows])
+    columns = {name: getattr(batch, name) for name in ("old", "token_advantage", "value", "returns", "correction")}
+    return replace(
+        batch,
+        rollouts=rollouts,
+        turns=[batch.turns[row] for row in rows],
+        response_length=length,
+        advantage=batch.advantage[rows],
+        **{name: values if values is None else values[tokens] for name, values in columns.items()},
+    )
+
+
+def minibatches_of(batch: RolloutBatch, config: TrainConfig) -> list[Ints]:
+    """The rows of each mini-batch, in order."""
+    size = config.optim.minibatch
+    return [np.arange(start, min(start + size, len(batch))) for start in range(0, len(batch), size)]
+
+
+def train_once(config: TrainConfig, batch: RolloutBatch) -> tuple[float, float]:
+    """Seconds of our trainer over rows of one group, and the mean gradient norm."""
+    actor = Actor(config, Distributed())
     figures: dict[str, float] = {}
-    # As one group: the order of rows stays, so that both trainers have the same mini-batches.
-    seconds = cpu_seconds(lambda: figures.update(trainer.optimise([rows], np.random.default_rng(0))))
+    seconds = cpu_seconds(lambda: figures.update(actor.optimise(batch, np.random.default_rng(0))))
     return seconds, figures["grad_norm"]
 
 
@@ -159,18 +186,19 @@ def beside_trl(config: TrainConfig, found: Measured, folder: Path, repeats: int)
     """The same rows through both trainers, in turns; then the same prompts."""
     from benchmarks.grpo import grpo_trainer
 
-    every = [row for group in found.groups for row in group]
-    distinct = list({row.turn.key: row for row in every}.values())
+    every = np.arange(len(found.batch))
+    distinct = np.array(list({turn.key: row for row, turn in enumerate(found.batch.turns)}.values()))
     for rows, name in ((every, "rows as they were played"), (distinct, "every distinct turn once")):
-        minibatches = [rows[i : i + config.optim.minibatch] for i in range(0, len(rows), config.optim.minibatch)]
+        batch = one_group(found.batch, rows)
+        minibatches = minibatches_of(batch, config)
         ours, theirs, norms, scored = [], [], (0.0, 0.0), []
         for _ in range(repeats):
-            seconds, norm = train_once(config, rows)
+            seconds, norm = train_once(config, batch)
             ours.append(seconds)
             peer = grpo_trainer(Path(config.model), config, folder / "trl")
-            inputs = [peer.inputs(part) for part in minibatches]
+            inputs = [peer.inputs(batch, part) for part in minibatches]
             scored.append(cpu_seconds(lambda p=peer, i=inputs: [p.score(p.model, part) for part in i]))
-            steps = peer.optimise(minibatches)
+            steps = peer.optimise(batch, minibatches)
             theirs.append(peer.seconds)
             norms = norm, float(np.mean([step["grad_norm"] for step in steps]))
         lines = [*versus(ours, theirs, "TRL's trainer")]
@@ -208,34 +236,33 @@ def _once(policy: TransformersPolicy, prompts: Sequence[Prompt], seeds: Sequence
 
 def passes(config: TrainConfig, found: Measured, repeats: int) -> None:
     """What smaller passes of like length gain or cost, `optim.microbatch`."""
-    rows = [row for group in found.groups for row in group]
+    batch = one_group(found.batch, np.arange(len(found.batch)))
     spent: dict[int | None, list[float]] = {size: [] for size in MICROBATCHES}
     for _ in range(repeats):
         for size, times in spent.items():
             chosen = config.model_copy(update={"optim": config.optim.model_copy(update={"microbatch": size})})
-            times.append(train_once(chosen, rows)[0])
+            times.append(train_once(chosen, batch)[0])
     whole = median(spent[None])
     lines = [
         (
             f"{size or 'all at once'}",
-            f"{padding(rows, config, size):4.0%} padding {median(times):7.2f} s {median(times) / whole:.2f} times",
+            f"{padding(batch, config, size):4.0%} padding {median(times):7.2f} s {median(times) / whole:.2f} times",
         )
         for size, times in spent.items()
     ]
-    table(f"Training on {len(rows):,} rows by optim.microbatch", lines)
+    table(f"Training on {len(batch):,} rows by optim.microbatch", lines)
 
 
-def padding(rows: Sequence[Row], config: TrainConfig, size: int | None) -> float:
+def padding(batch: RolloutBatch, config: TrainConfig, size: int | None) -> float:
     """The share of tokens in the passes that is padding."""
-    count = config.optim.minibatch
-    parts = [rows[i : i + count] for i in range(0, len(rows), count)]
-    batches = [batch for part in parts for batch in micro_batches(part, 0, size)]
+    parts = minibatches_of(batch, config)
+    passes = [tokens for part in parts for tokens in micro_batches(batch, part, None, 0, size)]
     real = sum(
         len(turn.prompt) + len(turn.response)
         for part in parts
-        for turn in {row.turn.key: row.turn for row in part}.values()
+        for turn in {batch.turns[row].key: batch.turns[row] for row in part}.values()
     )
-    return 1 - real / sum(batch.ids.numel() for batch in batches)
+    return 1 - real / sum(tokens.ids.numel() for tokens in passes)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -44,7 +44,7 @@ def test_the_parts_of_a_phase_make_up_the_whole(config: Path, tmp_path: Path) ->
         inside = sum(update[name] for name, (where, _) in learner.PARTS.items() if where == phase)
         assert 0 < inside <= update[phase] < update["update"]
     asked = sum(len(prompts) for prompts, *_ in found.asked)
-    assert asked == sum(len(group) for group in found.groups), "one prompt a row"
+    assert asked == len(found.batch), "one prompt a row"
 
 
 def test_what_is_missing_is_named_with_the_command_that_brings_it(

@@ -1,4 +1,4 @@
-"""The trainer's loss, figures and gradient against two others: a plain one in loops, which reads every row alone
+"""The actor's loss, figures and gradient against two others: a plain one in loops, which reads every row alone
 and without padding, and TRL's GRPO trainer.
 
 Over a real model, with prompts of unequal lengths, several groups, repeated turns, and old log-probabilities a little
@@ -24,14 +24,15 @@ import numpy as np
 import pytest
 import torch
 from learner_fixtures import fresh_policy, small
+from tables import table
 from torch import Tensor
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, micro_batches
+from crbc_rl.batches import RolloutBatch, Turn, collate, micro_batches
 from crbc_rl.config import LossConfig, TrainConfig
-from crbc_rl.distributed import World
+from crbc_rl.distributed import Distributed
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.training.actor import Trainer
+from crbc_rl.training.actor import Actor
 
 PROMPTS = [
     "Sokoban\n# # #\n# @ #\n# # #\nYour move?",
@@ -47,6 +48,16 @@ TEMPERATURE = 0.7
 
 
 @dataclass(frozen=True)
+class Row:
+    """A turn as an optimizer step reads it."""
+
+    turn: Turn
+    group: int
+    advantage: float
+    old: list[float]
+
+
+@dataclass(frozen=True)
 class Case:
     """A policy, its reference, and one mini-batch of rows."""
 
@@ -55,6 +66,16 @@ class Case:
     rows: list[Row]
     folder: Path
     """Where the reference is saved."""
+
+    @property
+    def batch(self) -> RolloutBatch:
+        """The rows as a table."""
+        return table(
+            [row.turn for row in self.rows],
+            group=[row.group for row in self.rows],
+            advantage=[row.advantage for row in self.rows],
+            old=[row.old for row in self.rows],
+        )
 
 
 @dataclass(frozen=True)
@@ -88,6 +109,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
         )
         for i, turn in enumerate(turns)
     ]
+    rows.sort(key=lambda row: row.group)  # groups stand together
     assert len({len(turn.prompt) for turn in turns}) >= 4
     assert len({len(turn.response) for turn in turns}) >= 2
     folder = tmp_path_factory.mktemp("parity") / "model"
@@ -104,25 +126,25 @@ def gradient(policy: TransformersPolicy, loss: Tensor) -> Tensor:
 
 
 def ours(case: Case, loss: LossConfig, size: int | None = None, temperature: float = TEMPERATURE) -> Result:
-    """One optimizer step of the trainer over the case, in passes of at most `size` distinct turns."""
-    trainer = trainer_of(case, loss, size, temperature)
+    """One optimizer step of the actor over the case, in passes of at most `size` distinct turns."""
+    actor = actor_of(case, loss, size, temperature)
     found: list[Tensor] = []
-    trainer.optimizer.register_step_pre_hook(
-        lambda *_: found.append(torch.cat([p.grad.flatten() for _, p in trainer.named]))
+    actor.optimizer.register_step_pre_hook(
+        lambda *_: found.append(torch.cat([p.grad.flatten() for _, p in actor.named]))
     )
-    figures = trainer.optimise([case.rows], np.random.default_rng(0))
+    figures = actor.optimise(case.batch, np.random.default_rng(0))
     (total,) = found
     assert figures.pop("skipped") == 0
     assert figures.pop("grad_norm") == pytest.approx(total.double().norm().item(), rel=1e-4)
     return Result(figures.pop("loss"), figures, total)
 
 
-def trainer_of(case: Case, loss: LossConfig, size: int | None, temperature: float) -> Trainer:
+def actor_of(case: Case, loss: LossConfig, size: int | None, temperature: float) -> Actor:
     optim = {"minibatch": 64, "microbatch": size, "lr": 1e-9, "grad_clip": 1e9}
     changes = {"optim": optim, "loss": loss.model_dump(), "rollout": {"temperature": temperature}}
-    trainer = Trainer(small(case.folder, **changes), World())
-    trainer.policy.model.load_state_dict(case.policy.model.state_dict())
-    return trainer
+    actor = Actor(small(case.folder, **changes), Distributed())
+    actor.policy.model.load_state_dict(case.policy.model.state_dict())
+    return actor
 
 
 def plain(case: Case, loss: LossConfig) -> Result:
@@ -190,7 +212,7 @@ def test_loss_figures_and_gradient_are_the_plain_ones(case: Case, aggregation: s
 
 def test_padded_and_unpadded_passes_agree(case: Case) -> None:
     loss = config()
-    batches = {size: list(micro_batches(case.rows, case.policy.pad, size)) for size in (None, 1)}
+    batches = {size: list(micro_batches(case.batch, np.arange(16), None, case.policy.pad, size)) for size in (None, 1)}
     assert all(batch.mask is not None for batch in batches[None])
     assert all(batch.mask is None for batch in batches[1])
     padded, unpadded = ours(case, loss), ours(case, loss, size=1)
@@ -198,7 +220,7 @@ def test_padded_and_unpadded_passes_agree(case: Case) -> None:
 
 
 def test_every_kind_of_clipping_acts_on_some_tokens(case: Case) -> None:
-    batch = next(micro_batches(case.rows, case.policy.pad))
+    batch = collate(case.batch, case.policy.pad)
     with torch.no_grad():
         logprobs, _ = case.policy.logprobs(batch, TEMPERATURE)
     ratio, good, real = (logprobs - batch.old_logprobs).exp(), batch.advantages > 0, batch.response_mask > 0
@@ -255,7 +277,7 @@ def theirs(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Tr
         trainer.model.load_state_dict(case.policy.model.state_dict())
         trainer.model.train()
         trainer.current_gradient_accumulation_steps = 1  # its loop sets it
-        loss = trainer.compute_loss(trainer.model, trainer.inputs(case.rows))
+        loss = trainer.compute_loss(trainer.model, trainer.inputs(case.batch, np.arange(16)))
         metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
         figures = {
             "entropy": metrics["entropy"],
