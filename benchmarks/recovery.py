@@ -23,7 +23,7 @@ import gymnasium
 
 from crbc_envs import GroupVectorEnv
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.vector.members import importable
+from crbc_envs.vector.members import importable_spec
 from crbc_envs.vector.workers.process import ProcessWorker
 
 SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
@@ -65,7 +65,7 @@ def start_seconds(env_id: str, kwargs: dict[str, Any], members: int) -> float:
     """From nothing to a worker that has made its members."""
     begun = time.perf_counter()
     worker = ProcessWorker(timeout=60.0)
-    worker.send((0, "make", (importable(env_id), kwargs, members)))
+    worker.send((0, "make", (importable_spec(env_id), kwargs, members)))
     worker.receive(60.0)
     spent = time.perf_counter() - begun
     worker.kill()
@@ -83,7 +83,7 @@ def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, ti
                 envs.reset(seed=0)
                 plain += [step_seconds(envs) for _ in range(steps)]
                 if fault in SIGNALS:
-                    os.kill(envs.members.shares[0].worker.process.pid, SIGNALS[fault])  # type: ignore[attr-defined]
+                    os.kill(envs.members.supervisors[0].worker.process.pid, SIGNALS[fault])  # type: ignore[attr-defined]
                 else:
                     (Path(folder) / fault).touch()
                 faulty.append(step_seconds(envs))

@@ -360,7 +360,7 @@ def test_a_step_after_members_stepped_by_themselves_shows_what_they_saw_last():
 
 def test_members_that_cannot_step_are_refused_and_nobody_moves():
     envs = make(num_groups=1, max_steps=1)
-    with pytest.raises(gymnasium.error.ResetNeeded, match="nothing was begun"):
+    with pytest.raises(gymnasium.error.ResetNeeded, match="no episode has begun"):
         envs.step_members([0], ["up"])
     envs.reset(seed=1)
     envs.step_members([1], ["up"])
@@ -368,7 +368,7 @@ def test_members_that_cannot_step_are_refused_and_nobody_moves():
     with pytest.raises(gymnasium.error.ResetNeeded, match="member 1 has ended"):
         envs.step_members([0, 1], ["up", "up"])
     for members in ([0, 0], []):
-        with pytest.raises(ValueError, match="members are to be named, each once"):
+        with pytest.raises(ValueError, match="name at least one member, and each one once"):
             envs.step_members(members, ["up"] * len(members))
     with pytest.raises(ValueError, match="shorter|longer"):
         envs.step_members([0, 2], ["up"])
@@ -465,7 +465,7 @@ def test_a_finished_group_can_be_restarted_while_another_plays():
     play(envs)
     envs.reset(options={"reset_mask": [True] * 3 + [False] * 3})
     assert envs.active.tolist() == [True] * 3 + [False] * 3
-    with pytest.raises(GroupError, match="member 0 is still playing"):
+    with pytest.raises(GroupError, match="member 0 has not ended"):
         envs.groups()
     play(envs, seed=1, reset=False)
     assert [len(group) for group in envs.groups()] == [3, 3]
@@ -491,7 +491,7 @@ def test_a_mask_that_cuts_a_group_is_refused_and_changes_nothing():
     envs = make()
     envs.reset(seed=0)
     envs.step(["up"] * 6)
-    with pytest.raises(GroupError, match="the mask cuts group 1"):
+    with pytest.raises(GroupError, match="the mask selects part of group 1"):
         envs.reset(options={"reset_mask": [True] * 4 + [False] * 2})
     assert [counts.total for counts in envs.transition_counts()] == [3, 3]
 
@@ -563,11 +563,11 @@ def test_rollouts_hold_what_was_played():
 
 def test_there_are_no_groups_before_the_end():
     envs = make()
-    with pytest.raises(GroupError, match="nothing was played yet"):
+    with pytest.raises(GroupError, match="no episode has begun"):
         envs.groups()
     assert not envs.active.any()
     envs.reset(seed=0)
-    with pytest.raises(GroupError, match="member 0 is still playing"):
+    with pytest.raises(GroupError, match="member 0 has not ended"):
         envs.groups()
 
 

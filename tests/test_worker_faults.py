@@ -52,8 +52,8 @@ class Saboteur(threading.Thread):
                 if kind in ("raise", "hang"):
                     (self.folder / kind).touch()
                 else:
-                    share = self.rng.choice(self.envs.members.shares)
-                    os.kill(share.worker.process.pid, getattr(signal, kind))
+                    supervisor = self.rng.choice(self.envs.members.supervisors)
+                    os.kill(supervisor.worker.process.pid, getattr(signal, kind))
                 self.inflicted[kind] += 1
                 break
             time.sleep(0.001)

@@ -71,7 +71,7 @@ def test_workers_give_the_same_bytes(env_id, options, num_groups, group_size, nu
 
 def test_groups_are_spread_whole_over_few_workers():
     with closing(corridors(num_groups=5, group_size=2, backend="process", num_workers=2)) as envs:
-        assert [(share.first, share.size) for share in envs.members.shares] == [(0, 6), (6, 4)]
+        assert [(supervisor.first, supervisor.size) for supervisor in envs.members.supervisors] == [(0, 6), (6, 4)]
         assert len(workers()) == 2
     with closing(corridors(num_groups=2, backend="process", num_workers=9)):
         assert len(workers()) == 2  # never more than groups
@@ -98,7 +98,7 @@ def test_errors_of_the_caller_are_those_of_this_process_and_cost_no_worker():
         envs.reset(seed=0)
         with pytest.raises(ValueError, match="5 actions for 6 members"):
             envs.step(["left"] * 5)
-        with pytest.raises(GroupError, match="the mask cuts group 1"):
+        with pytest.raises(GroupError, match="the mask selects part of group 1"):
             envs.reset(options={"reset_mask": [True] * 3 + [False] * 3})
         assert envs.restarts == 0
 
@@ -263,7 +263,7 @@ def test_a_member_that_always_fails_is_named_and_reset_goes_on(tmp_path):
         message = str(raised.value)
         assert message.startswith("member 5, task 2, 0 steps played, action 'right': failed 4 times in a row")
         assert "KeyError: 'poison'" in message
-        assert "reset() begins anew" in message
+        assert "reset() starts again" in message
         assert "faulty_env.py" in str(raised.value.__cause__)  # the traceback from the worker
         assert envs.restarts == MAX_RESTARTS + 1
         with pytest.raises(gymnasium.error.ResetNeeded):
@@ -279,7 +279,7 @@ def test_a_replay_that_leads_elsewhere_raises_one_clear_error(tmp_path):
         envs.step(["right"] * 6)
         (tmp_path / "drift").touch()
         inflict("SIGKILL", tmp_path)
-        with pytest.raises(WorkerError, match=r"member 0 \(task 3\) was replayed .* after step 0 its anchor is"):
+        with pytest.raises(WorkerError, match=r"member 0 \(task 3\) was replayed .* After step 0 its anchor is"):
             envs.step(["right"] * 6)
         (tmp_path / "drift").unlink()
         envs.reset(seed=0)
@@ -319,7 +319,7 @@ def test_workers_outlive_the_server_they_were_forked_from():
         envs.reset(seed=0)
         os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
         assert play(envs, 0) == play(local, 0)
-        os.kill(envs.members.shares[0].worker.process.pid, signal.SIGKILL)
+        os.kill(envs.members.supervisors[0].worker.process.pid, signal.SIGKILL)
         assert play(envs, 1) == play(local, 1)
         assert envs.restarts == 1
 
@@ -350,7 +350,7 @@ def test_close_ends_workers_and_closes_their_environments(tmp_path):
 
 @pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP"])
 def test_close_ends_workers_that_are_dead_or_stopped(fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("crbc_envs.vector.workers.CLOSE_PATIENCE", 0.3)
+    monkeypatch.setattr("crbc_envs.vector.workers.CLOSE_TIMEOUT", 0.3)
     envs = corridors(backend="process", num_workers=2)
     envs.reset(seed=0)
     inflict(fault, tmp_path)
@@ -386,9 +386,9 @@ from crbc_envs import GroupVectorEnv
 def main():
     envs = GroupVectorEnv("FaultyCorridor-v0", 2, 2, backend="process", num_workers=2, faults=sys.argv[1])
     envs.reset(seed=0)
-    print(*[share.worker.process.pid for share in envs.members.shares], flush=True)
+    print(*[supervisor.worker.process.pid for supervisor in envs.members.supervisors], flush=True)
     if sys.argv[2] == "forget":
-        os.kill(envs.members.shares[0].worker.process.pid, signal.SIGSTOP)
+        os.kill(envs.members.supervisors[0].worker.process.pid, signal.SIGSTOP)
         return
     while True:
         envs.step(["?"] * 4)

@@ -1,1 +1,1 @@
-"""Groups of environments: the vector environment, its members, and the workers that play them."""
+"""Vectorised environments: `GroupVectorEnv`, its members, its recorder and its workers."""

@@ -1,4 +1,4 @@
-"""GroupVectorEnv: G copies of each of several tasks, proved identical, with their transitions merged."""
+"""GroupVectorEnv: G copies of each of several tasks. It checks that copies start alike and merges their transitions."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     """`num_groups` tasks with `group_size` copies each, as one Gymnasium vector environment.
 
     Member m belongs to group m // group_size. `reset` begins one task per group, the ones given as
-    `options={"task": [...]}` or drawn from `np_random`, and proves that the copies of each group
-    start alike: same task, same text, same anchor. Members that have ended are no longer `active` and
-    never stepped: their entry in `actions` is not looked at, they keep their last observation, their
-    reward is 0, their flags are False (they are those of a step, so an episode ends once) and they have
-    no info.
+    `options={"task": [...]}` or drawn from `np_random`. It checks that the copies of each group start
+    alike: same task, same text, same anchor.
 
-    `transition_counts()` are the merged counts of each group at any time. Once every member has ended,
-    `interned()` are the rollouts as credit reads them, and `groups()` the same with names, for people.
-    `env_kwargs` go to the environment's constructor. An error out of a step leaves nothing to go on
-    from: reset.
+    A member that has ended is no longer `active` and is never stepped. Its entry in `actions` is ignored.
+    It keeps its last observation, its reward is 0 and it has no info. Its flags are False, because flags
+    belong to a step: an episode ends once.
 
-    `backend` says where members are played: "sync" in this process, "process" in `num_workers` others
-    (by default one per processor), "ray" in Ray actors. Groups stay whole, and the same seeds give the
-    same bytes. A worker that dies, hangs longer than `timeout` seconds or raises is replaced and its
-    members are replayed; what cannot be brought back raises `crbc_envs.vector.workers.WorkerError`.
+    `transition_counts()` gives the merged counts of each group at any time. Once every member has ended,
+    `interned()` gives the rollouts as integers for credit, and `groups()` the same rollouts by name.
+    `env_kwargs` go to the environment's constructor. After an error in `step`, call `reset`.
+
+    `backend` says where the members run: "sync" in this process, "process" in `num_workers` worker processes
+    (default: one per processor), "ray" in Ray actors. A worker holds whole groups. The same seeds give the
+    same bytes with every backend. A worker that dies, raises, or does not answer within `timeout` seconds is
+    replaced, and its members are replayed. If that fails, `crbc_envs.vector.workers.WorkerError` is raised.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012
@@ -58,17 +58,17 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
-        one = make_member(env_id, env_kwargs)
+        env = make_member(env_id, env_kwargs)  # tells the spaces and the panel
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
-        self.metadata = {**one.metadata, **self.metadata}
-        self.domain, self.templates = one.domain, one.templates
-        self.panel = one.panel
-        self.render_mode = one.render_mode
-        self.single_observation_space = one.observation_space
-        self.single_action_space = one.action_space
-        self.observation_space = batch_space(one.observation_space, self.num_envs)
-        self.action_space = batch_space(one.action_space, self.num_envs)
-        one.close()
+        self.metadata = {**env.metadata, **self.metadata}
+        self.domain, self.templates = env.domain, env.templates
+        self.panel = env.panel
+        self.render_mode = env.render_mode
+        self.single_observation_space = env.observation_space
+        self.single_action_space = env.action_space
+        self.observation_space = batch_space(env.observation_space, self.num_envs)
+        self.action_space = batch_space(env.action_space, self.num_envs)
+        env.close()
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._observations: Any = None
         self._actions = ActionNumbers()
@@ -78,17 +78,20 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     # ---- Gymnasium ----------------------------------------------------------------------------
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begin one task per group. `options["task"]` is one index for all groups or one per group;
-        `options["group_seed"]` has one seed per group, else they are drawn from `seed`;
-        `options["reset_mask"]` (num_envs,) restarts whole groups and leaves the others as they are.
+        """Begin one task per group.
 
-        Raises `GroupError` where the copies of a group do not start alike, or a mask cuts a group.
+        `options["task"]` is one index for all groups, or one per group. `options["group_seed"]` has one seed
+        per group; without it they are drawn from `seed`. `options["reset_mask"]` (num_envs,) resets the groups
+        it selects and leaves the others unchanged.
+
+        Raises `GroupError` if the copies of a group do not start alike, or if a mask selects part of a group.
         """
         super().reset(seed=seed)
         options = dict(options or {})
         groups = self._groups_of(options.pop("reset_mask", None))
-        tasks = self._tasks(options.pop("task", None))
-        # Copies of one group share the seed of their dynamics too; drawn after the tasks, which so do not depend on it.
+        tasks = self._task_indices(options.pop("task", None))
+        # Copies of one group also share the seed of their dynamics. It is drawn after the tasks, so that given seeds
+        # do not change the tasks.
         seeds = options.pop("group_seed", None)
         if seeds is None:
             seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
@@ -96,7 +99,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups")
         if options:
             raise ValueError(f"reset: unknown option {sorted(options)[0]!r}; known: 'task', 'group_seed', 'reset_mask'")
-        self._started = False  # a group that fails its proof cannot be played
+        self._started = False  # stays False if a group fails its check, so that it cannot be stepped
         members = [m for group in groups for m in self._members_of(group)]
         of_member = [m // self.group_size for m in members]
         outcome = self.members.reset(members, [tasks[g] for g in of_member], [seeds[g] for g in of_member])
@@ -104,49 +107,52 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         if len(groups) == self.num_groups:
             self._actions = ActionNumbers()
         for place, group in enumerate(groups):
-            self._open(group, slice(place * self.group_size, (place + 1) * self.group_size), outcome.infos)
+            self._start_recording(group, slice(place * self.group_size, (place + 1) * self.group_size), outcome.infos)
         self._started = True
-        self._keep(members, outcome)
-        return self._show(members, outcome), self._spread(members, outcome.infos)
+        self._store_observations(members, outcome)
+        return self._batched_observations(members, outcome), self._scattered_infos(members, outcome.infos)
 
     def step(
         self, actions: Sequence[str | None]
     ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
-        """Step the live members; `actions` has one text per member, anything for those that ended.
+        """Step the active members. `actions` has one text per member; it is ignored for those that have ended.
 
-        Raises `gymnasium.error.ResetNeeded` where none is live.
+        Raises `gymnasium.error.ResetNeeded` if no member is active.
         """
-        live = np.flatnonzero(self.active).tolist()
-        if live and len(actions) != self.num_envs:
+        active = np.flatnonzero(self.active).tolist()
+        if active and len(actions) != self.num_envs:
             raise ValueError(f"step: {len(actions)} actions for {self.num_envs} members")
-        outcome = self.step_members(live, [actions[m] for m in live])
+        outcome = self.step_members(active, [actions[m] for m in active])
         rewards = np.zeros(self.num_envs, dtype=np.float64)
-        rewards[live] = outcome.rewards
+        rewards[active] = outcome.rewards
         flags = np.zeros((2, self.num_envs), dtype=np.bool_)
-        flags[:, live] = outcome.terminated, outcome.truncated
-        return self._show(live, outcome), rewards, flags[0], flags[1], self._spread(live, outcome.infos)
+        flags[:, active] = outcome.terminated, outcome.truncated
+        observations, infos = self._batched_observations(active, outcome), self._scattered_infos(active, outcome.infos)
+        return observations, rewards, flags[0], flags[1], infos
 
     def step_members(self, members: Sequence[int], actions: Sequence[str | None]) -> Outcome:
-        """Step some of the live members while the others wait, as a rollout does whose replies come one by one:
-        `actions[i]` to `members[i]`; what they answered, in that order.
+        """Step some of the active members: `actions[i]` goes to `members[i]`. The others wait.
 
-        Raises `gymnasium.error.ResetNeeded` for members that are not live, `ValueError` for none, or one named twice.
+        A rollout uses this when replies arrive one by one. Returns the outcome of `members`, in their order.
+        Raises `gymnasium.error.ResetNeeded` for a member that is not active, and `ValueError` if `members` is
+        empty or names a member twice.
         """
-        live = set(np.flatnonzero(self.active).tolist())
-        ended = [m for m in members if m not in live]
-        if ended or not live:
-            why = f"member {ended[0]} has ended" if live else "every member has ended"
-            why = why if self._started else "nothing was begun"
+        active = set(np.flatnonzero(self.active).tolist())
+        ended = [m for m in members if m not in active]
+        if ended or not active:
+            why = f"member {ended[0]} has ended" if active else "every member has ended"
+            why = why if self._started else "no episode has begun"
             raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
         if len(set(members)) < max(1, len(members)):
-            raise ValueError(f"step: members are to be named, each once; got {list(members)}")
-        replies = [_text(action, m) for m, action in zip(members, actions, strict=True)]
-        self._started = False  # replies were read before the first moves: a refused step changes nothing
+            raise ValueError(f"step: name at least one member, and each one once; got {list(members)}")
+        replies = [_checked_action(action, m) for m, action in zip(members, actions, strict=True)]
+        # All actions are checked by now: a refused step changes nothing. An error from here on needs a reset.
+        self._started = False
         outcome = self.members.step(members, replies)
         self._started = True
         self._record(members, outcome)
         self._over[members] |= outcome.terminated | outcome.truncated
-        self._keep(members, outcome)
+        self._store_observations(members, outcome)
         return outcome
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -157,14 +163,14 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     @property
     def restarts(self) -> int:
-        """How many workers were lost and replaced so far."""
+        """The number of workers lost and replaced so far."""
         return getattr(self.members, "restarts", 0)
 
-    # ---- what a group knows -------------------------------------------------------------------
+    # ---- records of the groups ----------------------------------------------------------------
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """Which members are still playing, (num_envs,)."""
+        """Mask of the members whose episode has not ended, (num_envs,) bool."""
         return ~self._over if self._started else np.zeros(self.num_envs, dtype=np.bool_)
 
     def transition_counts(self) -> list[TransitionCounts]:
@@ -172,28 +178,27 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         return [self._recorders[g].transition_counts() for g in range(self.num_groups)] if self._started else []
 
     def interned(self) -> InternedRollouts:
-        """The rollouts of every group as integers, ready for credit. Raises `GroupError` while a member
-        is still playing."""
-        return interned(self._complete("interned"))
+        """The rollouts of every group as integers, for credit. Raises `GroupError` while a member is active."""
+        return interned(self._finished_recorders("interned"))
 
     def groups(self) -> list[RolloutGroup]:
-        """The rollouts of every group. Raises `GroupError` while a member is still playing."""
-        return interned(self._complete("groups")).groups()
+        """The rollouts of every group, by name. Raises `GroupError` while a member is active."""
+        return interned(self._finished_recorders("groups")).groups()
 
-    # ---- inside -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
-    def _open(self, group: int, part: slice, infos: Infos) -> None:
-        """Prove that a group's copies start alike, and begin its record."""
+    def _start_recording(self, group: int, part: slice, infos: Infos) -> None:
+        """Check that the copies of a group start alike, and make its recorder. `part` selects them in `infos`."""
         first, *others = self._members_of(group)
-        for what in ("task_id", "task", "anchor"):
-            leader, *rest = infos[what][part].tolist()
+        for name in ("task_id", "task", "anchor"):
+            expected, *rest = infos[name][part].tolist()
             for m, value in zip(others, rest, strict=True):
-                if value != leader:
+                if value != expected:
                     raise GroupError(
-                        f"group {group} is not identical at reset: member {m} has {what} {value!r}, "
-                        f"member {first} has {leader!r}"
+                        f"group {group} is not identical at reset: member {m} has {name} {value!r}, "
+                        f"member {first} has {expected!r}"
                     )
-        task_id, anchor, label = (infos[what][part.start] for what in ("task_id", "anchor", "label"))
+        task_id, anchor, label = (infos[name][part.start] for name in ("task_id", "anchor", "label"))
         self._recorders[group] = GroupRecorder(task_id, anchor, label, self.group_size, self._actions)
 
     def _record(self, members: Sequence[int], outcome: Outcome) -> None:
@@ -211,8 +216,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         for m, *step in zip(members, *columns, strict=True):
             self._recorders[m // size].add(m % size, *step)
 
-    def _keep(self, members: Sequence[int], outcome: Outcome) -> None:
-        """Remember what `members` see, for when they only wait."""
+    def _store_observations(self, members: Sequence[int], outcome: Outcome) -> None:
+        """Keep the last observation of `members`, which later batches repeat while they are not stepped."""
         if isinstance(outcome.observations, np.ndarray):
             if not isinstance(self._observations, np.ndarray):
                 self._observations = create_empty_array(self.single_observation_space, self.num_envs)
@@ -223,61 +228,62 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         for m, observation in zip(members, outcome.observations, strict=True):
             self._observations[m] = observation
 
-    def _show(self, members: Sequence[int], outcome: Outcome) -> Any:
-        """The batch of observations: what `members` see now, the others as they last stood."""
+    def _batched_observations(self, members: Sequence[int], outcome: Outcome) -> Any:
+        """The batch of observations: those of `outcome` for `members`, the last ones of the others."""
         if isinstance(outcome.observations, np.ndarray):
             return outcome.observations if len(members) == self.num_envs else self._observations.copy()
         space = self.single_observation_space
         return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
 
-    def _spread(self, members: Sequence[int], infos: Infos) -> Infos:
+    def _scattered_infos(self, members: Sequence[int], infos: Infos) -> Infos:
         return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)
 
-    def _complete(self, who: str) -> list[GroupRecorder]:
-        playing = np.flatnonzero(self.active)
-        if not self._started or playing.size:
-            why = f"member {playing[0]} is still playing" if playing.size else "nothing was played yet"
-            raise GroupError(f"{who}: {why}; step until `envs.active` is False everywhere")
+    def _finished_recorders(self, caller: str) -> list[GroupRecorder]:
+        active = np.flatnonzero(self.active)
+        if not self._started or active.size:
+            why = f"member {active[0]} has not ended" if active.size else "no episode has begun"
+            raise GroupError(f"{caller}: {why}; step until `envs.active` is False everywhere")
         return [self._recorders[g] for g in range(self.num_groups)]
 
     def _members_of(self, group: int) -> range:
         return range(group * self.group_size, (group + 1) * self.group_size)
 
     def _groups_of(self, mask: NDArray[np.bool_] | None) -> list[int]:
-        """The groups a reset mask covers; all of them without one."""
+        """The groups that a reset mask selects; all groups without a mask."""
         if mask is None:
             return list(range(self.num_groups))
         if not self._started:
-            raise gymnasium.error.ResetNeeded("reset: the first reset takes no mask")
+            raise gymnasium.error.ResetNeeded("reset: the first reset takes no mask; call reset() without one")
         table = np.asarray(mask, dtype=np.bool_)
         if table.shape != (self.num_envs,):
             raise ValueError(f"reset: reset_mask has shape {table.shape}, there are {self.num_envs} members")
         table = table.reshape(self.num_groups, self.group_size)
-        cut = np.flatnonzero(table.any(axis=1) & ~table.all(axis=1))
-        if cut.size:
-            raise GroupError(f"reset: the mask cuts group {cut[0]}; a group restarts as a whole or not at all")
+        partial_groups = np.flatnonzero(table.any(axis=1) & ~table.all(axis=1))
+        if partial_groups.size:
+            raise GroupError(f"reset: the mask selects part of group {partial_groups[0]}; select all of it or none")
         return np.flatnonzero(table.all(axis=1)).tolist()
 
-    def _tasks(self, wanted: Any) -> list[int]:
+    def _task_indices(self, wanted: Any) -> list[int]:
+        """The task index of each group, from `options["task"]` or drawn."""
         size = len(self.panel)
         if wanted is None:
             return self.np_random.integers(size, size=self.num_groups).tolist()
         tasks = [wanted] * self.num_groups if np.ndim(wanted) == 0 else list(wanted)
         if len(tasks) != self.num_groups:
-            raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups")
+            raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups; give one, or one per group")
         return [self.panel.index(operator.index(task)) for task in tasks]
 
 
-def _text(action: str | None, member: int) -> str:
+def _checked_action(action: str | None, member: int) -> str:
     if action is None:
-        raise ValueError(f"step: member {member} is live and has no action")
+        raise ValueError(f"step: member {member} is active and has no action")
     if not isinstance(action, str):
-        raise TypeError(f"step: member {member} got {type(action).__name__}; an action is text")
+        raise TypeError(f"step: member {member} got {type(action).__name__}; an action must be a str")
     return action
 
 
 def one_group(env_id: str, num_envs: int, max_episode_steps: int | None = None, **kwargs: Any) -> GroupVectorEnv:
-    """What `gymnasium.make_vec` makes of the suite's environments: one group of `num_envs` copies."""
+    """The vector entry point of the suite's environments for `gymnasium.make_vec`: one group of `num_envs` copies."""
     if max_episode_steps is not None:
         kwargs["max_steps"] = max_episode_steps
     return GroupVectorEnv(env_id, num_groups=1, group_size=num_envs, **kwargs)

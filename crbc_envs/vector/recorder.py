@@ -1,4 +1,4 @@
-"""What a group has done so far, kept as integers while it is rolling out."""
+"""The recorder of a group: its steps and transition counts as integers, while the rollout runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SUCCESS, _FAILURE = _BOUNDARY
 
 
 class ActionNumbers(dict[str, int]):
-    """Executed actions by number, in order of first appearance; `INVALID` is always 0."""
+    """The number of each executed action, in order of first appearance. `INVALID` is always 0."""
 
     def __init__(self) -> None:
         super().__init__({INVALID: 0})
@@ -26,10 +26,10 @@ class ActionNumbers(dict[str, int]):
 
 
 class GroupRecorder:
-    """One group's steps and transition counts; a step costs a few dictionary look-ups.
+    """Records the steps and transition counts of one group. A step costs a few dictionary look-ups.
 
-    Anchors are numbered in order of first appearance, so the initial anchor is 0. `actions` is the
-    numbering that all groups of an environment share.
+    Anchors are numbered in order of first appearance, so the initial anchor is 0. All groups of an
+    environment share `actions`, the numbering of actions.
     """
 
     def __init__(self, task_id: str, anchor: str, label: str, size: int, actions: ActionNumbers) -> None:
@@ -37,10 +37,10 @@ class GroupRecorder:
         self.actions = actions
         self.anchors: dict[str, int] = {anchor: 0}
         self.labels = [label]
-        self.here = [0] * size
-        """The anchor each member stands at."""
+        self.current = [0] * size
+        """The current anchor of each member."""
         self.visits: list[list[tuple[int, int, float]]] = [[] for _ in range(size)]
-        """(anchor, action, reward) of each member's steps."""
+        """(anchor, action, reward) of every step, by member."""
         self.success = [False] * size
         self.score = [0.0] * size
         self.truncated = [False] * size
@@ -58,12 +58,12 @@ class GroupRecorder:
         success: bool,
         score: float,
     ) -> None:
-        """One more step of `member` (0 to size - 1), which leaves it at `anchor`."""
-        before, number = self.here[member], self.actions[action]
+        """Add one step of `member` (0 to size - 1). `anchor` is its anchor after the step."""
+        before, number = self.current[member], self.actions[action]
         after = self.anchors.setdefault(anchor, len(self.labels))
         if after == len(self.labels):
             self.labels.append(label)
-        self.here[member] = after
+        self.current[member] = after
         self.visits[member].append((before, number, reward))
         over = terminated or truncated
         if over:
@@ -71,7 +71,7 @@ class GroupRecorder:
         self.counts[before, number, (_SUCCESS if success else _FAILURE) if over else after] += 1
 
     def transition_counts(self) -> TransitionCounts:
-        """The merged N(s, a, x) so far, by name."""
+        """The merged N(s, a, x) so far, with anchors and actions by name."""
         anchors, actions = list(self.anchors), list(self.actions)
         return TransitionCounts(
             {
@@ -82,7 +82,7 @@ class GroupRecorder:
 
 
 def interned(recorders: Sequence[GroupRecorder]) -> InternedRollouts:
-    """The rollouts of several groups as one table; every member must have ended."""
+    """The rollouts of several groups as one table. Every member must have ended."""
     sizes = [len(recorder.anchors) for recorder in recorders]
     offsets = np.cumsum([0, *sizes[:-1]])
     names = [name for recorder in recorders for name in recorder.anchors]
@@ -90,7 +90,7 @@ def interned(recorders: Sequence[GroupRecorder]) -> InternedRollouts:
     group = np.repeat(np.arange(len(recorders)), [len(recorder.visits) for recorder in recorders])
     rows = np.array(list(_rows(recorders)), dtype=np.float64).reshape(-1, 3)
     anchor, action = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
-    final = np.array([here for recorder in recorders for here in recorder.here], dtype=np.int64) + offsets[group]
+    final = np.array([anchor for recorder in recorders for anchor in recorder.current], dtype=np.int64) + offsets[group]
     return InternedRollouts(
         **places(length),
         anchor=anchor + np.repeat(offsets[group], length),

@@ -1,8 +1,8 @@
-"""Members in workers: whole groups to a worker, few workers, and a lost one made good by replay.
+"""Members that run in workers. Each worker holds whole groups; a lost worker is replaced and its members are replayed.
 
-A member is a function of (task, seed, actions). So whatever becomes of a worker, another one that is
-told the same stands where it stood, and the anchors on the way, compared one by one, prove it. How a
-worker is reached is a `Worker`: `process` for this machine, `ray` for several.
+A member is a function of (task, seed, actions). A new worker that replays them therefore reaches the same
+state. Each anchor of the replay is compared with the recorded one, which proves it. There are two kinds
+of `Worker`: `process` for processes of this machine, `ray` for Ray actors on one or more machines.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from crbc_envs.core import Members, Outcome
-from crbc_envs.vector.members import importable, make_members, merge
-from crbc_envs.vector.workers.supervisor import Call, Share
-from crbc_envs.vector.workers.worker import CLOSE_PATIENCE, Worker, WorkerError
+from crbc_envs.vector.members import importable_spec, make_members, merge
+from crbc_envs.vector.workers.supervisor import Call, Supervisor
+from crbc_envs.vector.workers.worker import CLOSE_TIMEOUT, Worker, WorkerError
 
 __all__ = ["BACKENDS", "SupervisedMembers", "WorkerError", "make_backend"]
 
@@ -28,10 +28,10 @@ BACKENDS = ("sync", "process", "ray")
 
 
 class SupervisedMembers:
-    """Members spread over workers that may be lost at any time; those of a group share a worker.
+    """Members distributed over workers, which may fail at any time. The members of a group share a worker.
 
-    `start()` gives a new worker. A worker that does not answer within `timeout` seconds is as lost as
-    a dead one.
+    `start()` starts a new worker. A worker that does not answer within `timeout` seconds counts as lost,
+    like one that died.
     """
 
     def __init__(
@@ -44,59 +44,61 @@ class SupervisedMembers:
         num_workers: int,
         timeout: float,
     ) -> None:
-        self.shares: list[Share] = []
-        self._share_of: list[Share] = []
+        self.supervisors: list[Supervisor] = []
+        self._supervisor_of: list[Supervisor] = []  # by member
         for groups in np.array_split(np.arange(num_groups), min(num_workers, num_groups)):
             size = len(groups) * group_size
             make = Call("make", columns=(spec, env_kwargs, size))
-            self.shares.append(Share(start, make, len(self._share_of), size, timeout))
-            self._share_of += [self.shares[-1]] * size
+            self.supervisors.append(Supervisor(start, make, len(self._supervisor_of), size, timeout))
+            self._supervisor_of += [self.supervisors[-1]] * size
         self._closed = False
         try:
-            self._ask([(share, share.make) for share in self.shares])
+            self._run([(supervisor, supervisor.make) for supervisor in self.supervisors])
         except WorkerError:
             self.close()
             raise
 
     @property
     def restarts(self) -> int:
-        """How many workers were lost and replaced so far."""
-        return sum(share.restarts for share in self.shares)
+        """The number of workers lost and replaced so far."""
+        return sum(supervisor.restarts for supervisor in self.supervisors)
 
     def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        return self._play("reset", members, tasks, seeds)
+        return self._call("reset", members, tasks, seeds)
 
     def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
-        return self._play("step", members, actions)
+        return self._call("step", members, actions)
 
     def render(self) -> tuple[Any, ...]:
-        return tuple(frame for part in self._ask([(share, Call("render")) for share in self.shares]) for frame in part)
+        parts = self._run([(supervisor, Call("render")) for supervisor in self.supervisors])
+        return tuple(frame for part in parts for frame in part)
 
     def close(self) -> None:
         self._closed = True
-        for share in self.shares:
-            share.close()
-        deadline = time.monotonic() + CLOSE_PATIENCE
-        for share in self.shares:
-            share.kill(max(0.0, deadline - time.monotonic()))
+        for supervisor in self.supervisors:
+            supervisor.close()
+        deadline = time.monotonic() + CLOSE_TIMEOUT
+        for supervisor in self.supervisors:
+            supervisor.kill(max(0.0, deadline - time.monotonic()))
 
-    def _play(self, what: str, members: Sequence[int], *columns: Sequence[Any]) -> Outcome:
+    def _call(self, method: str, members: Sequence[int], *columns: Sequence[Any]) -> Outcome:
+        """Call `method` on some members, by way of the supervisor of each. `columns` has one value per member."""
         places: dict[int, list[int]] = {}
         for place, m in enumerate(members):
-            places.setdefault(self._share_of[m].first, []).append(place)
+            places.setdefault(self._supervisor_of[m].first, []).append(place)
         calls = []
-        for first, mine in places.items():
-            chosen = tuple([column[i] for i in mine] for column in columns)
-            calls.append((self._share_of[first], Call(what, [members[i] - first for i in mine], chosen)))
-        return merge(zip(places.values(), self._ask(calls), strict=True), len(members))
+        for first, chosen in places.items():
+            part = tuple([column[i] for i in chosen] for column in columns)
+            calls.append((self._supervisor_of[first], Call(method, [members[i] - first for i in chosen], part)))
+        return merge(zip(places.values(), self._run(calls), strict=True), len(members))
 
-    def _ask(self, calls: Sequence[tuple[Share, Call]]) -> list[Any]:
-        """The results of a call each. All are sent before the first is waited for: workers run side by side."""
+    def _run(self, calls: Sequence[tuple[Supervisor, Call]]) -> list[Any]:
+        """The result of each call. All calls are sent before the first wait, so workers run in parallel."""
         if self._closed:
             raise gymnasium.error.ClosedEnvironmentError("the environments are closed; make new ones")
-        for share, call in calls:
-            share.ask(call)
-        return [share.answer() for share, _ in calls]
+        for supervisor, call in calls:
+            supervisor.submit(call)
+        return [supervisor.result() for supervisor, _ in calls]
 
 
 def make_backend(
@@ -108,9 +110,8 @@ def make_backend(
     num_workers: int | None,
     timeout: float,
 ) -> Members:
-    """The members of `num_groups * group_size` in this process ("sync"), in processes of this machine
-    ("process") or in Ray actors ("ray"). By default there is a worker per processor, and never more than
-    groups."""
+    """Make `num_groups * group_size` members in this process ("sync"), in worker processes ("process") or in
+    Ray actors ("ray"). The default is one worker per processor. There are never more workers than groups."""
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}; got {backend!r}")
     workers = min(num_groups, os.cpu_count() or 1) if num_workers is None else num_workers
@@ -129,4 +130,4 @@ def make_backend(
         from crbc_envs.vector.workers.ray import RayWorker
 
         start = RayWorker
-    return SupervisedMembers(start, importable(env_id), env_kwargs, num_groups, group_size, workers, timeout)
+    return SupervisedMembers(start, importable_spec(env_id), env_kwargs, num_groups, group_size, workers, timeout)

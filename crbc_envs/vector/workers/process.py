@@ -1,8 +1,8 @@
 """Workers that are processes of this machine.
 
-They are forked from a server that has imported what every worker needs and nothing else, so a new one
-takes some ten milliseconds and inherits no thread, lock or file of a training process. Requests and
-answers are pickled by `multiprocessing`: they pass between our own processes and no other.
+They are forked from a fork server that has imported only what every worker needs. A new worker therefore
+starts in some ten milliseconds and inherits no thread, lock or file of the training process. Requests and
+results are pickled by `multiprocessing`, which is safe here: they pass only between our own processes.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
-from crbc_envs.vector.workers.worker import CLOSE_PATIENCE, Host, Request, WorkerLost
+from crbc_envs.vector.workers.worker import CLOSE_TIMEOUT, MemberServer, Request, WorkerLost
 
 _NAME = "crbc worker"
-_REAPING = 5.0
-"""Seconds a killed process has to be gone."""
+_KILL_TIMEOUT = 5.0
+"""Seconds to wait until a killed process is gone."""
 
 
 class ProcessWorker:
-    """A process that plays members. No call on it takes much longer than `timeout` seconds."""
+    """A process that runs members. No method call takes much longer than `timeout` seconds."""
 
-    starting = 0.0
+    startup_time = 0.0
 
     def __init__(self, timeout: float) -> None:
-        ours, theirs = socket.socketpair()
+        parent_end, child_end = socket.socketpair()
         limit = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
         for direction in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
-            # Else a process that is stopped in the middle of a message would stop us as well.
-            ours.setsockopt(socket.SOL_SOCKET, direction, limit)
+            # Without a time limit, a process stopped in the middle of a message would block us as well.
+            parent_end.setsockopt(socket.SOL_SOCKET, direction, limit)
         self.timeout = timeout
-        self.connection = Connection(ours.detach())
+        self.connection = Connection(parent_end.detach())
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["__main__", __name__])
-        with Connection(theirs.detach()) as end:
-            self.process = context.Process(target=work, args=(end,), daemon=True, name=_NAME)
+        with Connection(child_end.detach()) as connection:
+            self.process = context.Process(target=worker_main, args=(connection,), daemon=True, name=_NAME)
             try:
                 self.process.start()
             except (OSError, EOFError) as error:
@@ -70,7 +70,7 @@ class ProcessWorker:
     def _reason(self, error: Exception) -> str:
         if isinstance(error, BlockingIOError):
             return f"stuck in the middle of a message for {self.timeout:g} s"
-        self.process.join(_REAPING)
+        self.process.join(_KILL_TIMEOUT)
         code = self.process.exitcode
         if code is not None and code < 0:
             return f"killed by signal {-code} ({signal.strsignal(-code)})"
@@ -79,38 +79,39 @@ class ProcessWorker:
     def close(self) -> None:
         self.connection.close()
 
-    def kill(self, patience: float = 0.0) -> None:
+    def kill(self, grace: float = 0.0) -> None:
         self.connection.close()
-        if patience:
-            self.process.join(patience)
+        if grace:
+            self.process.join(grace)
         self.process.kill()
-        self.process.join(_REAPING)
+        self.process.join(_KILL_TIMEOUT)
         if self.process.exitcode is not None:
             self.process.close()
 
 
 @atexit.register
-def _end_all() -> None:
-    """Before `multiprocessing` waits for them to end, which stopped ones never do."""
+def _kill_all_workers() -> None:
+    """Runs at exit, before `multiprocessing` joins its children. A stopped worker would never end by itself."""
     for process in multiprocessing.active_children():
         if process.name == _NAME:
             process.kill()
 
 
-def work(connection: Connection) -> None:
-    """What a worker process does until its parent closes the connection, or is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to answer
-    threading.Thread(target=_follow_parent, daemon=True).start()
-    with closing(Host()) as host:
+def worker_main(connection: Connection) -> None:
+    """The main function of a worker process. Returns when the parent closes the connection or dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    with closing(MemberServer()) as server:
         while True:
-            with LastWords(connection):
-                request = _next(connection)
+            with ReportErrors(connection):
+                request = _next_request(connection)
                 if request is None:
                     return
-                connection.send(host.answer(*request))
+                connection.send(server.handle(*request))
 
 
-def _next(connection: Connection) -> Request | None:
+def _next_request(connection: Connection) -> Request | None:
+    """The next request; None once the parent has closed the connection."""
     try:
         request: Request = connection.recv()
     except (EOFError, OSError):
@@ -118,17 +119,20 @@ def _next(connection: Connection) -> Request | None:
     return request
 
 
-def _follow_parent() -> None:
-    """A hanging environment must not outlive the process it hangs for."""
+def _exit_with_parent() -> None:
+    """Exit some seconds after the parent, even if the environment hangs."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
-    time.sleep(CLOSE_PATIENCE)
+    time.sleep(CLOSE_TIMEOUT)
     os._exit(1)
 
 
-class LastWords:
-    """Tells the parent what was raised, and ends the process: after an error an environment is not to be relied on."""
+class ReportErrors:
+    """Context manager: sends an error's traceback to the parent and ends the process.
+
+    The environment's state cannot be trusted after an error.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection

@@ -1,10 +1,10 @@
-"""Workers that are Ray actors, on as many machines as the cluster has."""
+"""Workers that are Ray actors. They may run on every machine of a Ray cluster."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from crbc_envs.vector.workers.worker import Host, Request, WorkerLost
+from crbc_envs.vector.workers.worker import MemberServer, Request, WorkerLost
 
 try:
     import ray
@@ -14,30 +14,31 @@ except ModuleNotFoundError as missing:
 
 
 class RayWorker:
-    """An actor that plays members. Ray is started if nobody did; who has a cluster calls `ray.init` first.
+    """A Ray actor that runs members.
 
-    The environment's module must be importable on every machine.
+    Starts Ray if it is not running. To use an existing cluster, call `ray.init` first. The environment's
+    module must be importable on every machine.
     """
 
-    starting = 120.0
+    startup_time = 120.0
 
     def __init__(self) -> None:
         if not ray.is_initialized():
             ray.init()
-        # An actor asks for no processor of its own, so that a replacement never waits for one to be returned.
-        actor: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(Host)
+        # An actor reserves no CPU. A replacement would otherwise wait until Ray has freed the CPU of the lost actor.
+        actor: Any = ray.remote(num_cpus=0, max_restarts=0, scheduling_strategy="SPREAD")(MemberServer)
         self.actor = actor.remote()
-        self.answers: Any = None
+        self.pending: Any = None
 
     def send(self, request: Request) -> None:
         try:
-            self.answers = self.actor.answer.remote(*request)
+            self.pending = self.actor.handle.remote(*request)
         except RayError as error:
             raise WorkerLost(_reason(error)) from error
 
     def receive(self, timeout: float) -> tuple[int, Any]:
         try:
-            answer: tuple[int, Any] = ray.get(self.answers, timeout=timeout)
+            answer: tuple[int, Any] = ray.get(self.pending, timeout=timeout)
         except GetTimeoutError as error:
             raise WorkerLost(f"no answer within {timeout:.3g} s") from error
         except RayTaskError as error:
@@ -47,13 +48,14 @@ class RayWorker:
         return answer
 
     def close(self) -> None:
-        self.answers = self.actor.close.remote()
+        self.pending = self.actor.close.remote()
 
-    def kill(self, patience: float = 0.0) -> None:
-        if patience and self.answers is not None:
-            ray.wait([self.answers], timeout=patience)
+    def kill(self, grace: float = 0.0) -> None:
+        if grace and self.pending is not None:
+            ray.wait([self.pending], timeout=grace)
         ray.kill(self.actor)
 
 
 def _reason(error: RayError) -> str:
+    """The last line of Ray's message, which names the cause."""
     return str(error).strip().rpartition("\n")[-1]

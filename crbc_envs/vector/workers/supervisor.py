@@ -1,4 +1,4 @@
-"""A share: the members that one worker plays, and all it takes to have another worker play on."""
+"""The supervisor of one worker: it replaces a lost worker and replays its members."""
 
 from __future__ import annotations
 
@@ -13,37 +13,42 @@ from crbc_envs.vector.members import merge
 from crbc_envs.vector.workers.worker import REPLAY, Worker, WorkerError, WorkerLost
 
 MAX_RESTARTS = 3
-"""How often in a row a call may cost a worker and be tried again."""
+"""How often one call is retried with a new worker before it is given up."""
 
 log = logging.getLogger("crbc_envs.vector.workers")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request about some members of a share, by their places in it; `columns` has a list of as many per argument."""
+    """A method call on some members, given by their index within the worker.
 
-    what: str
+    `columns` has one list per argument, with one value per member.
+    """
+
+    method: str
     members: Sequence[int] = ()
     columns: tuple[Any, ...] = ()
 
     @property
-    def of_each(self) -> bool:
-        """Whether it asks its members for something each, and not all of the worker's at once."""
-        return self.what.removeprefix(REPLAY) in ("reset", "step")
+    def per_member(self) -> bool:
+        """Whether the call names its members. The others concern the whole worker."""
+        return self.method.removeprefix(REPLAY) in ("reset", "step")
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        return (self.members, *self.columns) if self.of_each else self.columns
+        return (self.members, *self.columns) if self.per_member else self.columns
 
     def one_by_one(self) -> Iterator[Call]:
         for i, m in enumerate(self.members):
-            yield Call(self.what, [m], tuple([column[i]] for column in self.columns))
+            yield Call(self.method, [m], tuple([column[i]] for column in self.columns))
 
 
 @dataclass(slots=True)
-class Script:
-    """All that is needed to bring a member back: what it was told since its last reset, and where each
-    step led."""
+class History:
+    """What is needed to replay a member: its task, its seed and its actions since the last reset.
+
+    `anchors` has the anchor after the reset and after each action, to check the replay.
+    """
 
     task: int
     seed: int
@@ -51,11 +56,11 @@ class Script:
     actions: list[str] = field(default_factory=list)
 
 
-class Share:
-    """The members of some whole groups, `first` onwards, and the worker that plays them for now.
+class Supervisor:
+    """One worker and its members: `size` of them, from member `first` on. They form whole groups.
 
-    A new worker brings back a member when the member is next needed. One that has ended is not
-    stepped any more, so it is replayed for `render()` alone.
+    A lost worker is replaced. The new worker replays a member when a call next needs it. A member that has
+    ended is never stepped again, so only `render()` needs its replay.
     """
 
     def __init__(self, start: Callable[[], Worker], make: Call, first: int, size: int, timeout: float) -> None:
@@ -64,105 +69,108 @@ class Share:
         self.name = f"worker of members {first} to {first + size - 1}"
         self.worker: Worker | None = None
         self.restarts = 0
-        self.scripts: dict[int, Script] = {}
-        self._behind: set[int] = set()  # members with a script that the worker has not played yet
+        self.histories: dict[int, History] = {}
+        self._to_replay: set[int] = set()  # members with a history that this worker has not replayed yet
         self._call = make
-        self._busy = False  # with that call
-        self._sent = False
-        self._failures = 0  # of that call
-        self._suspect: Call | None = None
+        self._pending = False  # the call has no result yet
+        self._sent = False  # the call was sent, and its answer is outstanding
+        self._failures = 0  # of the call
+        self._suspect: Call | None = None  # the single-member call in progress: if it fails, its member is to blame
         self._number = 0  # of the last request
-        self._asked = make.what  # in it
-        self._deadline = 0.0
+        self._method = make.method  # of the last request
+        self._deadline = 0.0  # of the last request
 
-    def ask(self, call: Call) -> None:
-        """Send a call if the worker is in a state to take it at once; `answer` sees to everything else."""
-        interrupted = self._busy and self.worker is not None
-        self._call, self._busy, self._sent, self._failures, self._suspect = call, True, False, 0, None
+    def submit(self, call: Call) -> None:
+        """Start a call. It is sent at once if the worker is ready; otherwise `result` sends it."""
+        interrupted = self._pending and self.worker is not None
+        self._call, self._pending, self._sent, self._failures, self._suspect = call, True, False, 0, None
         try:
-            if interrupted:  # who knows how far it got
-                raise WorkerLost("the call before was broken off")
+            if interrupted:  # nobody knows how much of that call the worker has executed
+                raise WorkerLost("the previous call was interrupted")
             if call is self.make:
                 self.worker = self.start()
-            if self.worker is not None and not self._missing(call):
+            if self.worker is not None and not self._needs_replay(call):
                 self._send(call)
                 self._sent = True
         except WorkerLost as lost:
-            self._lose(lost)
+            self._drop_worker(lost)
 
-    def answer(self) -> Any:
-        """The result of the call that was asked; a worker lost over it is replaced and asked again.
+    def result(self) -> Any:
+        """Wait for the result of the submitted call. If the worker is lost, retry with a new one.
 
-        Raises `WorkerError` when that has failed `MAX_RESTARTS` times, or replaying leads elsewhere.
+        Raises `WorkerError` after `MAX_RESTARTS` failed retries, and if a replay reaches another anchor.
         """
         while True:
             try:
-                result = self._receive() if self._sent else self._ask_again()
+                result = self._receive() if self._sent else self._retry()
                 break
             except WorkerLost as lost:
                 self._sent = False
-                self._lose(lost)
+                self._drop_worker(lost)
                 if self._failures > MAX_RESTARTS:
                     raise WorkerError(self._explain(lost)) from lost
-        self._note(self._call, result)
-        self._busy = False
+        self._record(self._call, result)
+        self._pending = False
         return result
 
-    def _ask_again(self) -> Any:
-        self._suspect, one_by_one = None, self._failures > 1  # so that the third failure tells whose it is
+    def _retry(self) -> Any:
+        # After two failures, members run one by one: the next failure then names the member.
+        self._suspect, one_by_one = None, self._failures > 1
         if self.worker is None:
             self.worker = self.start()
             made = self._request(self.make)
             if self._call is self.make:
                 return made
-        self._catch_up(self._missing(self._call), one_by_one)
+        self._replay(self._needs_replay(self._call), one_by_one)
         return self._request(self._call, one_by_one)
 
-    def _catch_up(self, members: list[int], one_by_one: bool) -> None:
-        """Replay members to where they stood, all of them side by side."""
+    def _replay(self, members: list[int], one_by_one: bool) -> None:
+        """Replay the histories of some members, step by step and all members together."""
         if not members:
             return
-        scripts = [self.scripts[m] for m in members]
-        columns = [script.task for script in scripts], [script.seed for script in scripts]
+        histories = [self.histories[m] for m in members]
+        columns = [history.task for history in histories], [history.seed for history in histories]
         self._compare(0, members, self._request(Call(REPLAY + "reset", members, columns), one_by_one))
-        for step in range(max(len(script.actions) for script in scripts)):
-            going = [m for m in members if len(self.scripts[m].actions) > step]
-            call = Call(REPLAY + "step", going, ([self.scripts[m].actions[step] for m in going],))
-            self._compare(step + 1, going, self._request(call, one_by_one))
-        self._behind -= set(members)
+        for step in range(max(len(history.actions) for history in histories)):
+            active = [m for m in members if len(self.histories[m].actions) > step]
+            call = Call(REPLAY + "step", active, ([self.histories[m].actions[step] for m in active],))
+            self._compare(step + 1, active, self._request(call, one_by_one))
+        self._to_replay -= set(members)
 
-    def _missing(self, call: Call) -> list[int]:
-        """The members a call needs in place, and that are not."""
-        if call.what == "reset":
+    def _needs_replay(self, call: Call) -> list[int]:
+        """The members that must be replayed before this call."""
+        if call.method == "reset":
             return []
-        return sorted(self._behind if call.what == "render" else self._behind.intersection(call.members))
+        return sorted(self._to_replay if call.method == "render" else self._to_replay.intersection(call.members))
 
     def _compare(self, step: int, members: Sequence[int], outcome: Outcome) -> None:
+        """Raise `WorkerError` if a replayed member is not at the anchor of its history."""
         for m, anchor in zip(members, outcome.infos["anchor"].tolist(), strict=True):
-            script = self.scripts[m]
-            if anchor != script.anchors[step]:
+            history = self.histories[m]
+            if anchor != history.anchors[step]:
                 raise WorkerError(
-                    f"member {self.first + m} (task {script.task}) was replayed after its worker was lost, and after "
-                    f"step {step} its anchor is {anchor!r}, not {script.anchors[step]!r} as before: the environment "
-                    "is no function of (task, seed, actions). check_anchor_env() shows where; reset() begins anew"
+                    f"member {self.first + m} (task {history.task}) was replayed because its worker was lost. After "
+                    f"step {step} its anchor is {anchor!r}; it was {history.anchors[step]!r}. The environment is not a "
+                    "function of (task, seed, actions). check_anchor_env() finds the cause; reset() starts again"
                 )
 
-    def _note(self, call: Call, outcome: Outcome) -> None:
-        """Write down what a call did, for a replay."""
-        if not call.of_each:
+    def _record(self, call: Call, outcome: Outcome) -> None:
+        """Add a finished call to the histories of its members."""
+        if not call.per_member:
             return
         anchors = outcome.infos["anchor"].tolist()
-        if call.what == "reset":
+        if call.method == "reset":
             for m, task, seed, anchor in zip(call.members, *call.columns, anchors, strict=True):
-                self.scripts[m] = Script(task, seed, [anchor])
-            self._behind.difference_update(call.members)
+                self.histories[m] = History(task, seed, [anchor])
+            self._to_replay.difference_update(call.members)
         else:
             for m, action, anchor in zip(call.members, *call.columns, anchors, strict=True):
-                self.scripts[m].actions.append(action)
-                self.scripts[m].anchors.append(anchor)
+                self.histories[m].actions.append(action)
+                self.histories[m].anchors.append(anchor)
 
     def _request(self, call: Call, one_by_one: bool = False) -> Any:
-        if not one_by_one or not call.of_each:
+        """Send a call and wait for its result; with `one_by_one`, a separate request for each member."""
+        if not one_by_one or not call.per_member:
             self._send(call)
             return self._receive()
         parts = []
@@ -174,46 +182,48 @@ class Share:
 
     def _send(self, call: Call) -> None:
         assert self.worker is not None
-        self._number, self._asked = self._number + 1, call.what
-        self._deadline = time.monotonic() + self.timeout + (self.worker.starting if call is self.make else 0.0)
-        self.worker.send((self._number, call.what, call.arguments))
+        self._number, self._method = self._number + 1, call.method
+        self._deadline = time.monotonic() + self.timeout + (self.worker.startup_time if call is self.make else 0.0)
+        self.worker.send((self._number, call.method, call.arguments))
 
     def _receive(self) -> Any:
         assert self.worker is not None
         number, result = self.worker.receive(max(0.0, self._deadline - time.monotonic()))
         if number != self._number:
-            raise WorkerLost(f"it answered request {number} when asked {self._number}")
+            raise WorkerLost(f"it answered request {number}, but request {self._number} was expected")
         return result
 
-    def _lose(self, lost: WorkerLost) -> None:
+    def _drop_worker(self, lost: WorkerLost) -> None:
+        """Kill a lost worker. Its members must be replayed."""
         self._failures += 1
         self.restarts += 1
-        log.warning("%s lost at %s, to be replaced: %s", self.name, self._asked, lost.reason)
+        log.warning("%s: lost during %s, a new worker replaces it: %s", self.name, self._method, lost.reason)
         self.kill()
-        self._behind = set(self.scripts)
+        self._to_replay = set(self.histories)
 
     def _explain(self, lost: WorkerLost) -> str:
-        often = f"{self._failures} times in a row; the last time: {lost.reason}"
+        """The message of the `WorkerError`: where it failed, why, and what to do."""
+        times = f"{self._failures} times in a row; the last time: {lost.reason}"
         if self._call is self.make:
             return (
-                f"{self.name}: the environment could not be made {often}. A worker imports the module that defines "
-                "it; what is defined nowhere but in a function, a notebook or another machine it cannot find"
+                f"{self.name}: the environment could not be made {times}. A worker must import the module that "
+                "defines it. Put the class in a module that every worker can import, not in a function or a notebook"
             )
         single = self._suspect
         if single is None:
-            return f"{self.name}: {self._call.what} failed {often}. reset() begins anew"
-        m, asked = single.members[0], single.columns[0][0]
+            return f"{self.name}: {self._call.method} failed {times}. reset() starts again"
+        m, argument = single.members[0], single.columns[0][0]
         where = f"member {self.first + m}, "
-        if single.what.endswith("reset"):
-            where += f"reset to task {asked}"
+        if single.method.endswith("reset"):
+            where += f"reset to task {argument}"
         else:
-            script = self.scripts[m]
-            where += f"task {script.task}, {len(script.actions)} steps played, action {asked[:80]!r}"
-        return f"{where}: failed {often}. reset() begins anew; backend='sync' shows the fault where it happens"
+            history = self.histories[m]
+            where += f"task {history.task}, {len(history.actions)} steps played, action {argument[:80]!r}"
+        return f"{where}: failed {times}. reset() starts again; backend='sync' shows the error where it occurs"
 
-    def kill(self, patience: float = 0.0) -> None:
+    def kill(self, grace: float = 0.0) -> None:
         if self.worker is not None:
-            self.worker.kill(0.0 if self._busy else patience)
+            self.worker.kill(0.0 if self._pending else grace)
             self.worker = None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a worker is to those who ask it: requests in, answers out, or `WorkerLost`."""
+"""The worker interface. A worker receives requests and returns results, or raises `WorkerLost`."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from typing import Any, Protocol
 from crbc_envs.core import Members, Outcome
 from crbc_envs.vector.members import make_members
 
-CLOSE_PATIENCE = 5.0
+CLOSE_TIMEOUT = 5.0
 """Seconds a worker has to close its environments before it is killed."""
 
 Request = tuple[int, str, tuple[Any, ...]]
-"""A number, which the answer repeats, what to do, and with which arguments."""
+"""The request number, the method name and its arguments. The answer repeats the number."""
 
 REPLAY = "replay "
-"""Before "reset" or "step": it was done before, and only the anchors are wanted again; frames are large."""
+"""Prefix of "reset" and "step" during a replay. The answer then holds the anchors only, because frames are large."""
 
 
 class WorkerError(RuntimeError):
-    """Members that cannot be played on: their workers are lost again and again, or replaying them led
-    elsewhere. The message says which member, where, why, and how to go on."""
+    """Some members cannot go on: their worker failed too often, or their replay reached another anchor.
+
+    The message names the member, the place and the cause, and says how to go on.
+    """
 
 
 class WorkerLost(Exception):
-    """A worker will not answer: it died, was stopped, hangs, or its environment raised (`trace`)."""
+    """A worker will not answer: it died, was stopped, hangs, or its environment raised an error (`trace`)."""
 
     def __init__(self, reason: str, trace: str = "") -> None:
         super().__init__(f"{reason}\n{trace}" if trace else reason)
@@ -32,37 +34,38 @@ class WorkerLost(Exception):
 
 
 class Worker(Protocol):
-    """A `Host` somewhere else."""
+    """The handle of a `MemberServer` that runs in another process or actor."""
 
-    starting: float
-    """Seconds it may take to come up, which do not count as hanging."""
+    startup_time: float
+    """Seconds the worker may need to start. They are added to the timeout of its first request."""
 
     def send(self, request: Request) -> None:
-        """Hand over a request. Raises `WorkerLost`."""
+        """Send a request. Raises `WorkerLost`."""
 
     def receive(self, timeout: float) -> tuple[int, Any]:
-        """The number of a request and its result. Raises `WorkerLost`, after `timeout` seconds at most."""
+        """Return a request number and its result. Raises `WorkerLost`, after `timeout` seconds at most."""
 
     def close(self) -> None:
-        """Tell it to close its environments and go, without waiting for it."""
+        """Tell the worker to close its environments and exit. Does not wait for it."""
 
-    def kill(self, patience: float = 0.0) -> None:
-        """See it gone: by itself within `patience` seconds, or else by force."""
+    def kill(self, grace: float = 0.0) -> None:
+        """Wait up to `grace` seconds for the worker to exit, then kill it."""
 
 
-class Host:
-    """What a worker runs: the members of its share, and the answers to requests about them."""
+class MemberServer:
+    """Runs inside a worker: it holds the worker's members and executes requests on them."""
 
     def __init__(self) -> None:
         self.members: Members | None = None
 
-    def answer(self, number: int, what: str, arguments: tuple[Any, ...]) -> tuple[int, Any]:
-        if what == "make":
+    def handle(self, number: int, method: str, arguments: tuple[Any, ...]) -> tuple[int, Any]:
+        """Execute a request. Returns its number and its result."""
+        if method == "make":
             self.members = make_members(*arguments)
             return number, None
-        replay, what = what.startswith(REPLAY), what.removeprefix(REPLAY)
-        assert what in ("reset", "step", "render")
-        result = getattr(self.members, what)(*arguments)
+        replay, method = method.startswith(REPLAY), method.removeprefix(REPLAY)
+        assert method in ("reset", "step", "render")
+        result = getattr(self.members, method)(*arguments)
         return number, _only_anchors(result) if replay else result
 
     def close(self) -> None:
