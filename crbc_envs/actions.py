@@ -1,6 +1,6 @@
-"""Exec(y): from a model's reply to the semantic action it asks for (paper, section 3).
+"""Exec(y): maps a model's reply to the semantic action it asks for (paper, section 3).
 
-Total: every string has an answer, in time linear in its length, and none of it is ever evaluated.
+The function is total: every string has a result, in time linear in its length. No part of a reply is evaluated.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
 OPEN_ACTION, CLOSE_ACTION = "<action>", "</action>"
 
 MAX_ACTION_LENGTH = 1_000
-"""No action of any environment is longer; what is longer is malformed."""
+"""No action of any environment is longer. A longer reply is malformed."""
 
 
 def requested_action(reply: str, require_tags: bool = False) -> str | None:
-    """The action text a reply asks for, lower case and with single spaces; None if it is malformed.
+    """The action text of a reply, in lower case with single spaces. None if the reply is malformed.
 
-    A tagged reply is `<think>...</think>` and the action between the first `<action>` and the next
-    `</action>`; all four tags must be there. Text without any of these tags is the action itself,
-    unless `require_tags`. Whether the action is admissible is for the environment to say.
+    A tagged reply has `<think>...</think>` and the action between the first `<action>` and the next
+    `</action>`; it must contain all four tags. Text without any of these tags is itself the action,
+    unless `require_tags` is set. The environment decides whether the action is admissible.
     """
     start = reply.find(OPEN_ACTION)
     if start >= 0:
@@ -31,12 +31,12 @@ def requested_action(reply: str, require_tags: bool = False) -> str | None:
 
 
 def tagged(action: str, thought: str = "") -> str:
-    """The reply that thinks `thought` and takes `action`."""
+    """The tagged reply with this thought and action."""
     return f"{OPEN_THINK}{thought}{CLOSE_THINK}{OPEN_ACTION}{action}{CLOSE_ACTION}"
 
 
 def normalise(text: str) -> str | None:
-    """Lower case, single spaces; None for what is empty or longer than any action."""
+    """The text in lower case with single spaces. None if it is empty or too long for an action."""
     if len(text) > MAX_ACTION_LENGTH:
         return None
     return " ".join(text.lower().split()) or None

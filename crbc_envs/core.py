@@ -1,4 +1,4 @@
-"""AnchorEnv: a Gymnasium environment that takes text and tells, at every step, which anchor it is at."""
+"""AnchorEnv: a Gymnasium environment whose actions are text and whose `info` holds the anchor of every step."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Infos = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What k members answered, in the order they were asked.
+    """The result of a reset or step of k members, in the order of the call.
 
-    `observations` is a list of k, or an array whose first axis is k; `rewards` (k,) float64,
-    `terminated` and `truncated` (k,) bool; `infos` as Gymnasium packs those of k environments: a
-    column of k values under each name and under "_name" who has it.
+    `observations` is a list of k, or an array whose first axis is k; `rewards` (k,) float64; `terminated`
+    and `truncated` (k,) bool. `infos` has Gymnasium's vector layout: under each name a column of k values,
+    and under "_name" the mask of the members that have one.
     """
 
     observations: Any
@@ -40,41 +40,40 @@ class Outcome:
 
 
 class Members(Protocol):
-    """Numbered copies of one environment. Only those named in a call are touched."""
+    """Numbered copies of one environment. A call changes only the members it names."""
 
     def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        """Begin `tasks[i]` at `members[i]` under `seeds[i]`; rewards are 0 and flags False."""
+        """Begin task `tasks[i]` at `members[i]` with `seeds[i]`. Rewards are 0 and flags False."""
 
     def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
-        """Give `actions[i]` to `members[i]`, which have all begun and not ended."""
+        """Step `members[i]` with `actions[i]`. All of them must have begun and not ended."""
 
     def render(self) -> tuple[Any, ...]:
-        """What every member shows, by its render mode."""
+        """The rendering of every member, in its render mode."""
 
     def close(self) -> None: ...
 
 
 class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
-    """Base of every environment of the suite.
+    """Base class of every environment of the suite.
 
-    `reset(seed=..., options={"task": index})` begins task `index` of the panel, or one drawn from
-    `np_random`. `step(text)` takes a semantic action ("up") or a model's whole reply
-    ("<think>...</think><action>up</action>"); with `require_tags` only the latter. What cannot be
-    read, or is not admissible, is the one action `anchors.INVALID`: it costs a step and leaves the
-    state alone.
+    `reset(seed=..., options={"task": index})` begins task `index` of the panel. Without a task, one is drawn
+    from `np_random`. `step(text)` takes a semantic action ("up") or a model's whole reply
+    ("<think>...</think><action>up</action>"); with `require_tags`, only the latter. A reply that is malformed
+    or not admissible counts as the action `anchors.INVALID`: it costs a step and does not change the state.
 
     `info` holds `anchor` (key of the current situation), `label` (a readable form of it),
-    `admissible_actions`, `task` (text), `task_id`, `data` (where the task comes from) and `step`;
-    after a step also `action` (as executed), `valid`, `success` and `score`. Success terminates the
-    episode, and so may a failure that is final; `max_steps` steps without either truncate it.
+    `admissible_actions`, `task` (text), `task_id`, `data` (where the task comes from) and `step`.
+    After a step it also holds `action` (as executed), `valid`, `success` and `score`. Success terminates the
+    episode; a final failure may do so too. After `max_steps` steps without either, it is truncated.
 
-    A subclass sets `domain`, `data`, `templates` and the spaces, and fills in the seven hooks below.
+    A subclass sets `domain`, `data`, `templates` and the spaces, and implements the seven abstract hooks below.
     """
 
     domain: str
-    """The name reports know this environment by."""
+    """The environment's name in reports."""
     templates: Mapping[str, Template] = MappingProxyType({})
-    """What a policy may be shown, by style (`crbc_envs.prompts`)."""
+    """The prompt templates, by style (`crbc_envs.prompts`)."""
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
 
@@ -96,7 +95,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     @abstractmethod
     def _execute(self, action: str) -> float:
-        """Execute an admissible action, or `INVALID` (no change of state); the reward of the step."""
+        """Execute an admissible action, or `INVALID` (no change of state). Returns the reward of the step."""
 
     @abstractmethod
     def _observation(self) -> Obs: ...
@@ -107,7 +106,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     @abstractmethod
     def _label(self) -> str:
-        """The current situation as people read it."""
+        """The current situation in a form for people."""
 
     @abstractmethod
     def _admissible(self) -> tuple[str, ...]: ...
@@ -116,16 +115,19 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     def _success(self) -> bool: ...
 
     def _score(self) -> float:
-        """The task score in [0, 1]; the success itself unless a benchmark has a finer one."""
+        """The task score in [0, 1]. It equals the success unless a benchmark grades its outcomes."""
         return float(self._success())
 
     def _ended(self) -> bool:
-        """Whether the episode is over; the success itself unless an episode can also end in failure."""
+        """Whether the episode has ended. It equals the success unless an episode can also end in failure."""
         return self._success()
 
     def batch(self, num_envs: int) -> Members | None:
-        """`num_envs` members like this one that are played together, where that is faster than one by
-        one; what they answer must be the same to the last byte. None, the default, is one by one."""
+        """`num_envs` members like this one that are stepped together, if that is faster than one by one.
+
+        Their results must equal those of single environments to the last byte. The default, None, makes
+        the caller step single environments.
+        """
         return None
 
     # ---- Gymnasium ----------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         if self._over:
             raise gymnasium.error.ResetNeeded("step: the episode is over; call reset() first")
         if not isinstance(action, str):
-            raise TypeError(f"step: an action is text, got {type(action).__name__}")
+            raise TypeError(f"step: an action must be a str, got {type(action).__name__}")
         executed = self._executable(requested_action(action, self.require_tags))
         reward = self._execute(executed)
         self._steps += 1
@@ -161,7 +163,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return self._observation(), reward, ended, truncated, info
 
     def _executable(self, wanted: str | None) -> str:
-        """The admissible action that was asked for, capitals and spacing aside, else `INVALID`."""
+        """The admissible action equal to `wanted`, ignoring case and spacing; otherwise `INVALID`."""
         admissible = self._admissible()
         if wanted is None or wanted in admissible:
             return wanted or INVALID

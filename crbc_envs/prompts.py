@@ -1,8 +1,8 @@
-"""What the policy is shown at a step. Each environment brings its templates, by style (`AnchorEnv.templates`).
+"""Prompts: the text, and the image if any, that a policy reads at a step.
 
-A prompt holds the task, the current observation, the admissible actions and at most the
-`HISTORY_LENGTH` most recent observation-action records (paper, appendix "Prompt Templates").
-Records never take part in the anchor.
+Each environment has its own templates, by style (`AnchorEnv.templates`). A prompt holds the task, the current
+observation, the admissible actions and at most the `HISTORY_LENGTH` most recent observation-action records
+(paper, appendix "Prompt Templates"). The records are never part of the anchor.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ HISTORY_LENGTH = 2
 
 
 IMAGE = "<image>"
-"""Stands in a prompt where its picture goes."""
+"""The placeholder for an image in a prompt's text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A user message: its text, and a frame, uint8 (H, W, 3), for each `IMAGE` in it."""
+    """A user message: its text, and one frame, uint8 (H, W, 3), for each `IMAGE` in the text."""
 
     text: str
     images: tuple[NDArray[np.uint8], ...] = ()
@@ -32,7 +32,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything a template may use at one step."""
+    """The input of a template: everything it may use at one step."""
 
     task: str
     observation: str
@@ -42,11 +42,11 @@ class View:
 
 
 Template = Callable[[View], str]
-"""A prompt's text from what may be used for it."""
+"""Makes the text of a prompt from a `View`."""
 
 
 class HasTemplates(Protocol):
-    """An environment, its class, or a group of it."""
+    """Anything with prompt templates: an environment, its class, or a `GroupVectorEnv`."""
 
     domain: str
     templates: Mapping[str, Template]
@@ -54,27 +54,27 @@ class HasTemplates(Protocol):
 
 @dataclass
 class PromptWindow:
-    """One member's prompt as its episode goes on; remembers the last `HISTORY_LENGTH` records."""
+    """Makes the prompts of one member during an episode. It keeps the last `HISTORY_LENGTH` records."""
 
     template: Template
     history: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
 
     @classmethod
     def of(cls, env: HasTemplates | type[HasTemplates], style: str) -> PromptWindow:
-        """The window of one member of `env`. Raises `ValueError` for a style that the environment does not have."""
+        """The window of one member of `env`. Raises `ValueError` if the environment has no such style."""
         if style not in env.templates:
             known = ", ".join(env.templates) or "none"
             raise ValueError(f"no prompt style {style!r} for {env.domain}; known: {known}")
         return cls(env.templates[style])
 
     def prompt(self, observation: Any, info: dict[str, Any]) -> str:
-        """The text alone."""
+        """The prompt's text, without the image."""
         return self.template(
             View(info["task"], _text(observation), info["admissible_actions"], info["step"], tuple(self.history))
         )
 
     def ask(self, observation: Any, info: dict[str, Any]) -> Prompt:
-        """The text, and the frame where the template wants one."""
+        """The prompt: its text, and the current frame if the template uses `IMAGE`."""
         text = self.prompt(observation, info)
         return Prompt(text, (observation,) if IMAGE in text and isinstance(observation, np.ndarray) else ())
 

@@ -1,4 +1,4 @@
-"""A text space that takes any text: `gymnasium.spaces.Text` is alphanumeric and refuses "#" or a space."""
+"""A text space for any text. `gymnasium.spaces.Text` is alphanumeric by default and refuses "#" and spaces."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gymnasium.spaces import Space
 
 
 class UnicodeText(Space[str]):
-    """All strings of at most `max_length` characters; `sample` draws one of `examples`.
+    """All strings of at most `max_length` characters. `sample` draws one of `examples`.
 
-    Uniform text would never be a meaningful action, so a space says what is: the environment's own
-    actions or observations. Without examples a sample is up to 32 printable ASCII characters.
+    Uniformly drawn text would never be a meaningful action. `examples` are therefore actions or observations
+    of the environment. Without examples, a sample has up to 32 printable ASCII characters.
     """
 
     def __init__(

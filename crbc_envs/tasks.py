@@ -1,4 +1,4 @@
-"""Task panels: a task is a function of (split, index) alone, whatever the worker, machine or hash seed."""
+"""Task panels. A task depends only on (split, index), not on the worker, the machine or the hash seed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, slots=True)
 class Task(Generic[T]):
-    """One task: `id` names it ("sokoban-v2/train/12"), `text` is what the agent is told, `content` is what
-    the environment plays, `digest` identifies the content (hex), `kind` is its sort, where results are told by
-    sort: a task family ("heat")."""
+    """One task.
+
+    `id` is its name ("sokoban-v2/train/12"), `text` the instruction for the agent, `content` the data that the
+    environment needs, `digest` a hash of the content (hex). `kind` is the task family ("heat"), for benchmarks
+    that report results by family.
+    """
 
     id: str
     text: str
@@ -27,11 +30,13 @@ class Task(Generic[T]):
 
 
 class TaskPanel(ABC, Generic[T]):
-    """A fixed, ordered list of tasks for one split. Splits never share a content digest, but for
-    published ones that do, and say so."""
+    """A fixed, ordered list of tasks for one split.
+
+    Two splits never share a content digest. Some published splits do; their panels say so.
+    """
 
     splits: ClassVar[Mapping[str, str]] = {name: name for name in SPLITS}
-    """The names a split goes by, and which split each means. Every panel knows those of `SPLITS`."""
+    """Accepted split names, and the split that each one means. Every panel accepts those of `SPLITS`."""
 
     def __init__(self, split: str, size: int) -> None:
         if split not in self.splits:
@@ -49,12 +54,12 @@ class TaskPanel(ABC, Generic[T]):
         return self._task(self.index(index))
 
     def index(self, index: int) -> int:
-        """The index itself. Raises `IndexError` where there is no such task."""
+        """The index itself, as an int. Raises `IndexError` if there is no such task."""
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} is not in the {self.split} panel of {self.size} tasks")
         return int(index)
 
     def digest(self, count: int) -> str:
-        """One hash over the contents of the first `count` tasks: equal hashes, equal panels."""
+        """One hash over the contents of the first `count` tasks, to compare panels."""
         joined = "\n".join(self[index].digest for index in range(count))
         return hashlib.sha256(joined.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""A view for agents that choose by number and read arrays, such as those of Stable-Baselines3."""
+"""A wrapper for agents with discrete actions and array observations, such as those of Stable-Baselines3."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from crbc_envs.core import AnchorEnv
 
 
 class DiscreteActions(gymnasium.Wrapper[NDArray[np.uint8], int, Any, str]):
-    """Actions by their number in `info["admissible_actions"]`, of which there are at most `num_actions`.
+    """An action is an index into `info["admissible_actions"]`, below `num_actions`.
 
-    A number past the end of the list is the one malformed action, `anchors.INVALID`. Frames stay frames;
-    a text is its UTF-8 bytes, shape (`length`,) uint8, cut or filled up with zeros. `action_masks` says
-    which numbers stand for an action, (num_actions,) bool, as sb3-contrib's MaskablePPO asks for it.
+    An index past the end of the list is the malformed action `anchors.INVALID`. Frames stay frames. A text
+    becomes its UTF-8 bytes, shape (`length`,) uint8, cut or padded with zeros. `action_masks` is the action
+    mask, (num_actions,) bool, that sb3-contrib's MaskablePPO calls for.
 
-    Raises `TypeError` for an environment that is not an `AnchorEnv`, `ValueError` for a size below 1.
+    Raises `TypeError` for an environment that is not an `AnchorEnv`, and `ValueError` for a size below 1.
     """
 
     def __init__(self, env: gymnasium.Env[Any, str], num_actions: int, length: int = 1024) -> None:
         super().__init__(env)
         if not isinstance(env.unwrapped, AnchorEnv):
-            raise TypeError(f"{env} is not an AnchorEnv, so it has no list of admissible actions")
+            raise TypeError(f"{env} is not an AnchorEnv, so it has no admissible actions")
         for name, value in (("num_actions", num_actions), ("length", length)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
@@ -43,19 +43,19 @@ class DiscreteActions(gymnasium.Wrapper[NDArray[np.uint8], int, Any, str]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.uint8], dict[str, Any]]:
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._seen(observation, info), info
+        return self._to_array(observation, info), info
 
     def step(self, action: int) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         wanted = self._admissible[action] if 0 <= action < len(self._admissible) else INVALID
         reply = tagged(wanted) if self._require_tags else wanted
         observation, reward, terminated, truncated, info = self.env.step(reply)
-        return self._seen(observation, info), float(reward), terminated, truncated, info
+        return self._to_array(observation, info), float(reward), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Which numbers stand for an admissible action now, (num_actions,)."""
+        """Mask of the actions that are admissible now, (num_actions,) bool."""
         return np.arange(self.action_space.n) < len(self._admissible)
 
-    def _seen(self, observation: Any, info: dict[str, Any]) -> NDArray[np.uint8]:
+    def _to_array(self, observation: Any, info: dict[str, Any]) -> NDArray[np.uint8]:
         self._admissible = info["admissible_actions"]
         if isinstance(observation, np.ndarray):
             return observation

@@ -24,7 +24,7 @@ TOY = Dataset(
     name="toy",
     place=lambda path: path if path.suffix == ".txt" else None,
     check=lambda folder: f"{sum(1 for path in folder.rglob('*.txt'))} notes",
-    wants="notes, as *.txt",
+    required="notes, as *.txt",
     limit=10_000,
 )
 
@@ -126,7 +126,7 @@ def test_a_source_that_fails_its_check_changes_nothing(tmp_path, home):
         raise DataError("not good enough")
 
     install(TOY, [folder_of(tmp_path / "1", {"one/a.txt": b"1"})])
-    strict = Dataset(TOY.name, TOY.place, fussy, TOY.wants, TOY.limit)
+    strict = Dataset(TOY.name, TOY.place, fussy, TOY.required, TOY.limit)
     with pytest.raises(DataError, match="not good enough"):
         install(strict, [folder_of(tmp_path / "2", {"one/a.txt": b"2"})])
     assert contents(home) == {"toy/one/a.txt": b"1"}
@@ -189,7 +189,7 @@ def test_what_is_not_wanted_counts_against_a_bomb_too(kind, tmp_path):
 
 
 def test_two_files_for_one_place_are_refused(tmp_path):
-    flat = Dataset("toy", lambda path: PurePosixPath("one", path.name), TOY.check, TOY.wants, TOY.limit)
+    flat = Dataset("toy", lambda path: PurePosixPath("one", path.name), TOY.check, TOY.required, TOY.limit)
     source = tar_of(tmp_path / "a.tar", {"x/a.txt": b"1", "y/a.txt": b"2"})
     with pytest.raises(DataError, match="one/a.txt is there twice"):
         install(flat, [source])

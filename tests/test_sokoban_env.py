@@ -182,7 +182,7 @@ def test_with_require_tags_a_bare_action_is_invalid():
 
 def test_an_action_that_is_not_text_is_refused():
     env = on_board(CORRIDOR)
-    with pytest.raises(TypeError, match="an action is text, got int"):
+    with pytest.raises(TypeError, match="an action must be a str, got int"):
         env.step(2)
 
 

@@ -1,1 +1,1 @@
-"""`check_anchor_env`: what any anchor-aware environment must satisfy."""
+"""`check_anchor_env`: checks that an environment meets the contract of anchors."""

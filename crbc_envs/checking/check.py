@@ -1,12 +1,12 @@
-"""check_anchor_env: what any anchor-aware environment must satisfy, tried out on the environment itself.
+"""check_anchor_env: runs an environment and checks that its anchors and infos are right.
 
-Step credit is only as good as the anchors it merges. A key that depends on a process, a clock or a
-shared buffer raises nothing: it gives wrong credit. Each check here stands for one such silent fault.
+Step credit is only as good as the anchors it merges. A key that depends on a process, a clock or a shared
+buffer raises no error; it gives wrong credit. Each check here finds one such silent fault.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,11 +22,12 @@ from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
 from crbc_envs.checking.probe import (
     MAX_STEPS,
     AnchorEnvError,
-    At,
+    Choose,
     Env,
     Fields,
-    Moment,
+    Location,
     Start,
+    StepResult,
     Walk,
     episode,
     expect_contract,
@@ -38,36 +39,33 @@ from crbc_envs.checking.probe import (
     starts_of,
     tagged,
 )
-from crbc_envs.checking.subprocess import replay_elsewhere, request_of
+from crbc_envs.checking.subprocess import make_request, replay_in_subprocess
 from crbc_envs.core import AnchorEnv
 from crbc_envs.vector.group import GroupVectorEnv
 
 __all__ = ["AnchorEnvError", "AnchorReport", "check_anchor_env"]
 
 HASH_SEEDS = ("1", "2")
-"""PYTHONHASHSEED of the other processes; this one's own is the third."""
-
+"""PYTHONHASHSEED of the other processes. This process has a third one."""
 GROUP_SIZE = 3
 
 SITUATION = ("info['anchor']", "info['label']", "info['admissible_actions']")
-"""What an invalid reply may not change. The observation may: "Nothing happens." is one."""
+"""The fields that an invalid reply must not change. The observation may change, for example to "Nothing happens."."""
 
 NO_SPEC = "the environment has no spec; make it by a registered id"
 NO_ANCHOR_ENV = "the environment is not an AnchorEnv"
-NOT_PORTABLE = (
-    "its class cannot be imported elsewhere (it is in __main__ or in a function), or its arguments are not JSON"
-)
+NOT_PORTABLE = "its class cannot be imported elsewhere (__main__ or a function), or its arguments are not JSON"
 
 
 @dataclass(frozen=True, slots=True)
 class AnchorReport:
-    """What `check_anchor_env` saw of an environment that passed.
+    """The figures of an environment that passed `check_anchor_env`.
 
-    `episodes`, `steps`, `mean_length` and `success_rate` are those of random admissible play. Of the
-    `anchors` met in it, counted per task, `shared` is the share that two walks or more of one task
-    came to, and `aliasing` the share that stands for more than one observation. `label_collisions`
-    counts labels that mean another anchor in another task. `invalid` is the share of the `fuzzed`
-    replies the environment refused. `skipped` gives each part that could not be run its reason.
+    `episodes`, `steps`, `mean_length` and `success_rate` are those of random admissible actions. `anchors` is
+    the number of anchors visited, counted per task. `shared` is the fraction of them that at least two walks
+    of one task visited. `aliasing` is the fraction with more than one observation. `label_collisions` counts
+    labels that have another anchor in another task. `invalid` is the fraction of the `fuzzed` replies that
+    the environment refused. `skipped` maps each check that could not run to the reason.
     """
 
     environment: str
@@ -100,16 +98,16 @@ class AnchorReport:
 
 
 def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int = 32, fuzz: int = 1_000) -> AnchorReport:
-    """Check an anchor-aware environment and say what its anchors are like.
+    """Check an environment with anchors, and report figures about its anchors.
 
-    `env` is an `AnchorEnv`, or any environment whose `info` carries the same keys. Tasks are drawn from
-    its `panel`; without one they are seeds. `episodes` random walks are spread over `tasks` tasks, and
-    `fuzz` hostile replies are tried. What is drawn depends on `seed` alone.
+    `env` is an `AnchorEnv`, or any environment whose `info` has the same keys. Tasks are drawn from its
+    `panel`; without a panel they are seeds. `episodes` random walks are distributed over `tasks` tasks, and
+    `fuzz` hostile replies are tried. All random draws depend on `seed` alone.
 
-    Made by a registered id, the environment is also compared with fresh copies, here and in other
-    processes; of any other the report says what was skipped. Reset the environment before using it on.
+    An environment made by a registered id is also compared with fresh copies, in this process and in others.
+    For any other, the report lists these checks as skipped. Reset the environment before using it again.
 
-    Raises `AnchorEnvError` at the first fault, `ValueError` for a number that is too small, `TypeError`
+    Raises `AnchorEnvError` at the first fault, `ValueError` for a number that is too small, and `TypeError`
     for anything but one Gymnasium environment.
     """
     if not isinstance(env, gymnasium.Env):
@@ -117,49 +115,49 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
     for name, value, least in (("tasks", tasks, 1), ("episodes", episodes, tasks), ("fuzz", fuzz, 0)):
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-    with At("gymnasium"):
+    with Location("gymnasium"):
         check_env(env.unwrapped)
     rng = np.random.default_rng(seed)
     starts = starts_of(env, rng, tasks)
     walks = [random_walk(env, start, rng) for start in islice(cycle(starts), episodes)]
-    firsts = walks[: len(starts)]
+    first_walks = walks[: len(starts)]  # one per task
     skipped: dict[str, str] = {}
-    _check_determinism(env, firsts, skipped)
-    _check_stability(env, firsts, skipped)
+    _check_determinism(env, first_walks, skipped)
+    _check_stability(env, first_walks, skipped)
     _check_identity(walks)
-    _check_sharing(env, firsts)
-    _check_invalid(env, firsts)
+    _check_sharing(env, first_walks)
+    _check_invalid(env, first_walks)
     refused = _check_fuzz(env, starts, rng, fuzz)
     _check_group(env, starts[0], rng, skipped)
-    _check_processes(env, firsts, skipped)
+    _check_processes(env, first_walks, skipped)
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), skipped=skipped)
 
 
-# ---- the same again -------------------------------------------------------------------------------
+# ---- reproducibility ------------------------------------------------------------------------------
 
 
 def _check_determinism(env: Env, walks: list[Walk], skipped: dict[str, str]) -> None:
-    """The same seed and replies give the same again, from this instance and from a fresh one."""
+    """The same seed and replies give the same results, from this instance and from a fresh one."""
     for walk in walks:
-        with At("determinism", walk.start.name) as at:
+        with Location("determinism", walk.start.name) as at:
             expect_replay(env, walk, at, "when played again")
     if env.spec is None:
         skipped["a fresh instance"] = NO_SPEC
         return
     with closing(env.spec.make()) as fresh:
         for walk in walks:
-            with At("determinism", walk.start.name) as at:
+            with Location("determinism", walk.start.name) as at:
                 expect_replay(fresh, walk, at, "from a fresh instance")
 
 
 def _check_stability(env: Env, walks: list[Walk], skipped: dict[str, str]) -> None:
-    """An anchor is the same when asked for again, and rendering changes nothing."""
+    """An anchor is the same when computed again, and rendering changes nothing."""
     if isinstance(env.unwrapped, AnchorEnv):
         for walk in walks:
-            with At("stability", walk.start.name) as at:
-                for moment in episode(env, walk.start, replay(walk.replies), at):
-                    anchor = moment.info["anchor"]
+            with Location("stability", walk.start.name) as at:
+                for result in episode(env, walk.start, replay(walk.replies), at):
+                    anchor = result.info["anchor"]
                     for again in (env.unwrapped._anchor(), env.unwrapped._anchor()):
                         at.expect(again == anchor, f"the anchor {anchor}, asked for again, is {again}")
     else:
@@ -169,42 +167,42 @@ def _check_stability(env: Env, walks: list[Walk], skipped: dict[str, str]) -> No
         skipped["rendering"] = "there is no render mode without a window" if env.spec else NO_SPEC
         return
     for mode in modes:
-        with closing(env.spec.make(render_mode=mode)) as painter:
+        with closing(env.spec.make(render_mode=mode)) as renderer:
             for walk in walks:
-                with At("stability", walk.start.name) as at:
-                    expect_replay(painter, walk, at, f"while rendering {mode}", disturb=partial(_render, painter))
+                with Location("stability", walk.start.name) as at:
+                    expect_replay(renderer, walk, at, f"while rendering {mode}", disturb=partial(_render, renderer))
 
 
-def _render(painter: Env, _: Moment) -> None:
-    painter.render()
+def _render(renderer: Env, _: StepResult) -> None:
+    renderer.render()
 
 
 def _check_processes(env: Env, walks: list[Walk], skipped: dict[str, str]) -> None:
-    """The walks replayed in fresh interpreters, each under a PYTHONHASHSEED of its own."""
-    request = request_of(env, walks)
+    """The walks give the same results in fresh interpreters, each with another PYTHONHASHSEED."""
+    request = make_request(env, walks)
     if request is None:
         skipped["other processes"] = NO_SPEC if env.spec is None else NOT_PORTABLE
         return
     for hash_seed in HASH_SEEDS:
-        with At("processes"):
-            moments = replay_elsewhere(request, hash_seed)
-        for walk, found in zip(walks, moments, strict=True):
-            with At("processes", walk.start.name) as at:
+        with Location("processes"):
+            results = replay_in_subprocess(request, hash_seed)
+        for walk, found in zip(walks, results, strict=True):
+            with Location("processes", walk.start.name) as at:
                 expect_equal(walk, found, at, f"in a process with PYTHONHASHSEED={hash_seed}")
 
 
-# ---- anchors and what they stand for --------------------------------------------------------------
+# ---- anchors and situations -----------------------------------------------------------------------
 
 
 def _check_identity(walks: list[Walk]) -> None:
-    """Within a task, anchors are equal exactly when situations are."""
+    """Within a task, two anchors are equal exactly when the situations are equal."""
     anchor_of: dict[tuple[str, str], str] = {}
     situation_of: dict[tuple[str, str], str] = {}
     for walk in walks:
-        with At("identity", walk.start.name) as at:
-            for t, moment in enumerate(walk.moments):
+        with Location("identity", walk.start.name) as at:
+            for t, result in enumerate(walk.results):
                 at.step, at.reply = t, walk.replies[t - 1] if t else None
-                anchor, (what, situation) = moment["info['anchor']"], _situation(moment)
+                anchor, (what, situation) = result["info['anchor']"], _situation(result)
                 known = situation_of.setdefault((walk.start.name, anchor), situation)
                 at.expect(
                     known == situation,
@@ -214,10 +212,10 @@ def _check_identity(walks: list[Walk]) -> None:
                 at.expect(known == anchor, f"the {what} {short(situation)} has two anchors, {known} and {anchor}")
 
 
-def _situation(moment: Fields) -> tuple[str, str]:
-    """What an anchor is the key of: the label, which declares it; without one the observation."""
-    label = moment.get("info['label']")
-    return ("observation", moment["observation"]) if label is None else ("label", label)
+def _situation(result: Fields) -> tuple[str, str]:
+    """The situation that an anchor is the key of: the label, or the observation if there is no label."""
+    label = result.get("info['label']")
+    return ("observation", result["observation"]) if label is None else ("label", label)
 
 
 def _report(name: str, seed: int, walks: list[Walk], **figures: Any) -> AnchorReport:
@@ -225,11 +223,11 @@ def _report(name: str, seed: int, walks: list[Walk], **figures: Any) -> AnchorRe
     seen: dict[tuple[str, str], set[str]] = {}
     meanings: dict[str, set[str]] = {}
     for i, walk in enumerate(walks):
-        for moment in walk.moments:
-            anchor = moment["info['anchor']"]
+        for result in walk.results:
+            anchor = result["info['anchor']"]
             met.setdefault((walk.start.name, anchor), set()).add(i)
-            seen.setdefault((walk.start.name, anchor), set()).add(moment["observation"])
-            meanings.setdefault(_situation(moment)[1], set()).add(anchor)
+            seen.setdefault((walk.start.name, anchor), set()).add(result["observation"])
+            meanings.setdefault(_situation(result)[1], set()).add(anchor)
     steps = sum(len(walk.replies) for walk in walks)
     return AnchorReport(
         environment=name,
@@ -240,30 +238,30 @@ def _report(name: str, seed: int, walks: list[Walk], **figures: Any) -> AnchorRe
         mean_length=steps / len(walks),
         success_rate=sum(walk.success for walk in walks) / len(walks),
         anchors=len(met),
-        shared=sum(len(who) > 1 for who in met.values()) / len(met),
+        shared=sum(len(walkers) > 1 for walkers in met.values()) / len(met),
         aliasing=sum(len(observations) > 1 for observations in seen.values()) / len(seen),
         label_collisions=sum(len(anchors) > 1 for anchors in meanings.values()),
         **figures,
     )
 
 
-# ---- what is handed out stays as it was -----------------------------------------------------------
+# ---- returned data is not shared ------------------------------------------------------------------
 
 
 def _check_sharing(env: Env, walks: list[Walk]) -> None:
-    """No two steps hand out one list, dictionary, set or array, and the environment keeps none of them."""
+    """No two steps return the same list, dictionary, set or array, and the environment does not use them again."""
     for walk in walks:
-        with At("sharing", walk.start.name) as at:
+        with Location("sharing", walk.start.name) as at:
             kept = list(episode(env, walk.start, replay(walk.replies), at))
-            expect_equal(walk, [moment.fields() for moment in kept], at, "once later steps were taken")
-            _expect_apart(at, kept)
+            expect_equal(walk, [result.fields() for result in kept], at, "once later steps were taken")
+            _expect_no_sharing(at, kept)
             expect_replay(env, walk, at, "once the data of earlier steps are overwritten", disturb=_overwrite)
 
 
-def _expect_apart(at: At, kept: list[Moment]) -> None:
+def _expect_no_sharing(at: Location, kept: list[StepResult]) -> None:
     holders: dict[int, list[tuple[int, Any]]] = {}
-    for at.step, moment in enumerate(kept):
-        for part in _mutable((moment.observation, moment.info)):
+    for at.step, result in enumerate(kept):
+        for part in _mutable((result.observation, result.info)):
             others = holders.setdefault(id(_owner(part)), [])
             for step, other in others:
                 arrays = isinstance(part, np.ndarray) and isinstance(other, np.ndarray)
@@ -273,7 +271,7 @@ def _expect_apart(at: At, kept: list[Moment]) -> None:
 
 
 def _mutable(data: Any) -> Iterator[Any]:
-    """Every dictionary, list, set and array in `data`."""
+    """All dictionaries, lists, sets and arrays in `data`."""
     if isinstance(data, dict | list | set | bytearray | np.ndarray):
         yield data
     if isinstance(data, dict | list | tuple):
@@ -282,57 +280,57 @@ def _mutable(data: Any) -> Iterator[Any]:
 
 
 def _owner(part: Any) -> Any:
-    """Whose memory it is: a view has that of the array it looks at."""
+    """The owner of the memory: for a view, the array it is a view of."""
     while isinstance(part, np.ndarray) and part.base is not None:
         part = part.base
     return part
 
 
-def _overwrite(moment: Moment) -> None:
-    for part in list(_mutable((moment.observation, moment.info))):
+def _overwrite(result: StepResult) -> None:
+    for part in list(_mutable((result.observation, result.info))):
         if not isinstance(part, np.ndarray):
             part.clear()
         elif part.flags.writeable:
             part.fill(0)
 
 
-# ---- replies that are no actions ------------------------------------------------------------------
+# ---- invalid replies -------------------------------------------------------------------------------
 
 
 def _check_invalid(env: Env, walks: list[Walk]) -> None:
-    """A malformed reply is the action `INVALID`: it costs a step, and leaves the situation and what comes after."""
+    """A malformed reply is the action `INVALID`. It costs a step and changes neither this situation nor later ones."""
     for walk in walks:
-        with At("invalid", walk.start.name) as at:
-            # One malformed reply before each of the walk's own: the situations in between must be the walk's.
+        with Location("invalid", walk.start.name) as at:
+            # Insert one malformed reply before each reply of the walk. The situations must still be those of the walk.
             mixed = [reply for pair in zip(cycle(MALFORMED), walk.replies, strict=False) for reply in pair]
-            for moment in _held_to_contract(env, walk.start, replay(mixed), at):
+            for result in _checked_episode(env, walk.start, replay(mixed), at):
                 if at.step % 2:
-                    _expect_refused(at, moment)
-                if not moment.over:
-                    _expect_situation(at, moment, walk.moments[at.step // 2])
-            for moment in _held_to_contract(env, walk.start, replay(chain(MALFORMED, repeat(""))), at):
+                    _expect_refused(at, result)
+                if not result.over:
+                    _expect_situation(at, result, walk.results[at.step // 2])
+            for result in _checked_episode(env, walk.start, replay(chain(MALFORMED, repeat(""))), at):
                 if at.step:
-                    _expect_refused(at, moment)
-                if not moment.over:
-                    _expect_situation(at, moment, walk.moments[0])
+                    _expect_refused(at, result)
+                if not result.over:
+                    _expect_situation(at, result, walk.results[0])
 
 
-def _held_to_contract(env: Env, start: Start, choose: Callable[[Moment], str | None], at: At) -> Iterator[Moment]:
+def _checked_episode(env: Env, start: Start, choose: Choose, at: Location) -> Iterator[StepResult]:
     first: Fields | None = None
-    for moment in episode(env, start, choose, at):
-        expect_contract(at, moment, first)
-        first = first or moment.fields()
-        yield moment
+    for result in episode(env, start, choose, at):
+        expect_contract(at, result, first)
+        first = first or result.fields()
+        yield result
 
 
-def _expect_refused(at: At, moment: Moment) -> None:
-    action = moment.info["action"]
+def _expect_refused(at: Location, result: StepResult) -> None:
+    action = result.info["action"]
     at.expect(action == INVALID, f"a malformed reply is the action {INVALID!r}, not {short(action)!r}")
-    at.expect(not moment.info["success"] and not moment.terminated, "a malformed reply has ended the episode")
+    at.expect(not result.info["success"] and not result.terminated, "a malformed reply has ended the episode")
 
 
-def _expect_situation(at: At, moment: Moment, before: Fields) -> None:
-    found = moment.fields()
+def _expect_situation(at: Location, result: StepResult, before: Fields) -> None:
+    found = result.fields()
     for name in SITUATION:
         was, now = before.get(name, "missing"), found.get(name, "missing")
         at.expect(
@@ -341,26 +339,26 @@ def _expect_situation(at: At, moment: Moment, before: Fields) -> None:
 
 
 def _check_fuzz(env: Env, starts: list[Start], rng: np.random.Generator, count: int) -> int:
-    """Hostile replies raise nothing, and change nothing where they are invalid; how many of them were."""
+    """Hostile replies raise no error and, if invalid, change nothing. Returns how many were invalid."""
     budget = iter(range(count))
     refused = played = 0
 
-    def choose(moment: Moment) -> str | None:
-        return None if next(budget, None) is None else fuzzed_reply(rng, moment.info["admissible_actions"])
+    def choose(result: StepResult) -> str | None:
+        return None if next(budget, None) is None else fuzzed_reply(rng, result.info["admissible_actions"])
 
     for start in cycle(starts):
         if played == count:
             return refused
         before: Fields = {}
-        with At("fuzz", start.name) as at:
-            for moment in _held_to_contract(env, start, choose, at):
+        with Location("fuzz", start.name) as at:
+            for result in _checked_episode(env, start, choose, at):
                 played += at.step > 0
-                if at.step and not moment.info["valid"]:
+                if at.step and not result.info["valid"]:
                     refused += 1
-                    _expect_refused(at, moment)
-                    if not moment.over:
-                        _expect_situation(at, moment, before)
-                before = moment.fields()
+                    _expect_refused(at, result)
+                    if not result.over:
+                        _expect_situation(at, result, before)
+                before = result.fields()
     return refused
 
 
@@ -368,25 +366,27 @@ def _check_fuzz(env: Env, starts: list[Start], rng: np.random.Generator, count: 
 
 
 def _check_group(env: Env, start: Start, rng: np.random.Generator, skipped: dict[str, str]) -> None:
-    """Copies in one group start alike, count what they did, and each does what it would do alone."""
+    """The copies of a group start alike, their counts are right, and each behaves as it does alone."""
     if env.spec is None or not isinstance(env.unwrapped, AnchorEnv):
         skipped["a group"] = NO_SPEC if env.spec is None else NO_ANCHOR_ENV
         return
-    with At("group", start.name) as at:
+    with Location("group", start.name) as at:
         with closing(GroupVectorEnv(env.spec.id, 1, GROUP_SIZE, **env.spec.kwargs)) as envs:
             replies = _play_group(env, envs, start, rng, at)
             (group,), (counts,) = envs.groups(), envs.transition_counts()
         at.expect(counts == TransitionCounts.from_rollouts(group.rollouts), "its counts are not those of its rollouts")
         for m, rollout in enumerate(group.rollouts):
-            # Without wrappers, as the group has it: a time limit among them would end it earlier.
-            alone = [moment.info["anchor"] for moment in episode(env.unwrapped, start, replay(replies[m]), at)]
+            # Without wrappers, as in the group: a TimeLimit wrapper would end the episode earlier.
+            alone = [result.info["anchor"] for result in episode(env.unwrapped, start, replay(replies[m]), at)]
             together = [*(step.anchor for step in rollout.steps), rollout.final_anchor]
             for at.step, (one, other) in enumerate(zip(together, alone, strict=True)):
                 at.expect(one == other, f"member {m} is at anchor {one}; alone it would be at {other}")
 
 
-def _play_group(env: Env, envs: GroupVectorEnv, start: Start, rng: np.random.Generator, at: At) -> list[list[str]]:
-    """Random play of every member to its end, a malformed reply now and then; the replies of each member."""
+def _play_group(
+    env: Env, envs: GroupVectorEnv, start: Start, rng: np.random.Generator, at: Location
+) -> list[list[str]]:
+    """Play every member to its end with random actions, some of them malformed. Returns the replies of each member."""
     replies: list[list[str]] = [[] for _ in range(envs.num_envs)]
     at.step = 0
     _, info = envs.reset(seed=start.seed, options=start.options)

@@ -1,4 +1,4 @@
-"""An environment played under observation: every moment noted, and every fault named by check, task and step."""
+"""Runs an environment for the checks: records every step and reports each fault by check, task and step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from anchors import INVALID, anchor_key
 from crbc_envs import actions
 
 MAX_STEPS = 10_000
-"""An episode that is longer counts as one that never ends."""
+"""A longer episode counts as one that never ends."""
 
 AT_RESET: dict[str, type | tuple[type, ...]] = {
     "anchor": str,
@@ -26,16 +26,16 @@ AT_RESET: dict[str, type | tuple[type, ...]] = {
     "step": int,
 }
 AFTER_STEP = {**AT_RESET, "action": str, "valid": bool, "success": bool, "score": (int, float)}
-"""What `info` holds, by type."""
+"""The keys of `info` and their types."""
 
 Env = gymnasium.Env[Any, str]
 
 Fields = dict[str, str]
-"""Everything `reset` or `step` returned, as text that is equal exactly where the data are."""
+"""Everything that `reset` or `step` returned, by name, as text. Texts are equal exactly if the data are equal."""
 
 
 class AnchorEnvError(AssertionError):
-    """An environment failed a check: `check` names it, `task` and `step` say where it was noticed."""
+    """An environment failed a check. `check` is its name; `task` and `step` say where it failed."""
 
     def __init__(self, check: str, task: str, step: int | None, what: str) -> None:
         where = "".join((f", {task}" if task else "", "" if step is None else f", step {step}"))
@@ -43,16 +43,19 @@ class AnchorEnvError(AssertionError):
         self.check, self.task, self.step = check, task, step
 
 
-class At:
-    """Where a check is. Whatever goes wrong inside becomes an `AnchorEnvError` that says so: an
-    environment of unknown make may raise anything."""
+class Location:
+    """Context manager: the check, task and step that are running.
+
+    Any exception inside becomes an `AnchorEnvError` that names them, because an unknown environment may raise
+    anything.
+    """
 
     def __init__(self, check: str, task: str = "") -> None:
         self.check, self.task = check, task
         self.step = 0
         self.reply: str | None = None
 
-    def __enter__(self) -> At:
+    def __enter__(self) -> Location:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -70,7 +73,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One task, and the arguments of `reset` that begin it."""
+    """One task: its name and the arguments of `reset` that begin it."""
 
     name: str
     seed: int
@@ -78,8 +81,8 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What `reset` or `step` has just returned."""
+class StepResult:
+    """The values that `reset` or `step` returned."""
 
     observation: Any
     reward: SupportsFloat
@@ -98,18 +101,22 @@ class Moment:
         return {name: plain(value) for name, value in values.items()}
 
 
+Choose = Callable[[StepResult], str | None]
+"""Chooses the next reply; None ends the episode."""
+
+
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The replies of one episode, T of them, and the T + 1 moments before, between and after them."""
+    """One episode: its T replies and its T + 1 step results, the first from `reset`."""
 
     start: Start
     replies: list[str]
-    moments: list[Fields]
+    results: list[Fields]
     success: bool
 
 
 def starts_of(env: Env, rng: np.random.Generator, tasks: int) -> list[Start]:
-    """Tasks of the panel, drawn without repetition; seeds where the environment has no panel."""
+    """Tasks of the panel, drawn without replacement. Seeds if the environment has no panel."""
     seeds = rng.integers(2**31, size=tasks).tolist()
     panel = getattr(env.unwrapped, "panel", None)
     if not isinstance(panel, Sized):
@@ -118,69 +125,71 @@ def starts_of(env: Env, rng: np.random.Generator, tasks: int) -> list[Start]:
     return [Start(f"task {index}", seed, {"task": index}) for index, seed in zip(chosen, seeds, strict=False)]
 
 
-def episode(env: Env, start: Start, choose: Callable[[Moment], str | None], at: At) -> Iterator[Moment]:
-    """One episode, moment by moment, until it is over or `choose` has no reply to give."""
+def episode(env: Env, start: Start, choose: Choose, at: Location) -> Iterator[StepResult]:
+    """Play one episode and yield each step result, until it is over or `choose` returns None."""
     at.step, at.reply = 0, None
     observation, info = env.reset(seed=start.seed, options=None if start.options is None else dict(start.options))
-    moment = Moment(observation, 0.0, False, False, info)
-    yield moment
-    while not moment.over and (reply := choose(moment)) is not None:
+    result = StepResult(observation, 0.0, False, False, info)
+    yield result
+    while not result.over and (reply := choose(result)) is not None:
         at.step, at.reply = at.step + 1, reply
         at.expect(at.step <= MAX_STEPS, f"the episode has not ended in {MAX_STEPS} steps")
-        moment = Moment(*env.step(reply))
-        yield moment
+        result = StepResult(*env.step(reply))
+        yield result
 
 
 def random_walk(env: Env, start: Start, rng: np.random.Generator) -> Walk:
-    """Random admissible play to the end, held against the contract at every step."""
+    """Play random admissible actions to the end, and check the contract at every step."""
     replies: list[str] = []
-    moments: list[Fields] = []
+    results: list[Fields] = []
 
-    def choose(moment: Moment) -> str:
-        actions = moment.info["admissible_actions"]
+    def choose(result: StepResult) -> str:
+        actions = result.info["admissible_actions"]
         replies.append(tagged(env, actions[int(rng.integers(len(actions)))]))
         return replies[-1]
 
-    with At("contract", start.name) as at:
-        for moment in episode(env, start, choose, at):
-            expect_contract(at, moment, moments[0] if moments else None)
-            at.expect(moment.info.get("valid", True), "an admissible action was refused")
-            moments.append(moment.fields())
-    return Walk(start, replies, moments, moment.info["success"])
+    with Location("contract", start.name) as at:
+        for result in episode(env, start, choose, at):
+            expect_contract(at, result, results[0] if results else None)
+            at.expect(result.info.get("valid", True), "an admissible action was refused")
+            results.append(result.fields())
+    return Walk(start, replies, results, result.info["success"])
 
 
 def tagged(env: Env, action: str) -> str:
-    """The action as a reply this environment reads."""
+    """The action as a reply that this environment accepts."""
     return actions.tagged(action, "check") if getattr(env.unwrapped, "require_tags", False) else action
 
 
-def replay(replies: Iterable[str]) -> Callable[[Moment], str | None]:
-    """Gives one reply after the other, whatever happens."""
-    left = iter(replies)
-    return lambda _: next(left, None)
+def replay(replies: Iterable[str]) -> Choose:
+    """A `choose` function that returns the replies one after the other."""
+    remaining = iter(replies)
+    return lambda _: next(remaining, None)
 
 
-def expect_replay(env: Env, walk: Walk, at: At, who: str, disturb: Callable[[Moment], object] = lambda _: None) -> None:
-    """Play a walk again, `disturb` each moment once it is noted, and compare everything."""
-    moments = []
-    for moment in episode(env, walk.start, replay(walk.replies), at):
-        moments.append(moment.fields())
-        disturb(moment)
-    expect_equal(walk, moments, at, who)
+def expect_replay(
+    env: Env, walk: Walk, at: Location, context: str, disturb: Callable[[StepResult], object] = lambda _: None
+) -> None:
+    """Play a walk again and compare everything. `disturb` is called on each step result once it is recorded."""
+    results = []
+    for result in episode(env, walk.start, replay(walk.replies), at):
+        results.append(result.fields())
+        disturb(result)
+    expect_equal(walk, results, at, context)
 
 
-def expect_equal(walk: Walk, moments: list[Fields], at: At, who: str) -> None:
-    """Moments noted elsewhere must be those of the walk."""
-    for t, (expected, found) in enumerate(zip_longest(walk.moments, moments, fillvalue=Fields())):
+def expect_equal(walk: Walk, results: list[Fields], at: Location, context: str) -> None:
+    """Step results recorded elsewhere must equal those of the walk."""
+    for t, (expected, found) in enumerate(zip_longest(walk.results, results, fillvalue=Fields())):
         at.step, at.reply = t, walk.replies[t - 1] if t else None
         for name in sorted(expected.keys() | found.keys()):
             there, here = expected.get(name, "missing"), found.get(name, "missing")
-            at.expect(there == here, f"{name} is {short(here)} {who}; it was {short(there)}")
+            at.expect(there == here, f"{name} is {short(here)} {context}; it was {short(there)}")
 
 
-def expect_contract(at: At, moment: Moment, first: Fields | None) -> None:
-    """`info` has its keys, of their types, and they agree with each other; `first` is the episode's reset."""
-    info = moment.info
+def expect_contract(at: Location, result: StepResult, first: Fields | None) -> None:
+    """`info` has the right keys and types, and consistent values. `first` is the result of the episode's reset."""
+    info = result.info
     for key, kind in (AT_RESET if first is None else AFTER_STEP).items():
         at.expect(key in info, f"info has no {key!r}")
         at.expect(isinstance(info[key], kind), f"info[{key!r}] is of type {type(info[key]).__name__}")
@@ -190,18 +199,18 @@ def expect_contract(at: At, moment: Moment, first: Fields | None) -> None:
     actions = info["admissible_actions"]
     at.expect(not isinstance(actions, str), "info['admissible_actions'] is one text, not a sequence of them")
     at.expect(all(isinstance(action, str) for action in actions), "an admissible action is text")
-    at.expect(moment.over or len(actions) > 0, "no action is admissible, and the episode is not over")
+    at.expect(result.over or len(actions) > 0, "no action is admissible, and the episode is not over")
     if first is None:
         return
     for key in ("task", "task_id"):
         at.expect(plain(info[key]) == first[f"info[{key!r}]"], f"info[{key!r}] has changed within the episode")
     at.expect(info["valid"] == (info["action"] != INVALID), f"valid is {info['valid']}, action {info['action']!r}")
     at.expect(0 <= info["score"] <= 1, f"the score {info['score']} is not between 0 and 1")
-    at.expect(not info["success"] or bool(moment.terminated), "a success does not terminate the episode")
+    at.expect(not info["success"] or bool(result.terminated), "a success does not terminate the episode")
 
 
 def plain(data: Any) -> str:
-    """Text that is equal exactly for equal plain data, in any process; of other objects it tells the type."""
+    """Text that is equal exactly for equal plain data, in any process. For other objects it is their type."""
     if isinstance(data, dict):
         return "{" + ", ".join(sorted(f"{plain(key)}: {plain(value)}" for key, value in data.items())) + "}"
     if isinstance(data, set | frozenset):

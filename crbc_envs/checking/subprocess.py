@@ -1,4 +1,4 @@
-"""Walks played again by another interpreter, which shares nothing with this one but the code."""
+"""Replays walks in a fresh interpreter, which has only the code in common with this one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import sys
 
 from gymnasium.envs.registration import EnvSpec
 
-from crbc_envs.checking.probe import At, Env, Fields, Start, Walk, episode, replay
+from crbc_envs.checking.probe import Env, Fields, Location, Start, Walk, episode, replay
 
-CODE = "from crbc_envs.checking.subprocess import answer; answer()"
+CODE = "from crbc_envs.checking.subprocess import serve_request; serve_request()"
 
 
-def request_of(env: Env, walks: list[Walk]) -> str | None:
-    """What another process needs to make the environment and play the walks, as JSON; None if it could not:
-    there is no spec, the class cannot be imported by name, or an argument is no plain data."""
+def make_request(env: Env, walks: list[Walk]) -> str | None:
+    """What another process needs to make the environment and replay the walks, as JSON.
+
+    None if it cannot: there is no spec, the class cannot be imported by name, or an argument is not JSON.
+    """
     spec = env.spec
     if spec is None or spec.entry_point is None:
         return None
@@ -34,10 +36,10 @@ def request_of(env: Env, walks: list[Walk]) -> str | None:
         return None
 
 
-def replay_elsewhere(request: str, hash_seed: str) -> list[list[Fields]]:
-    """The moments of every walk of a request, as a process under that PYTHONHASHSEED sees them.
+def replay_in_subprocess(request: str, hash_seed: str) -> list[list[Fields]]:
+    """The step results of every walk of a request, from a process with that PYTHONHASHSEED.
 
-    Raises `RuntimeError` with what that process had to say if it failed.
+    Raises `RuntimeError` with the stderr of that process if it failed.
     """
     path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
     variables = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
@@ -46,17 +48,17 @@ def replay_elsewhere(request: str, hash_seed: str) -> list[list[Fields]]:
     )
     if done.returncode:
         raise RuntimeError(f"another process could not play it: {done.stderr.strip()[-2_000:]}")
-    moments: list[list[Fields]] = json.loads(done.stdout.splitlines()[-1])
-    return moments
+    results: list[list[Fields]] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
-def answer() -> None:
-    """What the other process runs: a request from stdin, the moments of its walks as the last line of stdout."""
+def serve_request() -> None:
+    """Runs in the other process: reads a request from stdin, prints the step results as the last line of stdout."""
     request = json.loads(sys.stdin.read())
     env = EnvSpec.from_json(request["spec"]).make()
-    moments = []
+    results = []
     for play in request["plays"]:
         start = Start(**play["start"])
-        with At("processes", start.name) as at:
-            moments.append([moment.fields() for moment in episode(env, start, replay(play["replies"]), at)])
-    print(f"\n{json.dumps(moments)}")
+        with Location("processes", start.name) as at:
+            results.append([result.fields() for result in episode(env, start, replay(play["replies"]), at)])
+    print(f"\n{json.dumps(results)}")

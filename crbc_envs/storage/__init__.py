@@ -1,1 +1,1 @@
-"""What lies on disk: recorded rollouts, and published data sets."""
+"""Files on disk: recorded rollouts and published data sets."""

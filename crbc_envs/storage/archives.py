@@ -1,4 +1,4 @@
-"""Where data comes from: folders and archives, read one file after another, and refused where they are unsafe."""
+"""Reads the files of a folder or an archive one after another. Refuses unsafe archives."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ _DAMAGE = (
     lzma.LZMAError,
     zlib.error,
     EOFError,
-    NotImplementedError,  # a compression zipfile does not know
+    NotImplementedError,  # a compression method that zipfile does not support
 )
-"""What the archive libraries raise."""
+"""The errors of the archive libraries for a damaged file."""
 
 
 class Member(NamedTuple):
-    """A file of a source. `open` is to be called before the next member is asked for; `done` says how many
-    bytes of the source came before."""
+    """A file of a source.
+
+    Call `open` before asking for the next member. `done` is the number of bytes of the source before this file.
+    """
 
     path: PurePosixPath
     open: Callable[[], IO[bytes]]
@@ -42,17 +44,17 @@ class Member(NamedTuple):
 
 
 def size_of(source: Path) -> int:
-    """In bytes; of a folder, of all its files."""
+    """The size in bytes; for a folder, of all its files."""
     if source.is_dir():
         return sum(path.stat().st_size for path in _files(source))
     return source.stat().st_size
 
 
 def members(source: Path, limit: int) -> Iterator[Member]:
-    """The files of a folder, or of a .tar, .tar.gz, .tar.xz or .zip archive; for use within `damage_named`.
+    """The files of a folder, or of a .tar, .tar.gz, .tar.xz or .zip archive. Use it inside `damage_as_data_error`.
 
-    Raises `DataError` for an archive that holds a link, a device or a path leading outside, or whose members
-    have more than `limit` bytes in all.
+    Raises `DataError` for an archive that holds a link, a device or a path that leads outside, or whose members
+    have more than `limit` bytes together.
     """
     if source.is_dir():
         return _folder_members(source)
@@ -60,8 +62,8 @@ def members(source: Path, limit: int) -> Iterator[Member]:
 
 
 @contextmanager
-def damage_named(source: Path) -> Iterator[None]:
-    """Turns what the archive libraries raise while `source` is read into one `DataError` that names it."""
+def damage_as_data_error(source: Path) -> Iterator[None]:
+    """Turns errors of the archive libraries into one `DataError` that names `source`."""
     try:
         yield
     except _DAMAGE as error:
@@ -70,7 +72,7 @@ def damage_named(source: Path) -> Iterator[None]:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The regular files under a folder, in order of their paths; links to folders are not followed."""
+    """The regular files under a folder, in order of their paths. Links to folders are not followed."""
     for root, folders, files in os.walk(folder):
         folders.sort()
         yield from (Path(root, name) for name in sorted(files) if Path(root, name).is_file())
@@ -92,10 +94,10 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
             for info in archive:
                 if not (info.isreg() or info.isdir()):
                     raise DataError(f"{source}: refused, {info.name!r} is a link or a device")
-                path = guard.admit(info.name, info.size)
+                path = guard.checked_path(info.name, info.size)
                 if info.isreg():
                     yield Member(path, partial(_opened, archive, info), raw.tell())
-        while stream.read(CHUNK):  # checksums come last
+        while stream.read(CHUNK):  # read to the end, because checksums come last
             pass
         if len(stream.tail) < len(TAR_END) or any(stream.tail):
             raise tarfile.ReadError("its end is missing")
@@ -105,7 +107,7 @@ TAR_END = bytes(1024)
 
 
 def _plain(raw: IO[bytes]) -> IO[bytes]:
-    """The tar itself, decompressed as it is read. (What tarfile has for streams checks no checksum.)"""
+    """The tar stream, decompressed while it is read. (The stream modes of tarfile verify no checksum.)"""
     start = raw.read(6)
     raw.seek(0)
     if start.startswith(b"\x1f\x8b"):
@@ -114,7 +116,7 @@ def _plain(raw: IO[bytes]) -> IO[bytes]:
 
 
 class _Tail:
-    """A stream that remembers the last bytes read: a tar that was cut between two files does not end in zeros."""
+    """A stream that keeps the last bytes read. A tar that was cut between two files does not end in zeros."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -141,20 +143,20 @@ def _zip_members(source: Path, limit: int) -> Iterator[Member]:
                 raise DataError(f"{source}: refused, {info.filename!r} is a link or a device")
             if info.flag_bits & 1:
                 raise DataError(f"{source}: refused, {info.filename!r} is encrypted")
-            path = guard.admit(info.filename, info.file_size)
+            path = guard.checked_path(info.filename, info.file_size)
             if not info.is_dir():
                 yield Member(path, partial(archive.open, info), done)
             done += info.compress_size
 
 
 class _Guard:
-    """Lets the members of an archive pass whose paths stay inside and whose sizes add up to no bomb."""
+    """Refuses members whose path leads outside, and archives that are too large (archive bombs)."""
 
     def __init__(self, source: Path, limit: int) -> None:
         self.source, self.limit = source, limit
         self.members = self.bytes = 0
 
-    def admit(self, name: str, size: int) -> PurePosixPath:
+    def checked_path(self, name: str, size: int) -> PurePosixPath:
         path = PurePosixPath(name)
         unsafe = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not name.isprintable()
         if unsafe:
@@ -164,6 +166,6 @@ class _Guard:
         if self.bytes > self.limit or self.members > MOST_MEMBERS:
             raise DataError(
                 f"{self.source}: refused, unpacked it has more than {self.limit / 2**30:.0f} GiB or "
-                f"{MOST_MEMBERS:,} members, which is no data this package knows"
+                f"{MOST_MEMBERS:,} members, which no data set of this package has"
             )
         return path

@@ -1,8 +1,8 @@
-"""Where data that is not part of this package lives, and how it gets there.
+"""Data sets that are not part of this package: where they are stored and how they are installed.
 
-Every dataset is a folder under `data_home()`. `install` fills it from a folder or from archives: what is
-not wanted stays out, unsafe archives are refused, and nothing appears under its name before it is whole.
-A manifest of SHA-256 sums is kept beside it, and whoever reads a file checks it against that.
+Every dataset is a folder under `data_home()`. `install` fills it from a folder or from archives. It leaves out
+files that are not needed and refuses unsafe archives. A file gets its final name only when the whole dataset
+is unpacked. A manifest of SHA-256 sums is stored with the files; readers check each file against it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.archives import CHUNK, damage_named, members, size_of
+from crbc_envs.storage.archives import CHUNK, damage_as_data_error, members, size_of
 
 HOME_VARIABLE = "CRBC_DATA"
 MANIFEST = "manifest.json"
 
-Tell = Callable[[int, int], None]
-"""Called now and then with the bytes of the sources read so far, and how many there are."""
+ProgressCallback = Callable[[int, int], None]
+"""A progress callback: called with the bytes of the sources read so far, and their total."""
 
 
 def data_home() -> Path:
-    """The folder all datasets are under: `$CRBC_DATA`, or the user's data folder for crbc."""
+    """The folder of all datasets: `$CRBC_DATA`, or the user's data folder for crbc."""
     if os.environ.get(HOME_VARIABLE):
         return Path(os.environ[HOME_VARIABLE]).expanduser().absolute()
     import platformdirs
@@ -41,15 +41,15 @@ class Dataset:
 
     name: str
     place: Callable[[PurePosixPath], PurePosixPath | None]
-    """Where a file of a source goes, or None for one that is left out."""
+    """Maps the path of a file in a source to its path in the dataset. None leaves the file out."""
     check: Callable[[Path], str]
-    """Looks an unpacked folder over: what is in it, in a sentence, or a `DataError`."""
-    wants: str
-    """What a source must hold, in words."""
+    """Checks an unpacked folder. Returns its contents in one sentence, or raises `DataError`."""
+    required: str
+    """The files that a source must hold, in words."""
     limit: int
-    """Most bytes the members of an archive may have when unpacked."""
-    prepare: Callable[[Path, Tell], None] = lambda folder, tell: None
-    """Builds in an unpacked folder, before it is checked, what reading it takes: an index."""
+    """Upper limit for the unpacked size of an archive, in bytes."""
+    prepare: Callable[[Path, ProgressCallback], None] = lambda folder, on_progress: None
+    """Builds what readers need, such as an index, in an unpacked folder before it is checked."""
 
     @property
     def folder(self) -> Path:
@@ -60,25 +60,27 @@ class Dataset:
         return f"crbc data {self.name} --from DIR"
 
 
-def install(dataset: Dataset, sources: Sequence[str | Path], tell: Tell = lambda done, total: None) -> str:
-    """Put what the dataset wants of `sources`, folders or .tar, .tar.gz, .tar.xz or .zip archives, in place.
+def install(
+    dataset: Dataset, sources: Sequence[str | Path], on_progress: ProgressCallback = lambda done, total: None
+) -> str:
+    """Install the dataset's files from `sources`: folders or .tar, .tar.gz, .tar.xz or .zip archives.
 
-    What stands at the top of the dataset, such as a split, is replaced as a whole. Interrupted at any time
-    it leaves what was there before; start it again. Returns what was installed, in a sentence. Raises
-    `DataError` for a source that is missing, unsafe, damaged, or holds nothing that is wanted.
+    Each top-level folder of the dataset, such as a split, is replaced as a whole. An interrupted install keeps
+    the previous files; run it again. Returns in one sentence what was installed. Raises `DataError` for a
+    source that is missing, unsafe, damaged, or holds none of the required files.
     """
     paths = [Path(source).expanduser() for source in sources]
     for path in paths:
         if not path.exists():
-            raise DataError(f"{path}: no such file or folder; give {dataset.wants} with: {dataset.command}")
+            raise DataError(f"{path}: no such file or folder; give {dataset.required} with: {dataset.command}")
     staging = dataset.folder.with_name(f".{dataset.name}.unpacking")
     shutil.rmtree(staging, ignore_errors=True)
     try:
         staging.mkdir(parents=True)
-        digests = _unpack(dataset, paths, staging, tell)
+        digests = _unpack(dataset, paths, staging, on_progress)
         if not digests:
-            raise DataError(f"{', '.join(map(str, paths))}: holds nothing of {dataset.wants}")
-        dataset.prepare(staging, tell)
+            raise DataError(f"{', '.join(map(str, paths))}: holds nothing of {dataset.required}")
+        dataset.prepare(staging, on_progress)
         found = dataset.check(staging)
         _publish(dataset, staging, digests)
     except OSError as error:
@@ -88,21 +90,21 @@ def install(dataset: Dataset, sources: Sequence[str | Path], tell: Tell = lambda
     return found
 
 
-def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, tell: Tell) -> dict[str, str]:
-    """Write the wanted files of all sources under `staging`; their digests by path."""
+def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, on_progress: ProgressCallback) -> dict[str, str]:
+    """Write the required files of all sources under `staging`. Returns their digests by path."""
     digests: dict[str, str] = {}
     total, before = sum(size_of(source) for source in sources), 0
     for source in sources:
-        with damage_named(source):
+        with damage_as_data_error(source):
             for member in members(source, dataset.limit):
                 place = dataset.place(member.path)
                 if place is not None:
                     if str(place) in digests:
                         raise DataError(f"{source}: {place} is there twice")
                     digests[str(place)] = _write(member.open(), staging / place)
-                tell(before + member.done, total)
+                on_progress(before + member.done, total)
         before += size_of(source)
-    tell(total, total)
+    on_progress(total, total)
     return digests
 
 
@@ -117,14 +119,14 @@ def _write(stream: IO[bytes], path: Path) -> str:
 
 
 def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
-    """Move what was unpacked to its place, then write the manifest."""
+    """Move the unpacked files to their place, then write the manifest."""
     folder = dataset.folder
     folder.mkdir(parents=True, exist_ok=True)
     fresh = sorted(path.name for path in staging.iterdir())
     manifest = folder / MANIFEST
     try:
         before = read_manifest(folder)
-    except DataError:  # none yet, or damaged: what it said of other files is lost
+    except DataError:  # none yet, or damaged: its entries for other files are lost
         before = {}
     kept = {path: digest for path, digest in before.items() if path.partition("/")[0] not in fresh}
     for name in fresh:
@@ -141,7 +143,7 @@ def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, str]:
-    """SHA-256 by path of what was installed in `folder`. Raises `DataError` where there is none, or it is damaged."""
+    """The SHA-256 of the files installed in `folder`, by path. Raises `DataError` if the manifest is missing or damaged."""
     path = folder / MANIFEST
     try:
         digests = dict(json.loads(path.read_text(encoding="utf-8"))["sha256"])
@@ -153,7 +155,7 @@ def read_manifest(folder: Path) -> dict[str, str]:
 
 
 def check_file(folder: Path, path: Path, digests: dict[str, str]) -> None:
-    """Raise `DataError` where the file is not the one that was installed."""
+    """Raise `DataError` if the file is not the one that was installed."""
     name = path.relative_to(folder).as_posix()
     if name not in digests:
         raise DataError(f"{path}: not in {folder / MANIFEST}; install the data again: {_again(folder)}")
@@ -163,15 +165,17 @@ def check_file(folder: Path, path: Path, digests: dict[str, str]) -> None:
         raise DataError(f"{path}: not what was installed, its SHA-256 differs; install it again: {_again(folder)}")
 
 
-def verify(dataset: Dataset, tell: Tell = lambda done, total: None) -> str:
-    """Check every file of an installed dataset. Returns what there is, in a sentence; raises `DataError` for a
-    file that is missing or is not the one that was installed."""
+def verify(dataset: Dataset, on_progress: ProgressCallback = lambda done, total: None) -> str:
+    """Check every file of an installed dataset. Returns its contents in one sentence.
+
+    Raises `DataError` for a file that is missing or is not the one that was installed.
+    """
     digests = read_manifest(dataset.folder)
     for done, name in enumerate(digests, start=1):
         if not (dataset.folder / name).is_file():
             raise DataError(f"{dataset.folder / name}: missing; install the data again: {dataset.command}")
         check_file(dataset.folder, dataset.folder / name, digests)
-        tell(done, len(digests))
+        on_progress(done, len(digests))
     return dataset.check(dataset.folder)
 
 

@@ -1,7 +1,7 @@
-"""The Parquet file under `crbc_envs.storage.rollouts`: its columns, its header, how it is written and what it must be.
+"""The Parquet file behind `crbc_envs.storage.rollouts`: its columns and header, writing, reading and checks.
 
-The schema's metadata hold one JSON object under "crbc": the version of this format, the environment
-id, and how many steps every rollout has, by which a lost row is noticed.
+The schema's metadata hold one JSON object under "crbc": the format version, the environment id, and the
+number of steps of every rollout. The latter shows whether a row was lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Lengths = list[list[int]]
 """The number of steps of every rollout of every group."""
 
 RECORD_VERSION = 1
-"""Raised whenever files written before could no longer be read."""
+"""Increased whenever the format changes so that older files cannot be read."""
 
 STEP_COLUMNS = {
     "update": "int64",
@@ -42,7 +42,7 @@ STEP_COLUMNS = {
     "score": "double",
 }
 ADDED = {"score"}
-"""Columns that files written before do not have."""
+"""Columns that older files do not have."""
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
 IMAGE_COLUMNS = {"image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | IMAGE_COLUMNS
@@ -51,13 +51,13 @@ REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/r
 
 
 def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: Lengths) -> None:
-    """Write columns of equal length beside `path` and rename them into it."""
+    """Write columns of equal length to a temporary file, then rename it to `path`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     header = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
     metadata = {"crbc": json.dumps(header)}
-    if "image" in columns:  # `datasets` then opens the column as images, unasked
+    if "image" in columns:  # makes `datasets` decode the column as images
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
     schema = pa.schema([(name, _type(name)) for name in COLUMNS if name in columns], metadata=metadata)
     table = pa.Table.from_pydict(dict(columns), schema=schema)
@@ -74,10 +74,10 @@ def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: 
 
 
 def read_rows(path: Path, wanted: Iterable[str]) -> tuple[list[Row], str, Lengths]:
-    """The rows, with those of the `wanted` columns that the file has; the environment id; the lengths.
+    """The rows with the `wanted` columns that the file has, the environment id, and the rollout lengths.
 
-    Raises `DataError` where the file is missing, no Parquet, damaged, of another version, or a column
-    is not what it should be. Which rows there are is for the caller to check.
+    Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, and for a wrong
+    column. The caller checks which rows there are.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -97,13 +97,13 @@ def read_rows(path: Path, wanted: Iterable[str]) -> tuple[list[Row], str, Length
 
 
 def _type(name: str) -> pa.DataType:
-    """The Arrow type of a column. All are nullable, as `datasets` needs them."""
+    """The Arrow type of a column. All columns are nullable, because `datasets` requires it."""
     import pyarrow as pa
 
     kind = COLUMNS[name]
     if kind == "ids":
         return pa.list_(pa.int64())
-    if kind == "image":  # as the Image feature of `datasets` stores it
+    if kind == "image":  # the storage type of the Image feature of `datasets`
         return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     return pa.type_for_alias(kind)
 
@@ -130,7 +130,7 @@ def _header(path: Path, schema: pa.Schema) -> Row:
 
 
 def _check_columns(path: Path, table: pa.Table) -> None:
-    """All columns of a step, all or none of a turn; each of its type and with a value in every row."""
+    """A file has all step columns, and all or none of the turn columns. Each has its type and no missing values."""
     found = table.schema.names
     turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(found) else {}
     for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in found else {})):

@@ -1,19 +1,19 @@
 """Rollout groups on disk: one Parquet file per update, one row per environment step.
 
-pandas, `datasets` and every other reader of Parquet open the files as they are. Columns:
+pandas, `datasets` and every other Parquet reader can open the files. Columns:
 
-    update, group, rollout, step   where a row stands, counted from 0 (`rollout` within its group)
+    update, group, rollout, step   the row's position, counted from 0 (`rollout` within its group)
     task_id                        of the group
     anchor, label, action          of the step: key, readable form, executed action
     valid, reward                  whether the reply was well formed; the environment's own reward
     success, truncated, score      of the rollout, the same in all of its rows
-    final_anchor                   of the rollout, null where it is unknown
-    prompt, reply                  what the policy read and wrote, where turns were recorded
-    logprob                        of the whole reply, in nats, likewise
-    prompt_ids, reply_ids          token ids, likewise
-    image                          the observation as {bytes: PNG, path: null}, where frames were
+    final_anchor                   of the rollout, null if unknown
+    prompt, reply                  the policy's input and output, if turns were recorded
+    logprob                        of the whole reply, in nats, if turns were recorded
+    prompt_ids, reply_ids          token ids, if turns were recorded
+    image                          the observation as {bytes: PNG, path: null}, if frames were recorded
 
-The same input gives the same bytes under the same versions of pyarrow and pillow.
+The same input gives the same bytes with the same versions of pyarrow and pillow.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Frame = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """What the policy read and wrote at one step; `logprob` is that of the whole reply, in nats."""
+    """The policy's input and output at one step. `logprob` is that of the whole reply, in nats."""
 
     prompt: str
     reply: str
@@ -50,8 +50,11 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What one file holds. `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order
-    of groups, rollouts and steps; None where none were recorded."""
+    """The contents of one file.
+
+    `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order of groups,
+    rollouts and steps. They are None if none were recorded.
+    """
 
     env_id: str
     update: int
@@ -60,7 +63,7 @@ class Recording:
     images: list[bytes] | None
 
     def row(self, group: int, rollout: int, step: int) -> int:
-        """Where a step stands in `turns` and `images`."""
+        """The index of a step in `turns` and `images`."""
         rollouts = [one for some in self.groups[:group] for one in some.rollouts]
         return sum(map(len, [*rollouts, *self.groups[group].rollouts[:rollout]])) + step
 
@@ -74,11 +77,11 @@ def write_groups(
     turns: Sequence[RecordedTurn] | None = None,
     frames: Sequence[Frame] | None = None,
 ) -> None:
-    """Write the groups of one update, beside `path` first and then renamed into it.
+    """Write the groups of one update to a temporary file, then rename it to `path`.
 
-    `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps; a frame is the
-    observation the step was taken at, (height, width, 3) uint8. Raises `GroupError` where there is nothing to write,
-    where they are not one per step, and for rollouts without names.
+    `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
+    observation before the step, (height, width, 3) uint8. Raises `GroupError` if there are no groups, if
+    `turns` or `frames` do not have one entry per step, and for rollouts without names.
     """
     if not isinstance(groups, InternedRollouts):
         if not groups:
@@ -90,7 +93,7 @@ def write_groups(
         columns |= _turn_columns(turns)
     if frames is not None:
         _check_count("frames", frames, groups)
-        columns["image"] = [{"bytes": png, "path": None} for png in _pictures(frames)]
+        columns["image"] = [{"bytes": png, "path": None} for png in _encode_frames(frames)]
     lengths: Lengths = [[] for _ in range(groups.num_groups)]
     for group, length in zip(groups.group.tolist(), groups.length.tolist(), strict=True):
         lengths[group].append(length)
@@ -98,17 +101,17 @@ def write_groups(
 
 
 def read_groups(path: Path) -> list[RolloutGroup]:
-    """The groups of a file, exactly as they were written; turns and images stay on disk.
+    """The groups of a file, exactly as they were written. Turns and images are not read.
 
-    Raises `DataError` for a file that is missing, no Parquet, damaged or of another version, and for
-    rows that are not those written: missing, repeated, out of order, or at odds with each other.
+    Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, and for rows
+    that are missing, repeated, out of order or inconsistent.
     """
     rows, _, lengths = read_rows(path, STEP_COLUMNS)
     return _groups(path, rows, lengths)
 
 
 def read_recording(path: Path) -> Recording:
-    """Everything a file holds. Raises `DataError` as `read_groups` does."""
+    """The whole contents of a file. Raises `DataError` like `read_groups`."""
     rows, env_id, lengths = read_rows(path, COLUMNS)
     groups = _groups(path, rows, lengths)
     first = rows[0]
@@ -122,7 +125,7 @@ def read_recording(path: Path) -> Recording:
 
 
 def encode_frame(frame: Frame) -> bytes:
-    """A frame (height, width, 3) uint8 as a PNG, without loss."""
+    """Encode a frame (height, width, 3) uint8 as a PNG, without loss."""
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -131,7 +134,7 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(png: bytes) -> Frame:
-    """The frame of a PNG, (height, width, 3) uint8."""
+    """Decode a PNG to a frame, (height, width, 3) uint8."""
     from PIL import Image
 
     with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
@@ -144,7 +147,7 @@ def decode_frame(png: bytes) -> Frame:
 def _step_columns(rollouts: InternedRollouts, update: int) -> dict[str, Any]:
     names, labels, actions, finals, tasks = rollouts.names()
     rollout, group = rollouts.rollout, rollouts.group[rollouts.rollout]
-    first = np.searchsorted(rollouts.group, rollouts.group)  # each rollout's group begins with this rollout
+    first = np.searchsorted(rollouts.group, rollouts.group)  # the first rollout of each rollout's group
     return {
         "update": np.full(len(rollout), update),
         "group": group,
@@ -173,8 +176,8 @@ def _turn_columns(turns: Sequence[RecordedTurn]) -> dict[str, Any]:
     }
 
 
-def _pictures(frames: Sequence[Frame]) -> Iterator[bytes]:
-    """The frames as PNG; members of a group often see the same."""
+def _encode_frames(frames: Sequence[Frame]) -> Iterator[bytes]:
+    """The frames as PNG. Equal frames are encoded once, because members of a group often have the same one."""
     known: dict[tuple[tuple[int, ...], bytes], bytes] = {}
     for frame in frames:
         key = frame.shape, frame.tobytes()
@@ -184,7 +187,7 @@ def _pictures(frames: Sequence[Frame]) -> Iterator[bytes]:
 
 
 def _storable(text: str) -> str:
-    """A model may write half a surrogate pair, which UTF-8 cannot hold: "?" takes its place."""
+    """The text with "?" for each lone surrogate. A model may write one, and UTF-8 cannot encode it."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -197,7 +200,7 @@ def _check_count(name: str, values: Sequence[Any], rollouts: InternedRollouts) -
 
 
 def _groups(path: Path, rows: list[Row], lengths: Lengths) -> list[RolloutGroup]:
-    """The groups whose rows these are. Raises `DataError`, naming the row that is not as it should be."""
+    """The groups of these rows. Raises `DataError` that names the wrong row."""
     _check_places(path, rows, lengths)
     _check_equal(path, rows, "update")
     groups = []
@@ -226,7 +229,7 @@ def _turn(row: Row) -> RecordedTurn:
 
 
 def _check_places(path: Path, rows: list[Row], lengths: Lengths) -> None:
-    """Every row of every rollout, once and in order; else the credit would be that of other rollouts."""
+    """Check that every row of every rollout is there once and in order. Otherwise the credit would be wrong."""
     found = [(row["group"], row["rollout"], row["step"]) for row in rows]
     wanted = [(g, i, t) for g, members in enumerate(lengths) for i, n in enumerate(members) for t in range(n)]
     if found == wanted:

@@ -145,7 +145,7 @@ DATASET = Dataset(
     name="alfworld",
     place=_place,
     check=_check,
-    wants=f"ALFWorld's games, as {{{','.join(SPLITS)}}}/TASK/TRIAL/{{{GAME_FILE},{TRAJECTORY_FILE}}}",
+    required=f"ALFWorld's games, as {{{','.join(SPLITS)}}}/TASK/TRIAL/{{{GAME_FILE},{TRAJECTORY_FILE}}}",
     limit=16 * 2**30,
 )
 """ALFWorld's published games. Several archives are installed together: `--from A.zip B.zip`."""

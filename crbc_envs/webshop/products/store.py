@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.datasets import Tell
+from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
     HumanInstruction,
@@ -120,13 +120,17 @@ def build_store(folder: Path, products: Iterable[Product]) -> int:
 
 
 def build_official_store(
-    folder: Path, items: Path, instructions: Path, human: Path | None, tell: Tell = lambda done, total: None
+    folder: Path,
+    items: Path,
+    instructions: Path,
+    human: Path | None,
+    on_progress: ProgressCallback = lambda done, total: None,
 ) -> int:
     """Build a store of the official files of these names; how many products it has. The products are streamed,
     the attributes and instructions are held packed meanwhile. Raises `DataError` for a file that is damaged."""
     before, total = instructions.stat().st_size, instructions.stat().st_size + items.stat().st_size
-    packed = _Packed(object_entries(instructions, lambda done, _: tell(done, total)))
-    streamed = array_entries(items, lambda done, _: tell(before + done, total))
+    packed = _Packed(object_entries(instructions, lambda done, _: on_progress(done, total)))
+    streamed = array_entries(items, lambda done, _: on_progress(before + done, total))
     where = named([items, instructions, *([human] if human is not None else [])])
     return build_store(folder, products_of(streamed, packed, read_json(human) if human is not None else {}, where))
 

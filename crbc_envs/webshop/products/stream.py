@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.datasets import Tell
+from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.webshop.products.catalogue import MEND
 
 _CHUNK = 1 << 20
@@ -17,19 +17,23 @@ _LONGEST = 1 << 26
 _ENDS = ",:]} \t\r\n"
 
 
-def array_entries(path: Path, tell: Tell = lambda done, total: None, chunk: int = _CHUNK) -> Iterator[Any]:
+def array_entries(
+    path: Path, on_progress: ProgressCallback = lambda done, total: None, chunk: int = _CHUNK
+) -> Iterator[Any]:
     """The entries of a file that holds one JSON array. `tell` hears of the bytes that were read.
     Raises `DataError` where the file is anything else."""
     with path.open(encoding="utf-8") as file:
-        reader = _Reader(path, file, tell, chunk)
+        reader = _Reader(path, file, on_progress, chunk)
         for _ in reader.items("[", "]"):
             yield reader.value()
 
 
-def object_entries(path: Path, tell: Tell = lambda done, total: None, chunk: int = _CHUNK) -> Iterator[tuple[str, Any]]:
+def object_entries(
+    path: Path, on_progress: ProgressCallback = lambda done, total: None, chunk: int = _CHUNK
+) -> Iterator[tuple[str, Any]]:
     """The (key, value) pairs of a file that holds one JSON object; otherwise as `array_entries`."""
     with path.open(encoding="utf-8") as file:
-        reader = _Reader(path, file, tell, chunk)
+        reader = _Reader(path, file, on_progress, chunk)
         for _ in reader.items("{", "}"):
             key = reader.value()
             reader.expect(":")
@@ -39,10 +43,10 @@ def object_entries(path: Path, tell: Tell = lambda done, total: None, chunk: int
 class _Reader:
     """A window on the file that moves on as values are taken from it."""
 
-    def __init__(self, path: Path, file: TextIO, tell: Tell, chunk: int) -> None:
+    def __init__(self, path: Path, file: TextIO, on_progress: ProgressCallback, chunk: int) -> None:
         self._path = path
         self._file = file
-        self._tell = tell
+        self._on_progress = on_progress
         self._size = path.stat().st_size
         self._chunk = chunk
         self._text = ""
@@ -104,7 +108,7 @@ class _Reader:
             more = self._file.read(self._chunk)
         except UnicodeDecodeError as error:
             raise self._broken("not UTF-8 text") from error
-        self._tell(self._file.buffer.tell(), self._size)
+        self._on_progress(self._file.buffer.tell(), self._size)
         self._text = self._text[self._at :] + more
         self._at = 0
         return bool(more)

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.datasets import Dataset, Tell
+from crbc_envs.storage.datasets import Dataset, ProgressCallback
 from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, is_store
 from crbc_envs.webshop.search import engine as search
 from crbc_envs.webshop.shop import goals
@@ -59,7 +59,7 @@ def _place(path: PurePosixPath) -> PurePosixPath | None:
     return PurePosixPath(path.name) if path.name in wanted else None
 
 
-def _prepare(folder: Path, tell: Tell) -> None:
+def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
     """Build a store and an index for each set that is there. Raises `DataError` where one is there by half."""
     human = folder / HUMAN if (folder / HUMAN).is_file() else None
     for size, names in SETS.items():
@@ -68,7 +68,7 @@ def _prepare(folder: Path, tell: Tell) -> None:
             continue
         if missing:
             raise DataError(f"{missing[0]}: missing; the {size} set needs {' and '.join(names)}: {DATASET.command}")
-        build_official_store(folder / size, folder / names[0], folder / names[1], human, tell)
+        build_official_store(folder / size, folder / names[0], folder / names[1], human, on_progress)
         (folder / size / INDEX).mkdir()
         search.build(StoredCatalogue(folder / size)).save(folder / size / INDEX)
 
@@ -84,7 +84,7 @@ def _check(folder: Path) -> str:
             if size == "small":
                 found.append(_small_goals(catalogue))
     if not found:
-        raise DataError(f"{folder}: {HUMAN} alone is no set of products; give {DATASET.wants}: {DATASET.command}")
+        raise DataError(f"{folder}: {HUMAN} alone is no set of products; give {DATASET.required}: {DATASET.command}")
     for name, published in PUBLISHED.items():
         if (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() != published:
             found.append(f"{name} is another copy than the published one")
@@ -103,7 +103,7 @@ DATASET = Dataset(
     place=_place,
     check=_check,
     prepare=_prepare,
-    wants=f"WebShop's files, {' with '.join(SETS['small'])}, or {' with '.join(SETS['full'])}, and {HUMAN}",
+    required=f"WebShop's files, {' with '.join(SETS['small'])}, or {' with '.join(SETS['full'])}, and {HUMAN}",
     limit=16 * 2**30,
 )
 """WebShop's products (Yao et al., 2022), as its setup script fetches them."""
