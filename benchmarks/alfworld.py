@@ -25,7 +25,7 @@ from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.conformance import game_folders
 from crbc_envs.alfworld.engine.game import GameFile, parse, read_game_file
 from crbc_envs.alfworld.engine.state import Game, State
-from crbc_envs.alfworld.engine.textworld import game_data, globals_kept, original_env
+from crbc_envs.alfworld.engine.textworld import game_data, original_env, restored_globals
 from crbc_envs.alfworld.games.panels import AlfworldPanel
 
 NUM_GROUPS, GROUP_SIZE = 16, 8
@@ -60,7 +60,7 @@ def benchmark(games: Path | None, count: int, steps: int) -> None:
 def compare(file: GameFile, steps: int, rng: np.random.Generator, ours: Spent, theirs: Spent) -> None:
     """Load, begin and walk one game in both; milliseconds are added to `ours` and `theirs`."""
     game = _timed(partial(parse, file), ours["load"])
-    with globals_kept():
+    with restored_globals():
         env = original_env()
         _timed(partial(env.load, game_data(file)), theirs["load"])
         _timed(env.reset, theirs["reset"])

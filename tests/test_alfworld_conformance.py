@@ -73,7 +73,7 @@ def test_players_of_one_real_game_do_not_disturb_each_other():
         command = node.admissible[rng.integers(len(node.admissible))]
         state, said = engine.step(game, state, command)
         node = real.step(node, command)
-        assert node.said == said
+        assert node.feedback == said
         players[m] = state, node
 
 
@@ -88,7 +88,7 @@ def test_the_environment_is_the_same_on_either_engine():
         commands = (*answers[0][-1]["admissible_actions"], "fly")
         command = commands[rng.integers(len(commands))]
         answers = [env.step(command) for env in envs]
-    assert envs[1].player.game is envs[2].player.game
+    assert envs[1].backend.game is envs[2].backend.game
 
 
 # ---- the real engine's manners --------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_games_that_nobody_plays_give_their_libraries_on():
         file = replace(kitchen(), grammar=kitchen().grammar.replace("heat some", f"heat {n}"))
         game = shared_game(file)
         assert shared_game(file) is game
-        assert f"Your task is to: heat {n} apple" in game.root.said
+        assert f"Your task is to: heat {n} apple" in game.root.feedback
         del game
         gc.collect()
     # One is in use; the grammar's parser remembers its last failure, and with it whoever asked.
@@ -217,7 +217,7 @@ def test_a_file_of_something_else_is_refused(walked):
     folders, out, _ = walked
     out.parent.mkdir()
     out.write_text(json.dumps({"loss": 1}) + "\n")
-    with pytest.raises(DataError, match="line 1 is no outcome of a conformance run"):
+    with pytest.raises(DataError, match="line 1 is not an outcome of a conformance run"):
         list(conform_all(folders, 10, 0, out))
 
 
@@ -248,5 +248,5 @@ def test_the_benchmark_compares_both_engines_in_one_run(capsys):
 
 
 def test_a_folder_without_games_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"no game.tw-pddl in it"):
+    with pytest.raises(DataError, match=r"holds no game.tw-pddl"):
         game_folders(tmp_path)

@@ -196,7 +196,7 @@ def test_copies_of_a_group_share_one_game_and_its_memo():
     envs = GroupVectorEnv("CRBC-ALFWorld-v0", num_groups=2, group_size=3)
     _, infos = envs.reset(seed=0)
     envs.step([actions[0] for actions in infos["admissible_actions"]])
-    games = [member.player.game for member in envs.members.envs]
+    games = [member.backend.game for member in envs.members.envs]
     assert games[0] is games[1] is games[2]
     assert games[3] is games[4] is games[5]
     assert games[0] is not games[3]

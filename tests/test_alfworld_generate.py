@@ -163,7 +163,7 @@ def test_unknown_families_rooms_sizes_and_generations_are_named():
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="family must be one of pick, look, .*; got 'wash'"):
         generate_game(rng, "wash")
-    with pytest.raises(ValueError, match="a heat task is set in a kitchen; got 'bathroom'"):
+    with pytest.raises(ValueError, match="a heat task takes place in a kitchen; got 'bathroom'"):
         generate_game(rng, "heat", "bathroom")
     with pytest.raises(ValueError, match="room must be one of kitchen, .*; got 'attic'"):
         draw_layout(rng, "attic")

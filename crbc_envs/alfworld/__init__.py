@@ -1,1 +1,1 @@
-"""ALFWorld: text households (Shridhar et al., ICLR 2021), on an exact engine of our own or on TextWorld."""
+"""ALFWorld: text households (Shridhar et al., ICLR 2021), with our own exact engine or with TextWorld."""

@@ -1,4 +1,4 @@
-"""CRBC-ALFWorld-v0: do a household task in at most fifty commands (paper, "Environment Details")."""
+"""CRBC-ALFWorld-v0: a household task in at most fifty commands (paper, "Environment Details")."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from anchors import INVALID, anchor_key
-from crbc_envs.alfworld.engine.backends import ENGINES, Player, make_player, require_engine, shared_parse
+from crbc_envs.alfworld.engine.backends import ENGINES, EngineBackend, make_engine_backend, require_engine, shared_parse
 from crbc_envs.alfworld.engine.exact import NOTHING_HAPPENS
 from crbc_envs.alfworld.engine.game import GameFile
 from crbc_envs.alfworld.games.generate import Verb
 from crbc_envs.alfworld.games.household import Size
 from crbc_envs.alfworld.games.panels import make_panel
-from crbc_envs.alfworld.observation import Notes
+from crbc_envs.alfworld.observation import Tracker
 from crbc_envs.alfworld.prompts import TEMPLATES
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
@@ -22,26 +22,26 @@ REWARD = 10.0
 
 
 class AlfworldEnv(AnchorEnv[str, GameFile]):
-    """ALFWorld on generated or published games; the anchor is the key of the augmented observation.
+    """ALFWorld on generated or published games. The anchor is the key of the augmented observation.
 
-    An observation is the game's text with the location, the item in hand, the history of items and the
-    admissible commands added (`observation`). A success earns 10, everything else 0.
+    An observation is the game's text followed by the location, the item in hand, the item history and the
+    admissible commands (`observation`). Success has reward 10, every other step 0.
 
-    `engine` is "exact", or "textworld" for the original packages: equal to the last byte, and a thousand
-    times slower. `data` is "generated", or "official" for the published games in `data_dir` (or where
-    `crbc data alfworld` has put them). Splits are "train", "valid_seen" and "valid_unseen". Generated games
-    are set in `rooms` as large as the published ones ("full") or "small", and in either generation of the
-    game's words: "move" or "put", their `verb`.
+    `engine` is "exact", or "textworld" for the original packages. Both give the same bytes; "textworld" is a
+    thousand times slower. `data` is "generated", or "official" for the published games in `data_dir` (default:
+    where `crbc data alfworld` installed them). Splits are "train", "valid_seen" and "valid_unseen". For
+    generated games, `rooms` is "full" (as large as the published ones) or "small", and `verb` is "move" or
+    "put", for the wording of the newer or the older games.
 
-    `help`, `inventory`, `look` and `examine` are admissible: they cost a step, change no state, and what
-    they say is an anchor of its own. What is not admissible is answered "Nothing happens." and leaves
-    the anchor as it was. `anchor="observation"` is GiGPO's: the key of the game's bare text, so that
-    every "Nothing happens." of a group is one anchor.
+    `help`, `inventory`, `look` and `examine` are admissible. They cost a step and do not change the state; their
+    text gives a different anchor. A command that is not admissible gives "Nothing happens." and keeps the
+    anchor. `anchor="observation"` is GiGPO's anchor: the key of the game's text without the added lines. With
+    it, every "Nothing happens." of a group is one anchor.
 
-    Raises `RequirementError` for `engine="textworld"` where its packages are missing.
+    Raises `RequirementError` for `engine="textworld"` if its packages are missing.
 
-    `info` also holds `family` (pick, look, clean, heat, cool or pick2) and `effect`, whether the last
-    command was answered with anything but "Nothing happens.".
+    `info` also holds `family` (pick, look, clean, heat, cool or pick2) and `effect`: whether the last command
+    gave anything but "Nothing happens.".
     """
 
     domain = "alfworld"
@@ -74,47 +74,47 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         self.render_mode = render_mode
         self.action_space = UnicodeText(examples=("look", "inventory"))
         self.observation_space = UnicodeText()
-        self.player: Player
-        self.notes: Notes
+        self.backend: EngineBackend
+        self.tracker: Tracker
 
     def _begin(self, task: GameFile) -> None:
         self.family = task.family
-        self.notes = Notes(shared_parse(task))  # first: it refuses a game that is damaged
-        self.player = make_player(self.engine, task)
-        self._heard(self.player.said, effect=False)
-        self._situation = self._seen
+        self.tracker = Tracker(shared_parse(task))  # first, because parsing refuses a damaged game
+        self.backend = make_engine_backend(self.engine, task)
+        self._set_feedback(self.backend.feedback, effect=False)
+        self._situation = self._text
 
     def _execute(self, action: str) -> float:
         if action == INVALID:
-            self._heard(NOTHING_HAPPENS, effect=False)
+            self._set_feedback(NOTHING_HAPPENS, effect=False)  # the situation, and so the anchor, stay the same
             return 0.0
-        self.player.do(action)
-        self.notes.note(action)
-        self._heard(self.player.said, effect=self.player.said != NOTHING_HAPPENS)
-        self._situation = self._seen
-        return REWARD if self.player.won else 0.0
+        self.backend.step(action)
+        self.tracker.record(action)
+        self._set_feedback(self.backend.feedback, effect=self.backend.feedback != NOTHING_HAPPENS)
+        self._situation = self._text
+        return REWARD if self.backend.won else 0.0
 
-    def _heard(self, said: str, effect: bool) -> None:
-        self._said, self._effect = said, effect
-        self._seen = self.notes.text(said, self.player.admissible)
+    def _set_feedback(self, feedback: str, effect: bool) -> None:
+        self._feedback, self._effect = feedback, effect
+        self._text = self.tracker.text(feedback, self.backend.admissible)
 
     def _observation(self) -> str:
-        return self._seen
+        return self._text
 
     def _anchor(self) -> str:
         return anchor_key(self._label())
 
     def _label(self) -> str:
-        return self._situation if self.anchor == "paper" else self._said
+        return self._situation if self.anchor == "paper" else self._feedback
 
     def _admissible(self) -> tuple[str, ...]:
-        return self.player.admissible
+        return self.backend.admissible
 
     def _success(self) -> bool:
-        return self.player.won
+        return self.backend.won
 
     def _info(self) -> dict[str, Any]:
         return {**super()._info(), "family": self.family, "effect": self._effect}
 
     def render(self) -> str | None:
-        return self._seen if self.render_mode == "ansi" else None
+        return self._text if self.render_mode == "ansi" else None

@@ -1,17 +1,17 @@
-"""What an agent of ALFWorld sees: the game's text, and the lines the paper's wrapper adds to it.
+"""ALFWorld's observation: the game's text and the lines that the paper's wrapper adds to it.
 
-Format 1, five parts, one below the other:
+Format 1 has five parts, one below the other:
 
-    You arrive at fridge 1. The fridge 1 is closed.        the game's own text, which may have several lines
+    You arrive at fridge 1. The fridge 1 is closed.        the game's text, which may have several lines
     Location: fridge 1                                     the receptacles here, sorted
-    Holding: apple 2 (clean)                               what is in hand, and what was done to it
-    Item history: take apple 2 from countertop 1; ...      commands that moved or changed an item, in order
+    Holding: apple 2 (clean)                               the item in hand and its status
+    Item history: take apple 2 from countertop 1; ...      executed commands that moved or changed an item
     Admissible commands: close fridge 1, ...               sorted
 
-The paper says what is added and not how ("Environment Details", ALFWorld); the wording is ours. All of it
-follows from the commands that were executed, so that it is the same whichever engine plays, and tells
-nothing an agent could not know. Several receptacles may share one place: it is named by all of them,
-since the state is the same whichever of them was walked to.
+The paper says what is added, but not the wording ("Environment Details", ALFWorld); the wording is ours. The
+added lines depend on the executed commands alone. They are therefore the same for both engines and contain
+nothing that an agent could not know. Several receptacles may share one place. The location then names all of
+them, because the state is the same whichever one the agent went to.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ FORMAT = 1
 LOCATION, HOLDING, HISTORY, ADMISSIBLE = "\nLocation: ", "\nHolding: ", "\nItem history: ", "\nAdmissible commands: "
 
 STATUS = {"clean": "clean", "heat": "hot", "cool": "cool", "slice": "sliced", "use": "on"}
-"""What an item is after a verb was applied to it."""
+"""The status of an item after a verb was applied to it."""
 
 
-class Notes:
-    """Where the agent is, what it holds and what it has done to items, from the commands it executed."""
+class Tracker:
+    """Tracks the agent's location, the item it holds and the status of items, from the executed commands."""
 
     def __init__(self, game: Game) -> None:
         self.game = game
@@ -38,8 +38,8 @@ class Notes:
         self.status: dict[str, set[str]] = {}
         self.history: list[str] = []
 
-    def note(self, command: str) -> None:
-        """Take down an admissible command that was executed."""
+    def record(self, command: str) -> None:
+        """Record an admissible command that was executed."""
         read = self.game.dialect.read(command)
         assert read is not None, f"{command!r} is not a command of this game"
         verb, slots = read
@@ -57,28 +57,28 @@ class Notes:
     def _place(self, place: int) -> str:
         return ", ".join(sorted(self.game.receptacles[r] for r in self.game.receptacles_at[place]))
 
-    def text(self, said: str, admissible: tuple[str, ...]) -> str:
-        """The game's text with the lines of the format added."""
+    def text(self, feedback: str, admissible: tuple[str, ...]) -> str:
+        """The observation: the game's text with the added lines."""
         holding = self.held or "nothing"
         status = ", ".join(word for word in STATUS.values() if word in self.status.get(holding, ()))
         return (
-            f"{said}{LOCATION}{self.location}"
+            f"{feedback}{LOCATION}{self.location}"
             f"{HOLDING}{holding}{f' ({status})' if status else ''}"
             f"{HISTORY}{'; '.join(self.history) or 'none'}"
             f"{ADMISSIBLE}{', '.join(admissible)}"
         )
 
 
-def said(observation: str) -> str:
-    """The game's own text in an observation."""
+def game_text(observation: str) -> str:
+    """The game's text in an observation, without the added lines."""
     return observation.partition(LOCATION)[0]
 
 
 def without_admissible(observation: str) -> str:
-    """An observation but for its last line, which a prompt gives in a place of its own."""
+    """An observation without its last line. Prompts list the admissible commands elsewhere."""
     return observation.rpartition(ADMISSIBLE)[0]
 
 
-def line(observation: str, name: str) -> str:
-    """What one of the added lines says."""
+def added_line(observation: str, name: str) -> str:
+    """The content of one of the added lines, such as `LOCATION`."""
     return observation.rpartition(name)[2].partition("\n")[0]

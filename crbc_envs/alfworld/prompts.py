@@ -14,8 +14,10 @@ current step and present it within <action>...</action>."""
 
 
 def alfworld_text(view: View) -> str:
-    """The paper's prompt. The sentences about earlier steps are left out before the first one, and `help`
-    from the actions. A record has the game's own text, the current observation the lines added to it."""
+    """The paper's prompt. At the first step it has no sentences about earlier steps. `help` is not listed.
+
+    A record has the game's text only; the current observation also has the added lines.
+    """
     lines = [
         "You are an expert agent operating in the ALFRED embodied environment. "
         f"Your task is to: {view.task.removesuffix('.')}."
@@ -23,7 +25,7 @@ def alfworld_text(view: View) -> str:
     if view.step:
         first = view.step - len(view.history) + 1
         records = "\n".join(
-            f"[Observation {k}: '{household.said(seen)}', Action {k}: '{action}']"
+            f"[Observation {k}: '{household.game_text(seen)}', Action {k}: '{action}']"
             for k, (seen, action) in enumerate(view.history, first)
         )
         lines.append(
@@ -40,13 +42,13 @@ def alfworld_text(view: View) -> str:
 
 
 def alfworld_compact(view: View) -> str:
-    """Task, place, hand, what is seen and what can be done, each said once: about 100 tokens.
+    """A short prompt of about 100 tokens: task, game text, location, item in hand and actions.
 
-    Receptacles to go to stand by kind with their numbers, things to take by receptacle; `help`, `look`,
-    `inventory` and `examine` are left out.
+    Receptacles to go to are grouped by kind, items to take by receptacle. `help`, `look`, `inventory` and
+    `examine` are left out.
     """
-    seen = household.said(view.observation) if view.step else "start"
-    at, held = (household.line(view.observation, name) for name in (household.LOCATION, household.HOLDING))
+    seen = household.game_text(view.observation) if view.step else "start"
+    at, held = (household.added_line(view.observation, name) for name in (household.LOCATION, household.HOLDING))
     reach: dict[str, list[str]] = {}
     take: dict[str, list[str]] = {}
     others = []

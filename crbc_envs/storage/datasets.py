@@ -143,7 +143,7 @@ def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, str]:
-    """The SHA-256 of the files installed in `folder`, by path. Raises `DataError` if the manifest is missing or damaged."""
+    """The SHA-256 of each installed file, by path. Raises `DataError` if the manifest is missing or damaged."""
     path = folder / MANIFEST
     try:
         digests = dict(json.loads(path.read_text(encoding="utf-8"))["sha256"])

@@ -1,1 +1,1 @@
-"""The exact engine, the original one, and the comparison of the two."""
+"""The exact engine, the original engine (TextWorld), and the comparison of the two."""

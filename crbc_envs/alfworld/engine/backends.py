@@ -1,4 +1,4 @@
-"""Who answers an agent's commands: one episode of a game, in the exact engine or in TextWorld."""
+"""Engine backends: one episode of a game, run by the exact engine or by TextWorld."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 ENGINES = ("exact", "textworld")
 
 shared_parse = lru_cache(maxsize=64)(parse)
-"""Parsed games by file, so that the copies of a group share one game and its memo."""
+"""Parses a game once per file, so that the copies of a group share one game and its cache."""
 
 
-class Player(Protocol):
-    """What is said last, what can be done now, and whether the goal is reached."""
+class EngineBackend(Protocol):
+    """One episode: the game's last text, the admissible commands, and whether the goal is reached."""
 
-    said: str
+    feedback: str
 
     @property
     def admissible(self) -> tuple[str, ...]: ...
@@ -29,12 +29,12 @@ class Player(Protocol):
     @property
     def won(self) -> bool: ...
 
-    def do(self, command: str) -> None: ...
+    def step(self, command: str) -> None: ...
 
 
-class ExactPlayer:
+class ExactBackend:
     def __init__(self, game: Game) -> None:
-        self.game, self.state, self.said = game, game.start, engine.intro(game)
+        self.game, self.state, self.feedback = game, game.start, engine.intro(game)
 
     @property
     def admissible(self) -> tuple[str, ...]:
@@ -44,14 +44,14 @@ class ExactPlayer:
     def won(self) -> bool:
         return engine.won(self.game, self.state)
 
-    def do(self, command: str) -> None:
-        self.state, self.said = engine.step(self.game, self.state, command)
+    def step(self, command: str) -> None:
+        self.state, self.feedback = engine.step(self.game, self.state, command)
 
 
-class TextWorldPlayer:
+class TextWorldBackend:
     def __init__(self, game: TextWorldGame) -> None:
         self.game, self.node = game, game.root
-        self.said = self.node.said
+        self.feedback = self.node.feedback
 
     @property
     def admissible(self) -> tuple[str, ...]:
@@ -61,23 +61,23 @@ class TextWorldPlayer:
     def won(self) -> bool:
         return self.node.won
 
-    def do(self, command: str) -> None:
+    def step(self, command: str) -> None:
         self.node = self.game.step(self.node, command)
-        self.said = self.node.said
+        self.feedback = self.node.feedback
 
 
 def require_engine(name: str) -> None:
-    """Raise `RequirementError` where the engine of that name is not installed."""
+    """Raise `RequirementError` if the engine of that name is not installed."""
     if name == "textworld":
         from crbc_envs.alfworld.engine.textworld import require_packages
 
         require_packages()
 
 
-def make_player(name: str, file: GameFile) -> Player:
-    """A player at the start of a game, by the name of its engine."""
+def make_engine_backend(name: str, file: GameFile) -> EngineBackend:
+    """Start an episode of a game with the engine of that name."""
     if name == "exact":
-        return ExactPlayer(shared_parse(file))
+        return ExactBackend(shared_parse(file))
     from crbc_envs.alfworld.engine.textworld import shared_game
 
-    return TextWorldPlayer(shared_game(file))
+    return TextWorldBackend(shared_game(file))

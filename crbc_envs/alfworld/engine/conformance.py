@@ -1,9 +1,9 @@
-"""Both engines side by side: everything the exact engine says, held against TextWorld's own answer.
+"""Conformance: runs the exact engine and TextWorld side by side and compares every result.
 
-A game is walked once. Its published walkthrough comes first, where there is one, with commands in
-between that change nothing or are no commands; then random play, whose steps first draw a verb and
-then one of its commands, so that the many ways to go somewhere do not crowd out the rest. At every
-step the text, the admissible commands in their order, `won` and `done` must be equal.
+Each game is played once. Its published walkthrough, if any, comes first. Before each of its commands comes one
+that changes nothing or is invalid. Random commands follow: a verb is drawn first and then one of its commands,
+because otherwise most draws would be "go to". At every step the text, the admissible commands in their order,
+`won` and `done` must be equal.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ INVALID_COMMANDS = (
     " inventory",
     "é\n",
 )
-"""Commands that no game knows, some of which only blanks keep from being one."""
+"""Commands that no game accepts, or accepts only after removing blanks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one game; `difference` is empty where there was none, `verbs` counts the commands."""
+    """The result for one game. `difference` is empty if there was none; `verbs` counts the commands by verb."""
 
     game: str
     family: str
@@ -53,23 +53,23 @@ class Outcome:
 
 
 def conform(file: GameFile, steps: int, seed: int) -> Outcome:
-    """Walk one game for `steps` steps (its walkthrough at least) in both engines, up to the first difference."""
+    """Play one game for `steps` steps, or longer for its walkthrough, in both engines, until the first difference."""
     game, real = parse(file), TextWorldGame(file)
     state, node = game.start, real.root
     rng = np.random.default_rng(seed)
     verbs: Counter[str] = Counter()
-    won, said, difference = False, engine.intro(game), ""
+    won, feedback, difference = False, engine.intro(game), ""
     script = _script(file, rng)
     for taken in count():
-        ours = (said, engine.admissible(game, state), engine.won(game, state))
-        difference = _difference(ours, (node.said, node.admissible, node.won))
+        ours = (feedback, engine.admissible(game, state), engine.won(game, state))
+        difference = _difference(ours, (node.feedback, node.admissible, node.won))
         won = won or node.won
         command = next(script, None)
         if difference or (taken >= steps and command is None):
             break
         command = _random_command(node.admissible, rng) if command is None else command
         verbs[_verb(command, node.admissible)] += 1
-        state, said = engine.step(game, state, command)
+        state, feedback = engine.step(game, state, command)
         node = real.step(node, command)
     if difference:
         difference = f"step {taken}: {difference}"
@@ -84,7 +84,7 @@ def _difference(ours: tuple[str, tuple[str, ...], bool], theirs: tuple[str, tupl
 
 
 def _script(file: GameFile, rng: np.random.Generator) -> Iterator[str]:
-    """The walkthrough, each command after one that changes nothing."""
+    """The walkthrough, with a command that changes nothing before each of its commands."""
     idle = ("look", "inventory", *INVALID_COMMANDS)
     for command in file.walkthrough or ():
         yield idle[rng.integers(len(idle))]
@@ -108,18 +108,18 @@ def _verb(command: str, admissible: Sequence[str]) -> str:
 
 
 def game_folders(directory: Path) -> list[Path]:
-    """Every folder below `directory` with a game in it, sorted. Raises `DataError` where there is none."""
+    """All folders below `directory` that hold a game, sorted. Raises `DataError` if there is none."""
     found = sorted(path.parent for path in directory.rglob(GAME_FILE))
     if not found:
-        raise DataError(f"{directory}: no {GAME_FILE} in it; unpack the published games there")
+        raise DataError(f"{directory}: holds no {GAME_FILE}; unpack the published games there")
     return found
 
 
 def conform_all(folders: Sequence[Path], steps: int, seed: int, out: Path) -> Iterator[Outcome]:
-    """Walk one game after the other, each with a seed of its own; `out` (JSON lines) remembers which are done.
+    """Play one game after the other, each with its own seed. `out` (JSON lines) records the finished ones.
 
-    Yields the outcomes, the remembered ones first. A game that differed, or was walked for fewer steps or
-    with another seed, is walked again.
+    Yields the outcomes, recorded ones first. A game is played again if it differed, had fewer steps, or had
+    another seed.
     """
     known = read_outcomes(out) if out.exists() else []
     done = {(outcome.game, outcome.seed): outcome for outcome in known if not outcome.difference}
@@ -132,7 +132,7 @@ def conform_all(folders: Sequence[Path], steps: int, seed: int, out: Path) -> It
             todo.append((folder, seed + n))
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="utf-8") as lines:
-        lines.writelines(map(_line, known))  # again, without a last line that was cut short
+        lines.writelines(map(_line, known))  # rewritten, without a last line that was cut short
         lines.flush()
         for folder, own_seed in todo:
             outcome = conform(read_game_file(folder), steps, own_seed)
@@ -146,12 +146,12 @@ def _line(outcome: Outcome) -> str:
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """The outcomes in a file of `conform_all`; a last line that was cut short is left out."""
+    """The outcomes in a file of `conform_all`, without a last line that was cut short."""
     outcomes = []
     lines = path.read_text(encoding="utf-8").split("\n")
-    for n, line in enumerate(lines[:-1]):  # what follows the last line feed was not finished
+    for n, line in enumerate(lines[:-1]):  # text after the last line feed is incomplete
         try:
             outcomes.append(Outcome(**json.loads(line)))
         except (ValueError, TypeError) as error:
-            raise DataError(f"{path}: line {n + 1} is no outcome of a conformance run; delete the file") from error
+            raise DataError(f"{path}: line {n + 1} is not an outcome of a conformance run; delete the file") from error
     return outcomes

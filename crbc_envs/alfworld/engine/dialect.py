@@ -1,8 +1,8 @@
-"""What a game's own domain and grammar say: which rules it follows, and in which words.
+"""Reads a game's domain and grammar: checks its rules and takes the words of commands and feedback.
 
-A game file carries both. The engine implements one set of rules, so every action's definition is
-compared with those it implements; the words of commands and feedback are taken from the grammar, so
-`put ... in/on ...` (ALFWorld before 0.4) and `move ... to ...` (since) both speak for themselves.
+A game file contains both. The engine implements one set of rules, so every action's definition is compared with
+the definitions it implements. The words come from the grammar. Both `put ... in/on ...` (ALFWorld before 0.4) and
+`move ... to ...` (since 0.4) therefore work.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "look": ("look", "c5001e4dd3ee0792"),
     "help": ("help", "ec4138a9b7d27fac"),
 }
-"""Each action of the domain: the engine's name for it, and digests of the definitions it implements.
-CleanObject has two: the published games also name a SinkType, which no receptacle has."""
+"""Each action of the domain: the engine's verb, and digests of the definitions that the engine implements.
+
+CleanObject has two, because some published games also use a SinkType, which no receptacle has.
+"""
 
 OPTIONAL = {"help"}
-"""Games before ALFWorld 0.4 have no such action."""
+"""Actions that games before ALFWorld 0.4 do not have."""
 
 TEXTS = "c886e7067aa84dae"
-"""Digest of the grammar's symbols in `FIXED`, whose text the engine writes itself."""
+"""Digest of the grammar's symbols in `FIXED`. The engine produces their texts itself."""
 
 FIXED = (
     "intro",
@@ -60,8 +62,8 @@ FIXED = (
     "toggleObject.feedback",
 )
 
-OWN_WORDS = {"look", "inventory", "examine receptacle", "examine object"}
-"""Verbs whose answer depends on more than the action: the engine has its text, and `FIXED` its rules."""
+ENGINE_TEXTS = {"look", "inventory", "examine receptacle", "examine object"}
+"""Verbs whose text depends on more than the action. The engine produces it by the rules in `FIXED`."""
 
 TASK = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"')
 
@@ -75,8 +77,11 @@ _GO = re.compile(r"\[\{(\w+)\.name \|[^\]]*\}\]")
 
 @dataclass(frozen=True)
 class Dialect:
-    """Format strings by verb, with the slots {o} object, {r} receptacle, {k} knife and, in feedback,
-    {l} location and {view} for what a receptacle shows. `help` is the text of that command, if there is one."""
+    """Format strings of commands and feedback, by verb.
+
+    The slots are {o} object, {r} receptacle, {k} knife and, in feedback only, {l} location and {view} for the
+    description of a receptacle. `help` is the text of the `help` command, if the game has one.
+    """
 
     command: dict[str, str]
     feedback: dict[str, str]
@@ -88,7 +93,7 @@ class Dialect:
         return [(verb, re.compile(slot.sub(r"(?P<\1>.+)", re.escape(text)))) for verb, text in self.command.items()]
 
     def read(self, command: str) -> tuple[str, dict[str, str]] | None:
-        """The verb of a command and what fills its slots; None for what is no command."""
+        """The verb of a command and the values of its slots. None if it is not a command."""
         for verb, pattern in self._commands:
             found = pattern.fullmatch(command)
             if found:
@@ -97,7 +102,7 @@ class Dialect:
 
 
 def read_dialect(domain: str, grammar: str) -> Dialect:
-    """Raises `DataError` for a domain or a grammar of an unknown version. Remembers what it has read."""
+    """Read a domain and a grammar. Raises `DataError` for an unknown version. Results are cached."""
     return _dialect(domain, TASK.sub('""', grammar))
 
 
@@ -115,13 +120,13 @@ def _dialect(domain: str, grammar: str) -> Dialect:
     for name, slots in actions.items():
         verb, (template, text) = ACTIONS[name][0], words[name]
         command[verb] = _format(_GO.sub(r"{\1}", template), slots)
-        if verb in OWN_WORDS:
+        if verb in ENGINE_TEXTS:
             continue
         symbol = _SYMBOL.fullmatch(text)
-        if symbol:  # only "toggleObject" has further rules, and its first always holds
+        if symbol:  # only "toggleObject" has several rules, and the first always applies
             text = symbols[symbol[1]][0]["rhs"] if symbol[1] in symbols else ""
         feedback[verb] = _format(text.replace("#examineReceptacle.feedback#", "{view}"), slots)
-    # The grammar's parser skips blanks at the start of a text.
+    # TextWorld's grammar parser skips blanks at the start of a text.
     return Dialect(command, feedback, feedback["help"].lstrip() if "help" in feedback else None)
 
 
@@ -138,7 +143,7 @@ def _symbols(grammar: str) -> dict[str, Any]:
 
 
 def _check_rules(domain: str) -> dict[str, dict[str, str]]:
-    """The slot each parameter of each action fills, after a look at what the actions do."""
+    """Check the definitions of all actions. Returns the slot of each parameter, by action."""
     actions: dict[str, dict[str, str]] = {}
     for form in parse_lists(domain):
         if form[:1] != [":action"]:
@@ -160,15 +165,15 @@ def _slots(parameters: list[str]) -> dict[str, str]:
 
 
 def _format(text: str, slots: dict[str, str]) -> str:
-    """A text of the grammar as a format string of ours."""
+    """A text of the grammar as a Python format string."""
     text = _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
     if re.search(r"[{}]", _OURS.sub("", text)):
-        raise DataError(f"the grammar is of an unknown version: {text!r} has a slot that is not known here")
+        raise DataError(f"the grammar is of an unknown version: {text!r} has an unknown slot")
     return text
 
 
 def _without_costs(form: Formula) -> Formula:
-    """An action's definition without its costs, which are the planner's affair."""
+    """An action's definition without its costs, which only the planner uses."""
     kept = [part for part in form if not (isinstance(part, list) and part[:1] == ["increase"])]
     return [_without_costs(part) if isinstance(part, list) else part for part in kept]
 

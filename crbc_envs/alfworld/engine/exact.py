@@ -1,9 +1,9 @@
-"""ALFWorld's rules, exactly as TextWorld plays them, on small immutable states.
+"""The exact engine: ALFWorld's rules, exactly as TextWorld applies them, on small immutable states.
 
-The rules are those of the game's PDDL domain as fast-downward reads it, slips included (see
-`actions`), and the texts those of its grammar. Where TextWorld plans and derives, this looks up: a
-state is a tuple of ints, so copies, snapshots and memos are free. `conformance` plays the two side by
-side. Rules, grammar and games are ALFWorld's (Shridhar et al., 2021; MIT licence).
+The rules are those of the game's PDDL domain as fast-downward reads it, including its errors (see `actions`).
+The texts are those of its grammar. TextWorld plans and derives; this engine looks up. A state is a tuple of
+ints, so copies and snapshots cost nothing and states can be cached. `conformance` compares the two engines.
+Rules, grammar and games are ALFWorld's (Shridhar et al., 2021; MIT licence).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterable
 from crbc_envs.alfworld.engine.state import Action, Game, Situation, State, bits
 
 NOTHING_HAPPENS = "Nothing happens."
-"""The answer to a command that is not admissible."""
+"""The text for a command that is not admissible."""
 
 WELCOME = "-= Welcome to TextWorld, ALFRED! =-"
 
 MEMO = 1024
-"""How many states of a game are remembered, about 5 kB each; a group of eight meets 400 at most in an update."""
+"""The number of cached states per game, about 5 kB each. A group of eight visits 400 at most in an update."""
 
 
 def start(game: Game) -> State:
@@ -26,12 +26,12 @@ def start(game: Game) -> State:
 
 
 def intro(game: Game) -> str:
-    """What is said at the start of an episode."""
+    """The text at the start of an episode."""
     return f"{WELCOME}\n\n{look(game, game.start, intro=True)}\n\nYour task is to: {game.task}"
 
 
 def admissible(game: Game, state: State) -> tuple[str, ...]:
-    """The commands that do something, sorted."""
+    """The admissible commands, sorted."""
     return situation(game, state).admissible
 
 
@@ -40,39 +40,39 @@ def won(game: Game, state: State) -> bool:
 
 
 def step(game: Game, state: State, command: str) -> tuple[State, str]:
-    """The state after a command, and what is said. A command counts as it stands, blanks at its ends aside."""
-    here = situation(game, state)
+    """The state after a command, and the game's text. Blanks at the ends of a command are ignored."""
+    current = situation(game, state)
     command = command.strip()
-    if command not in here.after:
-        action = here.actions.get(command)
-        if action is None:  # any text may come here, so it is not remembered
+    if command not in current.after:
+        action = current.actions.get(command)
+        if action is None:  # not cached, because the command may be any text
             return state, NOTHING_HAPPENS
         after = _apply(game, state, action)
-        here.after[command] = after, _feedback(game, after, action, state.held)
-    return here.after[command]
+        current.after[command] = after, _feedback(game, after, action, state.held)
+    return current.after[command]
 
 
 def situation(game: Game, state: State) -> Situation:
-    """What is known of a state; worked out when first asked for, and shared by all who play the game."""
+    """The results for a state. They are computed on first use and cached in the game."""
     found = game.situations.get(state)
     if found is None:
         if len(game.situations) >= MEMO:
             game.situations.clear()
-        doable = actions(game, state)
-        found = Situation(doable, tuple(sorted(doable)), game.won(state), {})
+        available = actions(game, state)
+        found = Situation(available, tuple(sorted(available)), game.won(state), {})
         game.situations[state] = found
     return found
 
 
-# ---- what can be done ------------------------------------------------------------------------------
+# ---- admissible commands ---------------------------------------------------------------------------
 
 
 def actions(game: Game, state: State) -> dict[str, Action]:
-    """Every admissible command and what it means.
+    """Every admissible command and its action.
 
-    Two slips of the published domain are kept. `go to` is missing for every receptacle at the current
-    place, not just the one arrived at. `examine` works on the object in hand alone: the clause for
-    objects in view is typed `?l - location, ?r - receptacle`, and no object has the type `location,`.
+    Two errors of the published domain are kept. First, `go to` is missing for every receptacle at the current
+    place, not only for the one the agent went to. Second, `examine` works only on the object in hand: the clause
+    for visible objects is typed `?l - location, ?r - receptacle`, and no object has the type `location,`.
     """
     found = dict(_travel(game, state.place))
     words = game.dialect.command
@@ -81,7 +81,7 @@ def actions(game: Game, state: State) -> dict[str, Action]:
             found[words[verb]] = Action(verb)
     for r in game.receptacles_at[state.place]:
         found[words["examine receptacle"].format(r=game.receptacles[r])] = Action("examine receptacle", -1, r)
-        for verb, o in _done_at(game, state, r):
+        for verb, o in _verbs_at(game, state, r):
             name = game.objects[o] if o >= 0 else ""
             found[words[verb].format(o=name, r=game.receptacles[r])] = Action(verb, o, r)
     if state.held >= 0:
@@ -93,8 +93,8 @@ def actions(game: Game, state: State) -> dict[str, Action]:
     return found
 
 
-def _done_at(game: Game, state: State, r: int) -> Iterable[tuple[str, int]]:
-    """The verbs that can be applied at receptacle r, and the object of each; -1 for r itself."""
+def _verbs_at(game: Game, state: State, r: int) -> Iterable[tuple[str, int]]:
+    """The verbs that apply at receptacle r, and the object of each; -1 stands for r itself."""
     held, closed = state.held, False
     if game.openable >> r & 1:
         closed = not state.opened >> r & 1
@@ -167,11 +167,11 @@ def _put(row: tuple[int, ...], n: int, value: int) -> tuple[int, ...]:
     return (*row[:n], value, *row[n + 1 :])
 
 
-# ---- what is said ----------------------------------------------------------------------------------
+# ---- the game's text -------------------------------------------------------------------------------
 
 
 def _feedback(game: Game, state: State, action: Action, held: int) -> str:
-    """What is said of an action that led to `state`; `held` is what was in hand before."""
+    """The text after an action that led to `state`. `held` is the object in hand before it."""
     verb, o, r = action
     match verb:
         case "look":
@@ -194,13 +194,13 @@ def _feedback(game: Game, state: State, action: Action, held: int) -> str:
 
 
 def look(game: Game, state: State, intro: bool = False) -> str:
-    """What is said on looking around; away from every receptacle only the intro names any."""
+    """The text of `look`. Away from all receptacles, only the intro lists them."""
     here = game.receptacles_at[state.place]
     if not here:
         seen = _listing(f"a {name}" for name in game.receptacles) if intro else "nothing"
         return f"You are in the middle of a room. Looking quickly around you, you see {seen}."
     facing = _listing(game.receptacles[r] for r in here)
-    # TextWorld finds an object beside a receptacle only once it was taken out of it.
+    # TextWorld lists an object next to a receptacle only after it was taken out of it.
     near = _listing(
         f"a {game.objects[o]}" for o in bits(state.beside[state.place]) for r in here if state.taken[r] >> o & 1
     )
@@ -208,7 +208,7 @@ def look(game: Game, state: State, intro: bool = False) -> str:
 
 
 def view(game: Game, state: State, r: int) -> str:
-    """What a receptacle shows."""
+    """The text that describes a receptacle."""
     name = game.receptacles[r]
     seen = _listing(f"a {game.objects[o]}" for o in bits(state.inside[r]))
     if not game.openable >> r & 1:
@@ -247,6 +247,6 @@ def _examine(game: Game, state: State, o: int) -> str:
 
 
 def _listing(names: Iterable[str]) -> str:
-    """ "a cup 1, a mug 2, and a pan 1"; two take the comma too, none is "nothing"."""
+    """ "a cup 1, a mug 2, and a pan 1". Two names have the comma too; no name gives "nothing"."""
     *others, last = list(names) or ["nothing"]
     return f"{', '.join(others)}, and {last}" if others else last

@@ -1,4 +1,4 @@
-"""ALFWorld's games: the published `game.tw-pddl` files, and what the engine makes of them."""
+"""ALFWorld's games: reads the published `game.tw-pddl` files and parses them for the exact engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GAME_FILE, TRAJECTORY_FILE = "game.tw-pddl", "traj_data.json"
 
 @dataclass(frozen=True, slots=True)
 class GameFile:
-    """One published game: three texts, the family, and an expert's commands where there are some."""
+    """One game as published: three texts, the family, and the expert's commands if there are any."""
 
     name: str
     family: str
@@ -38,9 +38,9 @@ class GameFile:
 
 
 def read_game_file(path: str | Path) -> GameFile:
-    """The game in a folder with game.tw-pddl and traj_data.json, by that folder or its game.tw-pddl.
+    """Read a game. `path` is a folder with game.tw-pddl and traj_data.json, or the game.tw-pddl in it.
 
-    Raises `DataError` where one of the two is missing, damaged, or not of a family in `FAMILIES`.
+    Raises `DataError` if one of the two is missing or damaged, or if the family is not in `FAMILIES`.
     """
     path = Path(path)
     folder = path.parent if path.name == GAME_FILE else path
@@ -65,11 +65,11 @@ def read_game_file(path: str | Path) -> GameFile:
     )
 
 
-GET_DATA = "Put the published games in place with: crbc data alfworld --from DIR"
+GET_DATA = "Install the published games with: crbc data alfworld --from DIR"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises `DataError` where there is none."""
+    """Read the JSON object of a file. Raises `DataError` if there is none."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -85,7 +85,7 @@ KNIVES = ("knifetype", "butterknifetype")
 
 
 def parse(file: GameFile) -> Game:
-    """What the engine plays, from what the file says. Raises `DataError` that names the game."""
+    """Parse a game for the exact engine. Raises a `DataError` that names the game."""
     try:
         problem, task = Problem(file.problem), TASK.search(file.grammar)
         if task is None:
@@ -118,6 +118,6 @@ def parse(file: GameFile) -> Game:
             won=problem.won(),
         )
     except KeyError as error:
-        raise DataError(f"{file.name}: the problem names {error}, but never says what it is") from error
+        raise DataError(f"{file.name}: the problem uses {error}, but does not declare it") from error
     except ValueError as error:
         raise DataError(f"{file.name}: {error}") from error

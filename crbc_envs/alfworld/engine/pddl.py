@@ -1,4 +1,4 @@
-"""The little PDDL that game files use: nested lists, facts, and goals turned into tests of a state."""
+"""The subset of PDDL that game files use: nested lists, facts, and goals compiled to tests of a state."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _COMMENT = re.compile(r";[^\n]*")
 
 
 def strip_comments(text: str) -> str:
-    """`text` without what follows a `;` on its line."""
+    """`text` without comments, which begin with `;` and end with the line."""
     return _COMMENT.sub("", text) if ";" in text else text
 
 
 def parse_lists(text: str) -> Formula:
-    """The first parenthesised expression of `text` as nested lists, lower case; `;` begins a comment.
+    """The first parenthesised expression of `text` as nested lists, in lower case. `;` begins a comment.
 
-    Raises `DataError` where a parenthesis is never closed.
+    Raises `DataError` if a parenthesis is never closed.
     """
     stack: list[Formula] = [[]]
     for token in _TOKEN.findall(strip_comments(text).lower()):
@@ -48,7 +48,7 @@ def parse_lists(text: str) -> Formula:
 
 
 def parse_facts(text: str) -> dict[str, list[tuple[str, ...]]]:
-    """The ground facts in `text`, each once, by predicate and sorted; lower case."""
+    """The ground facts in `text`, in lower case, without duplicates, by predicate and sorted."""
     facts: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
     for fact in {tuple(fact.split()) for fact in set(_FACT.findall(text))}:
         facts[fact[0]].append(fact[1:])
@@ -57,7 +57,7 @@ def parse_facts(text: str) -> dict[str, list[tuple[str, ...]]]:
 
 def typed(names: Sequence[str]) -> dict[str, str]:
     """{name: type} of a PDDL list such as `a b - object c - location`, in its order."""
-    if names[1::3].count("-") * 3 == len(names):  # a type for each name, as in all games
+    if names[1::3].count("-") * 3 == len(names):  # each name has its own type, as in all games
         return dict(zip(names[::3], names[2::3], strict=True))
     types: dict[str, str] = {}
     waiting: list[str] = []
@@ -72,10 +72,10 @@ def typed(names: Sequence[str]) -> dict[str, str]:
 
 
 class Grounder:
-    """Turns a goal into one test of a state: what never changes is looked up once, here.
+    """Compiles a goal to one test of a state. Facts that never change are evaluated once, at compile time.
 
-    `facts` are looked up, but for the predicates in `fluents`, which make the test of one fact from its
-    arguments (or say that it can never hold); `names` are all names by type.
+    `facts` are the known facts. A predicate in `fluents` changes; its entry makes the test of one fact from
+    its arguments, or returns False if the fact can never hold. `names` are all names by type.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Grounder:
         self._matched: dict[tuple[str, tuple[str, ...]], list[dict[str, str]]] = {}
 
     def test(self, goal: Formula) -> Test[Any]:
-        """Raises `DataError` for a form other than and, or, not, exists, = and facts."""
+        """The test of a goal. Raises `DataError` for forms other than and, or, not, exists, = and facts."""
         found = self._ground(goal, {})
         return (lambda state: found) if isinstance(found, bool) else found
 
@@ -105,12 +105,12 @@ class Grounder:
                 inner = self._ground(part, bound)
                 return not inner if isinstance(inner, bool) else lambda state: not inner(state)
             case ["exists", [*outer], ["exists", [*inner], body]] if not set(typed(outer)) & set(typed(inner)):
-                return self._ground(["exists", outer + inner, body], bound)  # one search instead of one in each other
+                return self._ground(["exists", outer + inner, body], bound)  # one search instead of two nested ones
             case ["exists", [*variables], body]:
                 parts = body[1:] if body[:1] == ["and"] else [body]
-                unchanging = [part for part in parts if part[0] in self.facts and part[0] not in self.fluents]
-                rest = ["and", *(part for part in parts if part not in unchanging)]
-                return _any(self._ground(rest, each) for each in self._bindings(variables, unchanging, bound))
+                static = [part for part in parts if part[0] in self.facts and part[0] not in self.fluents]
+                rest = ["and", *(part for part in parts if part not in static)]
+                return _any(self._ground(rest, each) for each in self._bindings(variables, static, bound))
             case ["=", a, b]:
                 return bound.get(a, a) == bound.get(b, b)
             case [str(predicate), *arguments] if predicate not in ("forall", "imply", "when"):
@@ -118,14 +118,14 @@ class Grounder:
                 if predicate in self.fluents:
                     return self.fluents[predicate](*ground)
                 return ground in self.known.get(predicate, ())
-        raise DataError(f"the goal holds a form that is not known here: {formula!r}")
+        raise DataError(f"the goal has an unknown form: {formula!r}")
 
     def _bindings(
         self, variables: Sequence[str], facts: Sequence[Formula], bound: Mapping[str, str]
     ) -> Iterator[Mapping[str, str]]:
-        """Every way to bind `variables` in which all of `facts` hold."""
+        """All bindings of `variables` for which all of `facts` hold."""
         types = typed(variables)
-        # A variable hides an outer one of the same name.
+        # A variable shadows an outer one of the same name.
         found = [{name: value for name, value in bound.items() if name not in types}]
         for predicate, *arguments in sorted(facts, key=lambda part: sum(name in types for name in part[1:])):
             found = [{**each, **more} for each in found for more in self._matches(predicate, arguments, each)]
@@ -135,7 +135,7 @@ class Grounder:
                 yield {**each, **dict(zip(free, values, strict=True))}
 
     def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Sequence[dict[str, str]]:
-        """What to bind for the fact to hold: once for each way to."""
+        """All bindings of the free variables for which the fact holds."""
         wanted = tuple(bound.get(name, name) for name in arguments)
         free = [(i, name) for i, name in enumerate(wanted) if name.startswith("?")]
         if not free:
@@ -146,7 +146,7 @@ class Grounder:
                 if not name.startswith("?"):
                     known = [fact for fact in known if fact[i] == name]
             news = [(fact, {name: fact[i] for i, name in free}) for fact in known]
-            # A variable that stands twice takes one value.
+            # A variable that occurs twice must have one value.
             self._matched[predicate, wanted] = [new for fact, new in news if all(fact[i] == new[n] for i, n in free)]
         return self._matched[predicate, wanted]
 

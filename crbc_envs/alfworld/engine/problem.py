@@ -1,4 +1,4 @@
-"""A problem file with its names numbered: the facts an engine starts from, and the goal's test."""
+"""Reads a PDDL problem: numbers its names, and makes the start state and the test of the goal."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from crbc_envs.alfworld.engine.state import State
 from crbc_envs.errors import DataError
 
 CONDITIONS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "istoggled": "toggled", "issliced": "sliced"}
-"""Predicates of one object that actions change, and the part of `State` that holds them."""
+"""Predicates of one object that actions change, and their fields of `State`."""
 
-UNFOLLOWED = ("checked", "holdsany", "ison")
-"""Predicates that actions change and no published goal asks for."""
+NOT_TRACKED = ("checked", "holdsany", "ison")
+"""Predicates that actions change but no published goal uses. The engine does not track them."""
 
 Fluent = Callable[..., Test[State] | bool]
-"""Makes the test of a fact from its arguments; False for a fact that can never hold."""
+"""Makes the test of a fact from its arguments. False if the fact can never hold."""
 
 
 class Problem:
-    """A problem file with its names numbered."""
+    """A parsed PDDL problem with numbered names."""
 
     def __init__(self, text: str) -> None:
         head, _, rest = strip_comments(text).lower().partition("(:init")
         init, _, goal = rest.partition("(:goal")
         if "(:objects" not in head or not goal:
-            raise DataError("the problem is cut short: it has no :objects, :init and :goal, in this order")
+            raise DataError("the problem is cut short: it needs :objects, :init and :goal, in this order")
         types = typed(head.partition("(:objects")[2].rstrip(") \n").split())
         self.facts = parse_facts(init)
         self.goal = parse_lists(goal)
@@ -35,7 +35,7 @@ class Problem:
         for name in sorted(types):
             self.by_type.setdefault(types[name], []).append(name)
         self.names = numbered_names({name for found in self.facts.values() for fact in found for name in fact})
-        # Some published games name an object's properties and never its type or place.
+        # Some published games give an object's properties, but not its type or place.
         kinds = self.pairs("objecttype")
         self.object_type = {name: kinds.get(name, "") for name in self.by_type.get("object", ()) if name in self.names}
         self.receptacle_type = self.pairs("receptacletype")
@@ -53,7 +53,7 @@ class Problem:
         return self.bits_of(predicate, self.objects)
 
     def rows(self, predicate: str, numbers: Mapping[str, int]) -> tuple[int, ...]:
-        """For each second argument the bits of the objects that are the first."""
+        """For each second argument of the predicate, the bits of the objects that are its first argument."""
         rows = [0] * len(numbers)
         for name, row in self.facts.get(predicate, ()):
             rows[numbers[row]] |= 1 << self.objects[name]
@@ -81,7 +81,7 @@ class Problem:
     def start(self) -> State:
         places = [place for _, place in self.facts.get("atlocation", ())]
         if len(places) != 1:
-            raise DataError(f"the problem has {len(places)} agents with a place; it takes one")
+            raise DataError(f"the problem has {len(places)} agents with a place; there must be one")
         held = [self.objects[name] for _, name in self.facts.get("holds", ())]
         return State(
             place=self.places[places[0]],
@@ -97,7 +97,7 @@ class Problem:
         return Grounder(self.facts, self.by_type, self.fluents()).test(self.goal)
 
     def fluents(self) -> dict[str, Fluent]:
-        """Tests of the facts that actions change, for the goal to be made of."""
+        """Tests of the facts that actions change. The test of the goal is composed of them."""
         objects, receptacles, places = self.objects, self.receptacles, self.places
         tests = {predicate: _bit(name, objects) for predicate, name in CONDITIONS.items()}
         tests["opened"] = _bit("opened", receptacles)
@@ -105,7 +105,7 @@ class Problem:
         tests["objectatlocation"] = _cell("beside", objects, places)
         tests["holds"] = _equal("held", objects)
         tests["atlocation"] = _equal("place", places)
-        return {**tests, **{predicate: _refuse(predicate) for predicate in UNFOLLOWED}}
+        return {**tests, **{predicate: _refuse(predicate) for predicate in NOT_TRACKED}}
 
 
 def _bit(part: str, numbers: Mapping[str, int]) -> Fluent:
@@ -120,7 +120,7 @@ def _bit(part: str, numbers: Mapping[str, int]) -> Fluent:
 
 def _refuse(predicate: str) -> Fluent:
     def fluent(*names: str) -> bool:
-        raise DataError(f"the goal asks for {predicate}, which the engine does not keep track of")
+        raise DataError(f"the goal uses {predicate}, which the engine does not track")
 
     return fluent
 
@@ -152,10 +152,10 @@ def _equal(part: str, numbers: Mapping[str, int]) -> Fluent:
 
 
 def numbered_names(ids: Iterable[str]) -> dict[str, str]:
-    """The name of each id: "apple_bar__plus_00_dot_59..." is "apple 2".
+    """The name of each id: "apple_bar__plus_00_dot_59..." becomes "apple 2".
 
-    Ids are counted by what comes before the first "_bar_"; the first in order gets the highest number.
-    An id without "_bar_" is its own name, and a blank.
+    Ids with the same text before the first "_bar_" are numbered together; the first in order gets the highest
+    number. An id without "_bar_" is its own name, followed by a blank.
     """
     ordered = sorted(ids)
     kinds = {name: name.partition("_bar_")[0] + "basin" * ("basin" in name) for name in ordered if "_bar_" in name}

@@ -1,7 +1,7 @@
-"""What the engine plays: a game parsed once and shared, and states that are tuples of ints.
+"""The exact engine's data: a game, parsed once and shared, and states that are tuples of ints.
 
-Objects, receptacles and places are numbered in the order of their ids, which is the order in which
-texts list them: a set of objects is the bits of an int, and reads out sorted.
+Objects, receptacles and places are numbered in the order of their ids, which is the order in which texts list
+them. A set of objects is an int with one bit per object; iterating over it gives sorted numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crbc_envs.alfworld.engine.pddl import Test
 
 
 class State(NamedTuple):
-    """Where everything is. Sets of objects are bits, by the object's number."""
+    """The positions and properties of all objects. A set of objects has bit n for object n."""
 
     place: int
     held: int
@@ -23,11 +23,11 @@ class State(NamedTuple):
     opened: int
     """Bits of receptacles."""
     inside: tuple[int, ...]
-    """What each receptacle holds. An object may be in several."""
+    """The objects in each receptacle. An object may be in several."""
     beside: tuple[int, ...]
-    """What can be reached from each place, which is what slicing goes by."""
+    """The objects that can be reached from each place. Slicing uses it."""
     taken: tuple[int, ...]
-    """What was taken from each receptacle and not put back; `look` tells."""
+    """The objects taken from each receptacle and not put back. `look` uses it."""
     clean: int
     hot: int
     cool: int
@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 
 class Action(NamedTuple):
-    """What a command means: a verb of `dialect.ACTIONS` and what it is done to, -1 for nothing."""
+    """A parsed command: a verb of `dialect.ACTIONS`, and the numbers of its object and receptacle, -1 for none."""
 
     verb: str
     object: int = -1
@@ -44,7 +44,7 @@ class Action(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What the engine remembers of a state it has been asked about."""
+    """The cached results for one state: its actions, and the successors computed so far."""
 
     actions: dict[str, Action]
     admissible: tuple[str, ...]
@@ -54,11 +54,11 @@ class Situation(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Game:
-    """A parsed game, shared by all who play it.
+    """A parsed game, shared by all episodes of it.
 
-    Names and types are by number; `objects` bits say which objects have a property, `accepts[r]` which
-    may be put into receptacle r; `receptacles_at[p]` are the receptacles of place p. `situations` and
-    `travel` are what the engine remembers, so that copies of a group share it.
+    Names and types are indexed by number. A property such as `pickupable` has a bit per object; `accepts[r]` has
+    the objects that may be put into receptacle r; `receptacles_at[p]` has the receptacles of place p.
+    `situations` and `travel` are the engine's caches, which the copies of a group share.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Game:
     """Bits of receptacles."""
     accepts: tuple[int, ...]
     within: tuple[int, ...]
-    """What each object holds, for those that can: it never changes."""
+    """The objects in each object, for bowls and the like. It never changes."""
     pickupable: int
     cleanable: int
     heatable: int
@@ -85,17 +85,17 @@ class Game:
     toggleable: int
     sliceable: int
     containers: int
-    """Objects that things lie in: bowls, mugs, plates."""
+    """Objects that hold other objects: bowls, mugs, plates."""
     knives: int
     start: State
     won: Test[State]
     situations: dict[State, Situation] = field(default_factory=dict, repr=False)
     travel: dict[int, dict[str, Action]] = field(default_factory=dict, repr=False)
-    """The "go to" actions from each place."""
+    """The "go to" actions from each place, by command."""
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers in a set, ascending."""
+    """The numbers of the set bits, ascending."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1

@@ -1,8 +1,8 @@
-"""The real engine: games played by the alfworld and textworld packages, each loaded once and shared.
+"""The original engine: the alfworld and textworld packages. Each game is loaded once and shared.
 
-TextWorld has one state per loaded game and cannot copy it, but fast-downward numbers the states it has
-been in and goes back to them. A `Node` is such a number with what else TextWorld keeps, so any number
-of players share one game: seconds to load, and a tenth of a second for each new step, paid once.
+TextWorld has one state per loaded game and cannot copy it. But fast-downward numbers the states it has visited
+and can return to them. A `Node` holds such a number and TextWorld's own data for the state, so any number of
+episodes share one game. Loading takes seconds and each new step a tenth of a second; both are paid once.
 """
 
 from __future__ import annotations
@@ -24,44 +24,44 @@ from crbc_envs.errors import RequirementError
 INSTALL = 'pip install "crbc[alfworld]"'
 
 PACKAGES = ("alfworld", "textworld", "fast_downward")
-"""What the real engine imports."""
+"""The packages that the original engine imports."""
 
 
 def require_packages() -> None:
-    """Raise `RequirementError` where a package of the real engine is missing, with the command that installs it."""
-    lacking = [name for name in PACKAGES if find_spec(name) is None]
-    if lacking:
+    """Raise `RequirementError` if a package of the original engine is missing. It names the install command."""
+    missing = [name for name in PACKAGES if find_spec(name) is None]
+    if missing:
         raise RequirementError(
-            f'engine="textworld" plays with the real ALFWorld, and {", ".join(lacking)} is not installed: {INSTALL}'
+            f'engine="textworld" uses the original ALFWorld, and {", ".join(missing)} is not installed: {INSTALL}'
         )
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A state the game has been in, and what is known of it."""
+    """A visited state of the game, with its results."""
 
-    said: str
+    feedback: str
     admissible: tuple[str, ...]
     won: bool
     number: int
-    """Fast-downward's."""
+    """Fast-downward's number of the state."""
     added: frozenset[Any]
-    """Facts that the root does not have; `removed` are those it has and this does not."""
+    """Facts of this state that the root does not have. `removed` are facts of the root that this state lacks."""
     removed: frozenset[Any]
     operators: dict[int, Any]
     valid: tuple[list[str], list[Any]]
-    """TextWorld's commands and their actions."""
+    """TextWorld's valid commands and their actions."""
     after: dict[str, Node] = field(default_factory=dict)
 
 
 class TextWorldGame:
-    """One game in the real engine. `root` is its start; `step` goes from any node to the next.
+    """One game in the original engine. `root` is its start; `step` goes from any node to the next.
 
-    Raises `ModuleNotFoundError` where the packages are missing, naming the command that installs them.
+    Raises `ModuleNotFoundError` if the packages are missing. It names the install command.
     """
 
     def __init__(self, file: GameFile) -> None:
-        with globals_kept():
+        with restored_globals():
             self._env = _idle.pop() if _idle else original_env()
             self._env.load(game_data(file))
             state = self._env.reset()
@@ -70,23 +70,23 @@ class TextWorldGame:
         self._lib.set_state_id.argtypes = [ctypes.c_int]
         weakref.finalize(self, _idle.append, self._env).atexit = False
         self._start: frozenset[Any] = frozenset(self._env._pddl_state.facts)
-        self.root = self._here = self._node(state)
+        self.root = self._current = self._node(state)
 
     def step(self, node: Node, command: str) -> Node:
-        """What follows a command; played once, then remembered."""
+        """The node after a command. It is computed once and then cached."""
         if command not in node.after:
             self._go_to(node)
             state, _, _ = self._env.step(command)
-            self._here = self._node(state)
+            self._current = self._node(state)
             if command not in node.valid[0]:
-                return self._here  # any text may come here, so it is not remembered
-            node.after[command] = self._here
+                return self._current  # not cached, because the command may be any text
+            node.after[command] = self._current
         return node.after[command]
 
     def _node(self, state: Any) -> Node:
         facts = frozenset(self._env._pddl_state.facts)
         return Node(
-            said=state.feedback,
+            feedback=state.feedback,
             admissible=tuple(state["admissible_commands"]),
             won=bool(state["won"]),
             number=self._lib.get_state_id(),
@@ -97,7 +97,7 @@ class TextWorldGame:
         )
 
     def _go_to(self, node: Node) -> None:
-        if node is self._here:
+        if node is self._current:
             return
         state = self._env._pddl_state
         facts, wanted = frozenset(state.facts), (self._start | node.added) - node.removed
@@ -109,14 +109,17 @@ class TextWorldGame:
 
 
 _idle: list[Any] = []
-"""Environments whose game nobody plays any more. Each has a copy of fast-downward's library, which does
-not survive being unloaded, so the next game takes one over: there are never more than games at a time."""
+"""Environments whose game is no longer used. The next game reuses one of them.
+
+Each has its own copy of fast-downward's library, which cannot be unloaded safely. Reuse limits the number of
+copies to the largest number of games in use at a time.
+"""
 
 _games: weakref.WeakValueDictionary[str, TextWorldGame] = weakref.WeakValueDictionary()
 
 
 def shared_game(file: GameFile) -> TextWorldGame:
-    """The game, loaded if nobody in this process plays it yet; unloaded with its last player."""
+    """The game, shared by all episodes of this process. It is loaded on first use and released after the last one."""
     key = anchor_key("\0".join((file.domain, file.grammar, file.problem)))
     game = _games.get(key)
     if game is None:
@@ -125,26 +128,26 @@ def shared_game(file: GameFile) -> TextWorldGame:
 
 
 def game_data(file: GameFile) -> dict[str, str]:
-    """A game as TextWorld loads it."""
+    """A game in the form that TextWorld loads."""
     return {"pddl_domain": file.domain, "grammar": file.grammar, "pddl_problem": file.problem}
 
 
 def original_env() -> Any:
-    """TextWorld's environment with ALFWorld's names, as `AlfredTWEnv` puts them together."""
+    """TextWorld's environment with ALFWorld's names, composed as in `AlfredTWEnv`."""
     try:
         from alfworld.agents.environment.alfred_tw_env import AlfredDemangler
         from textworld import EnvInfos
         from textworld.envs.pddl import PddlEnv
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f'engine="textworld" plays with the real ALFWorld, and {error.name} is not installed: {INSTALL}'
+            f'engine="textworld" uses the original ALFWorld, and {error.name} is not installed: {INSTALL}'
         ) from error
     return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
 
 
 @contextmanager
-def globals_kept() -> Iterator[None]:
-    """Importing alfworld sets an environment variable, and loading a game overwrites the command line."""
+def restored_globals() -> Iterator[None]:
+    """Restores sys.argv and the environment: importing alfworld sets a variable, and loading a game overwrites argv."""
     arguments, variables = sys.argv, dict(os.environ)
     try:
         yield

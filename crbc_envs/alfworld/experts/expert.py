@@ -1,6 +1,6 @@
-"""A scripted expert that sees the whole state: how a task is solved, and how many steps that takes.
+"""A scripted expert that sees the whole state. It solves a task in few steps.
 
-`searcher.Searcher` is the one whose play can be imitated: it knows only what an agent is told.
+To make demonstrations for imitation, use `searcher.Searcher`. It knows only what an agent sees.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def kind_of(name: str) -> str:
 
 
 def plan(game: Game, state: State | None = None) -> tuple[str, ...]:
-    """The commands of a shortest way to the goal among those that do one errand after another.
+    """The commands of a shortest plan, among plans that do one errand (take, treat, put) after another.
 
-    From `state`, or from the start. Raises `ValueError` where there is no way.
+    It begins at `state`, or at the start. Raises `ValueError` if no plan reaches the goal.
     """
     state = game.start if state is None else state
     if engine.won(game, state):
@@ -30,12 +30,12 @@ def plan(game: Game, state: State | None = None) -> tuple[str, ...]:
     ways = (_walk(game, state, errands) for errands in _errands(game, state, goal))
     best = min(ways, key=len, default=None)
     if best is None:
-        raise ValueError(f"{game.name}: nothing that can be reached reaches the goal, {game.task}")
+        raise ValueError(f"{game.name}: no plan reaches the goal, {game.task}")
     return _until_won(game, state, best)
 
 
 def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:
-    """The errands with the walking and opening they take."""
+    """The errands, with the "go to" and "open" actions that they need."""
     place, opened, walk = state.place, state.opened, []
     for errand in errands:
         r = errand.receptacle
@@ -50,7 +50,7 @@ def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:
 
 
 def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, ...]:
-    """The walk as commands, up to the goal."""
+    """The walk as commands, until the goal is reached."""
     commands = []
     for verb, o, r in walk:
         command = game.dialect.command[verb].format(o=game.objects[o], r=game.receptacles[r])
@@ -62,7 +62,7 @@ def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, .
 
 
 def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
-    """Every way to go about the goal."""
+    """All lists of errands that reach the goal."""
     finds = [
         (o, [Action("take", o, r)])
         for o, name in enumerate(game.objects)
@@ -74,10 +74,10 @@ def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
     if state.held >= 0:
         if kind_of(game.objects[state.held]) == goal.target:
             finds.insert(0, (state.held, []))
-        # What is in hand has to be put somewhere before anything else is taken.
-        down = _put_down(game, state)
-        if down is not None:
-            first = [down]
+        # The object in hand must be put down before another one can be taken.
+        put_down = _put_down(game, state)
+        if put_down is not None:
+            first = [put_down]
         else:
             finds = [found for found in finds if not found[1]]
     for errands in _ways(game, state, goal, finds):
@@ -85,13 +85,13 @@ def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
 
 
 def _put_down(game: Game, state: State) -> Action | None:
-    """The easiest way to get rid of what is in hand."""
+    """The shortest way to put down the object in hand. None if no receptacle accepts it."""
     ways = [Action("put", state.held, r) for r, kinds in enumerate(game.accepts) if kinds >> state.held & 1]
     return min(ways, key=lambda way: len(_walk(game, state, [way])), default=None)
 
 
 def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[Action]]]) -> Iterator[list[Action]]:
-    """For every choice of things, receptacles and appliances: take, treat, put."""
+    """Take, treat and put, for every choice of things, receptacles and appliances."""
     if goal.family == "look":
         lamps = [o for o, name in enumerate(game.objects) if kind_of(name) == goal.lamp and game.toggleable >> o & 1]
         uses = [Action("use", o, r) for o in lamps for r, row in enumerate(state.inside) if row >> o & 1]
@@ -106,7 +106,7 @@ def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[
     for (o, take), p in product(finds, parents):
         put = [Action("put", o, p)]
         if take and take[0].receptacle != p and state.inside[p] >> o & 1:
-            put = []  # it is in two receptacles, and stays in this one
+            put = []  # it is in two receptacles, and stays in this one when taken from the other
         if goal.family not in APPLIANCES or done.get(goal.family, 0) >> o & 1:
             yield [*take, *put]
             continue
@@ -116,7 +116,7 @@ def _ways(game: Game, state: State, goal: Goal, finds: Sequence[tuple[int, list[
 
 
 def _two(game: Game, state: State, p: int, finds: Sequence[tuple[int, list[Action]]]) -> Iterator[list[Action]]:
-    """Two things into receptacle p, or one where another is in it already."""
+    """Put two things into receptacle p, or one if another is already there."""
     elsewhere = [(o, take) for o, take in finds if not state.inside[p] >> o & 1]
     there = {o for o, _ in finds} & set(bits(state.inside[p]))
     for o, take in elsewhere if there else ():

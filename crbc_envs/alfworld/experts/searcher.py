@@ -1,7 +1,7 @@
-"""A scripted expert that knows what an agent is told, so that what it does can be imitated.
+"""A scripted expert that knows only what an agent sees. Its actions are demonstrations for imitation.
 
-It reads the task and, at each step, the admissible commands. These tell an empty hand all that is in
-reach. It looks for things kind by kind, where they are most often first, in the order of the numbers.
+It reads the task and, at each step, the admissible commands. With an empty hand, these name everything in reach.
+It searches receptacle kinds in order of how often they hold the thing, and within a kind by number.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMMAND = re.compile(
 
 
 class Command(NamedTuple):
-    """A command's parts. `verb` is "put" for `move ... to ...` as well; `thing` may be a receptacle."""
+    """The parts of a command. `verb` is "put" also for `move ... to ...`. `thing` may be a receptacle."""
 
     text: str
     verb: str
@@ -33,7 +33,7 @@ class Command(NamedTuple):
 
 
 def read_command(text: str) -> Command | None:
-    """None for look, inventory, help, close and slice, which no task needs."""
+    """Parse a command. None for look, inventory, help, close and slice, which no task needs."""
     found = _COMMAND.fullmatch(text)
     if found is None:
         return None
@@ -42,42 +42,43 @@ def read_command(text: str) -> Command | None:
 
 
 class Searcher:
-    """`act(admissible)` proposes a command, `tell(command)` says which one was executed: its own or another's."""
+    """`act(admissible)` proposes a command. `record(command)` then tells which command was executed; it may differ."""
 
     def __init__(self, task: str) -> None:
         self.goal = read_task(task)
         self.aim = ""
-        """What the last proposal was for: "find mug"."""
+        """The purpose of the last proposal, such as "find mug"."""
         self._receptacles: list[str] = []
         self._unseen: list[str] = []
-        self._dark: list[str] = []
-        """Where the lamp may still be."""
+        """Receptacles where the thing may still be."""
+        self._maybe_lamp: list[str] = []
+        """Receptacles where the lamp may still be."""
         self._lamp_at = ""
         self._spotted: dict[str, str] = {}
-        """Where things of the wanted kind are."""
+        """The receptacle of each known thing of the wanted kind."""
         self._held = ""
         self._treated: set[str] = set()
         self._placed: set[str] = set()
         self._parent = ""
-        """The receptacle the things go to."""
+        """The receptacle that the things must be put into."""
 
     def act(self, admissible: Sequence[str]) -> str:
-        """The next command, one of `admissible`. Raises `ValueError` where there is none that helps."""
-        can = [command for command in map(read_command, admissible) if command]
-        self._look(can)
+        """The next command, one of `admissible`. Raises `ValueError` if none of them helps."""
+        commands = [command for command in map(read_command, admissible) if command]
+        self._update(commands)
         if not self._held:
-            return self._find(can)
+            return self._find(commands)
         if kind_of(self._held) != self.goal.target:
-            return self._put_away(can)
+            return self._put_away(commands)
         if self.goal.family == "look":
-            return self._light(can)
+            return self._light(commands)
         if self.goal.family in APPLIANCES and self._held not in self._treated:
-            return self._treat(can)
+            return self._treat(commands)
         self.aim = f"put {self.goal.target}"
-        return self._put_in(can, self._parent)
+        return self._put_in(commands, self._parent)
 
-    def tell(self, executed: str) -> None:
-        """Take note of the command that was executed; any text that is none is passed over."""
+    def record(self, executed: str) -> None:
+        """Record the executed command. Text that is not a command is ignored."""
         command = read_command(executed)
         if command is None:
             return
@@ -95,22 +96,22 @@ class Searcher:
         elif verb in ("heat", "cool") and self.goal.family in ("heat", "cool"):
             self._treated.discard(thing)
 
-    # ---- what is known ----
+    # ---- knowledge ----
 
-    def _look(self, can: Sequence[Command]) -> None:
-        """Take in what the commands tell of the place one is at."""
-        here = [command.thing for command in can if command.verb == "examine" and command.thing != self._held]
-        closed = {command.thing for command in can if command.verb == "open"}
+    def _update(self, commands: Sequence[Command]) -> None:
+        """Update the knowledge from the admissible commands."""
+        here = [command.thing for command in commands if command.verb == "examine" and command.thing != self._held]
+        closed = {command.thing for command in commands if command.verb == "open"}
         if not self._receptacles:
-            self._begin([command.thing for command in can if command.verb == "go to"] + here)
-        self._dark = [r for r in self._dark if r not in here]
+            self._begin([command.thing for command in commands if command.verb == "go to"] + here)
+        self._maybe_lamp = [r for r in self._maybe_lamp if r not in here]
         if not self._held:
             self._unseen = [r for r in self._unseen if r not in here or r in closed]
-            # What was thought to be here and cannot be taken is not here, or behind a door that was shut again.
+            # A thing that should be here but cannot be taken is elsewhere, or in a receptacle that was closed again.
             gone = [thing for thing, r in self._spotted.items() if r in here and r not in closed]
             for thing in gone:
                 del self._spotted[thing]
-        for _, verb, thing, receptacle in can:
+        for _, verb, thing, receptacle in commands:
             if verb == "take" and kind_of(thing) == self.goal.target and thing not in self._placed:
                 self._spotted[thing] = receptacle
             if verb == "use" and kind_of(thing) == self.goal.lamp:
@@ -119,76 +120,76 @@ class Searcher:
     def _begin(self, receptacles: Sequence[str]) -> None:
         self._receptacles = sorted(receptacles, key=lambda r: _likely(r, self.goal.target))
         self._unseen = list(self._receptacles)
-        self._dark = sorted(receptacles, key=lambda r: _likely(r, self.goal.lamp))
+        self._maybe_lamp = sorted(receptacles, key=lambda r: _likely(r, self.goal.lamp))
         self._parent = next((r for r in self._receptacles if kind_of(r) == self.goal.parent), "")
 
-    # ---- what to do ----
+    # ---- actions ----
 
-    def _find(self, can: Sequence[Command]) -> str:
+    def _find(self, commands: Sequence[Command]) -> str:
         self.aim = f"find {self.goal.target}"
-        for command in can:
+        for command in commands:
             if command.verb == "take" and command.thing in self._spotted:
                 return command.text
         if self._spotted:
-            return self._reach(can, min(self._spotted.values()))
-        for command in can:
+            return self._reach(commands, min(self._spotted.values()))
+        for command in commands:
             if command.verb == "open" and command.thing in self._unseen:
                 return command.text
-        if not self._unseen:  # a door was shut again, or a thing carried off
+        if not self._unseen:  # a receptacle was closed again, or a thing was moved
             self._unseen = list(self._receptacles)
-        return self._reach(can, self._unseen[0])
+        return self._reach(commands, self._unseen[0])
 
-    def _light(self, can: Sequence[Command]) -> str:
+    def _light(self, commands: Sequence[Command]) -> str:
         self.aim = f"use {self.goal.lamp}"
-        for command in can:
+        for command in commands:
             if command.verb == "use" and kind_of(command.thing) == self.goal.lamp:
                 return command.text
-        return self._reach(can, self._lamp_at or next(iter(self._dark), ""))
+        return self._reach(commands, self._lamp_at or next(iter(self._maybe_lamp), ""))
 
-    def _treat(self, can: Sequence[Command]) -> str:
+    def _treat(self, commands: Sequence[Command]) -> str:
         family = self.goal.family
         self.aim = f"{family} {self.goal.target}"
-        for command in can:
+        for command in commands:
             if command.verb == family and command.thing == self._held:
                 return command.text
         appliance = APPLIANCES[family].lower()
-        return self._reach(can, next((r for r in self._receptacles if kind_of(r) == appliance), ""))
+        return self._reach(commands, next((r for r in self._receptacles if kind_of(r) == appliance), ""))
 
-    def _put_away(self, can: Sequence[Command]) -> str:
-        """Get rid of a thing nobody asked for."""
+    def _put_away(self, commands: Sequence[Command]) -> str:
+        """Put down a thing that the task does not need."""
         kind = kind_of(self._held)
         self.aim = f"put {kind} away"
-        for command in can:
+        for command in commands:
             if command.verb == "put":
                 return command.text
-        return self._put_in(can, min(self._receptacles, key=lambda r: _likely(r, kind)))
+        return self._put_in(commands, min(self._receptacles, key=lambda r: _likely(r, kind)))
 
-    def _put_in(self, can: Sequence[Command], receptacle: str) -> str:
-        for command in can:
+    def _put_in(self, commands: Sequence[Command], receptacle: str) -> str:
+        for command in commands:
             if command.verb == "put" and command.receptacle == receptacle:
                 return command.text
-        return self._reach(can, receptacle)
+        return self._reach(commands, receptacle)
 
-    def _reach(self, can: Sequence[Command], receptacle: str) -> str:
-        """Walk there, or where one is there already, open it."""
+    def _reach(self, commands: Sequence[Command], receptacle: str) -> str:
+        """Go to the receptacle, or open it if the agent is already there."""
         for verb in ("go to", "open"):
-            for command in can:
+            for command in commands:
                 if command.verb == verb and command.thing == receptacle:
                     return command.text
         raise ValueError(f"no way to {self.aim}" + (f" at {receptacle}" if receptacle else ""))
 
 
 def _likely(receptacle: str, thing: str) -> tuple[float, str, int]:
-    """A sort key: where a kind of thing is most often comes first."""
+    """A sort key: receptacles that hold this kind of thing most often come first."""
     kind, _, number = receptacle.rpartition(" ")
     return -attraction(kind, thing), kind, int(number)
 
 
 def demonstrations(env: Any, rng: np.random.Generator, hasty: float) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """One episode after another, for ever: each step's observation, info and the teacher's reply.
+    """An endless stream of steps: observation, info and the expert's reply, episode after episode.
 
-    `env` is a `CRBC-ALFWorld-v0`. Hasty, with probability `hasty`, the teacher goes anywhere; else it does
-    what a `Searcher` would.
+    `env` is a `CRBC-ALFWorld-v0`. With probability `hasty` the reply goes to a random receptacle; otherwise it is
+    the command of a `Searcher`.
     """
     while True:
         obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
@@ -202,5 +203,5 @@ def demonstrations(env: Any, rng: np.random.Generator, hasty: float) -> Iterator
             reply = tagged(command, aim)
             yield obs, info, reply
             obs, _, terminated, truncated, info = env.step(reply)
-            searcher.tell(command)
+            searcher.record(command)
             over = terminated or truncated

@@ -1,1 +1,1 @@
-"""Games: generated households and the published ones."""
+"""Games: generated households and ALFWorld's published games."""

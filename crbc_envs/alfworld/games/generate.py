@@ -1,8 +1,8 @@
-"""Tasks set in generated households, written down as ALFWorld's own game files.
+"""Generates tasks in random households, in ALFWorld's game file format.
 
-A game needs no search for a solution: every receptacle can be walked to and opened at any time, what
-the task needs is put within reach, and where it has to go can hold it. Rules and texts are ALFWorld's
-(`rules/`, and the sentences and goals below; Shridhar et al., 2021; MIT licence, see NOTICE).
+Every generated game can be solved, without a search for a solution: each receptacle can be reached and opened at
+any time, the things that the task needs are in reach, and their target receptacle can hold them. Rules and texts
+are ALFWorld's (`rules/`, and the sentences and goals below; Shridhar et al., 2021; MIT licence, see NOTICE).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from crbc_envs.alfworld.games.tables import FIXED, HOLDS, PROPERTIES, THINGS
 
 Verb = Literal["move", "put"]
 VERBS: tuple[Verb, ...] = ("move", "put")
-"""The two generations of the game: `move X to Y` since ALFWorld 0.4, `put X in/on Y` before."""
+"""The wording of the game: `move X to Y` since ALFWorld 0.4, `put X in/on Y` before."""
 
 TASK_TYPES = {family: task_type for task_type, family in FAMILIES.items()}
 
@@ -36,23 +36,23 @@ ROOMS_OF = {
     "cool": ("kitchen",),
     "pick2": ("kitchen", "living room", "bedroom", "bathroom"),
 }
-"""The rooms in which a family's tasks can be set."""
+"""The rooms in which a family's tasks can take place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Puzzle:
-    """A household and what is to be done in it."""
+    """A household and the goal in it."""
 
     household: Household
     goal: Goal
 
     def digest(self) -> str:
-        """The hash of the puzzle up to names and wording (hex)."""
+        """The hash of the puzzle (hex), independent of names and wording."""
         return hashlib.sha256(f"{self.goal} {self.household.arrangement()}".encode()).hexdigest()
 
 
 def goals(layout: Layout, family: str) -> tuple[Goal, ...]:
-    """Every goal of a family that can be set in a room furnished like this; none where it lacks what is needed."""
+    """All goals of a family that are possible with this layout; none if a needed appliance or lamp is missing."""
     return _goals(layout.room, layout.furniture, family) if _equipped(layout, family) else ()
 
 
@@ -79,16 +79,16 @@ def _goals(room: str, furniture: tuple[str, ...], family: str) -> tuple[Goal, ..
 
 
 def draw_puzzle(rng: np.random.Generator, layout: Layout, family: str) -> Puzzle:
-    """A task of the family in a household with this layout. Raises `ValueError` where the room cannot have one."""
+    """Draw a task of the family and a household with this layout. Raises `ValueError` if the room allows none."""
     possible = goals(layout, family)
     if not possible:
-        raise ValueError(f"no {family} task can be set in this {layout.room}")
+        raise ValueError(f"no {family} task is possible in this {layout.room}")
     target = pick(rng, sorted({goal.target for goal in possible}))
     goal = pick(rng, [goal for goal in possible if goal.target == target])
     needs = {target: 2 if family == "pick2" else 1}
     if goal.lamp:
         needs[goal.lamp] = 1
-    # Nothing is clean, hot or cool to begin with; a thing that only has to be moved must not be there yet.
+    # At the start nothing is clean, hot or cool. A thing that must only be moved may not be at its target yet.
     keep_out = (target, goal.parent) if family in ("pick", "pick2") else None
     return Puzzle(furnish(rng, layout, needs, keep_out), goal)
 
@@ -96,14 +96,14 @@ def draw_puzzle(rng: np.random.Generator, layout: Layout, family: str) -> Puzzle
 def generate_game(
     rng: np.random.Generator, family: str, room: str | None = None, size: Size = "full", verb: Verb = "move"
 ) -> GameFile:
-    """A game of the family in a household drawn from scratch, in one of the family's rooms unless `room` is given.
+    """Draw a household and a game of the family in it. Without `room`, one of the family's rooms is drawn.
 
-    Raises `ValueError` for an unknown family, or a room in which it cannot be set.
+    Raises `ValueError` for an unknown family, or a room that does not suit the family.
     """
     if family not in ROOMS_OF:
         raise ValueError(f"family must be one of {', '.join(ROOMS_OF)}; got {family!r}")
     if room is not None and room not in ROOMS_OF[family]:
-        raise ValueError(f"a {family} task is set in a {' or '.join(ROOMS_OF[family])}; got {room!r}")
+        raise ValueError(f"a {family} task takes place in a {' or '.join(ROOMS_OF[family])}; got {room!r}")
     room = room or pick(rng, ROOMS_OF[family])
     layout = draw_layout(rng, room, size)
     while not goals(layout, family):
@@ -115,7 +115,7 @@ def generate_game(
 
 
 def game_file(rng: np.random.Generator, puzzle: Puzzle, verb: Verb = "move") -> GameFile:
-    """The puzzle as a game of the given generation, its task worded in one of two ways."""
+    """The puzzle as a game file. The wording of its task is drawn from two."""
     goal = puzzle.goal
     words = {"target": goal.target.lower(), "parent": goal.parent.lower(), "lamp": goal.lamp.lower()}
     sentence = pick(rng, SENTENCES[goal.family]).format(**words)
@@ -144,13 +144,13 @@ def game_json(game: GameFile) -> str:
 
 
 def trajectory_json(game: GameFile) -> str:
-    """The text of traj_data.json, as far as ALFWorld reads it."""
+    """The text of traj_data.json, with the keys that ALFWorld reads."""
     params = read_task(game.grammar).params(_SPELLING)
     return json.dumps({"task_id": game.name, "task_type": TASK_TYPES[game.family], "pddl_params": params})
 
 
 def write_game(game: GameFile, folder: Path) -> Path:
-    """Write a game as ALFWorld publishes them: game.tw-pddl and traj_data.json in a folder of its own."""
+    """Write a game in ALFWorld's format: game.tw-pddl and traj_data.json in its own folder."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / GAME_FILE).write_text(game_json(game), encoding="utf-8")
     (folder / TRAJECTORY_FILE).write_text(trajectory_json(game), encoding="utf-8")
@@ -164,12 +164,12 @@ _PUT_WORDS = {
     "You move the {o.name} to the {r.name}.": "You put the {o.name} in/on the {r.name}.",
     '"move {o} to {r}"': '"put {o} in/on {r}"',
 }
-"""What the older generation says; besides, it has no `help`."""
+"""Texts of the older games, by text of the newer ones. The older games also have no `help`."""
 
 
 @lru_cache(maxsize=2)
 def _rules(verb: Verb) -> tuple[str, str]:
-    """The domain and the grammar of a generation. Raises `ValueError` for an unknown one."""
+    """The domain and the grammar for a wording. Raises `ValueError` for an unknown one."""
     folder = resources.files("crbc_envs.alfworld.games") / "rules"
     domain = (folder / "domain.pddl").read_text(encoding="utf-8")
     grammar = (folder / "grammar.twl2").read_text(encoding="utf-8")
@@ -190,7 +190,7 @@ _KINDS = "\n".join(
 
 
 def _problem(name: str, puzzle: Puzzle) -> str:
-    """The PDDL problem, laid out as the published ones are."""
+    """The PDDL problem, in the layout of the published ones."""
     household, layout = puzzle.household, puzzle.household.layout
     places = {layout.start, *(r.place for r in layout.receptacles), *(thing.place for thing in household.things)}
     objects = [f"{thing.name} - object" for thing in household.things]

@@ -1,4 +1,4 @@
-"""What the six families of tasks ask for: as sentences, as PDDL goals, and as data.
+"""The goals of the six task families: as sentences, as PDDL goals, and as data.
 
 Sentences and goals are ALFWorld's interface (Shridhar et al., 2021; MIT licence, see NOTICE).
 """
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 LAMP = "DeskLamp"
-"""The lamp that things are looked at under."""
+"""The lamp of the "look" family."""
 
 TREATED = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}
-"""What must hold of a thing for the family's treatment."""
+"""The property that a thing needs for the family's treatment."""
 
 APPLIANCES = {"clean": "SinkBasin", "heat": "Microwave", "cool": "Fridge"}
-"""The kind of receptacle a family's treatment is done at."""
+"""The kind of receptacle at which a family's treatment is done."""
 
 SENTENCES = {
     "pick": ("put a {target} in {parent}.", "put some {target} on {parent}."),
@@ -27,13 +27,16 @@ SENTENCES = {
     "cool": ("put a cool {target} in {parent}.", "cool some {target} and put it in {parent}."),
     "pick2": ("put two {target} in {parent}.", "find two {target} and put them in {parent}."),
 }
-"""How each family's tasks are worded; every task in one of two ways."""
+"""The two wordings of each family's tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`target` is the kind of thing asked for; `parent` the kind of receptacle it goes to, or "" and then
-    `lamp` the kind of lamp to look at it under."""
+    """The goal of a task.
+
+    `target` is the kind of thing and `parent` the kind of receptacle to put it into. In the "look" family,
+    `parent` is "" and `lamp` is the kind of lamp to look at the thing under.
+    """
 
     family: str
     target: str
@@ -41,7 +44,7 @@ class Goal:
     lamp: str = ""
 
     def params(self, spelling: Mapping[str, str]) -> dict[str, Any]:
-        """`pddl_params` of traj_data.json, with kinds spelled as `spelling` says."""
+        """`pddl_params` of traj_data.json. `spelling` maps kinds to their spelling there."""
         return {
             "object_target": spelling[self.target],
             "parent_target": spelling.get(self.parent, ""),
@@ -60,7 +63,7 @@ _PATTERNS = [
 
 
 def read_task(task: str) -> Goal:
-    """What a task's sentence asks for, kinds in lower case. Raises `ValueError` for any other sentence."""
+    """The goal of a task's sentence, with kinds in lower case. Raises `ValueError` for any other sentence."""
     for family, pattern in _PATTERNS:
         found = pattern.search(task)
         if found:
@@ -87,7 +90,7 @@ _LIT = (
 
 
 def goal_pddl(goal: Goal) -> str:
-    """The goal as a problem file writes it."""
+    """The goal in PDDL, as in a problem file."""
     done = {"clean": "isClean", "heat": "isHot", "cool": "isCool"}.get(goal.family)
     treated = f" ({TREATED[goal.family]} ?o) ({done} ?o)" if done else ""
     text = {"look": _LIT, "pick2": _PLACED_TWO}.get(goal.family, _PLACED)

@@ -1,9 +1,9 @@
-"""Households drawn at random: a floor plan with its furniture, and the things that lie about in it.
+"""Draws random households: a floor plan with furniture, and things in it.
 
-A `Layout` is a room and its receptacles, each with the place it is reached from; a `Household` is a
-layout with things. Splits hold layouts apart by `Layout.furniture`, which is all an agent is told of a
-room when it enters. Names follow the published games: a kind and where it stands, in metres, with signs
-and points spelled out; a place is a spot on a grid of 25 cm, which way one looks, and how far down.
+A `Layout` is a room with its receptacles, each with the place from which it is reached. A `Household` is a layout
+with things. Splits separate layouts by `Layout.furniture`, which is all that an agent sees of a room at the start.
+Names follow the published games. An object's name is its kind and its position in metres, with signs and points
+spelled out. A place is a point on a grid of 25 cm, a viewing direction and a downward angle.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from crbc_envs.alfworld.games.tables import (
 
 Size = Literal["full", "small"]
 SIZES: tuple[Size, ...] = ("full", "small")
-"""Rooms as large as the published ones (6 to 54 receptacles), or small: 6 to 10 receptacles and about 12 things."""
+"""Full: as large as the published rooms (6 to 54 receptacles). Small: 6 to 10 receptacles, about 12 things."""
 
 MOST_AT_A_PLACE = 5
 
@@ -49,14 +49,14 @@ class Receptacle(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """`inside` are the receptacles it lies in or on: none for a window or what fell behind a sofa."""
+    """`inside` are the receptacles it lies in or on. It is empty for a window, or a thing behind a sofa."""
 
     name: str
     kind: str
     place: str
     inside: tuple[Receptacle, ...]
     within: str | None = None
-    """The thing it lies in, a spoon in a mug."""
+    """The thing it lies in, such as a mug for a spoon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +64,12 @@ class Layout:
     room: str
     size: Size
     start: str
-    """The place the agent starts at; no receptacle can be reached from it."""
+    """The agent's first place. No receptacle can be reached from it."""
     receptacles: tuple[Receptacle, ...]
 
     @property
     def furniture(self) -> tuple[str, ...]:
-        """The kinds of the receptacles, each as often as it is there, sorted."""
+        """The kind of every receptacle, sorted, with repetitions."""
         return tuple(sorted(receptacle.kind for receptacle in self.receptacles))
 
 
@@ -79,9 +79,9 @@ class Household:
     things: tuple[Thing, ...]
 
     def arrangement(self) -> str:
-        """All of it up to names: what stands together, what can be opened, what lies in what.
+        """A description without names: which receptacles share a place or can be opened, and what they contain.
 
-        Two households are one puzzle where these are equal, whatever their things are called."""
+        Two households with equal descriptions are the same puzzle, whatever the names of their things."""
         contents: dict[str, list[str]] = {}
         for thing in self.things:
             for receptacle in thing.inside:
@@ -96,12 +96,12 @@ class Household:
 
 
 def pick(rng: np.random.Generator, options: Sequence[T]) -> T:
-    """One of `options`, each as likely."""
+    """Draw one of `options` uniformly."""
     return options[int(rng.random() * len(options))]
 
 
 def _weighted(rng: np.random.Generator, options: Sequence[Receptacle]) -> Receptacle:
-    """A receptacle; a crowded kind is more likely, and one that holds little else."""
+    """Draw a receptacle. Kinds that hold many things, but few kinds of things, are more likely."""
     weights = [_PULL[option.kind] for option in options]
     left = rng.random() * sum(weights)
     for option, weight in zip(options, weights, strict=True):
@@ -112,7 +112,7 @@ def _weighted(rng: np.random.Generator, options: Sequence[Receptacle]) -> Recept
 
 
 def _number(rng: np.random.Generator, count: Count) -> int:
-    """From low to high, skewed so that the mean is about the one that was counted."""
+    """Draw a number from low to high, skewed so that the mean is about `count.mean`."""
     if rng.random() >= count.chance:
         return 0
     if count.mean <= count.low:
@@ -125,7 +125,7 @@ def _number(rng: np.random.Generator, count: Count) -> int:
 
 
 def draw_layout(rng: np.random.Generator, room: str, size: Size = "full") -> Layout:
-    """A room with its furniture along the walls. Raises `ValueError` for an unknown room or size."""
+    """Draw a room with furniture along its walls. Raises `ValueError` for an unknown room or size."""
     if room not in FURNITURE:
         raise ValueError(f"room must be one of {', '.join(FURNITURE)}; got {room!r}")
     if size not in SIZES:
@@ -141,7 +141,7 @@ def draw_layout(rng: np.random.Generator, room: str, size: Size = "full") -> Lay
 
 
 def _draw_furniture(rng: np.random.Generator, room: str, size: Size) -> list[str]:
-    """The kinds of receptacles, large before small."""
+    """Draw the kinds of receptacles, large before small."""
     while True:
         numbers = {kind: _number(rng, count) for kind, count in FURNITURE[room].items()}
         if size == "small":
@@ -151,7 +151,7 @@ def _draw_furniture(rng: np.random.Generator, room: str, size: Size) -> list[str
 
 
 def _fewer(rng: np.random.Generator, numbers: dict[str, int], essential: Sequence[str]) -> dict[str, int]:
-    """The essential kinds once, and others up to 6 to 10 in all, two of a kind at most."""
+    """The essential kinds once, and others, at most two of a kind, until there are 6 to 10."""
     others = [kind for kind, number in numbers.items() for _ in range(min(2, number) - (kind in essential))]
     wanted = int(rng.integers(6, 11)) - len(essential)
     chosen = Counter(others[n] for n in rng.permutation(len(others))[:wanted])
@@ -159,12 +159,14 @@ def _fewer(rng: np.random.Generator, numbers: dict[str, int], essential: Sequenc
 
 
 class _FloorPlan:
-    """A rectangle of walls with a spot every half metre to stand and look at them; gives out each spot once,
-    but to furniture that is reached from one place together."""
+    """A rectangular room with a spot at every half metre of wall. Each spot is used once.
+
+    Pieces of furniture that are reached from one place share a spot.
+    """
 
     def __init__(self, rng: np.random.Generator, pieces: int) -> None:
         self.rng = rng
-        # Enough wall for every piece, and for a window or a chair here and there.
+        # Enough wall for every piece, and for some windows or chairs.
         self.width, self.depth = (max(4.0, 0.16 * pieces * rng.uniform(1.0, 1.5)) for _ in range(2))
         spots = [(x, side, 0 if side > 0 else 2) for x in _steps(self.width) for side in (1, -1)]
         spots += [(z, side, 1 if side > 0 else 3) for z in _steps(self.depth) for side in (1, -1)]
@@ -175,7 +177,7 @@ class _FloorPlan:
         self._names: set[str] = set()
 
     def position(self, kind: str, others: Sequence[Receptacle]) -> tuple[float, float, str]:
-        """Where a piece stands (x, z) and the place it is reached from."""
+        """The position (x, z) of a piece, and the place from which it is reached."""
         chance, companions = BESIDE.get(kind, (0.0, ()))
         if self.rng.random() < chance:
             companion = pick(self.rng, companions)
@@ -187,8 +189,8 @@ class _FloorPlan:
         return self.spot()
 
     def spot(self) -> tuple[float, float, str]:
-        """A stretch of wall (x, z) nobody has used, and the place it is seen from."""
-        along, side, turn = self._spots[self._next % len(self._spots)]  # never used up by receptacles
+        """An unused position (x, z) at a wall, and the place from which it is seen."""
+        along, side, turn = self._spots[self._next % len(self._spots)]  # there are more spots than receptacles
         down = pick(self.rng, (60, 45, 30))
         self._next += 1
         x, z = (along, side * self.depth / 2) if turn in (0, 2) else (side * self.width / 2, along)
@@ -200,11 +202,11 @@ class _FloorPlan:
         return x, z, place
 
     def middle(self) -> str:
-        """A place in the middle of the room from which nothing can be reached: one looks down a way nobody does."""
+        """A place in the middle of the room. Nothing can be reached from it, because its downward angle is unique."""
         return _place(self.rng.uniform(-1, 1), self.rng.uniform(-1, 1), int(self.rng.integers(4)), -15)
 
     def name(self, kind: str, x: float, z: float) -> str:
-        """A name for something that stands at about (x, z); never the same twice."""
+        """A unique name for an object at about (x, z)."""
         base, tail = (kind.removesuffix("Basin"), f"_bar_{kind}") if kind.endswith("Basin") else (kind, "")
         draw = self.rng.random
         while True:
@@ -216,7 +218,7 @@ class _FloorPlan:
 
 
 def _steps(length: float) -> list[float]:
-    """Every half metre of a wall, its corners left out."""
+    """The positions at every half metre of a wall, without the corners."""
     count = int(length / 0.5) - 1
     return [0.5 * (n - (count - 1) / 2) for n in range(count)]
 
@@ -241,12 +243,14 @@ def furnish(
     needs: Mapping[str, int],
     keep_out: tuple[str, str] | None = None,
 ) -> Household:
-    """A household in `layout`. `needs` says how many of a kind must be within reach at least, `keep_out`
-    names a kind of thing and a kind of receptacle it is never in. Raises `ValueError` where a needed kind
-    has nowhere to be; see `sources`."""
+    """Draw the things of a household in `layout`.
+
+    `needs` has the minimum number of things in reach, by kind. `keep_out` is a kind of thing and a kind of
+    receptacle that must not hold it. Raises `ValueError` if no receptacle can hold a needed kind; see `sources`.
+    """
     numbers = {kind: _number(rng, count) for kind, count in THINGS[layout.room].items()}
     if layout.size == "small":
-        numbers = _twelve(rng, numbers)
+        numbers = _about_twelve(rng, numbers)
     for kind, number in needs.items():
         numbers[kind] = max(numbers.get(kind, 0), number)
     plan = _FloorPlan(rng, len(layout.receptacles))
@@ -254,14 +258,14 @@ def furnish(
     for kind, number in numbers.items():
         places = [r for r in layout.receptacles if kind in _LIES_IN[r.kind] and (kind, r.kind) != keep_out]
         if not places and kind in needs:
-            raise ValueError(f"a {kind} has nowhere to be in this {layout.room}")
+            raise ValueError(f"no receptacle of this {layout.room} can hold a {kind}")
         for _ in range(number):
-            things.append(_lay(rng, plan, layout, kind, places, keep_out))
+            things.append(_draw_thing(rng, plan, layout, kind, places, keep_out))
     return Household(layout, tuple(_nest(rng, things)))
 
 
 def sources(furniture: Iterable[str], kind: str, but: str = "") -> bool:
-    """Whether a thing of this kind can be within reach, receptacles of the kind `but` aside."""
+    """Whether some receptacle, other than the kind `but`, can have a thing of this kind."""
     return any(kind in _LIES_IN[receptacle] for receptacle in furniture if receptacle != but)
 
 
@@ -269,13 +273,13 @@ _LIES_IN = {kind: frozenset(HOLDS[kind]) | frozenset(STANDS.get(kind, ())) for k
 _PULL = {kind: CROWD[kind] / max(1, len(lies)) for kind, lies in _LIES_IN.items()}
 
 
-def _twelve(rng: np.random.Generator, numbers: Mapping[str, int]) -> dict[str, int]:
-    """About twelve of the things one can pick up."""
+def _about_twelve(rng: np.random.Generator, numbers: Mapping[str, int]) -> dict[str, int]:
+    """About twelve of the things that can be picked up."""
     loose = [kind for kind, number in numbers.items() for _ in range(number) if kind not in FIXED]
     return dict(Counter(loose[n] for n in np.sort(rng.permutation(len(loose))[: int(rng.integers(10, 14))])))
 
 
-def _lay(
+def _draw_thing(
     rng: np.random.Generator,
     plan: _FloorPlan,
     layout: Layout,
@@ -283,7 +287,7 @@ def _lay(
     places: Sequence[Receptacle],
     keep_out: tuple[str, str] | None,
 ) -> Thing:
-    """A thing in one of `places`, now and then in two; along a wall where there are none."""
+    """Draw a thing in one of `places`, sometimes in two. Without `places` it is at a wall."""
     if not places:
         x, z, place = plan.spot()
         return Thing(plan.name(kind, x, z), kind, place, ())
@@ -298,7 +302,7 @@ def _lay(
 
 
 def _nest(rng: np.random.Generator, things: Sequence[Thing]) -> list[Thing]:
-    """`things`, with a spoon in a mug now and then where both lie in one receptacle."""
+    """`things`, some of them nested, such as a spoon in a mug if both are in one receptacle."""
     bowls = [thing for thing in things if thing.kind in PROPERTIES["isReceptacleObject"] and thing.inside]
     nested = []
     for thing in things:
@@ -311,7 +315,7 @@ def _nest(rng: np.random.Generator, things: Sequence[Thing]) -> list[Thing]:
 
 
 def attraction(receptacle: str, thing: str) -> float:
-    """How likely a thing of a kind is in a receptacle of a kind, up to a factor; both in lower case."""
+    """How likely a receptacle of a kind holds a thing of a kind, up to a factor. Both in lower case."""
     return _PULL_LOWER[receptacle] if thing in _LIES_IN_LOWER.get(receptacle, ()) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""The published games: how they are installed, and the panels they make."""
+"""The published games: their installation and their task panels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crbc_envs.tasks import Task, TaskPanel
 SPLITS = ("train", "valid_seen", "valid_unseen", "valid_train")
 
 NOT_PLAYED = ("movable", "Sliced")
-"""Tasks whose folder's name holds one of these are left out, as AlfredTWEnv leaves them out."""
+"""Tasks whose folder name contains one of these are left out, as in AlfredTWEnv."""
 
 
 class Entry(NamedTuple):
@@ -28,12 +28,12 @@ class Entry(NamedTuple):
 
 
 def game_digest(game: GameFile) -> str:
-    """The hash of what is played (hex); the walkthrough is no part of it."""
+    """The hash of a game (hex), without its walkthrough."""
     return hashlib.sha256("\0".join((game.domain, game.grammar, game.problem)).encode()).hexdigest()
 
 
 def task_of(id: str, game: GameFile) -> Task[GameFile]:
-    """Raises `DataError` for a game without a task sentence."""
+    """The task of a game. Raises `DataError` for a game without a task sentence."""
     found = TASK.search(game.grammar)
     if found is None:
         raise DataError(f'{game.name}: the grammar has no sentence "Your task is to: ..."')
@@ -41,13 +41,13 @@ def task_of(id: str, game: GameFile) -> Task[GameFile]:
 
 
 class OfficialPanel(TaskPanel[GameFile]):
-    """The published games of a split, in order of their folders' paths, whatever the file system's order.
+    """The published games of a split, in order of their folders' paths, independent of the file system.
 
-    `directory` holds the splits; the installed data unless given. Families go by `task_type`, never by a
-    folder's name. Left out is what AlfredTWEnv leaves out: tasks with movable receptacles or sliced
-    objects, and games that are missing or not solvable; `left_out` counts them, `families` the rest.
+    `directory` holds the splits; the default is the installed data. The family comes from `task_type`, never
+    from a folder's name. The panel leaves out what AlfredTWEnv leaves out: tasks with movable receptacles or
+    sliced objects, and games that are missing or not solvable. `left_out` counts them; `families` counts the rest.
 
-    Raises `DataError` at once where the data is missing or a game is damaged.
+    Raises `DataError` at once if the data is missing or a game is damaged.
     """
 
     splits: ClassVar[Mapping[str, str]] = {
@@ -75,33 +75,33 @@ class OfficialPanel(TaskPanel[GameFile]):
 
 
 def _split_folder(directory: Path, split: str) -> Path:
-    """The split's folder, in `directory` or in the folder ALFWorld's own download makes there."""
+    """The split's folder, in `directory` or in the subfolder that ALFWorld's download makes."""
     for folder in (directory / split, directory / "json_2.1.1" / split):
         if folder.is_dir():
             return folder
-    raise DataError(f"{directory / split}: no such folder; put the published games in place with: {DATASET.command}")
+    raise DataError(f"{directory / split}: no such folder; install the published games with: {DATASET.command}")
 
 
 def scan(folder: Path) -> tuple[tuple[Entry, ...], dict[str, int]]:
-    """The games under a split's folder, and how many are left out, by reason. Raises `DataError` if there is none."""
+    """The games under a split's folder, and the number left out by reason. Raises `DataError` if there is no game."""
     entries, left_out = [], Counter[str]()
     for path in sorted(folder.rglob(TRAJECTORY_FILE), key=lambda path: path.relative_to(folder).as_posix()):
-        found = _look_at(path, path.relative_to(folder).as_posix())
+        found = _entry(path, path.relative_to(folder).as_posix())
         if isinstance(found, Entry):
             entries.append(found)
         else:
             left_out[found] += 1
     if not entries:
-        raise DataError(f"{folder}: holds no game; put the published games in place with: {DATASET.command}")
+        raise DataError(f"{folder}: holds no game; install the published games with: {DATASET.command}")
     return tuple(entries), dict(left_out)
 
 
 _scan_once = lru_cache(maxsize=8)(scan)
-"""A split is looked through once in a process, however many environments play it."""
+"""Scans each split once per process, for any number of environments."""
 
 
-def _look_at(trajectory: Path, name: str) -> Entry | str:
-    """A game, or why it is not played."""
+def _entry(trajectory: Path, name: str) -> Entry | str:
+    """The entry of a game, or the reason why it is left out."""
     for word in NOT_PLAYED:
         if word in name:
             return word
@@ -118,19 +118,19 @@ def _look_at(trajectory: Path, name: str) -> Entry | str:
 
 
 def _place(path: PurePosixPath) -> PurePosixPath | None:
-    """SPLIT/TASK/TRIAL/FILE, wherever a source has it."""
+    """SPLIT/TASK/TRIAL/FILE, for any folder above it in the source."""
     kept = PurePosixPath(*path.parts[-4:])
     fits = len(kept.parts) == 4 and kept.parts[0] in SPLITS and kept.name in (GAME_FILE, TRAJECTORY_FILE)
     return kept if fits else None
 
 
 def _check(directory: Path) -> str:
-    """How many games each split has. Raises `DataError` for one without a trajectory, or damaged."""
+    """The number of games of each split. Raises `DataError` for a game without a trajectory, or a damaged one."""
     for path in sorted(directory.rglob(GAME_FILE)):
         if not (path.parent / TRAJECTORY_FILE).exists():
             raise DataError(
                 f"{path.relative_to(directory)}: its {TRAJECTORY_FILE} is missing; ALFWorld publishes the two in "
-                f"archives of their own, so give both: crbc data alfworld --from GAMES.zip TRAJECTORIES.zip"
+                f"separate archives, so give both: crbc data alfworld --from GAMES.zip TRAJECTORIES.zip"
             )
     found = []
     for split in SPLITS:

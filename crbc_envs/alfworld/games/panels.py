@@ -1,4 +1,4 @@
-"""The panels ALFWorld can be played on: generated households, and the published games."""
+"""ALFWorld's task panels: generated households and the published games."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ DATA = ("generated", "official")
 PANEL_SIZE = {"train": 100_000, "valid_seen": 2_000, "valid_unseen": 2_000}
 
 ROOMS_OF_A_KIND = {"seen": 500, "unseen": 125}
-"""How many rooms of each kind there are. `train` and `valid_seen` play in the same ones."""
+"""The number of rooms of each kind. `train` and `valid_seen` use the same rooms."""
 
 UNSEEN_FURNITURE = (8, 9)
-"""Residues modulo 10 of the digest of a room's furniture: rooms furnished so are kept for `valid_unseen`."""
+"""Residues modulo 10 of the digest of a room's furniture. Rooms with these are reserved for `valid_unseen`."""
 
 SEEN_PUZZLES = 0
-"""The residue modulo 4 of the digest of a puzzle that is kept for `valid_seen`, and not trained on."""
+"""The residue modulo 4 of a puzzle's digest. Puzzles with it are reserved for `valid_seen`, not for training."""
 
 
 class AlfworldPanel(TaskPanel[GameFile]):
-    """Generated games, the six families in turn.
+    """Generated games. The six families alternate.
 
-    `valid_seen` is set in rooms that `train` is set in as well, with other things and tasks; `valid_unseen`
-    in rooms whose furniture no room of `train` has. No two splits share a puzzle, names and wording aside.
+    `valid_seen` uses the rooms of `train`, with other things and tasks. `valid_unseen` uses rooms with furniture
+    that no room of `train` has. No two splits share a puzzle, where names and wording do not count.
 
-    `rooms` is "full", as large as the published ones, or "small"; `verb` is the generation of the game.
+    `rooms` is "full" (as large as the published ones) or "small". `verb` selects the wording of the game.
     """
 
     splits: ClassVar[Mapping[str, str]] = {
@@ -77,7 +77,7 @@ def _generated(split: str, index: int, rooms: Size, verb: Verb) -> Task[GameFile
 
 @lru_cache(maxsize=1024)
 def panel_layout(pool: str, room: str, number: int, rooms: Size) -> Layout:
-    """Room `number` of a kind, of those that are trained in ("seen") or of the others ("unseen")."""
+    """Room `number` of a kind, from the rooms used in training ("seen") or from the others ("unseen")."""
     pools = tuple(ROOMS_OF_A_KIND)
     rng = np.random.default_rng([2, pools.index(pool), ROOMS.index(room), number, SIZES.index(rooms)])
     while True:
@@ -97,9 +97,9 @@ def make_panel(
     verb: Verb = "move",
     directory: str | Path | None = None,
 ) -> TaskPanel[GameFile]:
-    """One split of generated or published games. Published ones have their own rooms and verb.
+    """One split of generated or published games. `rooms` and `verb` apply to generated games only.
 
-    Raises `ValueError` for unknown data, `DataError` where the published games are missing.
+    Raises `ValueError` for unknown data, and `DataError` if the published games are missing.
     """
     if data not in DATA:
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")

@@ -1,8 +1,8 @@
-"""What ALFWorld's households are made of: furniture by room, things by room, and what goes where.
+"""Tables for generated households: furniture and things by room, and which receptacle holds which thing.
 
 Type names, properties and what a receptacle can hold are ALFWorld's interface (Shridhar et al., 2021;
-MIT licence, see NOTICE). How many of a kind there are, and how crowded it is, was counted in the 3,553
-published training games.
+MIT licence, see NOTICE). The numbers of a kind, and the numbers of things in it, were counted in the
+3,553 published training games.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Count(NamedTuple):
-    """How many of a kind a room has: with `chance`, from `low` to `high`, `mean` on average; else none."""
+    """The number of a kind in a room: with probability `chance` from `low` to `high`, `mean` on average; else 0."""
 
     chance: float
     low: int
@@ -57,7 +57,7 @@ FURNITURE: dict[str, dict[str, Count]] = {
         TowelHolder 1 1 1.3 2;  HandTowelHolder 1 1 1.5 4;  ToiletPaperHanger 1 1 1 1;  GarbageCan 1 1 1 1
     """),
 }
-"""Receptacles by room, large before small: the small ones may be reached from where the large ones are."""
+"""Receptacles by room, large before small, because a small one may share the place of a large one."""
 
 ESSENTIAL = _words(
     {
@@ -67,7 +67,7 @@ ESSENTIAL = _words(
         "bathroom": "SinkBasin Toilet CounterTop",
     }
 )
-"""What even the smallest room has, so that every task of the room can be set in it."""
+"""Furniture that every room has, also a small one, so that all tasks of the room are possible."""
 
 THINGS: dict[str, dict[str, Count]] = {
     "kitchen": _counts("""
@@ -107,7 +107,7 @@ THINGS: dict[str, dict[str, Count]] = {
         Footstool .06 1 1 1;  Painting .05 1 1 1;  HousePlant .03 1 1 1
     """),
 }
-"""Objects by room, those nobody can pick up included."""
+"""Objects by room, including those that cannot be picked up."""
 
 HOLDS = _words(
     {
@@ -163,7 +163,7 @@ HOLDS = _words(
         "TowelHolder": "Towel",
     }
 )
-"""What may be put in or on a receptacle (the problems' `canContain`)."""
+"""The things that may be put in or on a receptacle (`canContain` in the problems)."""
 
 STANDS = _words(
     {
@@ -180,7 +180,7 @@ STANDS = _words(
         "TVStand": "CreditCard HousePlant KeyChain Laptop RemoteControl Statue Television Watch",
     }
 )
-"""What stands there to begin with though nobody could put it back."""
+"""Things that a receptacle has at the start, although they could not be put back."""
 
 CROWD = {
     "CounterTop": 6.5, "DiningTable": 8.0, "Desk": 6.0, "Dresser": 4.0, "Fridge": 4.4, "Bed": 4.0, "CoffeeTable": 4.3,
@@ -189,10 +189,10 @@ CROWD = {
     "HandTowelHolder": 0.8, "StoveBurner": 0.65, "Safe": 0.6, "Drawer": 0.5, "Cabinet": 0.45, "CoffeeMachine": 0.36,
     "ToiletPaperHanger": 0.2, "LaundryHamper": 0.2, "Toaster": 0.0,
 }  # fmt: skip
-"""How many things a receptacle of a kind holds on average."""
+"""The average number of things in a receptacle of a kind."""
 
 OPENABLE = {"Fridge": 1.0, "Microwave": 1.0, "Drawer": 0.84, "Cabinet": 0.83, "Safe": 0.85}
-"""How often a receptacle of a kind can be opened, and so is closed to begin with; any other is open."""
+"""The probability that a receptacle of a kind can be opened. Such a receptacle is closed at the start."""
 
 BESIDE: dict[str, tuple[float, tuple[str, ...]]] = {
     "StoveBurner": (0.5, ("StoveBurner",)),
@@ -204,20 +204,20 @@ BESIDE: dict[str, tuple[float, tuple[str, ...]]] = {
     "HandTowelHolder": (0.1, ("TowelHolder",)),
     "GarbageCan": (0.1, ("Cabinet", "StoveBurner", "ToiletPaperHanger", "TVStand")),
 }
-"""How often a receptacle is reached from the very place one of the named kinds is reached from."""
+"""The probability that a receptacle shares its place with one of the named kinds."""
 
 ALSO_IN: dict[tuple[str, str], tuple[float, tuple[str, ...]]] = {
     ("Mug", "CoffeeMachine"): (0.9, ("CounterTop", "DiningTable")),
     ("Pot", "StoveBurner"): (0.45, ("StoveBurner", "StoveBurner", "CounterTop")),
     ("Pan", "StoveBurner"): (0.6, ("StoveBurner", "CounterTop")),
 }
-"""How often a thing that is in a receptacle counts as in one of other kinds as well, as in the published games."""
+"""The probability that a thing in one receptacle is also in one of other kinds, as in the published games."""
 
 FIXED = _set(
     """Bathtub Blinds Chair Curtains DeskLamp FloorLamp Footstool HousePlant LaundryHamperLid LightSwitch Mirror
     Painting Poster ShowerDoor ShowerGlass Sink StoveKnob Television Window"""
 )
-"""Nobody can pick these up."""
+"""Things that cannot be picked up."""
 
 PROPERTIES: dict[str, frozenset[str]] = {
     name: frozenset(kinds)
@@ -233,7 +233,7 @@ PROPERTIES: dict[str, frozenset[str]] = {
         }
     ).items()
 }
-"""Object kinds by the predicate that holds of them."""
+"""Object kinds by predicate."""
 
 NESTS = _set("ButterKnife CellPhone Fork Knife Ladle Pen Pencil Spatula Spoon")
-"""Things that lie in a bowl, mug or plate now and then."""
+"""Things that sometimes lie in a bowl, mug or plate."""
