@@ -19,7 +19,7 @@ from crbc_envs.errors import BrowserError
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.shop.pages import Node, Page
 from crbc_envs.webshop.site import browser
-from crbc_envs.webshop.site.env import WebShopSiteEnv, place
+from crbc_envs.webshop.site.env import WebShopSiteEnv, node_index
 
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=f"no browser: {browser.missing()}")
 
@@ -114,7 +114,7 @@ def test_a_browser_that_never_comes_back_is_an_error_that_says_so(site, monkeypa
         raise OSError("it will not start")
 
     monkeypatch.setattr(browser, "_launch", refuse)
-    with pytest.raises(BrowserError, match="no page from 3 browsers, one after the other: it will not start"):
+    with pytest.raises(BrowserError, match="3 browsers in a row failed to load the page: it will not start"):
         site.step("search[shoes]")
     monkeypatch.undo()
     site.reset(seed=0)
@@ -233,7 +233,7 @@ def test_a_click_means_the_last_of_equal_values_and_a_value_before_a_button():
             Node("B01", "link"),
         ),
     )
-    assert [place(page, what) for what in ("small", "features", "b01")] == [3, 4, 5]
+    assert [node_index(page, what) for what in ("small", "features", "b01")] == [3, 4, 5]
     assert page.clickables["small"] == "fit"
 
 
@@ -357,13 +357,13 @@ def test_the_back_button_and_a_reload_show_the_page_that_was_left(site):
     assert chosen != before
     driver = site.browser.driver
     driver.refresh()
-    site.session._see(site.browser._read())
+    site.session._read(site.browser._read())
     assert site.session.page == chosen
     left = site.browser.screen
     driver.back()
     soon(lambda: driver.current_url != left.url)
     driver.execute_script("document.documentElement.removeAttribute('data-left')")  # it was kept, mark and all
-    site.session._see(site.browser._read())
+    site.session._read(site.browser._read())
     assert site.session.page == before
 
 

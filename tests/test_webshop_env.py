@@ -15,7 +15,7 @@ from anchors import INVALID
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.webshop.observation import compact, without_task
 from crbc_envs.webshop.shop.open import open_shop
-from crbc_envs.webshop.shop.panels import make_panel, side
+from crbc_envs.webshop.shop.panels import make_panel, split_of
 
 
 def make(**options):
@@ -135,7 +135,7 @@ def test_the_panels_are_those_they_say_they_are():
     assert sum(map(len, sides.values())) == len(shop.goals)
     asins = {split: {panel[i].content.asin for i in range(len(panel))} for split, panel in sides.items()}
     for split, own in asins.items():
-        assert {side(asin) for asin in own} == {split}
+        assert {split_of(asin) for asin in own} == {split}
     assert sides["train"][3].id == "webshop-by_product/train/3"
 
 

@@ -87,7 +87,7 @@ def test_half_a_set_is_refused(tmp_path, home, stock):
 def test_people_s_instructions_alone_are_no_set(tmp_path, stock):
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / HUMAN).write_text(json.dumps(stock[2]))
-    with pytest.raises(DataError, match="alone is no set of products"):
+    with pytest.raises(DataError, match="alone is not a set of products"):
         install(DATASET, [tmp_path / "files"])
 
 
@@ -156,7 +156,7 @@ def test_an_index_of_other_products_is_refused(tmp_path, home, stock):
     install(DATASET, [files_of(tmp_path / "two", "full", generate_catalogue(3, 60))])
     (home / "small" / "index").rename(tmp_path / "aside")
     (home / "full" / "index").rename(home / "small" / "index")
-    with pytest.raises(DataError, match="not that of these products"):
+    with pytest.raises(DataError, match="belongs to other products"):
         open_official()
 
 

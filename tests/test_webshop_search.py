@@ -122,7 +122,7 @@ def test_an_index_on_disk_ranks_as_the_one_in_memory(tmp_path):
     index.save(tmp_path)
     mapped = Index.open(tmp_path)
     assert isinstance(mapped.documents.base, np.memmap)
-    mapped.expect(products)
+    mapped.check(products)
     for query in ("shoe", "tern shoe rubber", "blue oak", "sole"):
         assert SearchEngine(mapped).search(query) == SearchEngine(index).search(query)
 
@@ -131,8 +131,8 @@ def test_an_index_that_is_not_of_these_products_is_refused(tmp_path):
     products = catalogue()
     others = MemoryCatalogue([dataclasses.replace(products[i], title="Other") for i in range(5)])
     for strangers in (others, MemoryCatalogue([products[0]])):
-        with pytest.raises(DataError, match="not that of these products"):
-            build(products).expect(strangers)
+        with pytest.raises(DataError, match="belongs to other products"):
+            build(products).check(strangers)
     with pytest.raises(DataError, match="not a search index"):
         Index.open(tmp_path)
     index = build(products)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webshop_catalogue import PUBLISHED, needs_published, session, shop
 
-from crbc_envs.webshop.products.cache import Memory
+from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import read_catalogue
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import shuffled
@@ -268,7 +268,7 @@ def test_state_tells_apart_what_pages_hide():
 
 
 def test_a_memory_answers_the_same_full_or_empty_and_stays_small():
-    memory = Memory(4)
+    memory = BoundedCache(4)
     asked = []
     for key in (1, 2, 3, 4, 1, 5, 5, 1, 2):
         assert memory.get(key, lambda key=key: asked.append(key) or key * 10) == key * 10

@@ -18,7 +18,7 @@ from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.panels import WebShopPanel
 from crbc_envs.webshop.shop.session import Session
 from crbc_envs.webshop.shop.shop import Shop
-from crbc_envs.webshop.site.address import SHOPPER, NoPage, address, read_address
+from crbc_envs.webshop.site.address import SHOPPER, PageNotFound, address, read_address
 from crbc_envs.webshop.site.server import Site, SiteServer, serving
 
 TO_SHOE = ("search[tern shoe]", "click[b000000001]")
@@ -106,7 +106,7 @@ def get(server, target, host=None, method="GET"):
 @pytest.mark.parametrize("name", WALKS)
 def test_every_page_says_what_the_page_model_says(site, name):
     walker = walked(site.shop, WALKS[name])
-    answer = site.answer(address(0, walker.state))
+    answer = site.respond(address(0, walker.state))
     found = Document(answer.body).nodes
     assert [(role, text, clicked, group) for role, text, clicked, group, _ in found] == [
         (node.role, node.text, node.clicked, node.group) for node in walker.page.nodes
@@ -117,7 +117,7 @@ def test_every_page_says_what_the_page_model_says(site, name):
 @pytest.mark.parametrize("name", WALKS)
 def test_every_link_leads_where_the_click_leads(site, name):
     walker = walked(site.shop, WALKS[name])
-    for role, text, _, _, href in Document(site.answer(address(0, walker.state)).body).nodes:
+    for role, text, _, _, href in Document(site.respond(address(0, walker.state)).body).nodes:
         if href is not None:
             after = walked(site.shop, WALKS[name])
             after.act(f"click[{text if role == 'option' else text.lower()}]")
@@ -146,7 +146,7 @@ def test_the_stylesheet_loads_nothing(server):
 
 @pytest.mark.parametrize("name", WALKS)
 def test_every_page_has_a_language_a_title_one_main_part_and_labelled_inputs(site, name):
-    document = Document(site.answer(address(0, walked(site.shop, WALKS[name]).state)).body)
+    document = Document(site.respond(address(0, walked(site.shop, WALKS[name]).state)).body)
     assert document.all("html") == [{"lang": "en"}]
     assert len(document.all("title")) == len(document.all("main")) == 1
     assert document.all("h1")
@@ -190,7 +190,7 @@ def test_products_that_hold_markup_are_shown_as_text():
         ("search[bold]", "click[b000000009]", "click[b&b]", "click[description]"),
     ):
         walker = walked(opened, actions)
-        document = Document(site_of(opened).answer(address(0, walker.state)).body)
+        document = Document(site_of(opened).respond(address(0, walker.state)).body)
         assert [node[1] for node in document.nodes] == [node.text for node in walker.page.nodes]
         assert not {"b", "script", "i", "u", "img", "s"} & {tag for tag, _ in document.tags}
 
@@ -226,7 +226,7 @@ def test_an_address_that_leads_nowhere_is_not_found_and_says_why(server, target)
 def test_no_address_breaks_the_server(target):
     opened = site_of(shop())
     for start in ("/", "/goal/", "/goal/0/item?", "/goal/0/results?q=", "/goal/0/item?asin=B000000001&option."):
-        assert opened.answer(start + target).status in (200, 303, 404)
+        assert opened.respond(start + target).status in (200, 303, 404)
 
 
 @given(st.lists(st.sampled_from(["search[a  b]", "search[ shoe ]", "search[search_results]"]), max_size=2), st.data())
@@ -256,29 +256,29 @@ def test_a_search_without_words_stays_on_the_first_page(server):
 
 
 def test_the_same_seed_draws_the_same_goals():
-    drawn = [[site.answer("/draw").place for _ in range(5)] for site in (site_of(shop()), site_of(shop()))]
+    drawn = [[site.respond("/draw").location for _ in range(5)] for site in (site_of(shop()), site_of(shop()))]
     assert drawn[0] == drawn[1]
-    assert site_of(shop()).answer("/goal?number=4").place == "/goal/4"
-    assert 'max="' in site_of(shop()).answer("/").body
+    assert site_of(shop()).respond("/goal?number=4").location == "/goal/4"
+    assert 'max="' in site_of(shop()).respond("/").body
 
 
 def test_a_purchase_tells_its_score_and_every_part_in_words(site):
     walker = walked(site.shop, WALKS["done"])
-    body = site.answer(address(0, walker.state)).body
+    body = site.respond(address(0, walker.state)).body
     assert f"Your score: {walker.reward.total:.0%}" in body
     for name in ("Attributes", "Options", "Price", "Product", "Score"):
         assert f"<dt>{name}</dt>" in body
 
 
 def test_only_this_machine_is_served_unless_it_is_told_otherwise(site, server):
-    with pytest.raises(ValueError, match="host must be one of 127.0.0.1, ::1, or others could reach the shop"):
+    with pytest.raises(ValueError, match="host must be one of 127.0.0.1, ::1; got .*, where other machines could reach the shop"):
         SiteServer(site, "0.0.0.0")
     assert server.server_address[0] == "127.0.0.1"
     for host in ("shop.example", "127.0.0.1", f"shop.example:{server.port}"):
         assert get(server, "/", host)[0].status == 421
     assert get(server, "/", f"localhost:{server.port}")[0].status == 200
     with SiteServer(site, exposed=True) as exposed:
-        assert exposed.knows("shop.example")
+        assert exposed.allows_host("shop.example")
 
 
 def test_nothing_can_be_posted_and_a_head_has_no_body(server):
@@ -304,10 +304,10 @@ def test_generated_products_have_pages_too():
         walker = walked(opened, [])
         walker.state.search("x")
         walker.state.click(product.asin.lower())
-        nodes = Document(pages.answer(address(0, walker.state)).body).nodes
+        nodes = Document(pages.respond(address(0, walker.state)).body).nodes
         assert [node[1] for node in nodes] == [node.text for node in opened.page(walker.state).nodes]
 
 
 def test_a_wrong_product_is_named():
-    with pytest.raises(NoPage, match="there is no product 'B1'"):
+    with pytest.raises(PageNotFound, match="there is no product 'B1'"):
         read_address("/goal/0/item?q=a&asin=B1", shop())

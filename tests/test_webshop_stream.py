@@ -36,7 +36,7 @@ def test_an_object_is_read_as_json_reads_it_whatever_the_window(file, entries, l
 @pytest.mark.parametrize("text", ["", "{}", "[1, 2", "[1 2]", "[1,]", '[{"a": }]', "[1] 2", "[nonsense]"])
 def test_what_is_not_an_array_is_refused_with_file_and_place(file, text):
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(DataError, match=r"data\.json: not the JSON file it should be, at entry \d"):
+    with pytest.raises(DataError, match=r"data\.json: not the expected JSON, at entry \d"):
         list(array_entries(file))
 
 

@@ -1,1 +1,1 @@
-"""WebShop: own page model, search, reward and a generated catalogue in the official schema."""
+"""WebShop: our own page model, search and reward, and a generated catalogue in the official schema."""

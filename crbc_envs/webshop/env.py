@@ -1,4 +1,4 @@
-"""CRBC-WebShop-v0: buy what the instruction asks for, in at most fifteen steps (paper, "Environment Details")."""
+"""CRBC-WebShop-v0: buy the product of the instruction in at most fifteen steps (paper, "Environment Details")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from crbc_envs.webshop.prompts import TEMPLATES
 from crbc_envs.webshop.shop.goals import Goal, Kind
 from crbc_envs.webshop.shop.open import open_shop
 from crbc_envs.webshop.shop.pages import ANY_SEARCH
-from crbc_envs.webshop.shop.panels import Panel, make_panel, seed_of
+from crbc_envs.webshop.shop.panels import Panel, make_panel, shop_seed
 from crbc_envs.webshop.shop.session import OBSERVATIONS, Session, parse
 
 ANCHORS = ("page", "state")
@@ -22,26 +22,26 @@ Observation = Literal["text_rich", "text", "html", "url"]
 
 
 class WebShopEnv(AnchorEnv[str, Goal]):
-    """WebShop's text environment over a shop in this process.
+    """WebShop's text environment, with a shop in this process.
 
-    Actions are "search[words]", on every page, and "click[what]" of what the page shows; `info` lists them,
-    a search bar as "search[<your query>]". They are read in lower case and with single spaces. Where the
-    original takes a click on what is not there for a step that does nothing, it is `anchors.INVALID` here.
-    "Buy Now" ends the episode: reward 10 for a purchase whose score is 1 exactly, which is success, and 0
-    otherwise. `info["score"]` is that score, and `info["reward_parts"]` its parts by their original names
+    Actions are "search[words]" on every page, and "click[what]" for the elements of the page. `info` lists them;
+    a search bar is listed as "search[<your query>]". Actions are read in lower case with single spaces. A click
+    on an element that is not on the page is `anchors.INVALID`; in the original it is a step without effect.
+    "Buy Now" ends the episode. The reward is 10 if the score of the purchase is exactly 1, which is success, and
+    otherwise 0. `info["score"]` is the score, and `info["reward_parts"]` has its parts by their original names
     (`reward.Reward`).
 
-    `observation` is "text_rich", "text", "html" or "url", `panel` one of `panels.PANELS`, `data` the
-    embedded catalogue or the official files of `data_dir`. `price_seed` draws prices and price caps.
-    `category` leaves the embedded catalogue one category ("beauty", "electronics", "garden", "fashion" or
-    "grocery"), and `per_page` is how many products a page of results has: two ways to an easier shop.
-    `info["reward_tagger"]` says who finds the nouns of titles; "spacy" insists on the original's model.
+    `observation` is "text_rich", "text", "html" or "url". `panel` is one of `panels.PANELS`. `data` is the
+    embedded catalogue, or the official files in `data_dir`. `price_seed` seeds prices and price caps. Two
+    arguments make the shop easier: `category` limits the embedded catalogue to "beauty", "electronics", "garden",
+    "fashion" or "grocery", and `per_page` is the number of products on a results page. `info["reward_tagger"]`
+    names the tagger that finds the nouns of titles; `tagger="spacy"` requires the original's model.
 
-    The anchor is the key of the page as it is shown, without the task (`anchor="page"`, the paper's). That
-    is no Markov state: the page with the reviews is one anchor for all products, details pages hide
-    options, and item pages hide the query and what was visited. In "text" options are hidden too, so
-    that "Buy Now" at one anchor can both succeed and fail. `anchor="state"` is the key of all that
-    the future depends on: page, product, options, query, page number, visited products.
+    The anchor is the key of the page without the task (`anchor="page"`, as in the paper). It is not a Markov
+    state: the reviews page is one anchor for all products, details pages hide the options, and item pages hide
+    the query and the visited products. In "text", options are hidden too, so "Buy Now" at one anchor can both
+    succeed and fail. `anchor="state"` is the key of everything the future depends on: page, product, options,
+    query, page number, visited products.
     """
 
     domain = "webshop"
@@ -70,7 +70,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         for name, value, known in (*choices, ("render_mode", render_mode, (None, "ansi"))):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, known))}; got {value!r}")
-        seed = seed_of(panel, split, price_seed)
+        seed = shop_seed(panel, split, price_seed)
         self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes, category, per_page)
         super().__init__(make_panel(self.shop, panel, split), max_steps, require_tags)
         self.data = data
@@ -84,7 +84,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         self.session = Session(self.shop, task, "shopper")
 
     def _executable(self, wanted: str | None) -> str:
-        """Besides what is listed: any search, and clicks the way the original reads them."""
+        """Also accepts actions that are not listed: any search, and clicks as the original parses them."""
         if wanted is not None and self.session.executable(wanted):
             return "{}[{}]".format(*parse(wanted) or ())
         return super()._executable(wanted)

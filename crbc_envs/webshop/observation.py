@@ -1,11 +1,11 @@
-"""Observations as prompts show them."""
+"""Prepares observations for prompts."""
 
 from __future__ import annotations
 
 import re
 
 LONGEST_LINE = 300
-"""Characters of a line in the compact view; descriptions are longer, and tiny models read few."""
+"""Maximum line length in the compact view, in characters. Descriptions are longer, but small models read little."""
 
 _HEADS = (
     "WebShop\nInstruction: \n{}\n",
@@ -16,21 +16,23 @@ _HEADS = (
 
 
 _IDLE = re.compile(r"You have clicked .*|Page \d+ \(Total results: \d+\)|Rating: N\.A\.")
-"""Lines that tell what the marks tell too, or always the same."""
+"""Lines that repeat the marks of buttons, or are always the same."""
 
 
 def without_task(observation: str, task: str) -> str:
-    """An observation in `text_rich` or `text` without its lines that tell the task; any other as it is."""
+    """A `text_rich` or `text` observation without its lines with the task. Others are returned unchanged."""
     for head in _HEADS:
-        told = head.format(task)
-        if told in observation:
-            return observation.replace(told, "", 1).rstrip("\n")
+        task_lines = head.format(task)
+        if task_lines in observation:
+            return observation.replace(task_lines, "", 1).rstrip("\n")
     return observation
 
 
 def compact(observation: str) -> str:
-    """A `text_rich` observation with "[x]" for what can be clicked and "[x]*" for what was, without the number
-    of results and the rating that no product has."""
+    """A short form of a `text_rich` observation: "[x]" can be clicked, "[x]*" was clicked.
+
+    It leaves out the number of results and the rating, which no product has.
+    """
     lines = (line.strip()[:LONGEST_LINE] for line in observation.splitlines())
     shown = (_brackets(line) for line in lines if line and not _IDLE.fullmatch(line))
     return "".join(f"{line}\n" for line in shown)

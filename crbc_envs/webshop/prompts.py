@@ -14,12 +14,14 @@ within <think>...</think>. Once you have finished your reasoning, choose an admi
 present it within <action>...</action>."""
 
 WEBSHOP_LIMIT = 13_000
-"""Characters; the history is left out of a longer prompt, as in verl-agent."""
+"""In characters. A longer prompt has no history, as in verl-agent."""
 
 
 def webshop_text(view: View) -> str:
-    """The paper's prompt. The sentences about earlier steps are left out before the first one, and the
-    task from the pages, since it stands above them."""
+    """The paper's prompt. At the first step it has no sentences about earlier steps.
+
+    The pages are shown without the task, because the task is at the top of the prompt.
+    """
     lines = [
         "You are an expert autonomous agent operating in the WebShop e-commerce environment. "
         f"Your task is to: {view.task}."
@@ -47,7 +49,7 @@ def webshop_text(view: View) -> str:
 
 
 def webshop_compact(view: View) -> str:
-    """The task and the page, what can be clicked in brackets and what has been with a star: 50 to 600 tokens."""
+    """A short prompt of 50 to 600 tokens: the task and the page, with "[x]" to click and "[x]*" for clicked."""
     return f"Task: {view.task}\n{shop.compact(shop.without_task(view.observation, view.task))}Your action?"
 
 

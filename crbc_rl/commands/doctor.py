@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from crbc_envs.webshop.site.browser import missing, place
+from crbc_envs.webshop.site.browser import find_program, missing
 from crbc_rl.plan.findings import Finding, package
 
 CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "rapidfuzz", "threadpoolctl")
@@ -75,7 +75,7 @@ def _browser() -> list[Finding]:
     """What CRBC-WebShopSite-v0 shops with."""
     purpose, lacking = "CRBC-WebShopSite-v0", dict(missing())
     return [
-        Finding(name, place(name) if name not in lacking else "-", lacking.get(name, ""), purpose, optional=True)
+        Finding(name, find_program(name) if name not in lacking else "-", lacking.get(name, ""), purpose, optional=True)
         for name in ("selenium", "chromium", "chromedriver")
     ]
 

@@ -1,1 +1,1 @@
-"""The scripted shopper."""
+"""The scripted expert."""

@@ -1,7 +1,7 @@
-"""A scripted shopper whose play can be imitated: it sees the pages an agent sees, and nothing else.
+"""A scripted expert that sees only the pages that an agent sees. Its actions are demonstrations for imitation.
 
-It types the telling words of its instruction, opens one offer after another that it can pay for, looks whether
-the wanted options are there and what the pages say, and buys the best it has seen.
+It searches for the keywords of its instruction and opens the offers within the price cap one by one. It checks their
+options and reads their pages. Then it buys the best product it has seen.
 """
 
 from __future__ import annotations
@@ -21,19 +21,22 @@ if TYPE_CHECKING:
     from crbc_envs.webshop.env import WebShopEnv
 
 ENOUGH = 0.99
-"""A product is bought without looking further when its pages have this share of the words."""
+"""A product is bought at once if its pages have at least this fraction of the keywords."""
 
 _LOOK = 4
-"""Steps to look at one more product: open it, read its features, and back twice."""
+"""Steps to examine one more product: open it, read its features, and go back twice."""
 _BACK = "click[< prev]"
 _NEXT = "click[next >]"
 _BUY = "click[buy now]"
 
 
 @dataclass(slots=True)
-class Note:
-    """What the shopper remembers of a product it has opened: on which results page it is, what it read, the
-    values to choose and those it has clicked, and how many options asked for by name it lacks."""
+class ProductNotes:
+    """What the shopper knows of an opened product.
+
+    `number` is its results page, `text` what was read, `choices` the option values to choose, `clicked` those already
+    chosen, `lacks` the number of requested options that it does not have, `unread` the pages not read yet.
+    """
 
     asin: str
     number: int
@@ -45,32 +48,35 @@ class Note:
 
     @property
     def buying(self) -> int:
-        """Steps from the results page to having bought it."""
+        """The number of steps from the results page to the purchase."""
         return 2 + len(self.choices or ())
 
 
 @dataclass(slots=True)
 class Shopper:
-    """One episode of at most `steps` actions. A `hasty` shopper buys the first product it opens; a `careless` one
-    opens the first offer, whatever it costs, and buys it as it is, without choosing options."""
+    """The expert for one episode of at most `steps` actions.
+
+    A `hasty` shopper buys the first product it opens. A `careless` one opens the first offer at any price and buys it
+    without choosing options.
+    """
 
     steps: int = 15
     hasty: bool = False
     careless: bool = False
     request: Request | None = None
-    notes: dict[str, Note] = field(default_factory=dict)
-    open: Note | None = None
+    notes: dict[str, ProductNotes] = field(default_factory=dict)
+    open: ProductNotes | None = None
 
     def act(self, observation: str) -> tuple[str, str]:
-        """A short thought, and the action on this page."""
+        """A short thought and the action for this page."""
         page = read_page(observation)
         if self.request is None:
             self.request = read_request(page.instruction)
-        thought, action = self._on(page, self.request)
+        thought, action = self._decide(page, self.request)
         self.steps -= 1
         return thought, action
 
-    def _on(self, page: Page, request: Request) -> tuple[str, str]:
+    def _decide(self, page: Page, request: Request) -> tuple[str, str]:
         if page.kind == "results":
             return self._browse(page, request)
         if page.kind == "item" and self.open is not None:
@@ -81,23 +87,23 @@ class Shopper:
         return "look for it", f"search[{request.query}]"
 
     def _browse(self, page: Page, request: Request) -> tuple[str, str]:
-        """Open the first offer that can be paid for, or go back to the best product when steps run short."""
-        fresh = [o for o in page.offers if o.asin not in self.notes and (self.careless or request.affords(o.prices))]
+        """Open the first new offer within the price cap. If few steps remain, return to the best product."""
+        new = [o for o in page.offers if o.asin not in self.notes and (self.careless or request.affords(o.prices))]
         best = self._best(request)
         settled = best is not None and (_value(request, best) >= ENOUGH or self.steps < _LOOK + best.buying)
-        if best is not None and (settled or not fresh):
+        if best is not None and (settled or not new):
             if best.number != page.number:
                 return "the best was elsewhere", _BACK if best.number < page.number else _NEXT
             self.open = best
             return "the best so far", f"click[{best.asin.lower()}]"
-        if not fresh:
+        if not new:
             return "nothing here", _NEXT
-        offer = fresh[0]
-        self.open = self.notes[offer.asin] = Note(offer.asin, page.number, offer.title)
+        offer = new[0]
+        self.open = self.notes[offer.asin] = ProductNotes(offer.asin, page.number, offer.title)
         return "promising", f"click[{offer.asin.lower()}]"
 
-    def _examine(self, page: Page, request: Request, note: Note) -> tuple[str, str]:
-        """Read about the product while there are steps for it, then go on looking, or choose and buy."""
+    def _examine(self, page: Page, request: Request, note: ProductNotes) -> tuple[str, str]:
+        """Read the product's pages while steps allow it. Then continue the search, or choose options and buy."""
         if self.careless:
             return "buy", _BUY
         if note.choices is None:
@@ -117,30 +123,32 @@ class Shopper:
                 return "not sure", _BACK
         if not left:
             return "buy", _BUY
-        note.clicked.append(left[0])  # a value with a quote in it is never shown as clicked
+        note.clicked.append(left[0])  # noted here, because the page never marks a value that has a quote
         return "choose", f"click[{left[0]}]"
 
-    def _may_leave(self, request: Request, note: Note) -> bool:
-        """Whether there are steps to leave and buy: what was better, or, after a look at another, any."""
+    def _may_leave(self, request: Request, note: ProductNotes) -> bool:
+        """Whether enough steps remain to leave this product and buy the best one, also after examining another."""
         best = self._best(request)
         return best is not None and self.steps >= 1 + best.buying + (_LOOK if best is note else 0)
 
-    def _best(self, request: Request) -> Note | None:
-        """The product that answers most of the request; of equals the one the shop ranks first."""
+    def _best(self, request: Request) -> ProductNotes | None:
+        """The product that matches the request best; among equals, the one that the shop ranks first."""
         return max(self.notes.values(), key=lambda note: _value(request, note), default=None)
 
 
-def _value(request: Request, note: Note) -> float:
-    """How much of the request a product answers, as far as is known; a lacking option costs a third."""
+def _value(request: Request, note: ProductNotes) -> float:
+    """How well a product matches the request, as far as known. Each missing option costs a third."""
     return request.coverage(note.text) - note.lacks / 3
 
 
 def demonstrations(
     env: WebShopEnv, rng: np.random.Generator, hasty: float, careless: float = 0.0
 ) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """One episode after another, for ever: each step's observation, info and the shopper's reply. An episode's
-    shopper is hasty with probability `hasty` and careless with probability `careless`. `env` shows `text_rich`
-    pages."""
+    """An endless stream of steps: observation, info and the expert's reply, episode after episode.
+
+    In each episode the shopper is hasty with probability `hasty` and careless with probability `careless`. `env` must
+    have `text_rich` observations.
+    """
     while True:
         obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
         is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()

@@ -1,4 +1,4 @@
-"""Reads a page back from its `text_rich` observation, for shoppers that see no more than an agent does."""
+"""Parses a `text_rich` observation into a page, for experts that see only what an agent sees."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CLICKED = "You have clicked "
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A product as the results page shows it. `prices`: one amount in dollars, or two for a range."""
+    """A product on a results page. `prices` has one amount in dollars, or two for a range."""
 
     asin: str
     title: str
@@ -21,9 +21,12 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a page shows. `kind` is "index", "results", "item", "details" (a description, features or reviews
-    page) or "done"; `number` and `offers` are of a results page, `title`, `prices` and `options` (group ->
-    values) of an item page, `chosen` its clicked values, `text` what a details page says."""
+    """A parsed page.
+
+    `kind` is "index", "results", "item", "details" (a description, features or reviews page) or "done". A results
+    page has `number` and `offers`. An item page has `title`, `prices`, `options` (group -> values) and `chosen`, its
+    clicked values. `text` is the text of a details page.
+    """
 
     kind: str
     instruction: str
@@ -37,7 +40,7 @@ class Page:
 
 
 def read_page(observation: str) -> Page:
-    """The page of a `text_rich` observation. Raises ValueError for a text that is none."""
+    """Parse a `text_rich` observation. Raises `ValueError` for any other text."""
     lines = observation.split("\n")
     while lines and lines[0].startswith(_CLICKED):
         lines.pop(0)
@@ -64,7 +67,7 @@ def read_prices(text: str) -> tuple[float, ...]:
 
 
 def _offers(body: list[str]) -> list[Offer]:
-    """A blank line, the ASIN as a button, the title, the price."""
+    """The offers of a results page. Each is a blank line, the ASIN as a button, the title and the price."""
     starts = [i for i, line in enumerate(body[:-3]) if line == "" and _BUTTON.fullmatch(body[i + 1])]
     return [Offer(_BUTTON.fullmatch(body[i + 1])[3], body[i + 2], read_prices(body[i + 3])) for i in starts]
 

@@ -1,1 +1,1 @@
-"""Products: the generated catalogue and the published ones."""
+"""Products: the generated catalogue and the official ones."""

@@ -1,4 +1,4 @@
-"""What a shop remembers, within bounds."""
+"""A cache of limited size."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Memory(Generic[K, V]):
-    """Values by key, at most `size` of them; when it is full the older half is forgotten."""
+class BoundedCache(Generic[K, V]):
+    """Values by key, at most `size` of them. When it is full, the older half is removed."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class Memory(Generic[K, V]):
         return len(self._values)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of `key`, made if it is not there."""
+        """The value of `key`. It is made by `make` if it is not cached."""
         value = self._values.get(key)
         if value is None:
             value = make()

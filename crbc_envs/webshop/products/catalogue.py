@@ -1,8 +1,8 @@
-"""Products as the shop shows them, and the official files they come from.
+"""The products of the shop, and the official files that they are read from.
 
-The schema and the cleaning are those of WebShop (Yao et al., 2022, princeton-nlp/WebShop, MIT):
-`items_shuffle` lists the products, `items_ins_v2` their attributes and synthetic instructions,
-`items_human_ins` the instructions people wrote.
+Schema and cleaning are those of WebShop (Yao et al., 2022, princeton-nlp/WebShop, MIT). `items_shuffle` has
+the products, `items_ins_v2` their attributes and synthetic instructions, `items_human_ins` the instructions
+written by people.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, Protocol
 from crbc_envs.errors import DataError
 
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
-"""What a product has for attributes where the files give none."""
+"""The attributes of a product for which the files give none."""
 
 NO_PRICE = 100.0
-"""What a product costs, in dollars, where the files give no price."""
+"""The price in dollars of a product for which the files give none."""
 
 MAX_ASIN = 10
 
-MEND = "fetch the file anew, then put it in place with: crbc data webshop --from DIR"
+FIX = "download the file again, then install it with: crbc data webshop --from DIR"
 
 FILES = {
     "items": ("items_shuffle.json", "items_shuffle_1000.json"),
     "instructions": ("items_ins_v2.json", "items_ins_v2_1000.json"),
     "human": ("items_human_ins.json",),
 }
-"""The official files by what they hold; the first name that is there is read."""
+"""The official files by content. The first existing name is read."""
 
 
 @dataclass(frozen=True, slots=True)
 class HumanInstruction:
-    """What one person asked for: the text, and the attributes and option values it names."""
+    """An instruction written by a person: the text, and the attributes and option values in it."""
 
     text: str
     attributes: tuple[str, ...]
@@ -45,8 +45,11 @@ class HumanInstruction:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product. `prices` are dollars, one or the two ends of a range; `options` maps each group's
-    name to its values, both in lower case; `instruction` is the synthetic one, None without."""
+    """One product.
+
+    `prices` has one amount in dollars, or the two ends of a range. `options` maps the name of each option group to
+    its values, both in lower case. `instruction` is the synthetic instruction, or None.
+    """
 
     asin: str
     title: str
@@ -70,7 +73,7 @@ class Product:
 
 
 class Catalogue(Protocol):
-    """Products by number, 0 to len - 1, in the order of the file. Read-only, so shared by all sessions."""
+    """Products by number, 0 to len - 1, in the order of the file. It is read-only and shared by all sessions."""
 
     def __len__(self) -> int: ...
 
@@ -86,11 +89,11 @@ class Catalogue(Protocol):
         """Every product's `prices`, by number."""
 
     def instructed(self, human: bool) -> Iterable[int]:
-        """The numbers of the products with a human, or else a synthetic instruction, in order."""
+        """The numbers of the products with a human instruction, or with a synthetic one, in order."""
 
 
 class MemoryCatalogue:
-    """A catalogue that is held as a list."""
+    """A catalogue in memory, as a list."""
 
     def __init__(self, products: Iterable[Product]) -> None:
         self._products = list(products)
@@ -126,9 +129,9 @@ def products_of(
     human: Mapping[str, Sequence[Mapping[str, Any]]],
     where: str = "the catalogue",
 ) -> Iterator[Product]:
-    """The products of the three official structures: no ASIN twice, none that is "nan" or too long.
+    """The products of the three official files. It skips repeated ASINs, "nan" and ASINs that are too long.
 
-    Raises `DataError` for an item that lacks a field or has one of another type; it begins with `where`.
+    Raises a `DataError` that begins with `where`, for an item with a missing field or a field of another type.
     """
     seen = set()
     for place, item in enumerate(items):
@@ -139,7 +142,7 @@ def products_of(
                 yield product_of(item, instructions.get(asin, {}), human.get(asin, ()))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             why = f"{type(error).__name__} {error}"
-            raise DataError(f"{where}: item {place} is not in the official schema: {why}; {MEND}") from error
+            raise DataError(f"{where}: item {place} is not in the official schema: {why}; {FIX}") from error
 
 
 def product_of(
@@ -172,8 +175,10 @@ _NAMED = ("attributes", "options")
 
 
 def prices_of(pricing: str | None) -> tuple[float, ...]:
-    """The one or two amounts of "$12.99" or "$10.00$25.00"; `NO_PRICE` where nothing is said. Raises `ValueError`
-    for a text without amounts."""
+    """The one or two amounts of "$12.99" or "$10.00$25.00". `NO_PRICE` if the text is empty.
+
+    Raises `ValueError` for a text without amounts.
+    """
     if not pricing:
         return (NO_PRICE,)
     amounts = tuple(float(re.sub(r"[^\d.]", "", part)) for part in pricing.split("$")[1:])[:2]
@@ -183,7 +188,7 @@ def prices_of(pricing: str | None) -> tuple[float, ...]:
 
 
 def _options(groups: Mapping[str, Any] | str | None) -> dict[str, tuple[str, ...]]:
-    """Group names and values in lower case; a slash in a value would be one in the page's address."""
+    """Group names and values in lower case. Slashes in values are replaced, as values are part of page addresses."""
     if not groups or isinstance(groups, str):
         return {}
     return {
@@ -197,19 +202,19 @@ def _options(groups: Mapping[str, Any] | str | None) -> dict[str, tuple[str, ...
 
 
 def read_catalogue(folder: Path) -> MemoryCatalogue:
-    """The catalogue of the official files in `folder`, held in memory; human instructions may be absent.
+    """Read the catalogue of the official files in `folder` into memory. Human instructions are optional.
 
-    Raises `DataError` where a file is missing or not what it should be.
+    Raises `DataError` if a file is missing or invalid.
     """
     files = [official_file(folder, what) for what in ("items", "instructions")]
     human = folder / FILES["human"][0]
     files += [human] if human.is_file() else []
     contents = [read_json(path) for path in files] + [{}]
-    return MemoryCatalogue(products_of(*contents[:3], where=named(files)))
+    return MemoryCatalogue(products_of(*contents[:3], where=describe_files(files)))
 
 
-def named(files: Sequence[Path]) -> str:
-    """Official files, for an error about what they say together."""
+def describe_files(files: Sequence[Path]) -> str:
+    """The paths of official files, for error messages."""
     return " with ".join([str(files[0]), *(path.name for path in files[1:])])
 
 
@@ -225,8 +230,8 @@ def official_file(folder: Path, what: str) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """Raises `DataError` for a file that is no JSON."""
+    """Read a JSON file. Raises `DataError` if it is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{path}: cannot be read as JSON: {error}; {MEND}") from error
+        raise DataError(f"{path}: cannot be read as JSON: {error}; {FIX}") from error

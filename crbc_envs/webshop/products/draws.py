@@ -1,4 +1,4 @@
-"""Many small draws from one generator: taken from it by the thousand, since a single one is dear."""
+"""Small random draws. Doubles are drawn from the generator in blocks, because single draws are slow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _BUFFER = 1024
 
 
 class Draws:
-    """Draws that are functions of the seed alone; they use nothing but the generator's doubles."""
+    """Random draws that depend on the seed alone. They use only the generator's doubles."""
 
     def __init__(self, seed: Sequence[int]) -> None:
         self._rng = np.random.default_rng(list(seed))
-        self._waiting: list[float] = []
+        self._buffer: list[float] = []
 
     def uniform(self) -> float:
         """A number in [0, 1)."""
-        if not self._waiting:
-            self._waiting = self._rng.random(_BUFFER).tolist()
-        return self._waiting.pop()
+        if not self._buffer:
+            self._buffer = self._rng.random(_BUFFER).tolist()
+        return self._buffer.pop()
 
     def chance(self, probability: float) -> bool:
         return self.uniform() < probability
@@ -45,5 +45,5 @@ class Draws:
         return order[:count]
 
     def some(self, items: Sequence[T], count: int) -> list[T]:
-        """`count` of the items in the order they have; all of them if there are no more."""
+        """`count` random items in their original order, or all items if there are fewer."""
         return [items[i] for i in sorted(self.shuffled(range(len(items)), count))]

@@ -1,7 +1,7 @@
-"""A generated catalogue in the official schema: the shop that is there with nothing downloaded.
+"""Generates a catalogue in the official schema. It needs no download.
 
-Products come in families: same kind, theme and name, different brands, attributes, options and prices, so that
-several come close to every goal and only some reach it.
+Products come in families with the same kind, theme and name, but different brands, attributes, options and prices.
+Several products are therefore close to every goal, and only some reach it.
 """
 
 from __future__ import annotations
@@ -17,21 +17,23 @@ from crbc_envs.webshop.products.tables import CATEGORIES, Kind, brand_names, kin
 from crbc_envs.webshop.products.wording import Product
 
 BLOCK = 1000
-"""Products are drawn and shuffled by blocks, each from a stream of its own, so a larger catalogue begins
-with the smaller one."""
+"""Products are drawn and shuffled in blocks. Each block has its own random stream.
+
+A larger catalogue therefore begins with the products of a smaller one.
+"""
 
 _BRANDS_PER_CATEGORY = 32
 _INSTRUCTED = 0.45
 _HUMAN = 0.3
 _CORE = 3
-"""The first attributes of a product are its family's: a quality, a part and a use."""
+"""The number of attributes that a family shares: a quality, a part and a use. They come first in a product."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SPACE = 36**5
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One product in the official schema: its record of items_shuffle, of items_ins_v2, and its list of
+    """One product in the official schema: its records in items_shuffle and items_ins_v2, and its list in
     items_human_ins (often empty)."""
 
     item: dict[str, Any]
@@ -42,9 +44,11 @@ class Entry:
 def generate_catalogue(
     seed: int = 0, num_products: int = 1000, category: str | None = None
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, Any]], dict[str, list[dict[str, Any]]]]:
-    """The contents of the three official files: items (items_shuffle), instructions (items_ins_v2) and human
-    instructions (items_human_ins), as functions of the arguments alone. `category`, one of `wares.CATEGORIES`,
-    makes a shop of that category alone."""
+    """Generate the contents of the three official files. They depend on the arguments alone.
+
+    The files are items (items_shuffle), instructions (items_ins_v2) and human instructions (items_human_ins).
+    `category`, one of `tables.CATEGORIES`, limits the catalogue to that category.
+    """
     if num_products < 1:
         raise ValueError(f"num_products must be at least 1, got {num_products}")
     if category not in (None, *CATEGORIES):
@@ -57,7 +61,7 @@ def generate_catalogue(
 
 
 def generate_entries(seed: int, category: str | None = None) -> Iterator[Entry]:
-    """The products one after another: an endless shop, of which a catalogue is the beginning."""
+    """An endless stream of products. A catalogue is its beginning."""
     draws = Draws([seed])
     names = draws.shuffled(brand_names(), _BRANDS_PER_CATEGORY * len(CATEGORIES))
     brands = {category: names[i :: len(CATEGORIES)] for i, category in enumerate(CATEGORIES)}
@@ -73,14 +77,14 @@ def generate_entries(seed: int, category: str | None = None) -> Iterator[Entry]:
 
 
 def _asin(start: int, number: int) -> str:
-    """Ten characters like an official one; the scrambled number says nothing of the product's family."""
-    code = (start + number * 38_561_801) % _SPACE  # the factor shares no divisor with 36: no two numbers meet
+    """Ten characters, like an official ASIN. The number is scrambled, so that it does not reveal the family."""
+    code = (start + number * 38_561_801) % _SPACE  # the factor is coprime to 36, so all codes differ
     digits = [_DIGITS[code // 36**place % 36] for place in reversed(range(5))]
     return "B0GEN" + "".join(digits)
 
 
 def _members(draws: Draws, sold: list[Kind], brands: dict[str, list[str]]) -> Iterator[tuple[Product, float]]:
-    """Products with their prices, family after family, every kind in turn."""
+    """Products with their prices, family by family; the kinds alternate."""
     while True:
         for kind in draws.shuffled(sold):
             yield from _family(draws, kind, brands[kind.category])
@@ -117,13 +121,13 @@ def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
             for name, values in product.options
         }
         or "",
-        "images": ["data:,"],  # an image that no browser asks anyone for
+        "images": ["data:,"],  # an empty image, for which a browser sends no request
         "average_rating": round(3 + 2 * draws.uniform(), 1),
         "page": draws.between(1, 399),
     }
     instruction: dict[str, Any] = {"attributes": list(product.attributes)}
     if draws.chance(_INSTRUCTED):
-        # One attribute that the whole family has, so that rivals come close, and up to three that few have.
+        # One attribute of the whole family, so that other products come close, and up to three rare ones.
         core, own = product.attributes[:_CORE], product.attributes[_CORE:]
         asked = {draws.pick(core), *draws.shuffled(own, draws.between(0, 3))}
         wanted = [attribute for attribute in product.attributes if attribute in asked]
@@ -148,7 +152,7 @@ def _human(draws: Draws, asin: str, product: Product) -> dict[str, Any]:
 
 
 def _pricing(draws: Draws, price: float) -> str:
-    """One price, at times a range, rarely none (the original then shows $100.0)."""
+    """A price, sometimes a range, rarely none (the original then shows $100.0)."""
     amount = int(price) + draws.pick((0.99, 0.99, 0.95, 0.49, 0.0))
     draw = draws.uniform()
     if draw < 0.02:

@@ -1,9 +1,9 @@
-"""The full catalogue on disk: products by number from memory-mapped files that all workers share.
+"""The full catalogue on disk: products by number, in memory-mapped files that all workers share.
 
-A store is a folder: `products.jsonl`, one product a line in the order of the catalogue, and NumPy arrays
-beside it, `starts` (byte at which each line starts, and the end), `asins` and `sorted` (ASINs, and the
-numbers in their order), `prices` (dollars; two, NaN where there are fewer) and `instructed` (bit 0:
-a synthetic instruction, bit 1: a human one). It opens in milliseconds; only what is looked at is read.
+A store is a folder. `products.jsonl` has one product per line, in the order of the catalogue. NumPy arrays beside it
+are `starts` (first byte of each line, and the end), `asins` and `sorted` (ASINs, and the product numbers in ASIN
+order), `prices` (dollars; two columns, NaN if there are fewer) and `instructed` (bit 0: has a synthetic instruction,
+bit 1: has a human one). A store opens in milliseconds and reads only the products that are used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
     HumanInstruction,
     Product,
-    named,
+    describe_files,
     products_of,
     read_json,
 )
@@ -45,9 +45,9 @@ _REBUILD = "build it again with: crbc data webshop --from DIR"
 
 
 class StoredCatalogue:
-    """A `Catalogue` that is read from a store. Read-only; safe to open in any number of processes.
+    """A `Catalogue` that is read from a store. It is read-only; any number of processes may open it.
 
-    Raises `DataError` where the folder holds no store, or one that is incomplete or of another version.
+    Raises `DataError` if the folder holds no store, or one that is incomplete or of another version.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -106,8 +106,10 @@ def is_store(folder: Path) -> bool:
 
 
 def build_store(folder: Path, products: Iterable[Product]) -> int:
-    """Write a store of `products` under `folder`; how many there are. It is built beside and then renamed, so
-    a build that stops leaves nothing there, and what was there before until the new one is whole."""
+    """Write a store of `products` to `folder`. Returns the number of products.
+
+    It is built in a temporary folder and then renamed. An interrupted build therefore changes nothing.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
         fresh = Path(scratch) / "fresh"
@@ -126,17 +128,20 @@ def build_official_store(
     human: Path | None,
     on_progress: ProgressCallback = lambda done, total: None,
 ) -> int:
-    """Build a store of the official files of these names; how many products it has. The products are streamed,
-    the attributes and instructions are held packed meanwhile. Raises `DataError` for a file that is damaged."""
+    """Build a store from these official files. Returns the number of products.
+
+    The products are streamed; the attributes and instructions are kept in memory as packed JSON. Raises `DataError`
+    for a damaged file.
+    """
     before, total = instructions.stat().st_size, instructions.stat().st_size + items.stat().st_size
     packed = _Packed(object_entries(instructions, lambda done, _: on_progress(done, total)))
     streamed = array_entries(items, lambda done, _: on_progress(before + done, total))
-    where = named([items, instructions, *([human] if human is not None else [])])
+    where = describe_files([items, instructions, *([human] if human is not None else [])])
     return build_store(folder, products_of(streamed, packed, read_json(human) if human is not None else {}, where))
 
 
 class _Packed(Mapping[str, dict[str, Any]]):
-    """JSON objects by key, each held as its text: an eighth of what they take unpacked."""
+    """JSON objects by key, kept as text. It takes an eighth of the memory of parsed objects."""
 
     def __init__(self, entries: Iterable[tuple[str, dict[str, Any]]]) -> None:
         self._texts = {key: json.dumps(value, separators=(",", ":")).encode() for key, value in entries}
@@ -177,14 +182,14 @@ def _write(folder: Path, products: Iterable[Product]) -> int:
 
 
 def _fixed(asin: str) -> bytes:
-    """The ASIN in as many bytes as every other."""
+    """The ASIN, padded to `MAX_ASIN` bytes."""
     if not asin.isascii():
         raise DataError(f"ASIN {asin!r} is not in the official schema: it has letters that are not ASCII")
     return asin.encode().ljust(MAX_ASIN, b"\0")
 
 
 def _encode(product: Product) -> bytes:
-    """One line of JSON; fields that have their default are left out."""
+    """One line of JSON, without fields that have their default."""
     record = {name: value for name, default in _FIELDS if (value := getattr(product, name)) != default}
     if product.human:
         record["human"] = [[one.text, one.attributes, one.options] for one in product.human]

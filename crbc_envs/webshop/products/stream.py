@@ -1,4 +1,4 @@
-"""Reads a JSON file of any size one entry at a time: the full catalogue is several gigabytes of one array."""
+"""Reads a JSON file entry by entry, because the full catalogue is one array of several gigabytes."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any, TextIO
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import ProgressCallback
-from crbc_envs.webshop.products.catalogue import MEND
+from crbc_envs.webshop.products.catalogue import FIX
 
 _CHUNK = 1 << 20
 _LONGEST = 1 << 26
-"""No entry of a sound file is nearly as long, in characters: a broken one is not read to its end."""
+"""Maximum length of an entry, in characters. Valid entries are far shorter; a broken file is not read to its end."""
 _ENDS = ",:]} \t\r\n"
 
 
 def array_entries(
     path: Path, on_progress: ProgressCallback = lambda done, total: None, chunk: int = _CHUNK
 ) -> Iterator[Any]:
-    """The entries of a file that holds one JSON array. `tell` hears of the bytes that were read.
-    Raises `DataError` where the file is anything else."""
+    """The entries of a file that holds one JSON array. `on_progress` gets the number of bytes read.
+
+    Raises `DataError` if the file holds anything else.
+    """
     with path.open(encoding="utf-8") as file:
         reader = _Reader(path, file, on_progress, chunk)
         for _ in reader.items("[", "]"):
@@ -31,7 +33,7 @@ def array_entries(
 def object_entries(
     path: Path, on_progress: ProgressCallback = lambda done, total: None, chunk: int = _CHUNK
 ) -> Iterator[tuple[str, Any]]:
-    """The (key, value) pairs of a file that holds one JSON object; otherwise as `array_entries`."""
+    """The (key, value) pairs of a file that holds one JSON object. Otherwise like `array_entries`."""
     with path.open(encoding="utf-8") as file:
         reader = _Reader(path, file, on_progress, chunk)
         for _ in reader.items("{", "}"):
@@ -41,7 +43,7 @@ def object_entries(
 
 
 class _Reader:
-    """A window on the file that moves on as values are taken from it."""
+    """A sliding window over the file: it drops parsed text and reads more when needed."""
 
     def __init__(self, path: Path, file: TextIO, on_progress: ProgressCallback, chunk: int) -> None:
         self._path = path
@@ -55,7 +57,7 @@ class _Reader:
         self._decode = json.JSONDecoder().raw_decode
 
     def items(self, opening: str, closing: str) -> Iterator[None]:
-        """Once per item between the brackets, which the caller then takes; nothing may follow the last bracket."""
+        """Yield once per item between the brackets; the caller parses it. Nothing may follow the last bracket."""
         self.expect(opening)
         if self._peek() != closing:
             yield
@@ -74,7 +76,7 @@ class _Reader:
         self._at += 1
 
     def value(self) -> Any:
-        """The next value. One that reaches the end of the window is read again in a wider one."""
+        """Parse the next value. If it reaches the end of the window, read more and parse it again."""
         self._peek()
         while True:
             try:
@@ -85,13 +87,13 @@ class _Reader:
             except RecursionError as error:
                 raise self._broken("too many brackets open") from error
             else:
-                follows = self._text[end : end + 1]  # "1" may go on as "1.5" or "12"
+                follows = self._text[end : end + 1]  # "1" may be the start of "1.5" or "12"
                 if (follows and follows in _ENDS) or not self._widen():
                     self._at = end
                     return value
 
     def _peek(self) -> str:
-        """The next character that is not white space, "" at the end of the file."""
+        """The next character that is not white space; "" at the end of the file."""
         while True:
             while self._at < len(self._text):
                 if not self._text[self._at].isspace():
@@ -101,7 +103,7 @@ class _Reader:
                 return ""
 
     def _widen(self) -> bool:
-        """Drops what was taken and reads on; False at the end of the file."""
+        """Drop the parsed text and read more. False at the end of the file."""
         if len(self._text) - self._at > _LONGEST:
             raise self._broken("an entry does not end")
         try:
@@ -114,4 +116,4 @@ class _Reader:
         return bool(more)
 
     def _broken(self, why: str) -> DataError:
-        return DataError(f"{self._path}: not the JSON file it should be, at entry {self._entry}: {why}; {MEND}")
+        return DataError(f"{self._path}: not the expected JSON, at entry {self._entry}: {why}; {FIX}")

@@ -1,4 +1,4 @@
-"""What the generated shop sells: the tables of `words/*.toml` as records."""
+"""The kinds of products of the generated shop, read from the tables `words/*.toml`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ CATEGORIES = ("beauty", "electronics", "garden", "fashion", "grocery")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of product: "shampoo". `qualities`, `parts` and `uses` are its attributes, by the place they
-    take in "<quality> shampoo with <part> for <use>"; `groups` are its option groups, (name, values)."""
+    """One kind of product, such as "shampoo".
+
+    `qualities`, `parts` and `uses` are its attributes, by their place in "<quality> shampoo with <part> for <use>".
+    `groups` are its option groups, (name, values).
+    """
 
     category: str
     query: str
@@ -37,7 +40,7 @@ class Kind:
 
 @cache
 def kinds() -> tuple[Kind, ...]:
-    """Every kind of product, category by category in the order of `CATEGORIES`."""
+    """All kinds of products, by category in the order of `CATEGORIES`."""
     pools = {key: (pool["name"], tuple(pool["values"])) for key, pool in _table("options").items()}
     found = []
     for category in CATEGORIES:
@@ -64,7 +67,7 @@ def kinds() -> tuple[Kind, ...]:
 
 
 def brand_names() -> list[str]:
-    """Every brand name there is ("Calimont"), always in the same order; all invented."""
+    """All brand names ("Calimont"), always in the same order. They are invented."""
     table = _table("brands")
     return [head + middle + tail for head in table["heads"] for middle in table["middles"] for tail in table["tails"]]
 

@@ -1,4 +1,4 @@
-"""The words of the generated shop: brands, titles, bullets, descriptions and what shoppers ask for."""
+"""The texts of the generated shop: titles, bullets, descriptions and instructions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _OPTION_PHRASES = {
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What is decided of a product before anything is written about it."""
+    """The data of a generated product, from which its texts are made."""
 
     kind: Kind
     brand: str
@@ -58,7 +58,7 @@ class Product:
 
 
 def title(draws: Draws, product: Product) -> str:
-    """Brand, theme, name and some attributes; at times the size or colour of what has no choice of it."""
+    """The title: brand, theme, name and some attributes; sometimes a size or colour if there is no such option."""
     kind = product.kind
     words = {"brand": product.brand, "theme": product.theme, "name": product.name, "alias": draws.pick(kind.names)}
     for field, found in zip(("quality", "part", "use"), _by_role(kind, product.attributes), strict=True):
@@ -70,27 +70,31 @@ def title(draws: Draws, product: Product) -> str:
 
 
 def texts(draws: Draws, product: Product) -> tuple[list[str], str]:
-    """The bullets and the description. Between them they say every attribute; the description is empty for
-    about three products in ten, as many of the original's are."""
-    told = draws.shuffled(product.attributes)
-    aside = told[5:] if draws.chance(0.5) else told[draws.between(1, 5) :]
+    """The bullets and the description. Together they name every attribute.
+
+    The description is empty for about three products in ten, as for many of the original's.
+    """
+    order = draws.shuffled(product.attributes)
+    described = order[5:] if draws.chance(0.5) else order[draws.between(1, 5) :]  # in the description, not a bullet
     says, form = product.kind.says, draws.pick(_BULLETS)
-    lines = [form.format(says=says[a], head=a.capitalize(), loud=_loud(a, says[a])) for a in told if a not in aside]
+    lines = [
+        form.format(says=says[a], head=a.capitalize(), loud=_loud(a, says[a])) for a in order if a not in described
+    ]
     facts = draws.shuffled(product.kind.facts)
     lines += [facts.pop() for _ in range(draws.between(0, 2))]
-    if not aside and draws.chance(0.5):
+    if not described and draws.chance(0.5):
         return draws.shuffled(lines), ""
-    return draws.shuffled(lines), _description(draws, product, [product.kind.says[a] for a in aside] or facts)
+    return draws.shuffled(lines), _description(draws, product, [product.kind.says[a] for a in described] or facts)
 
 
-def _description(draws: Draws, product: Product, said: Sequence[str]) -> str:
+def _description(draws: Draws, product: Product, sentences: Sequence[str]) -> str:
     a, b = map(_spoken, draws.some(product.attributes, 2))
     words = {"theme": product.theme, "name": product.name, "brand": product.brand, "a": a, "b": b}
-    return " ".join([draws.pick(_OPENINGS).format_map(words), *said, draws.pick(_CLOSINGS)])
+    return " ".join([draws.pick(_OPENINGS).format_map(words), *sentences, draws.pick(_CLOSINGS)])
 
 
 def instruction(draws: Draws, kind: Kind, wanted: Sequence[str]) -> str:
-    """A request in the original's form: qualities, query, "with" parts, "for" uses."""
+    """An instruction in the original's form: qualities, query, "with" parts, "for" uses."""
     qualities, parts, uses = _by_role(kind, wanted)
     words = [draws.pick(_ASKS), *([", ".join(qualities)] if qualities else []), kind.query]
     words += [f"with {', '.join(parts)}"] if parts else []
@@ -99,7 +103,7 @@ def instruction(draws: Draws, kind: Kind, wanted: Sequence[str]) -> str:
 
 
 def human_instruction(draws: Draws, product: Product, wanted: Sequence[str], chosen: Sequence[tuple[str, str]]) -> str:
-    """A request as people type it: lower case, the product by its name, options worked in."""
+    """An instruction as people type it: in lower case, with the product's name and options in the sentence."""
     qualities, parts, uses = _by_role(product.kind, wanted)
     name = draws.pick((product.name, f"{product.theme} {product.name}"))
     words = [draws.pick(_HUMAN_ASKS), *_article(name), name]
@@ -113,7 +117,7 @@ def human_instruction(draws: Draws, product: Product, wanted: Sequence[str], cho
 
 
 def _by_role(kind: Kind, attributes: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
-    """The attributes that are qualities, parts and uses."""
+    """Splits attributes into qualities, parts and uses."""
     qualities, parts, uses = ([a for a in attributes if a in role] for role in (kind.qualities, kind.parts, kind.uses))
     return qualities, parts, uses
 
@@ -123,7 +127,7 @@ def _capitals(phrase: str) -> str:
 
 
 def _loud(attribute: str, says: str) -> str:
-    """The sentence with its attribute in capitals, put in front where the sentence does not begin with it."""
+    """The sentence with its attribute in capitals. The attribute is put in front unless the sentence begins with it."""
     rest = says[len(attribute) :] if says.lower().startswith(attribute) else f" - {says}"
     return attribute.upper() + rest
 
@@ -135,5 +139,5 @@ def _article(name: str) -> list[str]:
 
 
 def _spoken(attribute: str) -> str:
-    """ "easy clean" as people say it."""
+    """ "easy clean" becomes "easy to clean"."""
     return re.sub(r"^(easy|ready) ", r"\1 to ", attribute)

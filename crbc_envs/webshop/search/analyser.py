@@ -1,7 +1,7 @@
-"""The analyser of the original's search engine: what a text is to it.
+"""The text analyser of the original's search engine: splits a text into terms.
 
-Lucene's English analyser as Anserini sets it up (both Apache-2.0): words by Unicode's rules (UAX #29,
-Unicode 12.1), the possessive taken off, lower case, 33 stop words, and Porter's stemmer of 1980.
+It is Lucene's English analyser as configured by Anserini (both Apache-2.0): words by Unicode's rules (UAX #29,
+Unicode 12.1), possessives removed, lower case, 33 stop words, and Porter's stemmer of 1980.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STOP = (
 STOP_WORDS = frozenset(_STOP.split())
 
 MAX_TOKEN = 255
-"""Characters; a longer word is cut up."""
+"""In characters. A longer word is cut into pieces."""
 
 _POSSESSIVE = re.compile("['\u2019\uff07][sS]$")
 
@@ -30,7 +30,7 @@ def analyse(text: str) -> list[str]:
 
 
 def words(text: str) -> list[str]:
-    """The words of a text by UAX #29, those without a letter, digit or emoji left out."""
+    """The words of a text by UAX #29, without those that have no letter, digit or emoji."""
     if text.isascii():
         found = [match[0] for match in _ASCII_WORD.finditer(text) if match[0].strip("_")]
     else:
@@ -58,7 +58,7 @@ _DIGIT_MARKS = ",;\u037e\u0589\u060c\u060d\u066c\u07f8\u2044\ufe10\ufe14\ufe50\u
 _EITHER_MARKS = ".'\u2018\u2019\u2024\ufe52\uff07\uff0e"
 
 # One letter for each class of characters: A letters, N digits, K Katakana, E connectors ("_"), H Han and
-# Hiragana, P pictographs, r regional indicators, j the joiner, x what else extends the character before it;
+# Hiragana, P pictographs, r regional indicators, j the joiner, x other characters that extend the one before;
 # l d b marks that join letters, digits or either; o all others.
 _X = "[xj]*"
 _RUN = f"(?:(?:A{_X}(?:[lb]{_X}(?=A))?|N{_X}(?:[db]{_X}(?=N))?)+|(?:K{_X})+)"
@@ -86,7 +86,7 @@ def _numbers(ranges: str) -> frozenset[int]:
 
 
 class _Classes(dict[int, str]):
-    """The class of each character, worked out when it is first met; made for `str.translate`."""
+    """The class of each character, for `str.translate`. It is computed on first use."""
 
     def __init__(self) -> None:
         super().__init__()

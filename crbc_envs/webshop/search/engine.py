@@ -1,9 +1,9 @@
-"""The search engine: ranks as the original's does, product for product.
+"""The search engine. It gives the same ranking as the original.
 
-BM25 as Lucene computes it (Anserini's defaults, k1 = 0.9 and b = 0.4): lengths are kept in one byte, a
-word's weight is the idf, logarithms and saturation are in float32, and equal scores go by ASIN. Of a
-product its title, description, first bullet and options are searched. The original's hidden prefixes
-("<r>", "<a>", "<c>", "<q>" as first word) are plain words here.
+BM25 as computed by Lucene (Anserini's defaults, k1 = 0.9 and b = 0.4): lengths are stored in one byte, a term's
+weight is its idf, logarithms and saturation are in float32, and ties are broken by ASIN. The searched text of a
+product is its title, description, first bullet and options. The original's hidden prefixes ("<r>", "<a>", "<c>",
+"<q>" as first word) are ordinary words here.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.products.cache import Memory
+from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Product
 from crbc_envs.webshop.search.analyser import analyse
 
 K1, B = 0.9, 0.4
 
 MOST_TOGETHER = 1 << 18
-"""Postings that are scored at once."""
+"""The largest number of postings that are scored in one call."""
 
-Found = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.uint16]]
-"""Weights, one or as many as postings, then documents and codes."""
+WeightedPostings = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.uint16]]
+"""Weights (one, or one per posting), documents and codes."""
 
 FORMAT = 1
 """Version of the files of an index."""
 
 
 def _length_of(byte: int) -> int:
-    """The length a byte stands for (SmallFloat.byte4ToInt): exact below 40, then three bits of mantissa."""
+    """The length encoded by a byte (SmallFloat.byte4ToInt): exact below 40, then with three bits of mantissa."""
     over = byte - 24
     return byte if over < 8 else 24 + ((over & 7 | 8) << (over >> 3) - 1)
 
@@ -46,20 +46,20 @@ LENGTHS = np.array([_length_of(byte) for byte in range(256)], dtype=np.int64)
 
 
 def searched_text(product: Product) -> str:
-    """What of a product is searched."""
+    """The text of a product that is searched."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     return " ".join([product.title, product.description, *product.bullets[:1], options]).lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An inverted index, in memory or mapped from disk. Documents are numbered in the order of their
-    ASINs, which so decides between equal scores.
+    """An inverted index, in memory or mapped from disk.
 
-    `products` (documents,) int32 are their product numbers. Terms are in the order of their UTF-8 bytes,
-    which stand in `letters` one after another and end at `letters_end` (terms,) int64. The postings of a
-    term end at `postings_end` (terms,) int64: `documents` int32, and `codes` uint16 that hold
-    256 * term frequency + the byte of the document's length. `sizes` int64 is (format, all lengths).
+    Documents are numbered in the order of their ASINs, so that ties are broken by ASIN. `products` (documents,)
+    int32 has their product numbers. Terms are in the order of their UTF-8 bytes. These bytes are concatenated in
+    `letters`; each term ends at `letters_end` (terms,) int64. The postings of each term end at `postings_end`
+    (terms,) int64. A posting has an entry in `documents` int32 and in `codes` uint16, which is 256 * term frequency +
+    the byte of the document's length. `sizes` int64 is (format, sum of all lengths).
     """
 
     products: NDArray[np.int32]
@@ -71,7 +71,7 @@ class Index:
     sizes: NDArray[np.int64]
 
     def find(self, term: str) -> int:
-        """The number of a term, -1 if it has none; a binary search, so that nothing is read at opening."""
+        """The number of a term, or -1. It is a binary search, so that opening an index reads nothing."""
         wanted = term.encode(errors="surrogatepass")
         low, high = 0, len(self.letters_end)
         while low < high:
@@ -88,32 +88,36 @@ class Index:
         return self.documents[span], self.codes[span]
 
     def save(self, folder: Path) -> None:
-        """Write the index as one .npy file per array. The folder must be there."""
+        """Write the index as one .npy file per array. The folder must exist."""
         for part in fields(self):
             np.save(folder / f"{part.name}.npy", getattr(self, part.name), allow_pickle=False)
 
     @classmethod
     def open(cls, folder: Path) -> Index:
-        """Map an index from disk. Raises `DataError` where it is missing, cut short or of another format."""
+        """Map an index from disk. Raises `DataError` if it is missing, cut short or of another format."""
         try:
             arrays = [np.load(folder / f"{part.name}.npy", mmap_mode="r", allow_pickle=False) for part in fields(cls)]
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(f"{folder}: not a search index ({error}); delete the folder, it is built anew") from error
+            raise DataError(
+                f"{folder}: not a search index ({error}); delete the folder, and it is built again"
+            ) from error
         index = cls(*(array.view(np.ndarray) for array in arrays))
         if index.sizes[0] != FORMAT:
             raise DataError(f"{folder}: index format {index.sizes[0]}, expected {FORMAT}; delete the folder")
         return index
 
-    def expect(self, catalogue: Catalogue) -> None:
-        """Look up the first, the middle and the last document by every one of its terms, so that an index of
-        other products, or of another analyser, is noticed. Raises `DataError` for one."""
+    def check(self, catalogue: Catalogue) -> None:
+        """Raise `DataError` if the index belongs to other products or to another analyser.
+
+        It looks up all terms of the first, the middle and the last document.
+        """
         size = len(self.products)
-        whole = size == len(catalogue) and len(self.documents) == len(self.codes) == int(self.postings_end[-1])
-        for document in sorted({0, size // 2, size - 1}) if whole else ():
+        matches = size == len(catalogue) and len(self.documents) == len(self.codes) == int(self.postings_end[-1])
+        for document in sorted({0, size // 2, size - 1}) if matches else ():
             found = Counter(analyse(searched_text(catalogue[int(self.products[document])])))
-            whole = whole and all(self._frequency(term, document) == min(n, 255) for term, n in found.items())
-        if not whole:
-            raise DataError("the search index is not that of these products; delete its folder and build it again")
+            matches = matches and all(self._frequency(term, document) == min(n, 255) for term, n in found.items())
+        if not matches:
+            raise DataError("the search index belongs to other products; delete its folder and build it again")
 
     def _frequency(self, term: str, document: int) -> int:
         number = self.find(term)
@@ -129,7 +133,7 @@ class Index:
 
 
 def build(catalogue: Catalogue) -> Index:
-    """The index of a catalogue: about 10,000 products a second, and 20 bytes a posting while it is built."""
+    """Build the index of a catalogue: about 10,000 products per second, with 20 bytes per posting meanwhile."""
     asins = catalogue.asins()
     order = sorted(range(len(asins)), key=asins.__getitem__)
     numbers: dict[str, int] = {}
@@ -149,7 +153,7 @@ def build(catalogue: Catalogue) -> Index:
 def _index(
     order: list[int], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int
 ) -> Index:
-    """Terms in the order of their bytes, postings by term, those of one term in the order of documents."""
+    """Sort the terms by their bytes, and the postings by term and document."""
     encoded = [term.encode(errors="surrogatepass") for term in terms]
     by_bytes = sorted(range(len(encoded)), key=encoded.__getitem__)
     place = np.empty(len(encoded), dtype=np.int32)
@@ -168,35 +172,35 @@ def _index(
 
 
 def _length_byte(length: int) -> int:
-    """The byte of a length (SmallFloat.intToByte4): the largest that stands for no more than it."""
+    """The byte of a length (SmallFloat.intToByte4): the largest whose length is at most this one."""
     return int(np.searchsorted(LENGTHS, length, side="right")) - 1
 
 
 class SearchEngine:
-    """Ranks the products of an index; read-only, so shared by all sessions."""
+    """Ranks the products of an index. It is read-only and shared by all sessions."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._numbers: Memory[str, int] = Memory(1 << 16)
+        self._numbers: BoundedCache[str, int] = BoundedCache(1 << 16)
         average = np.float32(int(index.sizes[1]) / max(len(index.products), 1))
         lengths = LENGTHS.astype(np.float32)
         k1, b = np.float32(K1), np.float32(B)
         norm = np.float32(1) / (k1 * ((np.float32(1) - b) + b * lengths / average))
         frequencies = np.arange(256, dtype=np.float32)
-        # By code: one over the share of a term's weight that a document goes without.
+        # By code: a document gets a term's weight minus the weight divided by this.
         self._saturation = (np.float32(1) + frequencies[:, None] * norm).ravel()
 
     def search(self, query: str, count: int = 50) -> list[tuple[int, float]]:
-        """The best `count` products for a query, as (product number, score), the best first."""
+        """The best `count` products for a query as (product number, score), best first."""
         sums = np.zeros(len(self.index.products))
-        for weights, documents, codes in _together(list(self._found(query))):
+        for weights, documents, codes in _merge_postings(list(self._weighted_postings(query))):
             np.add.at(sums, documents, (weights - weights / self._saturation[codes]).astype(np.float64))
         scores = sums.astype(np.float32)
         best = _best(scores, count)
         return list(zip(self.index.products[best].tolist(), scores[best].tolist(), strict=True))
 
-    def _found(self, query: str) -> Iterator[Found]:
-        """The weight and postings of each term of a query that some document has."""
+    def _weighted_postings(self, query: str) -> Iterator[WeightedPostings]:
+        """The weight and postings of each query term that occurs in some document."""
         for term, times in Counter(analyse(query)).items():
             number = self._numbers.get(term, partial(self.index.find, term))
             if number >= 0:
@@ -207,9 +211,11 @@ class SearchEngine:
         return np.float32(math.log(1 + (len(self.index.products) - frequency + 0.5) / (frequency + 0.5)))
 
 
-def _together(found: list[Found]) -> list[Found]:
-    """Few postings as those of one term, whose weights are then one by one: fewer calls, and the same sums.
-    Many stay apart, so that what is in memory is one term's."""
+def _merge_postings(found: list[WeightedPostings]) -> list[WeightedPostings]:
+    """Merge a small number of postings into one entry with a weight each: fewer calls, the same sums.
+
+    A large number is not merged, so that only one term's postings are in memory at a time.
+    """
     lengths = [len(documents) for _, documents, _ in found]
     if not 0 < sum(lengths) <= MOST_TOGETHER:
         return found
@@ -218,7 +224,7 @@ def _together(found: list[Found]) -> list[Found]:
 
 
 def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """The places of the `count` highest scores above zero; of equal ones the first."""
+    """The indices of the `count` highest scores above zero. Ties keep the first."""
     found = np.flatnonzero(scores > 0)
     if len(found) > count:
         least = np.partition(scores[found], -count)[-count]

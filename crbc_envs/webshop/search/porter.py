@@ -1,5 +1,5 @@
-"""Porter's stemmer of 1980 (An algorithm for suffix stripping), with the two departures its author made in
-his own programs: "bli" becomes "ble", and "logi" becomes "log". Words of one or two letters stay."""
+"""Porter's stemmer of 1980 (An algorithm for suffix stripping), with the two changes of its author's own programs:
+"bli" becomes "ble", and "logi" becomes "log". Words of one or two letters are unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stem(word: str) -> str:
 
 
 def _shape(stem: str) -> str:
-    """One letter for each of the stem's: v for vowels, c for consonants; y is a vowel after a consonant."""
+    """The stem with v for each vowel and c for each consonant. y is a vowel after a consonant."""
     shape = ""
     for letter in stem:
         vowel = letter in "aeiou" or (letter == "y" and shape.endswith("c"))
@@ -42,7 +42,7 @@ def _shape(stem: str) -> str:
 
 
 def _measure(stem: str) -> int:
-    """How often a vowel is followed by a consonant."""
+    """Porter's measure: the number of vowels followed by a consonant."""
     return _shape(stem).count("vc")
 
 
@@ -51,12 +51,12 @@ def _has_vowel(stem: str) -> bool:
 
 
 def _double(stem: str) -> bool:
-    """Ends in a double consonant."""
+    """Whether the stem ends in a double consonant."""
     return len(stem) >= 2 and stem[-1] == stem[-2] and _shape(stem)[-1] == "c"
 
 
 def _short(stem: str) -> bool:
-    """Ends in consonant, vowel, consonant, the last not w, x or y."""
+    """Whether the stem ends in consonant, vowel, consonant, and the last is not w, x or y."""
     return _shape(stem).endswith("cvc") and stem[-1] not in "wxy"
 
 
@@ -81,7 +81,7 @@ def _past(word: str) -> str:
 
 
 def _suffix(word: str, endings: dict[str, str], least: int) -> str:
-    """Replace the longest ending that is there, if what it leaves has a measure above `least`."""
+    """Replace the longest matching ending, if the rest has a measure above `least`."""
     ending = next((word[i:] for i in range(len(word)) if word[i:] in endings), None)
     if ending is None:
         return word

@@ -1,9 +1,9 @@
-"""What shoppers are asked for: goals, their price caps and their order, as the original draws them.
+"""Goals with their price caps and their order, drawn as in the original.
 
-The original samples a price from every price range, then a price cap for every instruction, both from
-Python's global stream before it is seeded: two processes show two sets of prices. Here the stream is
-explicit, and `price_seed=n` gives what the original gives after `random.seed(n)`. Source: WebShop,
-engine/engine.py and engine/goal.py (MIT).
+The original samples a price from every price range, then a price cap for every instruction. Both come from Python's
+global stream before it is seeded, so two processes show different prices. Here the stream is explicit:
+`price_seed=n` gives the prices that the original gives after `random.seed(n)`. Source: WebShop, engine/engine.py
+and engine/goal.py (MIT).
 """
 
 from __future__ import annotations
@@ -18,22 +18,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.products.catalogue import MEND, Catalogue, Product
+from crbc_envs.webshop.products.catalogue import FIX, Catalogue, Product
 
 ORDER_SEED = 233
-"""Orders the goals in the original."""
+"""The seed of the order of goals in the original."""
 
 PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
 NO_CAP = 1_000_000.0
-"""The cap of a product so dear that no two steps are above its price."""
+"""The cap of a product with fewer than two steps above its price."""
 
 Kind = Literal["synthetic", "human"]
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One task. `product` is the number of the product it was made from. A synthetic goal's `options`
-    are (group, value) pairs, a human one's are values alone; `weight` is the original's for sampling."""
+    """One task.
+
+    `product` is the number of the product that it was made from. `options` has (group, value) pairs in a synthetic
+    goal, and values alone in a human one. `weight` is the original's sampling weight.
+    """
 
     product: int
     asin: str
@@ -44,13 +47,13 @@ class Goal:
     weight: float = 1.0
 
     def digest(self) -> str:
-        """Identifies the task: its product, what is asked for and how (hex)."""
+        """The hash of the task (hex): its product, text, attributes, options and price cap."""
         content = [self.asin, self.text, self.attributes, self.options, self.price_cap]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def draw(catalogue: Catalogue, kind: Kind, price_seed: int) -> tuple[list[float], list[Goal]]:
-    """Every product's price in dollars, by number, and the goals in the order of the catalogue."""
+    """Draw the price of every product in dollars, by number, and the goals in the order of the catalogue."""
     stream = random.Random(price_seed)
     prices = [ends[0] if len(ends) == 1 else stream.uniform(*ends) for ends in catalogue.prices()]
     goals: list[Goal] = []
@@ -62,16 +65,16 @@ def draw(catalogue: Catalogue, kind: Kind, price_seed: int) -> tuple[list[float]
 
 
 def shuffled(goals: list[Goal], order_seed: int = ORDER_SEED) -> list[Goal]:
-    """The goals in the order that Python's `random.shuffle` gives under `order_seed`."""
+    """The goals, shuffled by Python's `random.shuffle` with `order_seed`."""
     goals = list(goals)
     random.Random(order_seed).shuffle(goals)
     return goals
 
 
 def _synthetic(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
-    """One goal for each combination of option values. Raises `DataError` for an instruction without attributes."""
+    """One goal per combination of option values. Raises `DataError` for an instruction without attributes."""
     if not product.instruction_attributes:
-        raise DataError(f"items_ins_v2: the instruction of {product.asin} has no instruction_attributes; {MEND}")
+        raise DataError(f"items_ins_v2: the instruction of {product.asin} has no instruction_attributes; {FIX}")
     cap, price_text = _price_cap(price, stream)
     names = sorted(product.options)
     for values in itertools.product(*(product.options[name] for name in names)):
@@ -82,7 +85,7 @@ def _synthetic(product: Product, number: int, price: float, stream: random.Rando
 
 
 def _human(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
-    """One goal for each instruction that names an attribute."""
+    """One goal per instruction that names an attribute."""
     for instruction in product.human:
         if instruction.attributes:
             cap, price_text = _price_cap(price, stream)
@@ -91,7 +94,7 @@ def _human(product: Product, number: int, price: float, stream: random.Random) -
 
 
 def _price_cap(price: float, stream: random.Random) -> tuple[float, str]:
-    """A cap above the price, in dollars, and the words that tell it."""
+    """A cap above the price, in dollars, and its text in the instruction."""
     steps = [step for step in PRICE_STEPS if step > price][:4]
     if len(steps) < 2:
         return NO_CAP, ""
@@ -100,7 +103,7 @@ def _price_cap(price: float, stream: random.Random) -> tuple[float, str]:
 
 
 def _weighted(goals: list[Goal]) -> list[Goal]:
-    """Rare attributes weigh more: the mean over a goal's attributes of one over their number of goals."""
+    """Set the weights: the mean over a goal's attributes of 1 / (number of goals with the attribute)."""
     count = Counter(attribute for goal in goals for attribute in goal.attributes)
     weight = {
         attributes: sum(1.0 / count[attribute] for attribute in attributes) / len(attributes)

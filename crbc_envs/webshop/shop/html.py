@@ -1,8 +1,8 @@
 """A page as an HTML document.
 
-Not the original's markup, which links to style sheets and scripts of other sites, but its structure: the
-same texts in the same order, buttons of class `btn`, links of class `product-link`, radio buttons named
-after their option group. Whoever reads texts and clickables from it finds those of the text modes.
+The markup is not the original's, which links to style sheets and scripts of other sites. The structure is: the same
+texts in the same order, buttons of class `btn`, links of class `product-link`, radio buttons named after their
+option group. A parser finds the same texts and clickable elements as in the text modes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from crbc_envs.webshop.shop.pages import Node, Page, head
 
 
 def html(page: Page, instruction: str) -> str:
-    """The document of a page, with the task above it."""
+    """The HTML document of a page, with the task above it."""
     task = "".join(f"<p>{escape(node.text)}</p>" for node in head(page.kind, instruction))
     search = '<input id="search_input" name="search_query" type="text">' if page.kind == "index" else ""
     body = "".join(map(_element, page.nodes))

@@ -1,9 +1,9 @@
-"""The nouns of a title, which the reward compares.
+"""Finds the nouns of a title. The reward compares them.
 
-The original asks spaCy's `en_core_web_sm` for them, and so do we where that model is installed. Without
-it every word counts as a noun but for numbers and function words. A title is mostly capitalised nouns, and on
-public traces that finds as many as the model within a fifth, but not always the same: the reward of a
-product of another type than the goal's may differ. `info["reward_tagger"]` says which was used.
+The original uses spaCy's `en_core_web_sm`; so do we if that model is installed. Without it, every word except numbers
+and function words counts as a noun. Titles are mostly capitalised nouns. On public traces the fallback finds as many
+nouns as the model within a fifth, but not always the same ones: the reward of a product of another type than the
+goal's may differ. `info["reward_tagger"]` says which tagger was used.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NO_NOUNS = frozenset(_FUNCTION_WORDS.split())
 
 
 def make_tagger(wanted: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[str, Tagger]:
-    """A tagger and its name: the spaCy model's or "fallback"; "auto" takes the model where it is installed.
+    """A tagger and its name: the spaCy model or "fallback". "auto" uses the model if it is installed.
 
-    Raises `ModuleNotFoundError` for "spacy" without the model, `ValueError` for an unknown one.
+    Raises `ModuleNotFoundError` for "spacy" without the model, and `ValueError` for an unknown tagger.
     """
     if wanted not in ("auto", "spacy", FALLBACK):
         raise ValueError(f"tagger must be one of auto, spacy, fallback; got {wanted!r}")
@@ -45,7 +45,7 @@ def make_tagger(wanted: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[
 
 
 def fallback_nouns(title: str) -> Nouns:
-    """The words of a title, lower case, that are no function words."""
+    """The words of a title in lower case, without numbers and function words."""
     return tuple(word for word in _WORD.findall(title.lower()) if word not in _NO_NOUNS)
 
 

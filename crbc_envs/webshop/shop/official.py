@@ -1,7 +1,7 @@
-"""The official products: how they are installed, and opened.
+"""Installs and opens the official products.
 
-`crbc data webshop --from DIR` copies the files, compares them with the published checksums, and builds of each
-set of them a store of products and a search index, which open in an instant and are shared by all workers.
+`crbc data webshop --from DIR` copies the files and compares them with the published checksums. For each set of
+files it builds a store of products and a search index. These open in milliseconds, and all workers share them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ SETS: dict[Size, tuple[str, str]] = {
     "small": ("items_shuffle_1000.json", "items_ins_v2_1000.json"),
     "full": ("items_shuffle.json", "items_ins_v2.json"),
 }
-"""The products and their instructions: 1,000 of them, as the paper has them, or all 1.18 million."""
+"""The files of products and instructions: 1,000 products as in the paper, or all 1.18 million."""
 
 HUMAN = "items_human_ins.json"
-"""The instructions people wrote, for both sets."""
+"""The instructions written by people, for both sets."""
 
 PUBLISHED = {
     "items_shuffle_1000.json": "30a4765c3a327af72d9a9a95a6b2486d516f0fa1d3ecd83681901ce82a21b269",
     "items_ins_v2_1000.json": "f88a36314a397b53b3d9c3fa5878e5f7b26d35019a51ec83fbedeca61a948f6f",
     "items_human_ins.json": "cf78667548a71786e1d9049c24b802e48e1084ad4bb021cae56ce1f6d96954a3",
 }
-"""SHA-256 of the published files, where it is known. Copies that were written anew differ and hold the same."""
+"""SHA-256 of the published files, if known. A copy that was saved again may differ and hold the same data."""
 
 SMALL_GOALS = "08d9741dd8180d54f2c44e16677f5f71ea89717ef2e2822870a83fd8ca82e7ac"
 """SHA-256 of products and options of the small set's 6,910 synthetic goals, in the original's order."""
@@ -42,25 +42,28 @@ INDEX = "index"
 
 
 def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
-    """A set of official products and its search index: the one in `folder`, or else the installed small set, or
-    else the full one. Raises `DataError` where there is none, or it is damaged."""
+    """Open a set of official products and its search index.
+
+    It is the set in `folder`; without `folder`, the installed small set, else the full one. Raises `DataError` if
+    there is none or it is damaged.
+    """
     if folder is None:
         folder = next((DATASET.folder / size for size in SETS if is_store(DATASET.folder / size)), None)
     if folder is None:
-        raise DataError(f"{DATASET.folder}: no products; put the official files in place with: {DATASET.command}")
+        raise DataError(f"{DATASET.folder}: no products; install the official files with: {DATASET.command}")
     catalogue, index = StoredCatalogue(folder), search.Index.open(folder / INDEX)
-    index.expect(catalogue)
+    index.check(catalogue)
     return catalogue, index
 
 
 def _place(path: PurePosixPath) -> PurePosixPath | None:
-    """An official file, wherever a source has it."""
+    """An official file, in any folder of the source."""
     wanted = {HUMAN, *(name for names in SETS.values() for name in names)}
     return PurePosixPath(path.name) if path.name in wanted else None
 
 
 def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
-    """Build a store and an index for each set that is there. Raises `DataError` where one is there by half."""
+    """Build a store and an index for each complete set. Raises `DataError` for an incomplete one."""
     human = folder / HUMAN if (folder / HUMAN).is_file() else None
     for size, names in SETS.items():
         missing = [name for name in names if not (folder / name).is_file()]
@@ -74,7 +77,7 @@ def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
 
 
 def _check(folder: Path) -> str:
-    """What is there, and whether it is what was published."""
+    """The installed sets, and whether their files equal the published ones."""
     found = []
     for size in SETS:
         if (folder / size).is_dir():
@@ -84,7 +87,7 @@ def _check(folder: Path) -> str:
             if size == "small":
                 found.append(_small_goals(catalogue))
     if not found:
-        raise DataError(f"{folder}: {HUMAN} alone is no set of products; give {DATASET.required}: {DATASET.command}")
+        raise DataError(f"{folder}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}")
     for name, published in PUBLISHED.items():
         if (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() != published:
             found.append(f"{name} is another copy than the published one")
@@ -106,4 +109,4 @@ DATASET = Dataset(
     required=f"WebShop's files, {' with '.join(SETS['small'])}, or {' with '.join(SETS['full'])}, and {HUMAN}",
     limit=16 * 2**30,
 )
-"""WebShop's products (Yao et al., 2022), as its setup script fetches them."""
+"""WebShop's products (Yao et al., 2022): the files that its setup script downloads."""

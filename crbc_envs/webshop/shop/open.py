@@ -1,4 +1,4 @@
-"""Opening a shop, once per process: whoever asks for the same one shares it."""
+"""Opens shops. Environments with the same arguments share one shop per process."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from crbc_envs.webshop.shop.shop import WINDOW, Shop
 DATA = ("generated", "official")
 
 MOST_SYNTHETIC = 200_000
-"""Products whose synthetic goals are held in memory, seven a product."""
+"""The largest catalogue with synthetic goals. They are kept in memory, about seven per product."""
 
 NUM_GENERATED = 1_000
-"""Products of the embedded catalogue, as many as the small official one has."""
+"""The number of products in the embedded catalogue, the same as in the small official one."""
 
 
 @lru_cache(maxsize=4)
@@ -33,11 +33,13 @@ def open_shop(
     category: str | None = None,
     per_page: int = WINDOW,
 ) -> Shop:
-    """The shop over the embedded catalogue, or over official products: those installed, the small set before
-    the full one; or those of `data_dir`, which is an installed set (".../webshop/full"), or a folder of official
-    files to be read into memory. `category` is one of the embedded catalogue's: as many products of that alone.
+    """Open a shop with the embedded catalogue ("generated") or with official products.
 
-    Raises `ValueError` for an argument that is none of its values, `DataError` where files are missing.
+    Official products are the installed ones, the small set before the full one; or those of `data_dir`, which is an
+    installed set (".../webshop/full") or a folder of official files to read into memory. `category` limits the
+    embedded catalogue to one category; the number of products stays the same.
+
+    Raises `ValueError` for an invalid argument, and `DataError` if files are missing.
     """
     if data not in DATA:
         raise ValueError(f"data must be one of {', '.join(DATA)}; got {data!r}")
@@ -45,16 +47,16 @@ def open_shop(
         raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
     if category is not None and data != "generated":
         raise ValueError(f"category is of the generated catalogue; data is {data!r}")
-    catalogue, engine = _stock(data, data_dir, category)
+    catalogue, engine = _catalogue_and_engine(data, data_dir, category)
     if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
         raise ValueError(
-            f"{len(catalogue):,} products have millions of synthetic goals; play those of people: goals='human'"
+            f"{len(catalogue):,} products have millions of synthetic goals; use those written by people: goals='human'"
         )
     return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page)
 
 
 @lru_cache(maxsize=2)
-def _stock(data: str, data_dir: str | None, category: str | None) -> tuple[Catalogue, SearchEngine]:
+def _catalogue_and_engine(data: str, data_dir: str | None, category: str | None) -> tuple[Catalogue, SearchEngine]:
     if data == "generated":
         catalogue = _generated(category)
     elif data_dir is None or is_store(Path(data_dir).expanduser()):

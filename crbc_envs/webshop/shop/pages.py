@@ -1,8 +1,8 @@
-"""What a page is, apart from how it is shown: a row of texts, some of which can be clicked.
+"""The page model: a page is a list of texts, some of which can be clicked.
 
-Every observation mode reads the same row. `text_rich` has one line per text, `text` joins them by
-" [SEP] ", and `html.py` makes a document of them. Source of the wording and order: WebShop's templates
-and text environment (MIT), whose pages these are to the last byte in `text_rich` and `text`.
+All observation modes are made from this list. `text_rich` has one line per text, `text` joins them by " [SEP] ", and
+`html.py` makes a document. Wording and order come from WebShop's templates and text environment (MIT). In `text_rich`
+and `text` the pages equal the original's to the last byte.
 """
 
 from __future__ import annotations
@@ -21,20 +21,22 @@ DETAILS = ("Description", "Features", "Reviews")
 ATTRIBUTES = "Attributes"
 
 ANY_SEARCH = "search[<your query>]"
-"""How prompts say that one may search."""
+"""The listed action that stands for any search."""
 
 SEPARATOR = " [SEP] "
 
 NO_RATING = "N.A."
-"""Ratings and reviews are never loaded, here as in the original."""
+"""The rating of every product: ratings and reviews are never loaded, as in the original."""
 
 Role = Literal["text", "button", "link", "option"]
 Kind = Literal["index", "results", "item", "details", "done"]
 
 
 class Node(NamedTuple):
-    """One text of a page. A "button" is pressed, a "link" leads to a product, an "option" is a value of
-    the option group `group`; `clicked` is for the latter two."""
+    """One text of a page.
+
+    A "link" leads to a product. An "option" is a value of the option group `group`. Both may be `clicked`.
+    """
 
     text: str
     role: Role = "text"
@@ -44,37 +46,43 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """One page without the task that stands above it; `nodes` are in document order. Sessions share pages,
-    so what is derived from one is worked out once."""
+    """One page, without the task above it. `nodes` are in document order.
+
+    Sessions share pages, so derived values are computed once per page.
+    """
 
     kind: Kind
     nodes: tuple[Node, ...]
 
     @cached_property
     def clickables(self) -> dict[str, str | None]:
-        """What `click[...]` takes, in the original's order: buttons, products, option values. Values have
-        their option group, the last one where two groups share a value."""
+        """The arguments of `click[...]`, in the original's order: buttons, products, option values.
+
+        An option value maps to its group; if two groups have the same value, to the last one. Others map to None.
+        """
         by_role = [[node for node in self.nodes if node.role == role] for role in ("button", "link", "option")]
         found: dict[str, str | None] = {node.text.lower(): None for nodes in by_role[:2] for node in nodes}
         return found | {node.text: node.group for node in by_role[2]}
 
     @cached_property
     def actions(self) -> tuple[str, ...]:
-        """The admissible actions as the paper's prompt lists them."""
+        """The admissible actions, as in the paper's prompt."""
         search = (ANY_SEARCH,) if self.kind == "index" else ()
         return search + tuple(f"click[{what}]" for what in self.clickables)
 
     @cached_property
     def rich(self) -> tuple[str, str]:
-        """The page in `text_rich`: what stands above the task, and below it. Above, every clicked option
-        says so, the last one first."""
+        """The page in `text_rich`, in two parts: the lines above the task, and the lines below it.
+
+        The lines above name the clicked options, the last one first.
+        """
         chosen = [node for node in self.nodes if node.role == "option" and node.clicked]
         above = "".join(f"You have clicked {node.text}.\n" for node in reversed(chosen))
         return above, "".join(map(_line, self.nodes))
 
     @cached_property
     def plain(self) -> str:
-        """The page in `text`; it does not tell what was clicked."""
+        """The page in `text`. It does not show what was clicked."""
         return SEPARATOR.join(node.text.strip() for node in self.nodes)
 
     def observation(self, mode: str, instruction: str) -> str:
@@ -87,7 +95,7 @@ class Page:
         return f"{above}{''.join(map(_line, above_task))}{below}"
 
     def payload(self, mode: str) -> str:
-        """What the paper's anchor is the key of: the observation without the task."""
+        """The payload of the paper's anchor: the observation without the task."""
         return self.plain if mode == "text" else "".join(self.rich)
 
     def anchor(self, mode: str) -> str:
@@ -104,7 +112,7 @@ class Page:
 
 
 def head(kind: Kind, instruction: str) -> tuple[Node, ...]:
-    """What stands above a page: the task. After a purchase it is gone."""
+    """The texts above a page, with the task. There are none after a purchase."""
     if kind == "done":
         return ()
     above = ("WebShop", "Instruction: ") if kind == "index" else ("Instruction:",)
@@ -130,7 +138,7 @@ def index() -> Page:
 
 
 def results(number: int, total: int, products: Iterable[Product], visited: frozenset[str]) -> Page:
-    """Page `number` of `total` hits; products in `visited`, by ASIN, are marked."""
+    """Page `number` of the results, of `total` hits. Products whose ASIN is in `visited` are marked."""
     turns = [Node(PREVIOUS, "button")] * (number > 1) + [Node(NEXT, "button")]
     nodes = [Node(BACK, "button"), Node(f"Page {number} (Total results: {total})"), *turns]
     for product in products:
@@ -140,7 +148,7 @@ def results(number: int, total: int, products: Iterable[Product], visited: froze
 
 
 def item(product: Product, clicked: frozenset[str], show_attributes: bool = False) -> Page:
-    """A product with its options; the values in `clicked` are marked."""
+    """The page of a product with its options. The values in `clicked` are marked."""
     nodes = [Node(BACK, "button"), Node(PREVIOUS, "button")]
     for name, values in product.options.items():
         nodes += texts((name,))
@@ -152,7 +160,7 @@ def item(product: Product, clicked: frozenset[str], show_attributes: bool = Fals
 
 
 def details(product: Product, name: str) -> Page:
-    """What stands behind one of the buttons of `DETAILS`, or behind `ATTRIBUTES`."""
+    """The page behind one of the buttons in `DETAILS`, or behind `ATTRIBUTES`."""
     shown: tuple[str, ...] = ()
     if name == "Description":
         shown = (product.description,)
@@ -165,7 +173,7 @@ def details(product: Product, name: str) -> Page:
 
 
 def done(asin: str, options: Mapping[str, str], reward: float) -> Page:
-    """The page after a purchase, with the options that were chosen. Its other fields are always empty."""
+    """The page after a purchase, with the chosen options. Its other fields are always empty."""
     nothing = "None"
     empty = [part for name in ("attrs", "category", "query", "product category") for part in (name, nothing)]
     target = ["asin", "options", "attrs", "price upper", "instuction text", "category", "product category", "query"]
@@ -176,7 +184,7 @@ def done(asin: str, options: Mapping[str, str], reward: float) -> Page:
 
 
 def _tojson(options: Mapping[str, str]) -> str:
-    """As a page has it that writes JSON into HTML: sorted, and signs that HTML reads are escaped."""
+    """JSON as in the original's HTML: with sorted keys, and with HTML's special characters escaped."""
     written = json.dumps(options, sort_keys=True)
     for sign in "<>&'":
         written = written.replace(sign, f"\\u{ord(sign):04x}")
@@ -184,8 +192,10 @@ def _tojson(options: Mapping[str, str]) -> str:
 
 
 def texts(strings: Iterable[str]) -> Iterator[Node]:
-    """Texts as an HTML parser leaves them: nothing for an empty one or for white space with a line break
-    in it, one space for other ASCII white space."""
+    """Texts as an HTML parser reads them.
+
+    Empty texts, and white space with a line break, are dropped. Other ASCII white space becomes one space.
+    """
     for string in strings:
         if string.strip(" \t\n\r\f"):
             yield Node(string)

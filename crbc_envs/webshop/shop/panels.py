@@ -1,16 +1,15 @@
-"""Which goals are for training and which for validation.
+"""Task panels: which goals are for training and which for validation.
 
-`official`: the goals in the original's order; 0 to 499 validate, 500 and up train, as in the paper. "test"
-is "validation": the original calls the same 500 its test goals. One goal of the small catalogue is in
-both, and 127 of the 146 products that are validated on are trained on, with other options.
+`official`: the goals in the original's order. Goals 0 to 499 are for validation, 500 and up for training, as in the
+paper. "test" is "validation", because the original calls the same 500 its test goals. One goal of the small catalogue
+is in both, and 127 of the 146 validation products are also training products, with other options.
 
-`by_product`: no product is on two sides. A product's side follows from its ASIN alone, 80 % train.
+`by_product`: no product is in two splits. The split of a product follows from its ASIN alone; 80 % are for training.
 
-`verl`: what the public code of the paper's family does. There every worker orders the goals by its own
-seed and then cuts at 500, so the goals that one worker validates on are those that another trains on:
-with 16 training workers all of them. There the worker of group i has the seed s + i; here a shop opened
-under `price_seed` s + i is what it sees, order and prices alike, and validation is the shop of s + i + 1000.
-For comparison only.
+`verl`: the behaviour of the public code of the paper's family, for comparison only. There, every worker orders the
+goals by its own seed and then cuts at 500. The validation goals of one worker are therefore training goals of
+another: with 16 training workers, all of them. There, the worker of group i has the seed s + i. Here, a shop with
+`price_seed` s + i has the same order and prices, and the validation shop is that of s + i + 1000.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ Panel = Literal["official", "by_product", "verl"]
 NUM_VALIDATION = 500
 
 VERL_VALIDATION = 1_000
-"""What the validation seed of `verl` is above the training seed."""
+"""The difference between the validation seed and the training seed of `verl`."""
 
 
 class WebShopPanel(TaskPanel[Goal]):
-    """Some of a shop's goals, in order."""
+    """One split of a shop's goals, in order."""
 
     def __init__(self, name: str, split: str, goals: Sequence[Goal]) -> None:
         super().__init__(split, len(goals))
@@ -47,8 +46,8 @@ class WebShopPanel(TaskPanel[Goal]):
         return Task(f"webshop-{self.name}/{self.split}/{index}", goal.text, goal, goal.digest())
 
 
-def seed_of(panel: str, split: str, price_seed: int) -> int:
-    """The price seed of the shop that a split is played in: the one given, but for `verl`."""
+def shop_seed(panel: str, split: str, price_seed: int) -> int:
+    """The price seed of a split's shop: `price_seed`, except for `verl`."""
     return price_seed + (VERL_VALIDATION if panel == "verl" and split != "train" else 0)
 
 
@@ -59,19 +58,19 @@ def make_panel(shop: Shop, panel: str, split: str) -> WebShopPanel:
         raise ValueError(f"panel must be one of {', '.join(PANELS)}; got {panel!r}")
     ordered = shuffled(shop.goals, shop.price_seed if panel == "verl" else ORDER_SEED)
     if panel == "by_product":
-        chosen = [goal for goal in ordered if side(goal.asin) == split]
+        chosen = [goal for goal in ordered if split_of(goal.asin) == split]
     else:
         chosen = ordered[NUM_VALIDATION:] if split == "train" else ordered[:NUM_VALIDATION]
     made = WebShopPanel(panel, split, chosen)
     if not chosen:
         raise ValueError(
             f"no goals in split {split!r} of panel {panel!r}: the shop has {len(ordered)}, and {NUM_VALIDATION} of "
-            "them validate; panel='by_product' splits any number"
+            "them are for validation; use panel='by_product', which splits any number"
         )
     return made
 
 
-def side(asin: str) -> str:
+def split_of(asin: str) -> str:
     """The split of a product in `by_product`."""
     place = int.from_bytes(hashlib.sha256(asin.encode()).digest()[:8], "big") / 2**64
     return "train" if place < 0.8 else "validation" if place < 0.9 else "test"

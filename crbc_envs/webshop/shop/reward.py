@@ -1,11 +1,11 @@
-"""What a purchase is worth: WebShop's reward in full, with its parts.
+"""The reward of a purchase: WebShop's full reward, with its parts.
 
-r = r_type * (matched attributes + matched options + (price within the cap)) / (attributes + options + 1),
-1 exactly for a product that has everything. Source: WebShop, engine/goal.py and engine/normalize.py (MIT).
+r = r_type * (matched attributes + matched options + (price within the cap)) / (attributes + options + 1).
+It is exactly 1 for a product that matches everything. Source: WebShop, engine/goal.py and engine/normalize.py (MIT).
 
-The original's normalisation of colours is kept, with what follows from it: "rectangular" counts as
-"tan", any "blue" matches any other, and the goals whose options are named by pairs that then match
-nothing cannot be reached (458 of the 6,910 of the small official catalogue).
+The original's normalisation of colours is kept, with its consequences: "rectangular" counts as "tan", any "blue"
+matches any other, and goals whose option pairs then match nothing cannot be reached (458 of the 6,910 of the small
+official catalogue).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _COLOURS = (
     "tiger turquoise violet walnut wheat white wine yellow"
 )
 COLOURS = tuple(_COLOURS.split())
-"""In this order; the first that fits is taken."""
+"""In order of priority: the first match is used."""
 
 CATEGORY_MARK = "\u203a"
-"""What stands between the parts of a product category."""
+"""The separator between the parts of a product category."""
 
 ALIKE = 85
 """Two texts match if rapidfuzz's token_set_ratio is above this."""
@@ -43,9 +43,9 @@ _NOT_ASCII = dict.fromkeys(range(128, 256))
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """A purchase's worth, `total` in [0, 1], and its parts, named as in the original.
+    """The reward of a purchase: `total` in [0, 1], and its parts, named as in the original.
 
-    `r_option` and `w_option` are None for a goal that names no options.
+    `r_option` and `w_option` are None for a goal without options.
     """
 
     total: float
@@ -61,7 +61,7 @@ class Reward:
     w_price: float
 
     def parts(self) -> dict[str, Any]:
-        """All but the total and what is None."""
+        """All parts that are not None, without the total."""
         return {name: value for name, value in asdict(self).items() if name != "total" and value is not None}
 
 
@@ -73,8 +73,10 @@ def reward(
     options: Sequence[str],
     nouns: tuple[Nouns, Nouns],
 ) -> Reward:
-    """The reward for buying `bought` for `price` dollars with the option values `options`, where `goal` was
-    made from the product `wanted`; `nouns` are those of the titles of `wanted` and `bought`."""
+    """The reward for buying `bought` for `price` dollars with the option values `options`.
+
+    `goal` was made from the product `wanted`. `nouns` are the nouns of the titles of `wanted` and `bought`.
+    """
     query_match = bought.query == wanted.query
     category_match = len(_categories(bought) & _categories(wanted)) >= 2
     title_score = _title_score(*nouns)
@@ -99,7 +101,7 @@ def reward(
 
 
 def normalise_colour(text: str) -> str:
-    """The first of `COLOURS` that is part of the text, whatever word it is in; else the text."""
+    """The first of `COLOURS` that occurs in the text, even inside a word; otherwise the text."""
     return next((colour for colour in COLOURS if colour in text), text)
 
 
@@ -112,7 +114,7 @@ def _type_reward(match: bool, title_score: float) -> float:
 
 
 def _title_score(wanted: Nouns, bought: Nouns) -> float:
-    """The share of the wanted nouns that were bought; a noun that is said twice is missed once."""
+    """The fraction of the wanted nouns that `bought` has. The denominator counts a repeated noun each time."""
     return len(set(wanted) & set(bought)) / len(wanted) if wanted else 0.2
 
 
@@ -128,14 +130,17 @@ def _has_attribute(product: Product, attribute: str) -> bool:
 
 
 def _matched_options(chosen: Sequence[str], wanted: tuple[tuple[str, str], ...] | tuple[str, ...]) -> int:
-    """How many of the wanted options some chosen value matches."""
+    """The number of wanted options that match some chosen value."""
     values = [normalise_colour(value) for value in chosen]
     return sum(any(_alike(value, target) for value in values) for target in map(_target, wanted))
 
 
 def _target(option: tuple[str, str] | str) -> str:
-    """What a chosen value is compared with. The original looks for a colour in the pair (group, value)
-    and so finds only one that is a whole part of it; otherwise it compares with the pair as text."""
+    """The text that chosen values are compared with.
+
+    The original searches for a colour in the pair (group, value), so it finds a colour only if it equals the group or
+    the value. Otherwise it compares with the pair as text.
+    """
     if isinstance(option, str):
         return normalise_colour(option)
     return next((colour for colour in COLOURS if colour in option), str(option))
@@ -143,7 +148,7 @@ def _target(option: tuple[str, str] | str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _alike(one: str, other: str) -> bool:
-    """As thefuzz compares (MIT): letters and digits in any order, those of Latin-1 beyond ASCII left out."""
+    """The comparison of thefuzz (MIT): words in any order, without the non-ASCII letters of Latin-1."""
     from rapidfuzz.fuzz import token_set_ratio
     from rapidfuzz.utils import default_process
 

@@ -1,4 +1,4 @@
-"""One shopper with one goal: from actions to pages, and to the reward of a purchase."""
+"""A session: one episode in a shop. It maps actions to pages and to the reward of the purchase."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ OBSERVATIONS = ("text_rich", "text", "html", "url")
 
 
 def parse(action: str) -> tuple[str, str] | None:
-    """ "search" or "click", and what, in lower case; None for anything else.
+    """Parse an action: "search" or "click", and its argument in lower case. None for any other text.
 
-    Like the original's pattern, `(.+)\\[(.+)\\]`, it looks at the last brackets and at nothing after them. So
-    what has brackets of its own cannot be clicked.
+    Like the original's pattern, `(.+)\\[(.+)\\]`, it uses the last brackets and ignores the text after them. An
+    element whose text has brackets can therefore not be clicked.
     """
     line = action.partition("\n")[0]
     end = line.rfind("]")
@@ -26,7 +26,7 @@ def parse(action: str) -> tuple[str, str] | None:
 
 
 class Session:
-    """A light object over a shared shop. `reward` is that of the purchase, None until there is one."""
+    """The state of one episode in a shared shop. `reward` is None until the purchase."""
 
     def __init__(self, shop: Shop, goal: Goal, name: str) -> None:
         self.shop, self.goal = shop, goal
@@ -35,12 +35,12 @@ class Session:
         self.page = shop.page(self.state)
 
     def executable(self, action: str) -> bool:
-        """Whether an action would be heard: any search, on every page, and a click on what is there."""
+        """Whether an action can be executed: any search, on every page, and a click on an element of the page."""
         parsed = parse(action)
         return parsed is not None and (parsed[0] == "search" or parsed[1] in self.page.clickables)
 
     def act(self, action: str) -> None:
-        """Execute an action; one that is not executable changes nothing, and neither does click[search]."""
+        """Execute an action. click[search], and an action that cannot be executed, change nothing."""
         kind, what = parse(action) or ("", "")
         if kind == "search":
             self.state.search(what)
@@ -53,7 +53,7 @@ class Session:
         self.page = self.shop.page(self.state, self.reward.total if self.reward else 0.0)
 
     def observation(self, mode: str) -> str:
-        """What the shopper sees, in one of the modes of `OBSERVATIONS`."""
+        """The observation in one of the modes of `OBSERVATIONS`."""
         if mode == "url":
             return self.state.url()
         if mode == "html":

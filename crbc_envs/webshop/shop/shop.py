@@ -1,7 +1,7 @@
-"""One shop for all sessions of a process: catalogue, prices, goals, search, and what was asked before.
+"""A shop, shared by all sessions of a process: catalogue, prices, goals, search, and caches.
 
-A shop is read-only to those who shop in it. What it remembers (searches, pages, rewards) is a function
-of the question, so it changes how long an answer takes and never the answer.
+Sessions never change a shop. The caches (searches, pages, rewards) hold pure functions of their keys, so they change
+the speed but never a result.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from crbc_envs.webshop.products.cache import Memory
+from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Product
 from crbc_envs.webshop.search.engine import SearchEngine
 from crbc_envs.webshop.shop import goals as goal_lists
@@ -21,22 +21,24 @@ from crbc_envs.webshop.shop.reward import Reward, reward
 from crbc_envs.webshop.shop.state import State
 
 HITS = 50
-"""Products a search finds at most."""
+"""The maximum number of search hits."""
 
 WINDOW = 10
-"""Products on one page of results, in the original."""
+"""The number of products on a results page in the original."""
 
 PAGES = 4_096
-"""Pages that are remembered, about 10 kB each."""
+"""The number of cached pages, about 10 kB each."""
 
 ANSWERS = 1 << 14
-"""Searches, and rewards, that are remembered, a few hundred bytes each."""
+"""The number of cached searches, and of cached rewards, a few hundred bytes each."""
 
 
 class Shop:
-    """A catalogue open for shopping, with `prices` in dollars by product number, and `goals` in the order
-    of the catalogue. `tagger` finds the nouns of titles (`nouns.make_tagger`); its name is kept. A page of results
-    has `per_page` products."""
+    """A catalogue with `prices` in dollars by product number, and `goals` in the order of the catalogue.
+
+    `tagger` selects the tagger that finds the nouns of titles (`nouns.make_tagger`); the attribute holds its name. A
+    results page has `per_page` products.
+    """
 
     def __init__(
         self,
@@ -55,17 +57,17 @@ class Shop:
         self.price_seed = price_seed
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed)
         self.tagger, self._nouns_of = make_tagger(tagger)
-        self._hits: Memory[str, tuple[int, ...]] = Memory(ANSWERS)
-        self._pages: Memory[tuple[Any, ...], Page] = Memory(PAGES)
-        self._rewards: Memory[tuple[Any, ...], Reward] = Memory(ANSWERS)
-        self._nouns: Memory[str, Nouns] = Memory(ANSWERS)
+        self._hits: BoundedCache[str, tuple[int, ...]] = BoundedCache(ANSWERS)
+        self._pages: BoundedCache[tuple[Any, ...], Page] = BoundedCache(PAGES)
+        self._rewards: BoundedCache[tuple[Any, ...], Reward] = BoundedCache(ANSWERS)
+        self._nouns: BoundedCache[str, Nouns] = BoundedCache(ANSWERS)
 
     def hits(self, query: str) -> tuple[int, ...]:
-        """The numbers of the products that a query finds, the best first."""
+        """The numbers of the products that a query finds, best first."""
         return self._hits.get(query, lambda: tuple(number for number, _ in self.engine.search(query, HITS)))
 
     def page(self, state: State, total: float = 0.0) -> Page:
-        """The page a shopper is at; the one after a purchase tells its reward, `total`."""
+        """The page of a state. The page after a purchase shows the reward, `total`."""
         if state.kind == "results":
             return self._results(state)
         if state.kind == "item":
@@ -78,7 +80,7 @@ class Shop:
         return self._pages.get(("index",), pages.index)
 
     def reward(self, goal: Goal, asin: str, options: Sequence[str]) -> Reward:
-        """What it is worth to buy a product with these option values."""
+        """The reward for buying a product with these option values."""
         options = tuple(options)
         return self._rewards.get((goal, asin, options), lambda: self._reward(goal, asin, options))
 
@@ -89,7 +91,7 @@ class Shop:
             raise KeyError(asin)
         return number, self.catalogue[number]
 
-    # ---- inside -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
     def _results(self, state: State) -> Page:
         hits = self.hits(" ".join(state.keywords))

@@ -1,7 +1,7 @@
-"""Where a shopper is, and where searches and clicks lead.
+"""The state of a session, and the effect of searches and clicks on it.
 
-What the original's server does, trap by trap: "Back to Search" forgets everything but the task, the last
-page of results has a next one, and option values are marked by their page's address. Source: WebShop,
+It reproduces the original's server, including its oddities: "Back to Search" clears everything but the task, the last
+results page has a next one, and option values are marked by the address of their page. Source: WebShop,
 web_agent_text_env.py (MIT).
 """
 
@@ -17,9 +17,11 @@ from crbc_envs.webshop.shop.pages import Kind
 
 @dataclass(slots=True)
 class State:
-    """The page a shopper is at, and what is remembered of the way there. `name` is the session's, as its
-    addresses show it; `page` counts pages of results from 1; `visited` are the ASINs of the products
-    looked at since the last return to the search bar; `options` are those chosen on the current product."""
+    """The current page of a session, and the history that its page depends on.
+
+    `name` is the session's name in addresses. `page` counts results pages from 1. `visited` has the ASINs of the
+    products opened since the last return to the search bar. `options` are those chosen for the current product.
+    """
 
     name: str
     kind: Kind = "index"
@@ -31,15 +33,15 @@ class State:
     visited: frozenset[str] = frozenset()
 
     def search(self, query: str) -> None:
-        """Results for the words of a query, from the first page."""
+        """Go to the first results page of a query."""
         self._results(query.split(" "), 1)
 
     def click(self, what: str, group: str | None = None) -> None:
-        """Follow what can be clicked on the current page; `group` is the option group of a value."""
+        """Click an element of the current page. `group` is the option group of an option value."""
         if what == pages.BUY.lower():
             self.kind = "done"
         elif what == pages.BACK.lower():
-            self._forget()
+            self._clear()
         elif what == pages.NEXT.lower():
             self._results(self.keywords, self.page + 1)
         elif what == pages.PREVIOUS.lower():
@@ -55,7 +57,7 @@ class State:
                 self.options[group] = what
 
     def url(self) -> str:
-        """The address of the page. Like the original's it holds the words of the query as they were typed."""
+        """The address of the page. As in the original, it contains the words of the query as typed."""
         place = f"http://127.0.0.1:3000/{self._route()}{self.name}"
         query = "+".join(self.keywords)
         if self.kind == "results":
@@ -67,13 +69,16 @@ class State:
         return f"{place}/{self.asin}/{self.options}" if self.kind == "done" else place
 
     def clicked(self, values: Iterable[str]) -> frozenset[str]:
-        """Which option values the page marks: those whose text, in quotes, is in its address. So a value with
-        a quote or a letter beyond ASCII never is, and one that was searched for in quotes always."""
+        """The option values that the page marks: those whose text, in quotes, is in its address.
+
+        A value with a quote or a non-ASCII letter is therefore never marked. A value that was searched for in quotes
+        is always marked.
+        """
         url = self.url()
         return frozenset(value for value in values if f'"{value}"' in url)
 
     def text(self) -> str:
-        """All that the future depends on, but for the task, as canonical JSON."""
+        """Everything that the future depends on except the task, as canonical JSON."""
         return json.dumps(
             {
                 "page": self.details.lower() if self.kind == "details" else self.kind,
@@ -90,7 +95,7 @@ class State:
         routes = {"results": "search_results/", "item": "item_page/", "details": "item_sub_page/", "done": "done/"}
         return routes.get(self.kind, "")
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self.kind, self.keywords, self.page, self.details = "index", [], 0, ""
         self.asin, self.options, self.visited = "", {}, frozenset()
 
@@ -99,7 +104,7 @@ class State:
         self.asin, self.options = "", {}
 
     def _previous(self) -> None:
-        """The original tells pages apart by words in their address, so a query can mislead it."""
+        """The original distinguishes pages by words in their address, so a query with such a word misleads it."""
         url = self.url()
         if "search_results" in url:
             self._results(self.keywords, self.page - 1)

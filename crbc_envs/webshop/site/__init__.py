@@ -1,1 +1,1 @@
-"""The shop as a web site for people, and the environment that shops there through a browser."""
+"""The shop as a web site for people, and the environment that uses it through a browser."""

@@ -1,7 +1,7 @@
-"""A headless Chromium that looks at the site, and comes back to its page when it has crashed.
+"""A headless Chromium that visits the site. After a crash, a new browser continues at the same page.
 
-Every step is two calls: one that clicks, one that reads the page with all it can be asked for. A page's address
-holds its state, so after a crash a new browser opens the page that was left and the click is made again.
+Every step is two calls: one clicks, the other reads the whole page. The address of a page holds its state, so after a
+crash the new browser opens the last page and repeats the click.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
     "chromedriver": ("chromedriver",),
 }
-"""The names that each program goes by; the first that is there is taken."""
+"""The possible names of each program. The first one found is used."""
 
 PACKAGES = "apt-get install -y chromium chromium-driver"
 
 TRIES = 3
-"""How often a step is tried, each time but the first in a new browser."""
+"""How often a step is tried. Each retry uses a new browser."""
 
-PATIENCE = 20.0
-"""Seconds for a page, or for any answer of the browser."""
+TIMEOUT = 20.0
+"""Seconds to wait for a page, or for any answer of the browser."""
 
 _FLAGS = (
     "--headless=new --disable-gpu --disable-dev-shm-usage --disable-extensions --no-first-run "
     "--disable-background-networking --disable-sync --disable-component-update --no-default-browser-check "
     "--remote-debugging-pipe --renderer-process-limit=1 --window-size=1100,900"
 )
-"""With the pipe Chromium ends when its driver does, however that ends."""
+"""With the debugging pipe, Chromium exits when its driver exits, for whatever reason."""
 
-_NOWHERE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
-"""The browser finds the loopback and no other host."""
+_LOOPBACK_ONLY = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+"""The browser can resolve the loopback address and no other host."""
 
 _READ = """
 if (document.readyState !== "complete" || document.documentElement.hasAttribute("data-left")) return null;
@@ -66,7 +66,7 @@ return {
 """
 
 _LEAVE = 'document.documentElement.setAttribute("data-left", "");'
-"""Marks the document that a click leaves: until another is there, the page has not changed."""
+"""Marks the current document before a click. The page has changed once the mark is gone."""
 
 _CLICK = f'{_LEAVE} document.querySelectorAll("[data-role]")[arguments[0]].click();'
 
@@ -79,8 +79,11 @@ query.form.submit();
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """A page as the browser shows it: its address, its kind, the instruction above it, its texts as rows of
-    (text, role, clicked, group), and the parts of the reward as JSON by name, after a purchase."""
+    """A page as read from the browser.
+
+    It has the address, the kind, the instruction, the texts as rows of (text, role, clicked, group) and, after a
+    purchase, the parts of the reward as JSON by name.
+    """
 
     url: str
     kind: Kind
@@ -89,31 +92,31 @@ class Screen:
     parts: list[list[str]]
 
 
-def place(name: str) -> str | None:
-    """Where one of the `PROGRAMS` is, or which Selenium is installed; None where it is missing."""
+def find_program(name: str) -> str | None:
+    """The path of one of the `PROGRAMS`, or the version of Selenium. None if it is missing."""
     if name == "selenium":
         return metadata.version(name) if find_spec(name) else None
     return next(filter(None, map(shutil.which, PROGRAMS[name])), None)
 
 
 def missing() -> list[tuple[str, str]]:
-    """What is not there of what a browser needs, each with the command that brings it."""
+    """The missing requirements of the browser, each with the command that installs it."""
     needs = {"selenium": "pip install 'crbc[site]'", **dict.fromkeys(PROGRAMS, PACKAGES)}
-    return [(name, command) for name, command in needs.items() if place(name) is None]
+    return [(name, command) for name, command in needs.items() if find_program(name) is None]
 
 
 def require_browser() -> None:
-    """Raise `BrowserError` where something of what a browser needs is missing, with the command that brings it."""
-    lacking = missing()
-    if lacking:
-        raise BrowserError("; ".join(f"{name} is missing: {fix}" for name, fix in lacking))
+    """Raise `BrowserError` if a requirement of the browser is missing. It names the command that installs it."""
+    requirements = missing()
+    if requirements:
+        raise BrowserError("; ".join(f"{name} is missing: {fix}" for name, fix in requirements))
 
 
 class Browser:
-    """One headless Chromium with its driver, about 430 MB; started when a page is first opened.
+    """One headless Chromium with its driver, about 430 MB. It starts when a page is first opened.
 
-    Raises `BrowserError` where the browser, its driver or Selenium is missing, naming the command that
-    brings it, and where a page cannot be had in `TRIES` browsers one after the other.
+    Raises `BrowserError` if the browser, its driver or Selenium is missing, with the command that installs it. Also
+    raises it if `TRIES` browsers in a row fail to load a page.
     """
 
     def __init__(self) -> None:
@@ -123,19 +126,19 @@ class Browser:
         self._end: Callable[[], Any] = lambda: None
 
     def open(self, url: str) -> Screen:
-        """Go to an address."""
-        return self._until_there(partial(_open, url), None)
+        """Open an address."""
+        return self._with_retries(partial(_open, url), None)
 
     def click(self, node: int) -> Screen:
-        """Click the node of that number on the page, and wait for where it leads."""
-        return self._until_there(lambda driver: driver.execute_script(_CLICK, node), self.screen)
+        """Click the node of that number on the page, and wait for the next page."""
+        return self._with_retries(lambda driver: driver.execute_script(_CLICK, node), self.screen)
 
     def search(self, query: str) -> Screen:
-        """Send the search form with a query."""
-        return self._until_there(lambda driver: driver.execute_script(_SEARCH, query), self.screen)
+        """Submit the search form with a query."""
+        return self._with_retries(lambda driver: driver.execute_script(_SEARCH, query), self.screen)
 
     def close(self) -> None:
-        """End the browser and its driver; a closed browser starts anew when it is used."""
+        """End the browser and its driver. A closed browser starts again on its next use."""
         from selenium.common.exceptions import WebDriverException
         from urllib3.exceptions import HTTPError
 
@@ -150,16 +153,16 @@ class Browser:
 
     @property
     def driver(self) -> Chrome:
-        """Selenium's driver of the running browser, which is started if there is none."""
+        """Selenium's driver of the browser. It starts the browser if none is running."""
         if self._driver is None:
             self._start()
         assert self._driver is not None
         return self._driver
 
-    # ---- inside -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
-    def _until_there(self, go: Callable[[Chrome], Any], left: Screen | None) -> Screen:
-        """The page that `go` leads to from the page `left`. What goes wrong is done again in a new browser."""
+    def _with_retries(self, go: Callable[[Chrome], Any], left: Screen | None) -> Screen:
+        """Call `go` on the page `left` and read the next page. After an error, try again in a new browser."""
         from selenium.common.exceptions import WebDriverException
         from urllib3.exceptions import HTTPError
 
@@ -178,26 +181,26 @@ class Browser:
                 self._kill()
         reason = str(error).partition("\n")[0]
         raise BrowserError(
-            f"no page from {TRIES} browsers, one after the other: {reason}; crbc doctor looks for causes"
+            f"{TRIES} browsers in a row failed to load the page: {reason}; run crbc doctor to find the cause"
         )
 
     def _read(self) -> Screen:
-        """What the page says, once it is another one than was left."""
-        deadline = time.monotonic() + PATIENCE
+        """Read the page, once it is another one than before the click."""
+        deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
             found = self.driver.execute_script(_READ)
             if found is not None:
                 return Screen(**{name: value if value is not None else "" for name, value in found.items()})
             time.sleep(0.002)
-        raise TimeoutError(f"no new page in {PATIENCE:.0f} s")
+        raise TimeoutError(f"no new page in {TIMEOUT:.0f} s")
 
     def _start(self) -> None:
         require_browser()
         profile = mkdtemp(prefix="crbc-browser-")
-        with ExitStack() as unless_started:
-            unless_started.callback(shutil.rmtree, profile, ignore_errors=True)
+        with ExitStack() as cleanup:
+            cleanup.callback(shutil.rmtree, profile, ignore_errors=True)
             self._driver = _launch(profile)
-            unless_started.pop_all()
+            cleanup.pop_all()  # only needed if the start fails
         self._end = weakref.finalize(self, _quit, self._driver, profile)
 
 
@@ -211,19 +214,19 @@ def _launch(profile: str) -> Chrome:
     from selenium.webdriver.chrome.service import Service
 
     options = ChromeOptions()
-    options.page_load_strategy = "none"  # `_read` waits, and knows better for what
-    options.binary_location = place("chromium") or ""
-    for flag in (*_FLAGS.split(), _NOWHERE, f"--user-data-dir={profile}"):
+    options.page_load_strategy = "none"  # because `_read` does the waiting
+    options.binary_location = find_program("chromium") or ""
+    for flag in (*_FLAGS.split(), _LOOPBACK_ONLY, f"--user-data-dir={profile}"):
         options.add_argument(flag)
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # Chromium does not start for root with it
+        options.add_argument("--no-sandbox")  # as root, Chromium does not start with the sandbox
     service = Service(
-        place("chromedriver"), popen_kw={"preexec_fn": _end_with_parent} if sys.platform == "linux" else {}
+        find_program("chromedriver"), popen_kw={"preexec_fn": _end_with_parent} if sys.platform == "linux" else {}
     )
     driver = Chrome(options=options, service=service)
-    driver.command_executor.client_config.timeout = PATIENCE + 10
-    driver.set_page_load_timeout(PATIENCE)
-    driver.set_script_timeout(PATIENCE)
+    driver.command_executor.client_config.timeout = TIMEOUT + 10
+    driver.set_page_load_timeout(TIMEOUT)
+    driver.set_script_timeout(TIMEOUT)
     return driver
 
 
@@ -232,13 +235,13 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def _end_with_parent() -> None:
-    """A driver must not outlive its process, even one that is killed. Linux's prctl does that."""
+    """Make Linux kill the driver when its parent process dies, even if the parent is killed."""
     assert _LIBC is not None
     _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _quit(driver: Chrome, profile: str) -> None:
-    """End the driver without asking the browser, which may hang; it ends with its driver."""
+    """Kill the driver without a request to the browser, which may hang. The browser ends with its driver."""
     process = driver.service.process
     if process is not None:
         process.kill()

@@ -1,4 +1,4 @@
-"""CRBC-WebShopSite-v0: the shop through a browser."""
+"""CRBC-WebShopSite-v0: the shop as a web site, used through a browser."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from crbc_envs.webshop.site.server import Site, SiteServer, serving
 
 
 class SiteSession(Session):
-    """A shopper who sees what a browser shows: page, task, state and reward are read from the document and its
-    address, and actions are clicks and searches in it."""
+    """A session in a browser. Actions are clicks and searches in the browser.
+
+    Page, task, state and reward are read from the document and its address.
+    """
 
     def __init__(self, shop: Shop, goal: Goal, browser: Browser, url: str) -> None:
         super().__init__(shop, goal, SHOPPER)
         self.browser = browser
-        self._see(browser.open(url))
+        self._read(browser.open(url))
 
     def act(self, action: str) -> None:
         kind, what = parse(action) or ("", "")
         if kind == "search":
-            self._see(self.browser.search(what))
+            self._read(self.browser.search(what))
         elif kind == "click" and what in self.page.clickables:
-            self._see(self.browser.click(place(self.page, what)))
+            self._read(self.browser.click(node_index(self.page, what)))
 
-    def _see(self, screen: Screen) -> None:
+    def _read(self, screen: Screen) -> None:
         _, self.state = read_address(screen.url, self.shop)
         self.page = Page(screen.kind, tuple(Node(*node) for node in screen.nodes))
         self.goal = replace(self.goal, text=screen.instruction)
@@ -44,24 +46,27 @@ class SiteSession(Session):
             self.reward = Reward(**{"r_option": None, "w_option": None, **parts})
 
 
-def place(page: Page, what: str) -> int:
-    """The number of the node that `click[what]` means: of option values that are alike the last one, as in the
-    original, and an option value before a button or product of that name."""
-    said = [node.text if node.role == "option" else node.text.lower() for node in page.nodes]
-    found = [i for i, node in enumerate(page.nodes) if node.role != "text" and said[i] == what]
+def node_index(page: Page, what: str) -> int:
+    """The number of the node that `click[what]` clicks.
+
+    Among equal option values it is the last one, as in the original. An option value takes precedence over a button
+    or product with the same text.
+    """
+    targets = [node.text if node.role == "option" else node.text.lower() for node in page.nodes]
+    found = [i for i, node in enumerate(page.nodes) if node.role != "text" and targets[i] == what]
     options = [i for i in found if page.nodes[i].role == "option"]
     return (options or found)[-1]
 
 
 class WebShopSiteEnv(WebShopEnv):
-    """`WebShopEnv` on the real site: a server in this process, and a headless Chromium that shops there.
+    """`WebShopEnv` on the real site: a server in this process, and a headless Chromium as its client.
 
-    Goals, actions, observations, anchors and rewards are those of the text environment on the same walk, and
-    so are the arguments. What the agent is told is read from what the browser shows, two calls to it a step.
-    Each instance runs a browser of its own, about 430 MB, from its first reset until `close`. A browser
-    that crashes is replaced, and the episode goes on at the same page.
+    The arguments are those of the text environment. The same actions give the same goals, observations, anchors and
+    rewards. All that the agent sees is read from the browser, with two calls per step. Each instance runs its own
+    browser, about 430 MB, from the first reset until `close`. A browser that crashes is replaced, and the episode
+    continues at the same page.
 
-    Raises `BrowserError` where Chromium, its driver or Selenium is missing.
+    Raises `BrowserError` if Chromium, its driver or Selenium is missing.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -69,7 +74,9 @@ class WebShopSiteEnv(WebShopEnv):
         super().__init__(*args, **kwargs)
         self.browser = Browser()
         self._open = ExitStack()
-        weakref.finalize(self, self._open.close)  # while threads still run: at exit a server must not wait for one
+        weakref.finalize(
+            self, self._open.close
+        )  # closes the server at exit while its thread still runs; later it would wait for ever
         self._url = ""
 
     def _begin(self, task: Goal) -> None:

@@ -1,7 +1,7 @@
-"""The pages of the site as HTML. Without a script, and with nothing from anywhere else.
+"""Renders the pages of the site as HTML, without scripts and without external resources.
 
-What a page says to an agent is in elements with a `data-role`, in the order of the page model: role and text of
-its `Node`s, `aria-current` where one was clicked. All else is for people. Whatever is shown is escaped.
+The elements with a `data-role` are for agents. They are in the order of the page model, with the role and text of its
+`Node`s, and with `aria-current` on clicked ones. Everything else is for people. All text is escaped.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _TITLES = {"index": "Search", "results": "Results", "item": "Product", "done": "
 
 
 def shop_page(number: int, goal: Goal, state: State, page: Page, reward: Reward | None) -> str:
-    """The document of the page a shopper is at, with `reward` after a purchase."""
-    told = "" if page.kind == "done" else _task(page, goal)
+    """The HTML document of a page, with `reward` after a purchase."""
+    task = "" if page.kind == "done" else _task(page, goal)
     header = "" if page.kind in ("index", "done") else _search(number, state, "Search again", "")
     body = _BODIES[page.kind](number, state, page.nodes)
     if reward is not None:
         body = _verdict(goal, reward) + body
     title = _TITLES.get(page.kind, state.details)
-    return _document(title, header, f'<div class="page" data-kind="{page.kind}">{told}{body}</div>')
+    return _document(title, header, f'<div class="page" data-kind="{page.kind}">{task}{body}</div>')
 
 
-def lobby(goals: int, example: str) -> str:
-    """The first page, where a person draws one of so many goals; `example` is the text of one."""
+def start_page(goals: int, example: str) -> str:
+    """The first page, where a person draws or chooses one of `goals` goals. `example` is the text of a goal."""
     return _document(
         "Welcome",
         "",
@@ -50,13 +50,13 @@ def lobby(goals: int, example: str) -> str:
     )
 
 
-def lost(reason: str) -> str:
-    """The page for an address that leads nowhere."""
+def not_found_page(reason: str) -> str:
+    """The page for an address that is not a page of the shop."""
     return _document("Not found", "", f'<div class="page"><h1>Not found</h1><p>{_text(reason)}</p></div>')
 
 
 def reward_in_words(goal: Goal, reward: Reward) -> list[tuple[str, str]]:
-    """What each part of the reward counted, and what it came to."""
+    """The parts of the reward in words, as (name, explanation)."""
     attributes = round(reward.r_att * len(goal.attributes))
     options = round((reward.r_option or 0.0) * len(goal.options))
     cap = "no price was named" if goal.price_cap == NO_CAP else f"at most ${goal.price_cap:.2f}"
@@ -93,24 +93,24 @@ def _results(number: int, state: State, nodes: Sequence[Node]) -> str:
 
 
 def _card(number: int, state: State, card: Sequence[Node]) -> str:
-    """A product among the results. Its link has the ASIN for its text, and is described by the title."""
-    link, *said = card
+    """A product on a results page. The text of its link is the ASIN; the title describes the link."""
+    link, *others = card
     title = f"t{_text(link.text)}"
-    names = (f' class="title" id="{title}"', ' class="price"', *[""] * len(said))
-    texts = "".join(f"<p{name}{_role(node)}</p>" for node, name in zip(said, names, strict=False))
+    names = (f' class="title" id="{title}"', ' class="price"', *[""] * len(others))
+    texts = "".join(f"<p{name}{_role(node)}</p>" for node, name in zip(others, names, strict=False))
     described = f' aria-describedby="{title}"'
     return f"<li>{_node(number, state, link, '', described)}{texts}</li>"
 
 
 def _item(number: int, state: State, nodes: Sequence[Node]) -> str:
-    """Options come first in the page model, and so they do for who tabs through the page."""
+    """Options come first, as in the page model, also in the order of the Tab key."""
     last = max((i for i, node in enumerate(nodes) if node.role == "text"), default=0) + 1
-    said = max(last - 3, 2)
+    title = max(last - 3, 2)  # the first of the last three texts: title, price, rating
     bar = "".join(_node(number, state, node, "") for node in nodes[:2])
-    tags = zip(nodes[said:last], ("h1", "p", "p"), strict=False)
+    tags = zip(nodes[title:last], ("h1", "p", "p"), strict=False)
     about = "".join(_node(number, state, node, tag) for node, tag in tags)
     buttons = "".join(_node(number, state, node, "") for node in nodes[last:])
-    options = _options(number, state, nodes[2:said])
+    options = _options(number, state, nodes[2:title])
     return (
         f'<nav class="row" aria-label="Back">{bar}</nav><div class="product"><section class="options" '
         f'aria-label="Options">{options}</section><section class="about" aria-label="Product">{about}</section></div>'
@@ -128,18 +128,18 @@ def _options(number: int, state: State, nodes: Sequence[Node]) -> str:
 
 def _details(number: int, state: State, nodes: Sequence[Node]) -> str:
     bar = "".join(_node(number, state, node, "") for node in nodes[:2])
-    said = "".join(_node(number, state, node, "p") for node in nodes[2:])
-    nothing = "" if said else '<p class="aside">Nothing is said here.</p>'
+    content = "".join(_node(number, state, node, "p") for node in nodes[2:])
+    nothing = "" if content else '<p class="aside">Nothing is said here.</p>'
     return (
         f'<nav class="row" aria-label="Back">{bar}</nav><h1>{_text(state.details)}</h1>'
-        f'<section class="{state.details.lower()}" aria-label="{_text(state.details)}">{said}{nothing}</section>'
+        f'<section class="{state.details.lower()}" aria-label="{_text(state.details)}">{content}{nothing}</section>'
     )
 
 
 def _done(number: int, state: State, nodes: Sequence[Node]) -> str:
-    said = "".join(_node(number, state, node, "p") for node in nodes)
+    content = "".join(_node(number, state, node, "p") for node in nodes)
     again = '<p><a class="button" href="/">Another goal</a></p>'
-    return f"<details><summary>What an agent is told</summary>{said}</details>{again}"
+    return f"<details><summary>What an agent is told</summary>{content}</details>{again}"
 
 
 _BODIES = {"index": _index, "results": _results, "item": _item, "details": _details, "done": _done}
@@ -177,7 +177,7 @@ def _search(number: int, state: State, label: str, role: str) -> str:
 
 
 def _node(number: int, state: State, node: Node, tag: str, more: str = "") -> str:
-    """A text in an element `tag`, or a link to where a click on the node leads."""
+    """The node as an element `tag` with its text, or as a link to the page after a click on it."""
     if node.role == "text":
         return f"<{tag}{_role(node)}</{tag}>"
     after = replace(state, options=dict(state.options))
@@ -190,14 +190,14 @@ def _node(number: int, state: State, node: Node, tag: str, more: str = "") -> st
 
 
 def _role(node: Node) -> str:
-    """What makes an element a node: the rest of its opening tag, and its text."""
+    """The rest of an element's opening tag, with the attributes of the node, and its text."""
     group = f' data-group="{_text(node.group)}"' if node.role == "option" else ""
     clicked = ' aria-current="true"' if node.clicked else ""
     return f' data-role="{node.role}"{group}{clicked}>{_text(node.text)}'
 
 
 def _verdict(goal: Goal, reward: Reward) -> str:
-    words = "".join(f"<dt>{name}</dt><dd>{_text(said)}</dd>" for name, said in reward_in_words(goal, reward))
+    words = "".join(f"<dt>{name}</dt><dd>{_text(text)}</dd>" for name, text in reward_in_words(goal, reward))
     exact = {"total": reward.total, **reward.parts()}
     parts = "".join(f'<data id="{name}" value="{_text(json.dumps(part))}"></data>' for name, part in exact.items())
     verdict = "It is all that was asked for." if reward.total == 1 else "It is not all that was asked for."
@@ -209,5 +209,5 @@ def _verdict(goal: Goal, reward: Reward) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped; a parser would read a bare carriage return as a line break."""
+    """Escaped text. Carriage returns too, because a parser would read one as a line break."""
     return escape(text).replace("\r", "&#13;")

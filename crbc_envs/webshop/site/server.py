@@ -1,4 +1,4 @@
-"""Serves a shop to browsers on this machine: pages made from the shop, one stylesheet, and nothing else."""
+"""Serves a shop to browsers on this machine: the pages of the shop and one stylesheet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import numpy as np
 from crbc_envs.webshop.shop.panels import WebShopPanel
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site import render
-from crbc_envs.webshop.site.address import NoPage, address, number, read_address
+from crbc_envs.webshop.site.address import PageNotFound, address, number, read_address
 
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -27,70 +27,70 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-"""With every answer: nothing is loaded from elsewhere, and no script runs at all."""
+"""The headers of every response: nothing is loaded from other hosts, and no script runs."""
 
-_SHOPPING = threading.Lock()
-"""What a shop remembers is not made for threads."""
+_SHOP_LOCK = threading.Lock()
+"""Guards the shop, whose caches are not thread-safe."""
 
 
-class Answer(NamedTuple):
-    """What a request gets; `place` is where a redirect leads."""
+class Response(NamedTuple):
+    """The response to a request. `location` is the target of a redirect."""
 
     status: HTTPStatus
     body: str = ""
     kind: str = "text/html"
-    place: str = ""
+    location: str = ""
 
 
 class Site:
-    """The pages of a shop for the goals of a panel. `seed` is that of the goals people draw."""
+    """The pages of a shop for the goals of a panel. `seed` is the seed of the goals that people draw."""
 
     def __init__(self, shop: Shop, panel: WebShopPanel, seed: int = 0) -> None:
         self.shop, self.panel = shop, panel
         self._rng = np.random.default_rng(seed)
         self._style = files(__package__).joinpath("style.css").read_text(encoding="utf-8")
 
-    def answer(self, target: str) -> Answer:
-        """What a GET of a path and query gets. What is no page of the shop is status 404, with the reason."""
+    def respond(self, target: str) -> Response:
+        """The response to a GET of a path and query. If it is not a page of the shop: status 404, with the reason."""
         try:
-            with _SHOPPING:
-                return self._answer(target)
-        except NoPage as error:
-            return Answer(HTTPStatus.NOT_FOUND, render.lost(str(error)))
+            with _SHOP_LOCK:
+                return self._respond(target)
+        except PageNotFound as error:
+            return Response(HTTPStatus.NOT_FOUND, render.not_found_page(str(error)))
 
-    def _answer(self, target: str) -> Answer:
+    def _respond(self, target: str) -> Response:
         parts = urlsplit(target)
         if parts.path == "/":
-            return Answer(HTTPStatus.OK, render.lobby(len(self.panel), self.panel[0].text))
+            return Response(HTTPStatus.OK, render.start_page(len(self.panel), self.panel[0].text))
         if parts.path == render.STYLE:
-            return Answer(HTTPStatus.OK, self._style, "text/css")
+            return Response(HTTPStatus.OK, self._style, "text/css")
         if parts.path == "/draw":
-            return _to(f"/goal/{int(self._rng.integers(len(self.panel)))}")
+            return _redirect(f"/goal/{int(self._rng.integers(len(self.panel)))}")
         if parts.path == "/goal":
-            return _to(f"/goal/{number(parse_qs(parts.query).get('number', [''])[0])}")
+            return _redirect(f"/goal/{number(parse_qs(parts.query).get('number', [''])[0])}")
         return self._page(target)
 
-    def _page(self, target: str) -> Answer:
+    def _page(self, target: str) -> Response:
         goal_number, state = read_address(target, self.shop)
         if not 0 <= goal_number < len(self.panel):
-            raise NoPage(f"there is no goal {goal_number}; the last one is {len(self.panel) - 1}")
+            raise PageNotFound(f"there is no goal {goal_number}; the last one is {len(self.panel) - 1}")
         if state.kind == "index" and "?" in target:  # an empty search
-            return _to(address(goal_number, state))
+            return _redirect(address(goal_number, state))
         goal = self.panel[goal_number].content
         bought = tuple(state.options.values())
         reward = self.shop.reward(goal, state.asin, bought) if state.kind == "done" else None
         page = self.shop.page(state, reward.total if reward else 0.0)
-        return Answer(HTTPStatus.OK, render.shop_page(goal_number, goal, state, page, reward))
+        return Response(HTTPStatus.OK, render.shop_page(goal_number, goal, state, page, reward))
 
 
-def _to(place: str) -> Answer:
-    return Answer(HTTPStatus.SEE_OTHER, place=place)
+def _redirect(location: str) -> Response:
+    return Response(HTTPStatus.SEE_OTHER, location=location)
 
 
 class SiteServer(ThreadingHTTPServer):
-    """A `Site` at a port of this machine, 0 for any that is free; `url` is its address.
+    """Serves a `Site` at a port of this machine; 0 means any free port. `url` is its address.
 
-    Raises `ValueError` for a host that others can reach, unless `exposed`, and `OSError` for a port in use.
+    Raises `ValueError` for a host that other machines can reach, unless `exposed`, and `OSError` for a port in use.
     """
 
     daemon_threads = True
@@ -98,8 +98,10 @@ class SiteServer(ThreadingHTTPServer):
 
     def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0, exposed: bool = False) -> None:
         if host not in LOOPBACK and not exposed:
-            reason = "others could reach the shop, which exposed allows"
-            raise ValueError(f"host must be one of {', '.join(LOOPBACK)}, or {reason}; got {host!r}")
+            raise ValueError(
+                f"host must be one of {', '.join(LOOPBACK)}; got {host!r}, where other machines could reach the shop: "
+                "use exposed to allow that"
+            )
         self.site, self.exposed = site, exposed
         if ":" in host:
             self.address_family = AF_INET6
@@ -108,14 +110,14 @@ class SiteServer(ThreadingHTTPServer):
         self.port = int(self.server_address[1])
         self.url = f"http://{shown}:{self.port}"
 
-    def knows(self, host: str) -> bool:
-        """Whether a request may name this host: a page of another site, whose name was led here, may not."""
+    def allows_host(self, host: str) -> bool:
+        """Whether a request may have this Host header. This blocks other sites whose name resolves to this server."""
         return self.exposed or host in [f"{name}:{self.port}" for name in ("127.0.0.1", "[::1]", "localhost")]
 
 
 @contextmanager
 def serving(server: SiteServer) -> Iterator[str]:
-    """Serve in a thread of this process; gives the address, and closes the server in the end."""
+    """Context manager: serves in a thread of this process. Gives the address, and closes the server at the end."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:
@@ -134,19 +136,21 @@ class _Handler(BaseHTTPRequestHandler):
     server: SiteServer
 
     def do_GET(self) -> None:
-        if self.server.knows(self.headers.get("Host", "")):
-            answer = self.server.site.answer(self.path)
+        if self.server.allows_host(self.headers.get("Host", "")):
+            response = self.server.site.respond(self.path)
         else:
-            answer = Answer(HTTPStatus.MISDIRECTED_REQUEST, "this shop is open on its own machine only", "text/plain")
-        body = answer.body.encode("utf-8", "replace")
-        self.send_response(answer.status)
+            response = Response(
+                HTTPStatus.MISDIRECTED_REQUEST, "this shop is open on its own machine only", "text/plain"
+            )
+        body = response.body.encode("utf-8", "replace")
+        self.send_response(response.status)
         for name, value in HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{response.kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "max-age=600" if answer.kind == "text/css" else "no-store")
-        if answer.place:
-            self.send_header("Location", answer.place)
+        self.send_header("Cache-Control", "max-age=600" if response.kind == "text/css" else "no-store")
+        if response.location:
+            self.send_header("Location", response.location)
         self.end_headers()
         if self.command == "GET":
             self.wfile.write(body)
@@ -154,4 +158,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not logged: they hold what people type."""
+        """Does nothing. Requests are not logged, because they contain what people type."""
