@@ -1,4 +1,4 @@
-"""Columns of a table of rollouts: how they are read, and what complete rollouts must keep."""
+"""Reads and checks the columns of a table of rollouts."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ def flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
 
 
 def renumber(numbers: Ints) -> tuple[Ints, Ints]:
-    """The distinct numbers, ascending, and every number's place among them."""
+    """The distinct numbers, ascending, and the index of every number among them."""
     if numbers.max() > 4 * len(numbers) + 1024:
         return np.unique(numbers, return_inverse=True)
-    known = np.flatnonzero(np.bincount(numbers))  # no sort: what interning leaves is nearly dense
+    known = np.flatnonzero(np.bincount(numbers))  # no sort is needed, because interned numbers are nearly dense
     return known, look_up(numbers, known)
 
 
 def look_up(numbers: Ints, known: Ints) -> Ints:
-    """The place of every number in the ascending `known`; -1 for one that is not there."""
+    """The index of every number in the ascending `known`, or -1."""
     if known[-1] == len(known) - 1:
         return np.where(numbers < len(known), numbers, -1)
     place = np.searchsorted(known, numbers).clip(max=len(known) - 1)
@@ -66,7 +66,7 @@ def look_up(numbers: Ints, known: Ints) -> Ints:
 
 
 def chosen(names: Sequence[str] | None, numbers: Ints) -> tuple[str, ...] | None:
-    """The names of the ascending `numbers`; None where there are none."""
+    """The names of the ascending `numbers`. None if there are no names."""
     if names is None:
         return None
     if numbers[-1] >= len(names):
@@ -75,7 +75,7 @@ def chosen(names: Sequence[str] | None, numbers: Ints) -> tuple[str, ...] | None
 
 
 def places(length: Ints) -> dict[str, Ints]:
-    """The columns `rollout`, `step` and `length` of complete rollouts of these lengths."""
+    """The columns `rollout`, `step` and `length` of complete rollouts with these lengths."""
     rollout = np.repeat(np.arange(len(length)), length)
     return {
         "rollout": rollout,
@@ -85,11 +85,11 @@ def places(length: Ints) -> dict[str, Ints]:
 
 
 def sum_by(index: Ints, values: Floats, size: int) -> Floats:
-    """out[i] = the sum of `values` where `index` is i, shape (size,)."""
+    """out[i] is the sum of `values` where `index` is i, shape (size,)."""
     return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
-# ---- what complete rollouts keep ------------------------------------------------------------------
+# ---- checks of complete rollouts ------------------------------------------------------------------
 
 
 def check_groups(group: Ints) -> None:
@@ -98,12 +98,12 @@ def check_groups(group: Ints) -> None:
     if apart.any():
         i = int(np.argmax(apart))
         raise GroupError(
-            f"rollout {i} is of group {group[i]}; groups are numbered 0, 1, ... and their rollouts stand together"
+            f"rollout {i} is of group {group[i]}; groups are numbered 0, 1, ... and their rollouts are consecutive"
         )
 
 
 def check_order(rollout: Ints, step: Ints, length: Ints) -> None:
-    """Every row of every rollout, once and in order."""
+    """Check that every row of every rollout is there once and in order."""
     starts = np.cumsum(length) - length
     if len(rollout) == length.sum():
         wanted = np.repeat(np.arange(len(length)), length)
@@ -132,7 +132,7 @@ def _first(rollout: Ints, step: Ints, mask: NDArray[np.bool_]) -> tuple[int, int
 
 
 def check_anchors(anchor: Ints, rollout: Ints, group: Ints, length: Ints, final: Ints) -> None:
-    """Anchors stay within their group, and a group starts at one of them."""
+    """Check that an anchor belongs to one group, and that all rollouts of a group start at the same anchor."""
     owner_of_step = group[rollout]
     owner = np.empty(anchor.max() + 1, dtype=np.int64)
     owner[anchor] = owner_of_step
@@ -143,15 +143,15 @@ def check_anchors(anchor: Ints, rollout: Ints, group: Ints, length: Ints, final:
         other = int(np.argmax((anchor == anchor[at]) & (owner_of_step != owner_of_step[at])))
         here, there = (f"rollout {rollout[row]}, step {row - starts[rollout[row]]}" for row in (other, at))
         raise GroupError(
-            f"{here}: its anchor is one of group {owner_of_step[at]} too ({there}), and it is of "
-            f"group {owner_of_step[other]}; anchors match within one group only"
+            f"{here}: it is of group {owner_of_step[other]}, but its anchor is also one of group "
+            f"{owner_of_step[at]} ({there}); anchors match within one group only"
         )
     astray = (final >= 0) & (owner[final] != group)
     if astray.any():
         i = int(np.argmax(astray))
         raise GroupError(
-            f"rollout {i}, step {length[i] - 1}: its final anchor is one of group {owner[final[i]]}, and it "
-            f"is of group {group[i]}; anchors match within one group only"
+            f"rollout {i}, step {length[i] - 1}: it is of group {group[i]}, but its final anchor is one of "
+            f"group {owner[final[i]]}; anchors match within one group only"
         )
     first = anchor[starts]
     leader = first[np.searchsorted(group, group)]
@@ -164,7 +164,7 @@ def check_anchors(anchor: Ints, rollout: Ints, group: Ints, length: Ints, final:
 
 
 def check_actions(action: Ints, valid: NDArray[np.bool_], where: Callable[[int], str]) -> None:
-    """One number for every malformed reply, and for nothing else."""
+    """Check that all malformed replies share one action number, and that nothing else has it."""
     if valid.all():
         return
     label = action[np.argmin(valid)]
@@ -179,7 +179,7 @@ def check_actions(action: Ints, valid: NDArray[np.bool_], where: Callable[[int],
 
 
 def check_ends(success: NDArray[np.bool_], truncated: NDArray[np.bool_]) -> None:
-    """No rollout both succeeds and is cut short."""
+    """Check that no rollout both succeeds and is truncated."""
     both = success & truncated
     if both.any():
         raise GroupError(

@@ -1,11 +1,11 @@
-"""Evidence coverage: whose outcomes can reach a visit at depth K (paper, appendix "Closure Depth and
+"""Evidence coverage: the rollouts whose outcomes can reach a visit at depth K (paper, appendix "Closure Depth and
 Evidence Coverage").
 
-The coverage of an anchor s at depth K is the number of rollouts that visit an anchor reachable from s
-along at most K observed edges: at K = 0 those that visit s itself, under full closure those that visit
-any of its descendants. It is structural, and equals how many outcomes R_j move V_K(s) at all.
+The coverage of an anchor s at depth K is the number of rollouts that visit an anchor reachable from s along at most K
+observed edges. At K = 0 these are the rollouts that visit s itself; under full closure, those that visit any of its
+descendants. It depends on the graph alone, and equals the number of outcomes R_j that affect V_K(s).
 
-The paper counts over the *eligible* visits, those at anchors with two or more observed actions.
+The paper counts over the *eligible* visits: those at anchors with two or more observed actions.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from anchors.process import EmpiricalProcess, Ints
 Words = NDArray[np.uint64]
 
 PAPER_DEPTHS = (0, 1, 2, 3, None)
-"""The depths the statistics run over unless told; None is the full closure."""
+"""The default depths of the statistics. None is the full closure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CoverageStatistics:
     """Coverage of the eligible visits of any number of groups, at each of `depths` (D of them).
 
-    `coverage` (D, n) rollouts per eligible visit, 1 to its group's size; `size` (n,) that size G;
-    `visits` how many visits there were in all, eligible or not.
+    `coverage` (D, n) has the number of rollouts per eligible visit, 1 to its group's size. `size` (n,) is that size G.
+    `visits` is the number of all visits, eligible or not.
     """
 
     depths: tuple[int | None, ...]
@@ -44,47 +44,51 @@ class CoverageStatistics:
 
     @property
     def full_access(self) -> NDArray[np.float64]:
-        """Share of eligible visits that all G rollouts reach, per depth, shape (D,); the paper's 12.9 %
-        at K = 0 and 61.5 % under closure."""
-        return self._share(self.coverage == self.size)
+        """Fraction of eligible visits that all G rollouts reach, per depth, shape (D,).
+
+        In the paper it is 12.9 % at K = 0 and 61.5 % under closure.
+        """
+        return self._fraction(self.coverage == self.size)
 
     @property
     def expanded(self) -> NDArray[np.float64]:
-        """Share of eligible visits whose coverage is larger than at the first depth, shape (D,); the
-        paper's 63.0 %, from K = 0 to closure."""
-        return self._share(self.coverage > self.coverage[:1])
+        """Fraction of eligible visits whose coverage is larger than at the first depth, shape (D,).
+
+        In the paper it is 63.0 %, from K = 0 to closure.
+        """
+        return self._fraction(self.coverage > self.coverage[:1])
 
     @property
     def distribution(self) -> NDArray[np.float64]:
-        """Share of eligible visits that g rollouts reach, shape (D, max G + 1), column g; rows sum to one."""
-        return np.stack([self._share(self.coverage == g) for g in range(self._widest + 1)], axis=1)
+        """Fraction of eligible visits that g rollouts reach, shape (D, max G + 1), column g. Rows sum to one."""
+        return np.stack([self._fraction(self.coverage == g) for g in range(self._largest + 1)], axis=1)
 
     @property
     def paired(self) -> Ints:
-        """How many eligible visits go from coverage i at the first depth to j at the last, shape
+        """The number of eligible visits with coverage i at the first depth and j at the last, shape
         (max G + 1, max G + 1): the matrix of the paper's figure."""
-        size = self._widest + 1
+        size = self._largest + 1
         flat = np.bincount(self.coverage[0] * size + self.coverage[-1], minlength=size * size)
         return flat.reshape(size, size).astype(np.int64, copy=False)
 
     @property
-    def _widest(self) -> int:
+    def _largest(self) -> int:
         return int(self.size.max(initial=0))
 
-    def _share(self, what: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Per depth, shape (D,); nan where no visit is eligible."""
-        counts: NDArray[np.float64] = what.sum(axis=1).astype(np.float64)
+    def _fraction(self, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The fraction of a mask (D, n) per depth, shape (D,). nan if no visit is eligible."""
+        counts: NDArray[np.float64] = mask.sum(axis=1).astype(np.float64)
         return counts / self.eligible if self.eligible else np.full(len(counts), np.nan)
 
 
 def coverage(process: EmpiricalProcess, depth: int | None = None) -> Ints:
-    """Coverage_K(s): how many rollouts' evidence reaches each anchor at `depth`, shape (S,).
+    """Coverage_K(s): the number of rollouts whose evidence reaches each anchor at `depth`, shape (S,).
 
-    `depth=None` is the full closure. Groups that share a process do not reach each other. Raises
-    `GroupError` for a process built from counts alone, and `ValueError` for a negative depth.
+    `depth=None` is the full closure. Groups in one process do not reach each other. Raises `GroupError` for a process
+    built from counts alone, and `ValueError` for a negative depth.
     """
-    one: Ints = coverages(process, (depth,))[0]
-    return one
+    counts: Ints = coverages(process, (depth,))[0]
+    return counts
 
 
 def coverages(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DEPTHS) -> Ints:
@@ -99,7 +103,7 @@ def coverages(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DE
         count = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
         if depth in wanted:
             found[depth] = count
-    # Once a round changes nothing, every further depth is the closure.
+    # Once a round changes nothing, all further depths equal the closure.
     return np.stack([found.get(depth, count) for depth in depths])
 
 
@@ -111,7 +115,7 @@ def eligible(process: EmpiricalProcess) -> NDArray[np.bool_]:
 
 
 def coverage_statistics(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DEPTHS) -> CoverageStatistics:
-    """The figures of the paper's coverage analysis, over the eligible visits of all groups in `process`."""
+    """The paper's coverage analysis over the eligible visits of all groups in `process`."""
     rollouts = process.steps("coverage needs")[0]
     chosen = eligible(process)
     anchor = rollouts.anchor[chosen]
@@ -122,8 +126,10 @@ def coverage_statistics(process: EmpiricalProcess, depths: Sequence[int | None] 
 
 
 def _propagate(process: EmpiricalProcess, deepest: int | None) -> Iterator[Words]:
-    """Which rollouts reach each anchor at depth 0, 1, 2, ... as bit sets, until `deepest` or nothing
-    changes. Bits number the members of an anchor's own group: shape (S, ceil(max G / 64))."""
+    """The rollouts that reach each anchor at depth 0, 1, 2, ... as bit sets, until `deepest` or until nothing changes.
+
+    Bit i is member i of the anchor's own group; shape (S, ceil(max G / 64)).
+    """
     rollouts = process.steps("coverage needs")[0]
     first = np.searchsorted(rollouts.group, rollouts.group)  # each rollout's group starts at this rollout
     member = (np.arange(len(rollouts.group)) - first)[rollouts.rollout]

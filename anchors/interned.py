@@ -1,4 +1,4 @@
-"""Complete rollouts as integers: one table with a row per step, ready for credit without touching a string again."""
+"""Complete rollouts as integers: one table with a row per step. Credit uses it without any string."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InternedRollouts:
-    """n steps of m rollouts, in order: every group of an update, anchors and actions as numbers.
+    """n steps of m rollouts, in order: all groups of an update, with anchors and actions as numbers.
 
-    Columns per step (n,): `rollout` (0, 1, ... in order), `anchor`, `action`, `valid` (the reply was well
-    formed), `reward` (the environment's own). Columns per rollout (m,): `group` (0, 1, ... in order),
-    `length`, `success`, `score` (the task score in [0, 1], the success unless given), `truncated`,
-    `final_anchor` (`Rollout.final_anchor` as a number, or -1 where it is unknown).
+    Columns per step (n,): `rollout` (0, 1, ... in order), `anchor`, `action`, `valid` (the reply was well formed),
+    `reward` (the environment's own). Columns per rollout (m,): `group` (0, 1, ... in order), `length`, `success`,
+    `score` (the task score in [0, 1]; by default the success), `truncated`, `final_anchor` (`Rollout.final_anchor` as
+    a number, or -1 if unknown).
 
-    An anchor's number belongs to one group. All malformed replies share one action number, as `INVALID`
-    does among strings. Numbers may have gaps; here they are closed, in order, and a final anchor that
-    nobody left becomes -1. Names are for people and may be absent: `anchor_names` and `anchor_labels` (readable
-    forms) by anchor number, `action_names` by action number, `tasks` by group. `final_names` names each rollout's
-    final anchor, which may be one that has no number.
+    An anchor number belongs to one group. All malformed replies share one action number, like `INVALID` among
+    strings. The given numbers may have gaps. They are renumbered without gaps, in order, and a final anchor from
+    which no step was taken becomes -1. Names are for people and optional: `anchor_names` and `anchor_labels` (readable
+    forms) by anchor number, `action_names` by action number, `tasks` by group. `final_names` has the name of each
+    rollout's final anchor, also if the anchor has no number.
 
-    The arguments `rollout` and `step` are where each row claims to come from, both counted from 0, and `length` is
-    what the environment counted. They are how a lost, repeated or moved row is noticed: public trainers
-    copy and reorder rows for their batches, and a closure over such rows is silently wrong. Raises
-    `GroupError`, naming the rollout and the step.
+    The arguments `rollout` and `step` give the position of each row, both counted from 0. `length` is the number of
+    steps that the environment counted. With them, a lost, repeated or moved row is detected: public trainers copy and
+    reorder rows for their batches, and a closure over such rows is silently wrong. Raises a `GroupError` that names
+    the rollout and the step.
     """
 
     rollout: Ints
@@ -125,11 +125,11 @@ class InternedRollouts:
         check_actions(actions, columns["valid"], self.where)
         check_ends(won, columns["truncated"])
 
-    # ---- from other forms, and into them ------------------------------------------------------
+    # ---- conversions -------------------------------------------------------------------------
 
     @classmethod
     def from_groups(cls, groups: Sequence[RolloutGroup]) -> InternedRollouts:
-        """Number the anchors of each group and the actions of all; the one place where strings are read."""
+        """Number the anchors of each group and the actions of all groups. Only this method reads strings."""
         if not groups:
             raise GroupError("no groups given")
         names: list[str] = []
@@ -145,7 +145,7 @@ class InternedRollouts:
                     anchor_of_step.append(offset + anchors.setdefault(step.anchor, len(anchors)))
                     if len(anchors) > len(labels) - offset:
                         labels.append(step.label)
-            # An anchor nobody of the group left leads nowhere, whichever it is.
+            # A final anchor from which the group took no step has no number.
             final_anchor += [offset + anchors.get(r.final_anchor or "", -1 - offset) for r in group.rollouts]
             names.extend(anchors)
         rollouts = [rollout for group in groups for rollout in group.rollouts]
@@ -170,7 +170,7 @@ class InternedRollouts:
         )
 
     def groups(self) -> list[RolloutGroup]:
-        """The same rollouts by name, for people. Raises `GroupError` where they were interned without names."""
+        """The same rollouts by name, for people. Raises `GroupError` if they were interned without names."""
         names, labels, actions, finals, tasks = self.names()
         columns = zip(self.anchor.tolist(), self.action.tolist(), self.reward.tolist(), strict=True)
         steps = [Step(names[s], actions[a], reward, labels[s]) for s, a, reward in columns]
@@ -181,8 +181,10 @@ class InternedRollouts:
         return [RolloutGroup(rollouts, task) for rollouts, task in zip(groups, tasks, strict=True)]
 
     def names(self) -> tuple[Sequence[str], Sequence[str], Sequence[str], Sequence[str], Sequence[str]]:
-        """Anchors and their labels by number, actions by number, each rollout's final anchor, each group's task; "" for
-        what has no name. Raises `GroupError` where the rollouts were interned without names."""
+        """Anchors and labels by number, actions by number, the final anchor of each rollout, the task of each group.
+
+        A missing name is "". Raises `GroupError` if the rollouts were interned without names.
+        """
         anchors, actions = self.anchor_names, self.action_names
         if anchors is None or actions is None:
             raise GroupError("these rollouts were interned without the names of their anchors and actions")
@@ -192,8 +194,10 @@ class InternedRollouts:
 
     @classmethod
     def concat(cls, parts: Sequence[InternedRollouts]) -> InternedRollouts:
-        """The groups of all parts, one part after the other. No name is looked at: numbers are shifted, and malformed
-        replies keep one action in common."""
+        """The groups of all parts, one part after the other.
+
+        Names are not read: numbers are shifted, and all malformed replies share one action.
+        """
         anchor, final, action, group = [], [], [], []
         anchors, actions, groups = 0, 1, 0
         for part in parts:
@@ -218,7 +222,7 @@ class InternedRollouts:
         )
 
     def select(self, groups: Sequence[int]) -> InternedRollouts:
-        """Some of the groups, in that order."""
+        """Some of the groups, in the given order."""
         first = np.searchsorted(self.group, np.arange(self.num_groups + 1))
         members = np.concatenate([np.arange(first[g], first[g + 1]) for g in groups])
         rows = self.rows_of(groups)
@@ -262,7 +266,7 @@ class InternedRollouts:
 
     @property
     def remaining(self) -> Ints:
-        """T_i - t + 1 for every step: how many steps, this one included, until the rollout ends."""
+        """T_i - t + 1 for every step: the number of steps until the rollout ends, including this one."""
         ends = np.cumsum(self.length)
         return ends[self.rollout] - np.arange(len(self.rollout))
 
@@ -273,7 +277,7 @@ class InternedRollouts:
 
     @property
     def success_rate(self) -> Floats:
-        """The share of each group's rollouts that succeed, shape (number of groups,)."""
+        """The fraction of each group's rollouts that succeed, shape (number of groups,)."""
         return sum_by(self.group, self.success.astype(np.float64), self.num_groups) / np.bincount(self.group)
 
     def rows_of(self, groups: Sequence[int]) -> Ints:
@@ -290,7 +294,7 @@ class InternedRollouts:
         return groups
 
     def where(self, row: int) -> str:
-        """The place of a row, for people: "rollout 3, step 7"."""
+        """The position of a row, for people: "rollout 3, step 7"."""
         rollout = int(self.rollout[row])
         return f"rollout {rollout}, step {row - int(self.starts[rollout])}"
 
@@ -302,6 +306,6 @@ _NAMES = ("anchor_names", "anchor_labels", "final_names", "tasks")
 
 
 def _joined(parts: Sequence[Sequence[str] | None]) -> list[str] | None:
-    """The names of all parts, or None where one has none."""
+    """The names of all parts. None if one part has none."""
     known = [part for part in parts if part is not None]
     return [name for part in known for name in part] if len(known) == len(parts) else None

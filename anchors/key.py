@@ -1,6 +1,6 @@
-"""Anchor keys: the map from an environment's representation of a situation to a short stable name.
+"""Anchor keys: map an environment's representation of a situation to a short, stable key.
 
-Two situations are the same anchor exactly when their payloads are equal (paper, appendix
+Two situations have the same anchor exactly when their payloads are equal (paper, appendix
 "Environment Details", anchor construction).
 """
 
@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 ANCHOR_VERSION = 1
-"""Bumped whenever the bytes behind a key change; keys of two versions never compare equal."""
+"""Increased whenever the bytes behind a key change. Keys of two versions never compare equal."""
 
 _PLAIN = "biufcSU"
-"""Kinds of dtype whose name tells the meaning of their bytes: booleans, numbers, fixed-width text."""
+"""The dtype kinds whose name defines the meaning of their bytes: booleans, numbers, fixed-width text."""
 
 _PERSON = b"crbc-anchor-%d" % ANCHOR_VERSION
 
@@ -23,14 +23,14 @@ _PERSON = b"crbc-anchor-%d" % ANCHOR_VERSION
 def anchor_key(payload: str | bytes | NDArray[np.generic]) -> str:
     """The key of `payload`: 32 hex digits, equal on every machine, in every process and run.
 
-    Text, bytes and arrays never collide with each other. For an array its dtype and shape count,
-    its memory layout and byte order do not: a transposed view and its copy have one key.
+    Text, bytes and arrays never collide with each other. The key of an array depends on its dtype and shape, but not
+    on its memory layout and byte order: a transposed view and its copy have the same key.
 
     Raises `TypeError` for any other type, and for arrays of anything but booleans, numbers and text.
     """
     digest = hashlib.blake2b(digest_size=16, person=_PERSON)
     if isinstance(payload, str):
-        # A model's text may hold lone surrogates; they are as good a name as any other.
+        # A model's text may contain lone surrogates, which plain UTF-8 cannot encode.
         digest.update(b"str:" + payload.encode("utf-8", "surrogatepass"))
     elif isinstance(payload, bytes):
         digest.update(b"bytes:" + payload)

@@ -39,10 +39,10 @@ class Sparse:
 
 
 class TransitionCounts:
-    """N_g(s, a, x) as integers: mergeable with `+`, independent of the order of rollouts.
+    """N_g(s, a, x) as integers. They are merged with `+` and do not depend on the order of rollouts.
 
-    A successor x is an anchor, `SUCCESS` or `FAILURE`. Raises `GroupError` for counts that are not
-    positive integers and for a boundary name used as an anchor.
+    A successor x is an anchor, `SUCCESS` or `FAILURE`. Raises `GroupError` for counts that are not positive integers,
+    and for a boundary name used as an anchor.
     """
 
     __slots__ = ("_counts",)
@@ -67,7 +67,7 @@ class TransitionCounts:
         return counts
 
     def add(self, anchor: str, action: str, successor: str) -> None:
-        """Count one more transition; what an environment calls once a step."""
+        """Count one transition. An environment calls it once per step."""
         self._counts[anchor, action, successor] += 1
 
     def items(self) -> Iterable[tuple[tuple[str, str, str], int]]:
@@ -88,7 +88,7 @@ class TransitionCounts:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TransitionCounts) and self._counts == other._counts
 
-    __hash__ = None  # type: ignore[assignment]  # mutable while a group is rolling out
+    __hash__ = None  # type: ignore[assignment]  # mutable during a rollout
 
     def __len__(self) -> int:
         return len(self._counts)
@@ -107,19 +107,19 @@ class TransitionCounts:
 
 @dataclass(frozen=True, eq=False)
 class EmpiricalProcess:
-    """What a group was seen to do: integer counts and the frequencies they induce (section 4.1).
+    """The empirical process of a group: integer counts and the frequencies they induce (section 4.1).
 
     With S = `num_anchors` anchors and L = `num_pairs` (anchor, action) pairs:
 
-    `anchors`  S keys; `pairs` L tuples (anchor index, action), sorted by anchor index; both are put
-    together when first asked for, since credit does not need them;
-    `counts`   N(s, a, x): L x (S + 2) integers, columns = anchors, then success, then failure;
-    `pair_anchor`, `pair_action` the anchor and the action number of each pair; `rollouts` the n steps
-    behind the counts and `pair` (n,) the pair of each, or None where the process was built from counts
-    alone (enough for the full closure, not for a finite depth).
+    `anchors`: S keys. `pairs`: L tuples (anchor index, action), sorted by anchor index. Both are computed on first
+    use, because credit does not need them.
+    `counts`: N(s, a, x), L x (S + 2) integers. The columns are the anchors, then success, then failure.
+    `pair_anchor`, `pair_action`: the anchor number and the action number of each pair.
+    `rollouts`: the n steps behind the counts. `pair` (n,): the pair of each step. Both are None if the process was
+    built from counts alone, which is enough for the full closure, but not for a finite depth.
 
-    Several groups make one process too: their anchors are kept apart, so M is block diagonal and one
-    solve serves them all.
+    Several groups can form one process. Their anchors are kept apart, so M is block diagonal and one solve is enough
+    for all of them.
     """
 
     counts: Sparse
@@ -138,12 +138,12 @@ class EmpiricalProcess:
 
     @classmethod
     def from_groups(cls, groups: Sequence[RolloutGroup]) -> EmpiricalProcess:
-        """The process of several groups side by side; anchors never match across groups."""
+        """The process of several groups. Anchors never match across groups."""
         return cls.from_interned(InternedRollouts.from_groups(groups))
 
     @classmethod
     def from_interned(cls, rollouts: InternedRollouts) -> EmpiricalProcess:
-        """The process of one update's rollouts; touches no string."""
+        """The process of one update's rollouts. It reads no strings."""
         anchor, length = rollouts.anchor, rollouts.length
         size = int(anchor.max()) + 1
         successor = np.append(anchor[1:], 0)
@@ -153,8 +153,10 @@ class EmpiricalProcess:
 
     @classmethod
     def from_counts(cls, counts: TransitionCounts) -> EmpiricalProcess:
-        """The process of transition counts alone. Raises `GroupError` where an anchor has no way out,
-        as in the counts of a group that is still rolling out."""
+        """The process of transition counts alone.
+
+        Raises `GroupError` if an anchor has no outgoing transition, as in the counts of an unfinished group.
+        """
         if not counts.total:
             raise GroupError("the counts are empty: no step has been taken")
         triples = sorted(counts.items())
@@ -176,11 +178,13 @@ class EmpiricalProcess:
         )
         return cls(sparse, pair_anchor, pair_action, anchor_names=names, action_names=list(action_ids))
 
-    def steps(self, who: str = "advantages need") -> tuple[InternedRollouts, Ints]:
-        """The rollouts behind the counts, and the pair of each of their steps (n,). Raises `GroupError`, saying `who`
-        needs them, for a process that was built from counts alone."""
+    def steps(self, caller: str = "advantages need") -> tuple[InternedRollouts, Ints]:
+        """The rollouts behind the counts, and the pair of each step (n,).
+
+        Raises a `GroupError` that begins with `caller` for a process that was built from counts alone.
+        """
         if self.rollouts is None or self.pair is None:
-            raise GroupError(f"{who} rollouts: build the process with EmpiricalProcess.from_group")
+            raise GroupError(f"{caller} rollouts: build the process with EmpiricalProcess.from_group")
         return self.rollouts, self.pair
 
     # ---- names and sizes ----------------------------------------------------------------------
@@ -195,7 +199,7 @@ class EmpiricalProcess:
 
     @cached_property
     def anchors(self) -> tuple[str, ...]:
-        """The key of every anchor; its number where rollouts were interned without names."""
+        """The key of every anchor, or its number if the rollouts were interned without names."""
         return tuple(map(str, range(self.num_anchors)) if self.anchor_names is None else self.anchor_names)
 
     @cached_property
@@ -205,7 +209,7 @@ class EmpiricalProcess:
         actions = [str(a) if names is None else names[a] for a in self.pair_action.tolist()]
         return tuple(zip(self.pair_anchor.tolist(), actions, strict=True))
 
-    # ---- what the counts induce ---------------------------------------------------------------
+    # ---- frequencies --------------------------------------------------------------------------
 
     @cached_property
     def pair_count(self) -> Floats:
@@ -219,7 +223,7 @@ class EmpiricalProcess:
 
     @cached_property
     def actions_per_anchor(self) -> Ints:
-        """|A(s)|: how many distinct actions were observed at each anchor, shape (S,)."""
+        """|A(s)|: the number of distinct actions observed at each anchor, shape (S,)."""
         return np.bincount(self.pair_anchor, minlength=self.num_anchors)
 
     @cached_property
@@ -244,7 +248,7 @@ class EmpiricalProcess:
     def M(self) -> Sparse:
         """M(s, s') = N(s, s') / N(s), S x S, substochastic (eq. 8).
 
-        Divided once, from integers: adding up 1/N row by row would cost up to 5e-12 at beta = 1.
+        The integers are summed first and divided once. Summing 1/N row by row gives errors up to 5e-12 at beta = 1.
         """
         size = self.num_anchors
         n = self.state_counts
@@ -272,8 +276,10 @@ class EmpiricalProcess:
 def _count(
     size: int, anchor: Ints, action: Ints, successor: Ints, count: Ints | None = None
 ) -> tuple[Sparse, Ints, Ints, Ints]:
-    """Number the pairs and sum the counts, 1 per row by default: N(s, a, x), the anchor and the action
-    of every pair, and the pair of every input row."""
+    """Number the pairs and sum the counts (default: 1 per row).
+
+    Returns N(s, a, x), the anchor and the action of every pair, and the pair of every input row.
+    """
     actions, columns = int(action.max()) + 1, size + 2
     pair_code, pair = np.unique(anchor * actions + action, return_inverse=True)
     code, total = _tally(pair * columns + successor, count)

@@ -9,21 +9,21 @@ from typing import Any
 SUCCESS = "<success>"
 """The absorbing success boundary z+, as a successor in transition counts."""
 FAILURE = "<failure>"
-"""The absorbing failure boundary z-; a truncated rollout ends here too."""
+"""The absorbing failure boundary z-. A truncated rollout ends here too."""
 INVALID = "<invalid>"
-"""The one action label of every malformed reply: unique labels would open the credit gate everywhere."""
+"""The action label of all malformed replies. Unique labels would open the credit gate everywhere."""
 
 
 class GroupError(ValueError):
-    """A rollout, a group or its counts are not what they claim to be."""
+    """A rollout, a group or its counts are invalid or inconsistent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """One environment step: the anchor s_t it was taken at and the semantic action a_t executed.
 
-    `action` is `INVALID` for any malformed reply. `reward` is the environment's own reward for the
-    step. `label` is a readable rendering of the anchor, for people; it never takes part in credit.
+    `action` is `INVALID` for any malformed reply. `reward` is the environment's own reward for the step. `label` is a
+    readable form of the anchor, for people. Credit never uses it.
     """
 
     anchor: str
@@ -40,12 +40,12 @@ class Step:
 class Rollout:
     """tau_i = ((s_t, a_t, x_t) for t = 1..T, R): T steps in order and the binary outcome R.
 
-    The successor x_t is the next step's anchor; after the last step it is the success boundary if
-    `success`, else the failure boundary. A truncation is a failure in this representation.
+    The successor x_t is the next step's anchor. After the last step it is the success boundary if `success`, else the
+    failure boundary. A truncation is a failure in this representation.
 
-    `final_anchor` is the anchor of the last observation, after the last step, where it is known. It is
-    no part of N(s, a, x): only shortest-path estimators (GraphGPO) ask where a failure stood at its end.
-    `score` is the task score in [0, 1] where a benchmark grades its outcomes, as WebShop does; else the success.
+    `final_anchor` is the anchor of the last observation, after the last step, if known. It is not part of N(s, a, x):
+    only shortest-path estimators (GraphGPO) use the final anchor of a failure. `score` is the task score in [0, 1] if
+    the benchmark grades its outcomes, as WebShop does; otherwise it is the success.
     """
 
     steps: tuple[Step, ...]
@@ -99,16 +99,16 @@ class Rollout:
 
     @property
     def invalid(self) -> int:
-        """How many replies were malformed."""
+        """The number of malformed replies."""
         return sum(not step.valid for step in self.steps)
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """D_g: complete rollouts of one task, all started at the same anchor (eq. 1).
+    """D_g: complete rollouts of one task that all start at the same anchor (eq. 1).
 
-    Anchors are matched within the group only. Raises `GroupError` for an empty group and for
-    members that did not start alike.
+    Anchors match within the group only. Raises `GroupError` for an empty group, and for rollouts that start at
+    different anchors.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -136,7 +136,7 @@ class RolloutGroup:
         return sum(rollout.success for rollout in self.rollouts) / len(self.rollouts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; `from_dict` reads it back."""
+        """Plain data for JSON. `from_dict` reads it back."""
         return {
             "task": self.task,
             "rollouts": [
@@ -159,8 +159,8 @@ class RolloutGroup:
                     [Step(*step) for step in rollout["steps"]],
                     rollout["success"],
                     rollout["truncated"],
-                    rollout.get("final_anchor"),  # absent from files written before it was kept
-                    rollout.get("score"),  # likewise
+                    rollout.get("final_anchor"),  # older files do not have it
+                    rollout.get("score"),  # older files do not have it
                 )
                 for rollout in data["rollouts"]
             ),
