@@ -13,7 +13,7 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.members import SokobanMembers
-from crbc_envs.sokoban.render import Painter, render
+from crbc_envs.sokoban.render import BatchRenderer, render
 from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members
@@ -126,7 +126,7 @@ def test_a_board_that_is_none_is_refused(board):
     tiles = np.array([["#_.*$@+".index(cell) for cell in row] for row in board.split()], dtype=np.uint8)
     good = parse_room("\n".join(["#####", "#@$.#", *["#####"] * (len(tiles) - 2)]))
     batch = SokobanBatch(2, *tiles.shape)
-    with pytest.raises(ValueError, match="load: board 1 is none"):
+    with pytest.raises(ValueError, match="load: board 1 is invalid"):
         batch.load(np.stack([good.tiles(good.start), tiles]))
 
 
@@ -137,24 +137,24 @@ def test_a_board_that_is_none_is_refused(board):
 def test_many_frames_are_the_frames_of_one_board_each(count, height, width, seed):
     tiles = np.random.default_rng(seed).integers(7, size=(count, height, width), dtype=np.uint8)
     out = np.full((count, 16 * height, 16 * width, 3), 77, dtype=np.uint8)
-    painter = Painter(width)
-    assert painter.draw(tiles, out) is out
+    renderer = BatchRenderer(width)
+    assert renderer.draw(tiles, out) is out
     np.testing.assert_array_equal(out, np.stack([render(board) for board in tiles]))
-    np.testing.assert_array_equal(painter.draw(tiles), out)
+    np.testing.assert_array_equal(renderer.draw(tiles), out)
 
 
 @pytest.mark.parametrize("width", [6, 9])
 def test_pictures_are_forgotten_when_there_are_too_many(monkeypatch, width):
-    monkeypatch.setattr(Painter, "KEPT", 40)
-    painter, rng = Painter(width), np.random.default_rng(0)
+    monkeypatch.setattr(BatchRenderer, "MAX_CACHED", 40)
+    renderer, rng = BatchRenderer(width), np.random.default_rng(0)
     for _ in range(20):
         tiles = rng.integers(7, size=(4, 5, width), dtype=np.uint8)
-        np.testing.assert_array_equal(painter.draw(tiles), np.stack([render(board) for board in tiles]))
-        assert len(painter._pictures) <= 40 + tiles.size // painter.span
+        np.testing.assert_array_equal(renderer.draw(tiles), np.stack([render(board) for board in tiles]))
+        assert len(renderer._pictures) <= 40 + tiles.size // renderer.span
 
 
 def test_no_boards_have_no_frames():
-    assert Painter(6).draw(np.empty((0, 5, 6), dtype=np.uint8)).shape == (0, 80, 96, 3)
+    assert BatchRenderer(6).draw(np.empty((0, 5, 6), dtype=np.uint8)).shape == (0, 80, 96, 3)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_no_boards_have_no_frames():
 )
 def test_an_array_frames_do_not_fit_is_refused(out):
     with pytest.raises(ValueError, match="out must be a C-contiguous uint8 array of shape"):
-        Painter(6).draw(np.zeros((2, 6, 6), dtype=np.uint8), out)
+        BatchRenderer(6).draw(np.zeros((2, 6, 6), dtype=np.uint8), out)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -257,8 +257,8 @@ def test_members_answer_as_so_many_environments_would(options):
 def test_memories_are_bounded_and_change_no_answer(monkeypatch):
     import crbc_envs.sokoban.members as module
 
-    monkeypatch.setattr(module, "KEPT", 5)
-    monkeypatch.setattr(module, "KEPT_BYTES", 100_000)
+    monkeypatch.setattr(module, "MAX_CACHED", 5)
+    monkeypatch.setattr(module, "MAX_CACHED_BYTES", 100_000)
     test_members_answer_as_so_many_environments_would({"pixels": 100})
 
 

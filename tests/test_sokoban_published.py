@@ -129,8 +129,8 @@ for seed in (0, *{NO_BOARD_OF_THEIR_OWN}):
 def test_a_seed_whose_first_tries_fail_goes_on_to_a_board(monkeypatch):
     import crbc_envs.sokoban.published as module
 
-    searches, search = [], module._play_backwards
-    monkeypatch.setattr(module, "_play_backwards", lambda *a: searches.append(a) or search(*a))
+    searches, search = [], module._search_backwards
+    monkeypatch.setattr(module, "_search_backwards", lambda *a: searches.append(a) or search(*a))
     for seed in NO_BOARD_OF_THEIR_OWN:
         searches.clear()
         room = paper_room(seed)

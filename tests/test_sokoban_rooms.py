@@ -206,7 +206,7 @@ def test_a_published_board_with_three_boxes_is_solved_in_as_few_moves_as_can_be(
 
 
 def test_a_search_that_does_not_settle_a_room_says_so():
-    with pytest.raises(ValueError, match="solve: 5 states did not settle this 8x8 room"):
+    with pytest.raises(ValueError, match="solve: 5 states are too few for this 8x8 room"):
         solve(gym_sokoban_room(1, 8, 8, 3), max_expanded=5)
 
 

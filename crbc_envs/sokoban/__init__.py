@@ -1,1 +1,1 @@
-"""Sokoban: own rules, rooms, frames and an exact solver."""
+"""Sokoban: our own rules, rooms, frames and exact solver."""

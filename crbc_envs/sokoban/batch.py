@@ -1,4 +1,4 @@
-"""Many Sokoban boards of one size, stepped together: gym-sokoban's rules, rewards and frames on integer arrays."""
+"""Steps many Sokoban boards of one size together: gym-sokoban's rules, rewards and frames on integer arrays."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crbc_envs.sokoban.render import TILE, Image, Painter, atlas
+from crbc_envs.sokoban.render import TILE, BatchRenderer, Image, atlas
 from crbc_envs.sokoban.rules import BOX, BOX_ON_TARGET, FLOOR, MOVES, PLAYER, PLAYER_ON_TARGET, TARGET
 
 STAY = len(MOVES)
-"""The action that changes nothing: gym-sokoban's 0, and what an invalid reply is."""
+"""The action that changes nothing: gym-sokoban's 0. Invalid replies use it."""
 
 Tiles = NDArray[np.uint8]
 Boards = NDArray[np.intp]
 
 
 class SokobanBatch:
-    """`num_boards` boards of `height` x `width`, all wall until `load`ed.
+    """`num_boards` boards of `height` x `width`. They are all wall until `load` is called.
 
-    `tiles` (num_boards, height, width) uint8 are the boards as they stand, in gym-sokoban's codes with 6
-    for a player on a target; `step` plays all of them or those at given indices. There is no episode
-    here: nothing is counted, ended or begun anew.
+    `tiles` (num_boards, height, width) uint8 are the current boards, in gym-sokoban's codes with 6 for a player on a
+    target. `step` steps all boards, or those at given indices. The class knows no episodes: it counts no steps and
+    never resets a board by itself.
     """
 
     def __init__(self, num_boards: int, height: int, width: int) -> None:
         area = height * width
-        # A step looks two cells ahead. From the outermost ring that may lie outside the board, in a wall of
-        # the next one or, after the last board, in a row of walls put there for it; none is ever changed.
+        # A step reads two cells ahead. From the outermost ring, that cell may be outside the board: in a wall of the
+        # next board or, for the last board, in an extra row of walls. These cells are never changed.
         self._flat = np.zeros(num_boards * area + width, dtype=np.uint8)
         self.tiles: Tiles = self._flat[: num_boards * area].reshape(num_boards, height, width)
         self._first = np.arange(num_boards, dtype=np.intp) * area
@@ -39,17 +39,17 @@ class SokobanBatch:
         self._placed = np.zeros(num_boards, dtype=np.int64)
         self._counted = np.zeros(num_boards, dtype=np.int64)
         self._shift = np.array([-width, width, -1, 1, 0], dtype=np.intp)
-        self._painter = Painter(width)
+        self._renderer = BatchRenderer(width)
         self._canvas: Image | None = None
 
     def __len__(self) -> int:
         return len(self.tiles)
 
     def load(self, tiles: Tiles, boards: Boards | None = None) -> None:
-        """Put `tiles` (k, height, width) on the boards at the given indices, or on all.
+        """Set the boards at the given indices, or all, to `tiles` (k, height, width).
 
-        As in gym-sokoban, no box counts as placed before the first step. Raises `ValueError` unless every
-        board has one player, as many boxes as targets, and walls around it.
+        As in gym-sokoban, no box counts as placed before the first step. Raises `ValueError` unless every board has
+        one player, as many boxes as targets, and an outermost ring of wall.
         """
         boards = np.arange(len(self)) if boards is None else boards
         count = {code: (tiles == code).sum(axis=(1, 2)) for code in range(TARGET, PLAYER_ON_TARGET + 1)}
@@ -58,7 +58,7 @@ class SokobanBatch:
         wrong = (players != 1) | (count[BOX] != count[TARGET] + count[PLAYER_ON_TARGET]) | ring
         if wrong.any():
             raise ValueError(
-                f"load: board {np.flatnonzero(wrong)[0]} is none; it takes one player, as many boxes as targets, "
+                f"load: board {np.flatnonzero(wrong)[0]} is invalid; it needs one player, as many boxes as targets, "
                 "and an outermost ring of wall"
             )
         self.tiles[boards] = tiles
@@ -66,53 +66,53 @@ class SokobanBatch:
         self._boxes[boards] = count[BOX] + count[BOX_ON_TARGET]
         self._placed[boards], self._counted[boards] = count[BOX_ON_TARGET], 0
         if self._canvas is not None:
-            self._canvas[boards] = self._painter.draw(tiles)
+            self._canvas[boards] = self._renderer.draw(tiles)
 
     def step(
         self, actions: NDArray[np.integer], boards: Boards | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Take `actions` (k,), indices into `MOVES` or `STAY`, on the boards at the given indices, or on all.
+        """Step the boards at the given indices, or all, with `actions` (k,): indices into `MOVES`, or `STAY`.
 
-        Rewards (k,) and which boards are solved now (k,).
+        Returns the rewards (k,) and the mask of solved boards (k,).
         """
-        whose = slice(None) if boards is None else boards
-        here = self._player[whose]
+        chosen = slice(None) if boards is None else boards
+        player = self._player[chosen]
         shift = self._shift[actions]
-        ahead = here + shift
+        ahead = player + shift
         beyond = ahead + shift
         flat, rules = self._flat, _rules()
-        case = flat[here] * np.intp(49) + flat[ahead] * np.intp(7) + flat[beyond]
+        case = flat[player] * np.intp(49) + flat[ahead] * np.intp(7) + flat[beyond]
         moved, gained = rules.moved[case], rules.gained[case]
-        # Where the action is to stay, all three are one cell, and each writes what is there.
-        flat[here], flat[ahead], flat[beyond] = rules.here[case], rules.ahead[case], rules.beyond[case]
+        # For `STAY`, all three are the same cell, and each writes its old value.
+        flat[player], flat[ahead], flat[beyond] = rules.player[case], rules.ahead[case], rules.beyond[case]
         if self._canvas is not None:
-            self._repaint(here, ahead, beyond, moved)
-        placed = self._placed[whose] + gained
-        solved = placed == self._boxes[whose]
-        rewards = -0.1 + np.sign(placed - self._counted[whose])
-        self._player[whose] = here + shift * (moved > 0)
-        self._placed[whose] = self._counted[whose] = placed
+            self._repaint(player, ahead, beyond, moved)
+        placed = self._placed[chosen] + gained
+        solved = placed == self._boxes[chosen]
+        rewards = -0.1 + np.sign(placed - self._counted[chosen])
+        self._player[chosen] = player + shift * (moved > 0)
+        self._placed[chosen] = self._counted[chosen] = placed
         rewards[solved] += 10.0
         return rewards, solved
 
     def frames(self, out: Image | None = None, boards: Boards | None = None) -> Image:
         """The frames of the boards at the given indices, or of all: (k, 16 height, 16 width, 3) uint8.
 
-        Drawn into `out`, a C-contiguous array of that shape, or else into a fresh one. A large fresh array costs
-        as much as the drawing: whoever reads frames before the next step should reuse one.
+        They are drawn into `out`, a C-contiguous array of that shape, or into a new array. Allocating a large array
+        takes as long as drawing, so reuse one if the frames are read before the next step.
         """
-        return self._painter.draw(self.tiles if boards is None else self.tiles[boards], out)
+        return self._renderer.draw(self.tiles if boards is None else self.tiles[boards], out)
 
     def live_frames(self) -> Image:
-        """The frames of all boards as one array that every later step keeps up to date, cell by cell."""
+        """The frames of all boards as one array. Every later step updates its changed cells."""
         if self._canvas is None:
             self._canvas = self.frames()
         return self._canvas
 
-    def _repaint(self, here: Boards, ahead: Boards, beyond: Boards, moved: NDArray[np.int8]) -> None:
+    def _repaint(self, player: Boards, ahead: Boards, beyond: Boards, moved: NDArray[np.int8]) -> None:
         assert self._canvas is not None
         count, height, width = self.tiles.shape
-        cells = np.concatenate([here[moved > 0], ahead[moved > 0], beyond[moved > 1]])
+        cells = np.concatenate([player[moved > 0], ahead[moved > 0], beyond[moved > 1]])
         board, cell = np.divmod(cells, height * width)
         row, column = np.divmod(cell, width)
         canvas = self._canvas.reshape(count, height, TILE, width, 3 * TILE)
@@ -120,10 +120,12 @@ class SokobanBatch:
 
 
 class _Rules(NamedTuple):
-    """What a step makes of the three cells it concerns, by 49 here + 7 ahead + beyond: their new codes,
-    `moved` (1 a walk, 2 a push) and `gained` boxes on targets."""
+    """The effect of a step on its three cells, indexed by 49 player + 7 ahead + beyond.
 
-    here: NDArray[np.uint8]
+    It has their new codes, `moved` (1 for a walk, 2 for a push) and `gained`, the change of boxes on targets.
+    """
+
+    player: NDArray[np.uint8]
     ahead: NDArray[np.uint8]
     beyond: NDArray[np.uint8]
     moved: NDArray[np.int8]
@@ -136,13 +138,13 @@ def _rules() -> _Rules:
     enter = {FLOOR: PLAYER, TARGET: PLAYER_ON_TARGET, BOX: PLAYER, BOX_ON_TARGET: PLAYER_ON_TARGET}
     receive = {FLOOR: BOX, TARGET: BOX_ON_TARGET}
     rows = []
-    for here, ahead, beyond in product(range(7), repeat=3):
-        if here in leave and ahead in (FLOOR, TARGET):
-            rows.append((leave[here], enter[ahead], beyond, 1, 0))
-        elif here in leave and ahead in (BOX, BOX_ON_TARGET) and beyond in receive:
+    for player, ahead, beyond in product(range(7), repeat=3):
+        if player in leave and ahead in (FLOOR, TARGET):
+            rows.append((leave[player], enter[ahead], beyond, 1, 0))
+        elif player in leave and ahead in (BOX, BOX_ON_TARGET) and beyond in receive:
             gained = (beyond == TARGET) - (ahead == BOX_ON_TARGET)
-            rows.append((leave[here], enter[ahead], receive[beyond], 2, gained))
+            rows.append((leave[player], enter[ahead], receive[beyond], 2, gained))
         else:
-            rows.append((here, ahead, beyond, 0, 0))
+            rows.append((player, ahead, beyond, 0, 0))
     columns = np.array(rows).T
     return _Rules(*columns[:3].astype(np.uint8), *columns[3:].astype(np.int8))

@@ -25,21 +25,21 @@ OBSERVATIONS = ("rgb", "text")
 class SokobanEnv(AnchorEnv[Any, Room]):
     """Sokoban on generated rooms, with the rules, rewards and frames of gym-sokoban.
 
-    `observation` is "rgb", frames (16 height, 16 width, 3) uint8, or "text", the board in XSB
-    notation. `pixels` resizes the frames, rendered ones too, to that many squared, proportions kept:
-    256 is what the paper's code family shows its vision model.
+    `observation` is "rgb", frames (16 height, 16 width, 3) uint8, or "text", the board in XSB notation. `pixels`
+    resizes the frames, also the rendered ones, to an area of `pixels` squared and keeps the proportions. The paper's
+    code family uses 256 for its vision model.
 
-    The anchor is the key of the board's tile codes, (height, width) uint8. The paper matches RGB frames:
-    the seven tiles have seven pictures, so the same situations match, at a twentieth of the cost and
-    alike for every observation.
+    The anchor is the key of the board's tile codes, (height, width) uint8. The paper matches RGB frames. The seven
+    tiles have seven different pictures, so the same situations match, at a twentieth of the cost and equally for
+    every observation.
 
-    Actions are "up", "down", "left" and "right", each of which walks or pushes. Rewards follow
-    gym-sokoban: -0.1 a step, +1 for a box brought onto a target and -1 for one taken off, +10 for the
-    last. An invalid reply is its action 0, which stays.
+    Actions are "up", "down", "left" and "right". Each walks or pushes. Rewards are those of gym-sokoban: -0.1 per
+    step, +1 for a box pushed onto a target, -1 for a box pushed off a target, +10 when all boxes are on targets. An
+    invalid reply is gym-sokoban's action 0, which stays.
 
-    `panel` is "clean", rooms of this suite, none of them in two splits, or "paper", the boards that the
-    paper's code family plays. About 38 % of those it validates on it has trained on by the end of its
-    150 updates (see `panels.PaperPanel`). `info["data"]` is "generated" for both.
+    `panel` is "clean", rooms of this suite without overlap between splits, or "paper", the boards of the paper's code
+    family. In the latter, about 38 % of the validation boards occur in training within 150 updates (see
+    `panels.PaperPanel`). `info["data"]` is "generated" for both.
     """
 
     domain = "sokoban"
@@ -85,7 +85,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
 
     def _begin(self, task: Room) -> None:
         self.room, self.state = task, task.start
-        self._placed = 0  # gym-sokoban counts from none, also on a board that begins with a box in place
+        self._placed = 0  # gym-sokoban starts from 0, even if a box is already on a target
         self._keys.clear()
         self._frames.clear()
 
@@ -114,13 +114,13 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         return self.room.solved(self.state)
 
     def _frame(self) -> NDArray[np.uint8]:
-        """A fresh frame; of the states of one episode, each is resized once."""
+        """A copy of the current frame. Each state of an episode is resized once."""
         if self.state not in self._frames:
             self._frames[self.state] = resize(render(self.room.tiles(self.state)), self.frame_shape)
         return self._frames[self.state].copy()
 
     def batch(self, num_envs: int) -> Members | None:
-        """All members on one array of boards. A subclass has rules of its own and is played one by one."""
+        """All members as one array of boards. None for a subclass, because it may have other rules."""
         if type(self) is not SokobanEnv:
             return None
         from crbc_envs.sokoban.members import SokobanMembers

@@ -1,7 +1,7 @@
-"""A scripted Sokoban teacher: careful or hasty, and it thinks in one short phrase.
+"""A scripted Sokoban expert. Its thought is one short phrase.
 
-Careful, it follows an exact solution. Hasty, it runs at the box and pushes it, wherever that leads:
-often into a corner.
+A careful reply follows an exact solution. A hasty reply moves towards the nearest box and pushes it in any
+direction, often into a corner.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from crbc_envs.sokoban.solver import best_moves, distances
 
 
 def careful_reply(room: Room, state: State, distance: Mapping[State, int], rng: np.random.Generator) -> str | None:
-    """One of the best moves, thinking of the way the next box has to go; None at a dead end."""
+    """A reply with one of the best moves. The thought is the direction of the next push. None at a dead end."""
     best = best_moves(room, state, distance)
     if not best:
         return None
@@ -25,14 +25,14 @@ def careful_reply(room: Room, state: State, distance: Mapping[State, int], rng: 
 
 
 def hasty_reply(room: Room, state: State, rng: np.random.Generator) -> str:
-    """A move that goes nearer to the nearest box, or pushes it, thinking no further than that."""
+    """A reply that moves towards the nearest box, or pushes it."""
 
     def gap(cell: int, box: int) -> int:
         return abs(cell // room.width - box // room.width) + abs(cell % room.width - box % room.width)
 
     box = min(sorted(state.boxes), key=lambda b: gap(state.player, b))
-    now = gap(state.player, box)
-    moves = [m for m in MOVES if room.move(state, m) != state and gap(state.player + room.shifts[m], box) < now]
+    current = gap(state.player, box)
+    moves = [m for m in MOVES if room.move(state, m) != state and gap(state.player + room.shifts[m], box) < current]
     choices = moves or MOVES
     move = choices[rng.integers(len(choices))]
     return _reply(move, move)
@@ -43,7 +43,7 @@ def _reply(push: str | None, move: str) -> str:
 
 
 def _next_push(room: Room, state: State, distance: Mapping[State, int]) -> str | None:
-    """The direction of the first push on a shortest solution; None at a dead end."""
+    """The direction of the first push in a shortest solution. None at a dead end."""
     while moves := best_moves(room, state, distance):
         after = room.move(state, moves[0])
         if after.boxes != state.boxes:
@@ -55,8 +55,10 @@ def _next_push(room: Room, state: State, distance: Mapping[State, int]) -> str |
 def demonstrations(
     env: SokobanEnv, rng: np.random.Generator, hasty: float
 ) -> Iterator[tuple[str, dict[str, object], str]]:
-    """One episode after another, for ever: each step's text observation, info and the teacher's reply,
-    hasty with probability `hasty` and wherever a box is stuck, careful otherwise."""
+    """An endless stream of steps: text observation, info and the expert's reply, episode after episode.
+
+    A reply is hasty with probability `hasty`, and always at a dead end. Otherwise it is careful.
+    """
     while True:
         obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
         distance = distances(env.room)

@@ -1,4 +1,4 @@
-"""The members of a Sokoban group played as one batch: what `SokobanEnv` answers, for all of them at once."""
+"""Sokoban members as one batch: the results of `SokobanEnv` for many members at once."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from crbc_envs.sokoban.rules import MOVES, Room, board_text
 from crbc_envs.tasks import TaskPanel
 
 ACTIONS = np.array([*MOVES, INVALID], dtype=object)
-"""Action texts by their number; `STAY` is what an invalid reply comes to."""
+"""Action texts by number. Number `STAY` is `INVALID`."""
 
-KEPT = 65_536
-"""Situations and replies remembered at most, before they are forgotten together."""
+MAX_CACHED = 65_536
+"""The maximum number of cached situations and replies. A full cache is cleared."""
 
-KEPT_BYTES = 2**28
-"""The same of resized frames, by their size."""
+MAX_CACHED_BYTES = 2**28
+"""The maximum size of the cached resized frames, in bytes."""
 
-SHORT = 200
-"""Replies are remembered up to this length; longer ones hardly repeat."""
+MAX_CACHED_REPLY = 200
+"""The maximum length of cached replies. Longer ones rarely repeat."""
 
 
-class Board(Protocol):
-    """What the batch reads of a `SokobanEnv`: its settings, its tasks and how it reads a reply."""
+class Settings(Protocol):
+    """The parts of `SokobanEnv` that the batch uses: its settings, its tasks and its parser of replies."""
 
     board_shape: tuple[int, int]
     frame_shape: tuple[int, int, int]
@@ -49,10 +49,12 @@ class Board(Protocol):
 
 
 class SokobanMembers:
-    """`num_envs` copies of `env` as `crbc_envs.core.Members`, byte for byte what they would answer
-    one by one. A situation is hashed and written out once, however many members come to it."""
+    """`num_envs` copies of `env` as `crbc_envs.core.Members`. The results equal those of single environments.
 
-    def __init__(self, env: Board, num_envs: int) -> None:
+    The anchor and label of a situation are computed once for all members.
+    """
+
+    def __init__(self, env: Settings, num_envs: int) -> None:
         self._env = env
         self._batch = SokobanBatch(num_envs, *env.board_shape)
         self._steps = np.zeros(num_envs, dtype=np.int64)
@@ -60,117 +62,116 @@ class SokobanMembers:
         self._task_id = np.full(num_envs, None, dtype=object)
         self._admissible = _column([env._admissible()] * num_envs)
         self._data = _column([env.data] * num_envs)
-        self._known: dict[bytes, tuple[str, str]] = {}
-        self._pictures: dict[bytes, Image] = {}
-        self._read: dict[str, int] = {}
+        self._situations: dict[bytes, tuple[str, str]] = {}
+        self._resized: dict[bytes, Image] = {}
+        self._parsed: dict[str, int] = {}
 
     # ---- Members ------------------------------------------------------------------------------
 
     def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        """Begin `tasks[i]` at `members[i]`. Nothing here is left to chance, so the seeds are not looked at."""
-        whose = np.asarray(members, dtype=np.intp)
-        begun = {index: self._env.panel[index] for index in dict.fromkeys(tasks)}
-        boards = {index: task.content.tiles(task.content.start) for index, task in begun.items()}
-        if len(whose):
-            self._batch.load(np.stack([boards[index] for index in tasks]), whose)
-        self._task[whose] = [begun[index].text for index in tasks]
-        self._task_id[whose] = [begun[index].id for index in tasks]
-        self._steps[whose] = 0
-        flags = np.zeros(len(whose), dtype=np.bool_)
-        keys = self._keys(whose)
+        """Begin task `tasks[i]` at `members[i]`. The seeds are ignored, because nothing here is random."""
+        indices = np.asarray(members, dtype=np.intp)
+        chosen = {index: self._env.panel[index] for index in dict.fromkeys(tasks)}
+        boards = {index: task.content.tiles(task.content.start) for index, task in chosen.items()}
+        if len(indices):
+            self._batch.load(np.stack([boards[index] for index in tasks]), indices)
+        self._task[indices] = [chosen[index].text for index in tasks]
+        self._task_id[indices] = [chosen[index].id for index in tasks]
+        self._steps[indices] = 0
+        flags = np.zeros(len(indices), dtype=np.bool_)
+        keys = self._keys(indices)
         return Outcome(
-            self._observations(whose, keys), np.zeros(len(whose)), flags, flags.copy(), self._infos(whose, keys)
+            self._observations(indices, keys), np.zeros(len(indices)), flags, flags.copy(), self._infos(indices, keys)
         )
 
     def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
-        whose = np.asarray(members, dtype=np.intp)
+        indices = np.asarray(members, dtype=np.intp)
         numbers = self._numbers(actions)
-        rewards, solved = self._batch.step(numbers, whose)
-        self._steps[whose] += 1
-        truncated = ~solved & (self._steps[whose] >= self._env.max_steps)
-        keys = self._keys(whose)
+        rewards, solved = self._batch.step(numbers, indices)
+        self._steps[indices] += 1
+        truncated = ~solved & (self._steps[indices] >= self._env.max_steps)
+        keys = self._keys(indices)
         infos = self._infos(
-            whose,
+            indices,
             keys,
             action=ACTIONS[numbers],
             valid=numbers != STAY,
             success=solved.copy(),
             score=solved.astype(np.float64),
         )
-        return Outcome(self._observations(whose, keys), rewards, solved, truncated, infos)
+        return Outcome(self._observations(indices, keys), rewards, solved, truncated, infos)
 
     def render(self) -> tuple[Any, ...]:
-        every = np.arange(len(self._batch))
+        indices = np.arange(len(self._batch))
         if self._env.render_mode is None:
-            return (None,) * len(every)
-        keys = self._keys(every)
-        return tuple(self._frames(every, keys) if self._env.render_mode == "rgb_array" else self._labels(keys))
+            return (None,) * len(indices)
+        keys = self._keys(indices)
+        return tuple(self._frames(indices, keys) if self._env.render_mode == "rgb_array" else self._labels(keys))
 
     def close(self) -> None:
         pass
 
-    # ---- inside -------------------------------------------------------------------------------
+    # ---- internals ----------------------------------------------------------------------------
 
     def _numbers(self, actions: Sequence[str]) -> NDArray[np.intp]:
-        """What the replies ask for, as indices into `ACTIONS`."""
-        read = self._read
-        numbers = [read.get(reply) for reply in actions]
+        """The actions of the replies, as indices into `ACTIONS`."""
+        parsed = self._parsed
+        numbers = [parsed.get(reply) for reply in actions]
         if None in numbers:
-            if len(read) > KEPT:
-                read.clear()
+            if len(parsed) > MAX_CACHED:
+                parsed.clear()
             for i, reply in enumerate(actions):
                 if numbers[i] is None:
                     number = self._number(reply)
                     numbers[i] = number
-                    if len(reply) <= SHORT:
-                        read[reply] = number
+                    if len(reply) <= MAX_CACHED_REPLY:
+                        parsed[reply] = number
         return np.array(numbers, dtype=np.intp)
 
     def _number(self, reply: str) -> int:
         executed = self._env._executable(requested_action(reply, self._env.require_tags))
         return STAY if executed == INVALID else MOVES.index(executed)
 
-    def _keys(self, whose: Boards) -> list[bytes]:
-        """The boards' tile codes as bytes, each of them looked at."""
-        tiles = self._batch.tiles[whose].reshape(len(whose), -1)
+    def _keys(self, indices: Boards) -> list[bytes]:
+        """The tile codes of each board as bytes. Caches the anchor and label of each."""
+        tiles = self._batch.tiles[indices].reshape(len(indices), -1)
         keys: list[bytes] = tiles.view(f"V{tiles.shape[1]}").ravel().tolist()
-        if len(self._known) > KEPT:
-            self._known.clear()
-        for key in dict.fromkeys(key for key in keys if key not in self._known):
+        if len(self._situations) > MAX_CACHED:
+            self._situations.clear()
+        for key in dict.fromkeys(key for key in keys if key not in self._situations):
             board = self._board(key)
-            self._known[key] = (anchor_key(board), board_text(board))
+            self._situations[key] = (anchor_key(board), board_text(board))
         return keys
 
     def _board(self, key: bytes) -> NDArray[np.uint8]:
         return np.frombuffer(key, dtype=np.uint8).reshape(self._env.board_shape)
 
     def _labels(self, keys: list[bytes]) -> list[str]:
-        known = self._known
-        return [known[key][1] for key in keys]
+        return [self._situations[key][1] for key in keys]
 
-    def _observations(self, whose: Boards, keys: list[bytes]) -> Any:
-        return self._frames(whose, keys) if self._env.observation == "rgb" else self._labels(keys)
+    def _observations(self, indices: Boards, keys: list[bytes]) -> Any:
+        return self._frames(indices, keys) if self._env.observation == "rgb" else self._labels(keys)
 
-    def _frames(self, whose: Boards, keys: list[bytes]) -> Image:
+    def _frames(self, indices: Boards, keys: list[bytes]) -> Image:
         if self._env.pixels is None:
-            return self._batch.frames(boards=whose)
-        if len(self._pictures) * prod(self._env.frame_shape) > KEPT_BYTES:
-            self._pictures.clear()
+            return self._batch.frames(boards=indices)
+        if len(self._resized) * prod(self._env.frame_shape) > MAX_CACHED_BYTES:
+            self._resized.clear()
         for key in keys:
-            if key not in self._pictures:
-                self._pictures[key] = resize(render(self._board(key)), self._env.frame_shape)
-        return np.stack([self._pictures[key] for key in keys])
+            if key not in self._resized:
+                self._resized[key] = resize(render(self._board(key)), self._env.frame_shape)
+        return np.stack([self._resized[key] for key in keys])
 
-    def _infos(self, whose: Boards, keys: list[bytes], **after_a_step: NDArray[Any]) -> Infos:
-        k, known = len(whose), self._known
+    def _infos(self, indices: Boards, keys: list[bytes], **after_a_step: NDArray[Any]) -> Infos:
+        k = len(indices)
         columns = {
-            "anchor": _column([known[key][0] for key in keys]),
+            "anchor": _column([self._situations[key][0] for key in keys]),
             "label": _column(self._labels(keys)),
             "admissible_actions": self._admissible[:k].copy(),
-            "task": self._task[whose],
-            "task_id": self._task_id[whose],
+            "task": self._task[indices],
+            "task_id": self._task_id[indices],
             "data": self._data[:k].copy(),
-            "step": self._steps[whose],
+            "step": self._steps[indices],
             **after_a_step,
         }
         infos: Infos = {}
@@ -180,5 +181,5 @@ class SokobanMembers:
 
 
 def _column(values: list[Any]) -> NDArray[Any]:
-    """Values of any kind, each of them one entry, tuples too."""
+    """An object array with one entry per value, also for tuples."""
     return np.fromiter(values, dtype=object, count=len(values))

@@ -1,4 +1,4 @@
-"""The panels Sokoban can be played on: the suite's own, and the boards of the paper's seeds."""
+"""Sokoban's task panels: the suite's own, and the boards of the paper's seeds."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ PANELS = ("clean", "paper")
 PAPER_SIZE = {**PANEL_SIZE, "train": 2**16 - 1}
 
 FIRST_SEED = {"train": 0, "validation": 2**16, "test": 2**16 + PAPER_SIZE["validation"]}
-"""The seed of a split's first board: verl-agent draws its training seeds below 2**16 - 1 and those of
-validation from 2**16 on."""
+"""The seed of each split's first board. verl-agent uses training seeds below 2**16 - 1 and validation seeds from
+2**16 on."""
 
 
 class PaperPanel(TaskPanel[Room]):
-    """The boards the paper's code family plays (`published.paper_room`), one seed after another.
+    """The boards of the paper's code family (`published.paper_room`), one seed after another.
 
-    The splits share no seed, and yet they share boards: at 6x6 with one box few boards are possible and
-    fewer are likely. About 38 % of the validation boards are among the 4,800 that the paper's 150
-    updates of 32 tasks draw; with mirror images it is three in four. Success on this panel is
-    partly memory. It is here for comparison with published figures; `SokobanPanel` has no such leak.
-    Its boards are also short, nearly half of them three moves at most: see `solution_lengths`.
+    The splits share no seed, but they share boards: at 6x6 with one box, few boards are possible and fewer are
+    likely. About 38 % of the validation boards are among the 4,800 boards of the paper's 150 updates of 32 tasks;
+    counting mirror images, three in four. Success on this panel is therefore partly memory. It exists for comparison
+    with published figures. `SokobanPanel` has no such leak. The solutions are also short: nearly half of the boards
+    need at most three moves (see `solution_lengths`).
     """
 
     def __init__(self, split: str, height: int = 6, width: int = 6, num_boxes: int = 1) -> None:
@@ -53,9 +53,9 @@ def make_panel(name: str, split: str, height: int = 6, width: int = 6, num_boxes
 
 
 def solution_lengths(panel: TaskPanel[Room], count: int) -> dict[int, int]:
-    """How the first `count` tasks are spread over the number of moves their shortest solutions take.
+    """The distribution of shortest solution lengths over the first `count` tasks: {moves: tasks}, sorted by moves.
 
-    {moves: tasks}, in order of moves. Raises `ValueError` at a task that has no solution.
+    Raises `ValueError` for a task without a solution.
     """
     lengths: Counter[int] = Counter()
     for task in (panel[index] for index in range(count)):

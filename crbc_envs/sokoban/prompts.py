@@ -43,19 +43,19 @@ def _admissible_line(view: View) -> str:
 
 
 def sokoban_image(view: View) -> str:
-    """The paper's visual prompt; the frame goes where `<image>` stands. It keeps no history."""
+    """The paper's visual prompt. `<image>` is the place of the frame. It has no history."""
     current = "\n# Current Step\nYour current observation is shown in the image: <image>\n"
     return _SOKOBAN_RULES + _SOKOBAN_IMAGE_LEGEND + current + _admissible_line(view) + _SOKOBAN_TURN
 
 
 def sokoban_text(view: View) -> str:
-    """The paper's prompt with the board as text in the image's place."""
+    """The paper's prompt with the board as text instead of the image."""
     current = f"\n# Current Step\nYour current observation is:\n{view.observation}\n"
     return _SOKOBAN_RULES + _SOKOBAN_TEXT_LEGEND + current + _admissible_line(view) + _SOKOBAN_TURN
 
 
 def sokoban_compact(view: View) -> str:
-    """The board and nothing else: about 60 tokens, always the same number for one board size."""
+    """The board alone: about 60 tokens, the same number for all boards of a size."""
     return f"Sokoban\n{view.observation}\nYour move?"
 
 

@@ -1,18 +1,18 @@
-"""The two published generators of Sokoban boards, reproduced board for board from a seed.
+"""The two published generators of Sokoban boards. They give the original boards for each seed.
 
-`gym_sokoban_room` draws the boards of gym-sokoban 0.0.6 (mpSchrader/gym-sokoban, MIT), `paper_room`
-those of the paper's code family: RAGEN's variant (MIT), as verl-agent (Apache-2.0) plays it. Either digs
-a floor by a random walk, places the player and the targets, stands a box on each target and plays
-backwards, pulling boxes, to the state that scores highest. RAGEN's search is shallower and has no other
-moves than pulls, and its player strolls off before the game begins.
+`gym_sokoban_room` draws the boards of gym-sokoban 0.0.6 (mpSchrader/gym-sokoban, MIT). `paper_room` draws those of
+the paper's code family: RAGEN's variant (MIT), as used by verl-agent (Apache-2.0). Both dig a floor by a random walk,
+place the player and the targets, put a box on each target, and search backwards, by pulling boxes, for the state with
+the highest score. RAGEN's search is shallower and has pulls only, and it moves the player a few steps before the
+episode.
 
-They draw from the global streams of Python and numpy. Here a board has two streams of its own, seeded
-alike, and so is a function of its arguments.
+The originals draw from the global streams of Python and numpy. Here each board has its own two streams with the same
+seeds, so it depends on its arguments alone.
 
-Where a try fails (too few floor cells, or no box that can be pulled) the next one goes on in the same
-streams, which is what gym-sokoban does. verl-agent begins a failed seed anew from
-`abs(hash(str(seed)))`, another number in every process unless PYTHONHASHSEED is set: such a seed, 6 of the
-first 16,000 at 6x6 with one box, has no board of its own there, and here it has the next one.
+If a try fails (too few floor cells, or no box that can be pulled), the next try continues the same streams, as in
+gym-sokoban. verl-agent restarts a failed seed from `abs(hash(str(seed)))`, which differs between processes unless
+PYTHONHASHSEED is set. Such a seed (6 of the first 16,000 at 6x6 with one box) has no fixed board there; here it has
+the board of the next try.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ import numpy as np
 from crbc_envs.sokoban.rules import Room, State
 
 MAX_TRIES = 1_000
-"""Boards drawn before a size is given up; at 6x6 one or two are enough."""
+"""The maximum number of tries per board. At 6x6 one or two are enough."""
 
 MAX_STATES = 300_000
-"""Where the search of either generator stops; a 6x6 room with one box has fewer than 500 states."""
+"""The maximum number of states that either search visits. A 6x6 room with one box has fewer than 500."""
 
 _HEADINGS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
@@ -40,16 +40,15 @@ _BRUSHES = (
     ((0, -1), (0, 0), (1, -1), (1, 0)),
     ((0, 0), (0, 1), (1, 0)),
 )
-"""What the digger clears at a step, as (row, column) from where it stands."""
+"""The cells that one step of the digging walk clears, as (row, column) offsets."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Search:
-    """How a generator plays backwards.
+    """The settings of a generator's backward search.
 
-    `depth` is one more than the levels of states it enters. With `walks` the player may also leave a
-    box without pulling it. A state's score counts pulls, or with `swaps` only those of another box
-    than the one pulled before.
+    `depth` is the number of levels it visits plus one. With `walks`, the player may also move away from a box without
+    pulling it. The score of a state counts pulls or, with `swaps`, only pulls of another box than the one before.
     """
 
     depth: int
@@ -65,30 +64,30 @@ class _Best(NamedTuple):
 
 
 def paper_room(seed: int, height: int = 6, width: int = 6, num_boxes: int = 1, search_depth: int = 30) -> Room:
-    """The board that verl-agent's Sokoban shows for `seed`, with its settings by default.
+    """The board of verl-agent's Sokoban for `seed`. The defaults are its settings.
 
-    Raises `ValueError` for a size in which no such room was found, or a seed outside 0 to 2**32 - 1.
+    Raises `ValueError` if no such room of this size was found, or for a seed outside 0 to 2**32 - 1.
     """
     chance = random.Random(seed)
     search = _Search(search_depth, walks=False, swaps=True)
-    room, displacement = _drawn(chance, seed, (height, width), num_boxes, search)
-    player = _stroll(chance, room, 0.8 if displacement == 1 else 0.5)
+    room, displacement = _draw(chance, seed, (height, width), num_boxes, search)
+    player = _move_player(chance, room, 0.8 if displacement == 1 else 0.5)
     return Room(height, width, room.floor, room.targets, State(player, room.start.boxes))
 
 
 def gym_sokoban_room(seed: int, height: int = 6, width: int = 6, num_boxes: int = 1) -> Room:
     """The board that gym-sokoban draws after `random.seed(seed)` and `np.random.seed(seed)`.
 
-    Raises `ValueError` for a size in which no such room was found, or a seed outside 0 to 2**32 - 1.
+    Raises `ValueError` if no such room of this size was found, or for a seed outside 0 to 2**32 - 1.
     """
     search = _Search(300, walks=True, swaps=False)
-    return _drawn(random.Random(seed), seed, (height, width), num_boxes, search)[0]
+    return _draw(random.Random(seed), seed, (height, width), num_boxes, search)[0]
 
 
-def _drawn(
+def _draw(
     chance: random.Random, seed: int, shape: tuple[int, int], num_boxes: int, search: _Search
 ) -> tuple[Room, int]:
-    """The first room that can be had, and how far its boxes are from their targets."""
+    """The first valid room, and the distance of its boxes from their targets."""
     height, width = shape
     if num_boxes < 1:
         raise ValueError(f"a room has at least one box, got num_boxes={num_boxes}")
@@ -101,7 +100,7 @@ def _drawn(
             continue
         player, *targets = (cells.pop(places.randint(len(cells))) for _ in range(num_boxes + 1))
         floor = frozenset(cells).union(targets, [player])
-        best = _play_backwards(floor, width, player, tuple(targets), search)
+        best = _search_backwards(floor, width, player, tuple(targets), search)
         if best.score > 0:
             start = State(best.player, frozenset(best.boxes))
             return Room(height, width, floor, frozenset(targets), start), best.displacement
@@ -109,7 +108,7 @@ def _drawn(
 
 
 def _dig(chance: random.Random, height: int, width: int) -> list[int]:
-    """The cells a random walk has cleared, in order; the outermost ring stays wall."""
+    """The cells that a random walk clears, sorted. The outermost ring stays wall."""
     brushes = [[row * width + column for row, column in brush] for brush in _BRUSHES]
     heading = chance.choice(_HEADINGS)
     row, column = chance.randint(1, height - 1), chance.randint(1, width - 1)
@@ -119,18 +118,20 @@ def _dig(chance: random.Random, height: int, width: int) -> list[int]:
             heading = chance.choice(_HEADINGS)
         row = min(max(row + heading[0], 1), height - 2)
         column = min(max(column + heading[1], 1), width - 2)
-        here = row * width + column
-        cleared.update([here + offset for offset in chance.choice(brushes)])
+        cell = row * width + column
+        cleared.update([cell + offset for offset in chance.choice(brushes)])
     return sorted(c for c in cleared if 0 < c // width < height - 1 and 0 < c % width < width - 1)
 
 
-def _play_backwards(floor: frozenset[int], width: int, player: int, targets: tuple[int, ...], search: _Search) -> _Best:
-    """The first of the best states that a depth-first search from the solved board enters.
+def _search_backwards(
+    floor: frozenset[int], width: int, player: int, targets: tuple[int, ...], search: _Search
+) -> _Best:
+    """The first state with the highest score, in a depth-first search from the solved board.
 
-    A state scores its pulls (or swaps) times how far its boxes are from their targets, and nothing
-    while a target is covered. Its board is entered once, on the path that is there first and with the
-    depth that is left to it, so the order of the search decides what is found. Two boards differ also
-    where a box was pulled away and back: published boards depend on it.
+    The score of a state is its pulls (or swaps) times the distance of its boxes from their targets, and 0 while a
+    target is covered. Each board is visited once, on the first path that reaches it and with the depth left on that
+    path, so the search order matters. A board where a box was pulled away and back counts as another board, because
+    the published boards depend on it.
     """
     area = max(floor) + 1
     away = [[abs(c // width - t // width) + abs(c % width - t % width) for c in range(area)] for t in targets]
@@ -140,7 +141,7 @@ def _play_backwards(floor: frozenset[int], width: int, player: int, targets: tup
     goals = frozenset(targets)
     best = _Best(0, 0, player, targets)
     entered: set[int] = set()
-    # A board is one bit for each box: at its cell, or `area` further on once it has been pulled.
+    # A board has one bit per box: at its cell, or at its cell + `area` once it was pulled.
     stack = [(player, targets, sum(1 << t for t in targets), 0, -1, search.depth - 1)]
     while stack and len(entered) < MAX_STATES:
         player, boxes, board, pulls, last, left = stack.pop()
@@ -164,13 +165,13 @@ def _play_backwards(floor: frozenset[int], width: int, player: int, targets: tup
                 was = 1 << behind if board >> behind & 1 else 1 << area + behind
                 counted = pulls + (not search.swaps or i != last)
                 stack.append((ahead, pulled, board - was + (1 << area + player), counted, i, left - 1))
-            elif pulling or behind in boxes:  # with no box behind, the pull is the walk already
+            elif pulling or behind in boxes:  # without a box behind, the pull is already a walk
                 stack.append((ahead, boxes, board, pulls, last, left - 1))
     return best
 
 
-def _stroll(chance: random.Random, room: Room, likelihood: float) -> int:
-    """Where the player begins: with that likelihood after one to three steps, none of them back."""
+def _move_player(chance: random.Random, room: Room, likelihood: float) -> int:
+    """The player's start cell. With probability `likelihood` it first takes one to three steps, without going back."""
     player, boxes = room.start
     if chance.random() > likelihood:
         return player

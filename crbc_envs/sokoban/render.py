@@ -1,4 +1,4 @@
-"""Sokoban frames, as gym-sokoban draws them: sixteen by sixteen pixel tiles, and whole boards of them.
+"""Draws Sokoban frames like gym-sokoban, from tiles of sixteen by sixteen pixels.
 
 The tiles are gym-sokoban's (mpSchrader/gym-sokoban, MIT; see NOTICE).
 """
@@ -19,41 +19,41 @@ TILE = 16
 
 @cache
 def atlas() -> Image:
-    """The seven tiles by tile code, shape (7, 16, 16, 3), read-only."""
+    """The images of the seven tile codes, shape (7, 16, 16, 3), read-only."""
     tiles: Image = np.load(Path(__file__).with_name("atlas.npy"), allow_pickle=False)
     tiles.setflags(write=False)
     return tiles
 
 
 def render(tiles: NDArray[np.uint8]) -> Image:
-    """The frame of a board of tile codes: (H, W) in, (16 H, 16 W, 3) out, a fresh array.
+    """The frame of a board of tile codes: (H, W) in, a new array (16 H, 16 W, 3) out.
 
-    Byte for byte gym-sokoban's `room_to_rgb` of the same state.
+    It equals gym-sokoban's `room_to_rgb` of the same state, byte for byte.
     """
     height, width = tiles.shape
     return atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(height * TILE, width * TILE, 3)
 
 
-class Painter:
-    """Draws the frames of many boards of one width, each as `render` would.
+class BatchRenderer:
+    """Draws the frames of many boards of one width. Each equals the result of `render`.
 
-    It copies pictures of `span` tiles side by side: the start of a copy costs more than its bytes. Up to
-    `WHOLE` tiles a row of the board is one picture, all there is of it in the frame. Wider boards are cut
-    into pictures of up to three tiles, copied pixel row by pixel row. A picture is painted when it is
-    first needed, and up to `KEPT` are kept, or as many as one call needs.
+    It copies pictures of `span` neighbouring tiles, because starting a copy costs more than its bytes. On boards up to
+    `WHOLE` tiles wide, a picture is a whole row of the board. Wider boards are cut into pictures of up to three tiles,
+    which are copied one pixel row at a time. A picture is drawn when it is first needed. Up to `MAX_CACHED` pictures
+    are kept, or more if one call needs them.
     """
 
     WHOLE = 7
-    KEPT = 4_096
+    MAX_CACHED = 4_096
 
     def __init__(self, width: int) -> None:
         self.whole = width <= self.WHOLE
         self.span = width if self.whole else next(span for span in (3, 2, 1) if width % span == 0)
         self._powers = 7 ** np.arange(self.span)
-        self._forget()
+        self._clear()
 
     def draw(self, tiles: NDArray[np.uint8], out: Image | None = None) -> Image:
-        """The frames: (N, H, W) tile codes in, (N, 16 H, 16 W, 3) out, into `out` where it is given.
+        """The frames: (N, H, W) tile codes in, (N, 16 H, 16 W, 3) out. They are written to `out` if given.
 
         Raises `ValueError` for an `out` of another shape or type, or one that is not C-contiguous.
         """
@@ -72,21 +72,21 @@ class Painter:
             pictures = self._pictures.reshape(-1, self.span * TILE * 3)
             by_row = numbers.reshape(count, height, 1, -1) * TILE + np.arange(TILE)[:, None]
             numbers = by_row.reshape(-1)
-        # mode="clip": only so does numpy write into `out` directly.
+        # Only with mode="clip" does numpy write into `out` directly.
         np.take(pictures, numbers, axis=0, out=out.reshape(len(numbers), -1), mode="clip")
         return out
 
-    def _forget(self) -> None:
+    def _clear(self) -> None:
         self._number = np.full(7**self.span, -1, dtype=np.intp)
         self._pictures = np.empty((0, TILE, self.span * TILE * 3), dtype=np.uint8)
 
     def _numbers(self, codes: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Which picture each code is; those not seen before are painted."""
+        """The picture number of each code. New pictures are drawn."""
         numbers = self._number[codes]
         if (numbers >= 0).all():
             return numbers
-        if len(self._pictures) > self.KEPT:
-            self._forget()
+        if len(self._pictures) > self.MAX_CACHED:
+            self._clear()
         new = np.unique(codes[self._number[codes] < 0])
         self._number[new] = len(self._pictures) + np.arange(len(new))
         tiles = new[:, None] // self._powers % 7
@@ -96,7 +96,7 @@ class Painter:
 
 
 def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int, int, int]:
-    """The shape of a board's frame; with `pixels`, of one resized to `pixels` squared in area, proportions kept."""
+    """The shape of a board's frame. `pixels` scales it to an area of `pixels` squared and keeps the proportions."""
     high, wide = height * TILE, width * TILE
     if pixels is not None:
         factor = sqrt(pixels**2 / (high * wide))
@@ -105,9 +105,9 @@ def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int
 
 
 def resize(frame: Image, shape: tuple[int, int, int]) -> Image:
-    """A frame resized as the paper's code family (verl-agent) resizes it for its vision model: Pillow, bicubic.
+    """Resize a frame like the paper's code family (verl-agent) for its vision model: Pillow, bicubic.
 
-    Raises `ModuleNotFoundError`, saying how to get it, where Pillow is not installed.
+    Raises `ModuleNotFoundError` with the install command if Pillow is not installed.
     """
     if frame.shape == shape:
         return frame

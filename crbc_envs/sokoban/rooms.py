@@ -1,8 +1,7 @@
-"""Generated rooms and the panels they make.
+"""Generates rooms, and the "clean" panel of rooms.
 
-A room is grown, not filtered: floor spreads from one cell, targets are drawn, and the start is a
-state whose distance to a solution is known from the exact backward search. So every room is
-solvable, and how many moves it needs is a choice.
+The floor grows from one cell, then targets are drawn. The start is a state from the exact backward search, so its
+distance to a solution is known. Every room is therefore solvable, and its solution length can be chosen.
 """
 
 from __future__ import annotations
@@ -22,32 +21,32 @@ from crbc_envs.tasks import SPLITS, Task, TaskPanel
 TEXT = "Push every box ($) onto a target (.)."
 
 VERSION = 2
-"""Of the clean panel: bumped whenever its rooms change."""
+"""The version of the clean panel. It is increased whenever the rooms change."""
 
 PANEL_SIZE = {"train": 100_000, "validation": 2_000, "test": 2_000}
 
 STRATA = 8
-"""Lengths that a panel mixes evenly. One-box rooms that need more moves are few, so they soon repeat."""
+"""The number of solution lengths that a panel mixes evenly. Longer one-box rooms are few and would repeat."""
 
 MAX_TRIES = 1_000
-"""Floors drawn before a size is given up; at 6x6 a few are enough."""
+"""The maximum number of floors drawn for a room. At 6x6 a few are enough."""
 
 MAX_STATES = 20_000
-"""Where the search of one floor stops widening."""
+"""The number of states at which the search of one floor stops adding layers."""
 
 MAX_SEARCHED = 200_000
-"""States searched, over all floors of a task, before a room of another length will do."""
+"""The number of states, over all floors of a task, after which a room of another length is accepted."""
 
 BUCKETS = {"train": range(8), "validation": range(8, 9), "test": range(9, 10)}
-"""Which residue of a room's canonical digest modulo 10 belongs to which split."""
+"""The residues modulo 10 of a room's canonical digest, by split."""
 
 
 def generate_room(
     rng: np.random.Generator, height: int = 6, width: int = 6, num_boxes: int = 1, max_length: int = 12
 ) -> Room:
-    """Draw a room: `num_boxes` boxes, none of them on a target yet, 1 to `max_length` moves from solved.
+    """Draw a room with `num_boxes` boxes, none of them on a target, 1 to `max_length` moves from a solution.
 
-    Any length its floor allows is as likely. Raises `ValueError` for a size in which no such room was found.
+    All lengths that the floor allows are equally likely. Raises `ValueError` if no room of this size was found.
     """
     for floor in _floors(rng, height, width, num_boxes):
         lengths = [length for length in floor.lengths if length <= max_length]
@@ -58,8 +57,10 @@ def generate_room(
 
 
 class _Floor:
-    """A floor with its targets. `lengths` holds the states (codes of the search) that leave every target
-    free, by the moves they are from solved."""
+    """A floor with its targets.
+
+    `lengths` has the start states (codes of the search) with no box on a target, by their distance to a solution.
+    """
 
     def __init__(self, height: int, width: int, floor: frozenset[int], targets: frozenset[int]) -> None:
         self._empty = Room(height, width, floor, targets, State(-1, targets))
@@ -76,7 +77,7 @@ class _Floor:
 
 
 def _floors(rng: np.random.Generator, height: int, width: int, num_boxes: int) -> Iterator[_Floor]:
-    """Floors drawn one after another, `MAX_TRIES` at most. Raises `ValueError` where there can be none."""
+    """Draw floors, `MAX_TRIES` at most. Raises `ValueError` for an impossible size."""
     interior = [r * width + c for r in range(1, height - 1) for c in range(1, width - 1)]
     if num_boxes < 1:
         raise ValueError(f"a room has at least one box, got num_boxes={num_boxes}")
@@ -90,12 +91,12 @@ def _floors(rng: np.random.Generator, height: int, width: int, num_boxes: int) -
 
 
 def _grow_floor(rng: np.random.Generator, interior: list[int], width: int) -> frozenset[int]:
-    """A connected floor over 45 to 90 per cent of the interior, spread from one random cell."""
+    """A connected floor of 45 to 90 per cent of the interior, grown from one random cell."""
     wanted = round(rng.uniform(0.45, 0.9) * len(interior))
     cells = [interior[rng.integers(len(interior))]]
     free = set(interior).difference(cells)
     while len(cells) < wanted:
-        for where, which in rng.random((2 * wanted, 2)).tolist():  # by the block: a call costs more than a draw
+        for where, which in rng.random((2 * wanted, 2)).tolist():  # in blocks, because a call costs more than a draw
             cell = cells[int(where * len(cells))] + (-width, width, -1, 1)[int(which * 4)]
             if cell in free and len(cells) < wanted:
                 free.remove(cell)
@@ -104,7 +105,7 @@ def _grow_floor(rng: np.random.Generator, interior: list[int], width: int) -> fr
 
 
 def canonical_digest(room: Room) -> str:
-    """The hash of a room up to rotation and reflection (hex): mirror images are the same puzzle."""
+    """The hash of a room (hex), equal for rotated and mirrored rooms, because these are the same puzzle."""
     tiles = room.tiles(room.start).ravel()
     canonical = min(shape + tiles[cells].tobytes() for shape, cells in _images(room.height, room.width))
     return hashlib.sha256(canonical).hexdigest()
@@ -112,18 +113,18 @@ def canonical_digest(room: Room) -> str:
 
 @lru_cache(maxsize=64)
 def _images(height: int, width: int) -> list[tuple[bytes, NDArray[np.intp]]]:
-    """The eight images of a board: the shape of each, and which cell is where."""
+    """The eight rotations and reflections of a board: the shape of each, and its cells in order."""
     cells = np.arange(height * width).reshape(height, width)
     images = [np.rot90(side, turn) for side in (cells, cells.T) for turn in range(4)]
     return [(f"{image.shape}".encode(), image.ravel()) for image in images]
 
 
 class SokobanPanel(TaskPanel[Room]):
-    """Generated rooms, split by canonical digest and even in length.
+    """Generated rooms, split by canonical digest, with evenly mixed solution lengths.
 
-    No validation or test room, nor a mirror image of one, is ever trained on. Task i of any split takes
-    `wanted_length(i)` moves: of any eight tasks in a row one takes 1 move, one 2, ... one 8 (with b boxes,
-    b to b + 7). Only sizes with too few such rooms hold rooms of the nearest length that was found.
+    No validation or test room, nor a mirror image of one, is in the training split. Task i of any split takes
+    `wanted_length(i)` moves: of any eight consecutive tasks, one takes 1 move, one 2, ... one 8 (with b boxes,
+    b to b + 7). Sizes with too few such rooms use the nearest length that was found.
     """
 
     def __init__(self, split: str, height: int = 6, width: int = 6, num_boxes: int = 1) -> None:
@@ -135,7 +136,7 @@ class SokobanPanel(TaskPanel[Room]):
 
 
 def wanted_length(index: int, num_boxes: int = 1) -> int:
-    """The moves that task `index` of every split takes."""
+    """The solution length of task `index`, in every split."""
     return num_boxes + index % STRATA
 
 
@@ -161,7 +162,7 @@ def _panel_task(split: str, index: int, height: int, width: int, num_boxes: int)
 
 
 def _first_of_split(rng: np.random.Generator, floor: _Floor, length: int, split: str) -> tuple[Room, str] | None:
-    """A start of that length which makes a room of the split, drawn, and the room's digest; None if there is none."""
+    """A random start of that length whose room is in the split, and the room's digest. None if there is none."""
     for start in rng.permutation(len(floor.lengths[length])).tolist():
         room = floor.room(floor.lengths[length][start])
         digest = canonical_digest(room)

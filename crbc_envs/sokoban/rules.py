@@ -1,7 +1,7 @@
 """The rules of Sokoban on small immutable states.
 
-Cells are flat indices row * width + column. A room is fixed for an episode; a state is where the
-player and the boxes are, hashable, so it can be remembered, compared and shared for free.
+Cells are flat indices row * width + column. A room is fixed for an episode. A state is the positions of the player
+and the boxes. It is hashable and immutable, so it can be cached, compared and shared.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
-"""Tile codes, numbered as gym-sokoban numbers them."""
+"""Tile codes, with gym-sokoban's numbers."""
 
 SYMBOLS = "#_.*$@+"
-"""XSB, the notation of the Sokoban world, by tile code; "_" for floor so that a blank never carries meaning."""
+"""Symbols by tile code, in XSB, the standard notation of Sokoban. Floor is "_", so that blanks have no meaning."""
 
 _SYMBOL_OF = bytes.maketrans(bytes(range(7)), SYMBOLS.encode())
 
@@ -31,7 +31,7 @@ class State(NamedTuple):
 
 @dataclass(frozen=True, eq=True)
 class Room:
-    """Walls are all cells that are not `floor`; the outermost ring is always wall."""
+    """All cells outside `floor` are walls. The outermost ring is always wall."""
 
     height: int
     width: int
@@ -41,11 +41,11 @@ class Room:
 
     @cached_property
     def shifts(self) -> dict[str, int]:
-        """What each move adds to a cell index."""
+        """The change of the cell index for each move."""
         return dict(zip(MOVES, (-self.width, self.width, -1, 1), strict=True))
 
     def move(self, state: State, move: str) -> State:
-        """The state after a move: walk, push one box, or stay where the way is blocked."""
+        """The state after a move: walk, push one box, or stay if the way is blocked."""
         shift = self.shifts[move]
         ahead = state.player + shift
         if ahead not in self.floor:
@@ -71,18 +71,18 @@ class Room:
         return flat.reshape(self.height, self.width)
 
     def text(self, state: State) -> str:
-        """The board as text: see `board_text`."""
+        """The board as text. See `board_text`."""
         return board_text(self.tiles(state))
 
 
 def board_text(tiles: NDArray[np.uint8]) -> str:
-    """Tile codes (height, width) as text: one symbol per cell with a space between, one line per row."""
+    """Tile codes (height, width) as text: one line per row, symbols separated by spaces."""
     symbols, width = tiles.tobytes().translate(_SYMBOL_OF).decode(), tiles.shape[1]
     return "\n".join(" ".join(symbols[i : i + width]) for i in range(0, len(symbols), width))
 
 
 def parse_room(text: str) -> Room:
-    """The room a board in XSB notation shows, spaces between symbols allowed. Raises `ValueError`."""
+    """Parse a board in XSB notation. Spaces between symbols are allowed. Raises `ValueError` for an invalid board."""
     rows = [[c for c in line if c != " "] for line in text.strip().splitlines()]
     if not rows:
         raise ValueError("board: it is empty")
@@ -99,7 +99,7 @@ def parse_room(text: str) -> Room:
     boxes, targets = at(BOX, BOX_ON_TARGET), at(TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET)
     if len(players) != 1 or len(boxes) != len(targets) or not boxes:
         raise ValueError(
-            f"board: {len(players)} players, {len(boxes)} boxes, {len(targets)} targets; it takes one player "
+            f"board: {len(players)} players, {len(boxes)} boxes, {len(targets)} targets; it needs one player "
             "and as many boxes as targets"
         )
     rim = [i for i in cells if i // width in (0, len(rows) - 1) or i % width in (0, width - 1)]

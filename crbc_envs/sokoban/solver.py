@@ -1,6 +1,6 @@
-"""Exact search: how many moves each state is from a solution, which moves are best, and what a state is worth.
+"""Exact search: the distance of each state to a solution, the best moves, and the value of a state.
 
-A state is one integer here: a bit for the floor cell of each box, then the number of the player's cell.
+A state is encoded as one integer: high bits for the floor cells of boxes, low bits for the number of the player's cell.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from heapq import heappop, heappush
 from crbc_envs.sokoban.rules import MOVES, Room, State
 
 MAX_STATES = 200_000
-"""Where the backward search stops widening; a 6x6 room with three boxes has fewer than 8,000 states."""
+"""The number of states at which the backward search stops. A 6x6 room with three boxes has fewer than 8,000."""
 
 MAX_EXPANDED = 2_000_000
-"""Where the search for one solution gives up."""
+"""The number of expanded states at which the search for one solution gives up."""
 
 
 class _Graph:
-    """A room's states as integers, and the steps between them.
+    """The states of a room as integers, and the steps between them.
 
-    `forth[i]` holds (move, neighbour, its box bit, the box bit beyond or 0) for a player at cell i,
-    `back[i]` (neighbour, its box bit, box bit of i, the box bit on the other side of i or 0).
+    For a player at cell i, `forward[i]` has (move, neighbour, its box bit, the box bit beyond it or 0), and
+    `backward[i]` has (neighbour, its box bit, box bit of i, the box bit on the other side of i or 0).
     """
 
     def __init__(self, room: Room) -> None:
@@ -33,17 +33,17 @@ class _Graph:
         self.bit = bit
         self.goal = sum(bit[target] for target in room.targets)
         ways = list(room.shifts.items())
-        self.forth = [
+        self.forward = [
             [(m, self.number[c + s], bit[c + s], bit.get(c + 2 * s, 0)) for m, s in ways if c + s in bit]
             for c in self.cells
         ]
-        self.back = [
+        self.backward = [
             [(self.number[c - s], bit[c - s], bit[c], bit.get(c + s, 0)) for _, s in ways if c - s in bit]
             for c in self.cells
         ]
 
     def encode(self, state: State) -> int:
-        """Raises `KeyError` where the player or a box is on no floor."""
+        """The integer of a state. Raises `KeyError` if the player or a box is not on the floor."""
         return sum(self.bit[box] for box in state.boxes) + self.number[state.player]
 
     def decode(self, code: int) -> State:
@@ -53,8 +53,10 @@ class _Graph:
 
 
 class Distances(Mapping[State, int]):
-    """Moves to the nearest solved state, by state; dead ends are missing. `layers[d]` holds the codes of
-    the states that are d moves away, for `decode`."""
+    """The moves to the nearest solved state, by state. Dead ends are missing.
+
+    `layers[d]` has the codes of the states that are d moves away, for `decode`.
+    """
 
     def __init__(self, room: Room, max_states: int) -> None:
         self._graph = graph = _Graph(room)
@@ -66,12 +68,12 @@ class Distances(Mapping[State, int]):
             self.layers.append(self._before(self.layers[-1], len(self.layers)))
 
     def _before(self, layer: list[int], depth: int) -> list[int]:
-        """The states one move further than those of `layer`: a walk, and perhaps a push, leads from them to it."""
-        distance, back, mask = self._distance, self._graph.back, (1 << self._graph.low) - 1
+        """The new states from which one move, a walk or a push, leads to a state of `layer`."""
+        distance, backward, mask = self._distance, self._graph.backward, (1 << self._graph.low) - 1
         reached = []
         for code in layer:
             player = code & mask
-            for came_from, its_bit, here, ahead in back[player]:
+            for came_from, its_bit, here, ahead in backward[player]:
                 if code & its_bit:
                     continue
                 before = code - player + came_from
@@ -87,7 +89,7 @@ class Distances(Mapping[State, int]):
 
     @property
     def goal(self) -> int:
-        """The box bits of the targets: `code & goal` is 0 where no box is in place."""
+        """The box bits of the targets. `code & goal` is 0 if no box is on a target."""
         return self._graph.goal
 
     def decode(self, code: int) -> State:
@@ -104,27 +106,27 @@ class Distances(Mapping[State, int]):
 
 
 def distances(room: Room, max_states: int = MAX_STATES) -> Distances:
-    """Moves to the nearest solved state, for every state that can be solved (of a large room: the
-    nearest `max_states` of them, whole layers at a time).
+    """The moves to the nearest solved state, for every solvable state.
 
-    Breadth first and backwards from the solved states. A state that is missing is a dead end.
+    The search is breadth-first and backwards from the solved states. In a large room it stops after the layer that
+    reaches `max_states`. Otherwise a missing state is a dead end.
     """
     return Distances(room, max_states)
 
 
 def best_moves(room: Room, state: State, distance: Mapping[State, int]) -> tuple[str, ...]:
-    """The moves that bring a solution one step nearer, in the order of `MOVES`; none at a dead end."""
-    here = distance.get(state)
-    if not here:
+    """The moves that bring a solution one step nearer, in the order of `MOVES`. None at a dead end."""
+    current = distance.get(state)
+    if not current:
         return ()
-    return tuple(move for move in MOVES if distance.get(room.move(state, move), here) == here - 1)
+    return tuple(move for move in MOVES if distance.get(room.move(state, move), current) == current - 1)
 
 
 def optimal_value(length: int | None, beta: float = 0.98, horizon: int | None = None) -> float:
-    """V* of a state `length` moves from a solution: the discounted success beta^length of a best policy.
+    """V* of a state `length` moves from a solution: beta^length, the discounted success of an optimal policy.
 
-    Success is worth beta when it is one move away, as in the closure's backups (eq. 7). 0 at a dead end (None) and
-    where the `horizon` steps that are left do not suffice.
+    Success one move away has the value beta, as in the closure (eq. 7). The value is 0 at a dead end (None), and if
+    the remaining `horizon` steps are too few.
     """
     if length is None or (horizon is not None and length > horizon):
         return 0.0
@@ -133,7 +135,7 @@ def optimal_value(length: int | None, beta: float = 0.98, horizon: int | None = 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A shortest solution: its `moves`, or None at a dead end, from which no moves solve the room."""
+    """A shortest solution. `moves` is None at a dead end, from which the room cannot be solved."""
 
     moves: tuple[str, ...] | None
 
@@ -146,19 +148,19 @@ class Solution:
         return self.moves is None
 
     def value(self, beta: float = 0.98, horizon: int | None = None) -> float:
-        """V* of the state it begins at: `optimal_value` of its length."""
+        """V* of its start state: `optimal_value` of its length."""
         return optimal_value(self.length, beta, horizon)
 
 
 def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPANDED) -> Solution:
-    """A shortest solution in moves from `state`, the room's start by default. Exact, for any size.
+    """A shortest solution in moves from `state` (default: the room's start). It is exact for any size.
 
-    A* with the pushes that each box alone is from the nearest target as its bound; a box without any
-    is stuck for good. Raises `ValueError` where `max_expanded` states do not settle it.
+    A* search. Its lower bound is the sum over boxes of the pushes to the nearest target, each box alone in the room. A
+    box that cannot reach a target makes a dead end. Raises `ValueError` if `max_expanded` states are not enough.
     """
     graph = _Graph(room)
     pushes = _pushes(room, graph)
-    # Every floor cell's share of the bound, by its bit; None is a cell no box ever leaves for a target.
+    # The bound's term of every floor cell, by its bit. None: a box at this cell can never reach a target.
     bound = {graph.bit[cell]: pushes.get(cell) for cell in graph.cells}
     start = graph.encode(state or room.start)
     first = [bound[graph.bit[box]] for box in (state or room.start).boxes]
@@ -172,14 +174,16 @@ def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPAND
         estimate, minus_steps, code = heappop(queue)
         steps = -minus_steps
         if steps > depth[code]:
-            continue  # a shorter way here was found since
+            continue  # a shorter path to this state was found meanwhile
         player = code & mask
         if code - player == graph.goal:
             return Solution(_path(came, start, code))
         expanded += 1
         if expanded > max_expanded:
-            raise ValueError(f"solve: {max_expanded} states did not settle this {room.height}x{room.width} room")
-        for move, there, box, beyond in graph.forth[player]:
+            raise ValueError(
+                f"solve: {max_expanded} states are too few for this {room.height}x{room.width} room; raise max_expanded"
+            )
+        for move, there, box, beyond in graph.forward[player]:
             after, rest = code - player + there, estimate - steps
             if code & box:
                 gained = bound[beyond] if beyond and not code & beyond else None
@@ -195,10 +199,10 @@ def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPAND
 
 
 def _pushes(room: Room, graph: _Graph) -> dict[int, int]:
-    """Pushes from a cell to the nearest target for a box alone in the room; cells without a way are missing."""
+    """The pushes from each cell to the nearest target for a box alone in the room. Cells without a path are missing."""
     pushes = dict.fromkeys(sorted(room.targets), 0)
     queue = list(pushes)
-    for cell in queue:  # grows while it is read: breadth first
+    for cell in queue:  # the list grows during the loop: breadth-first search
         for shift in room.shifts.values():
             before = cell - shift
             if before not in pushes and before in graph.bit and before - shift in graph.bit:
