@@ -1,8 +1,8 @@
-"""The cost of ALFWorld, the exact engine beside the original: `python -m benchmarks.envs --env alfworld`.
+"""Measures ALFWorld's exact engine and the original engine: `python -m benchmarks.envs --env alfworld`.
 
-Both play the same commands in the same games, in turns. Times are CPU time, and so is "a second". The
-original is taken as trainers use it: one process per member of a group, each with a game of its own. Its
-memory is what such a process adds to one that has only imported the packages, which is kind to it.
+Both run the same commands in the same games, in turns. All times are CPU time, also in "steps a second". The original
+is used as in trainers: one process per member of a group, each with its own game. Its memory is what such a process
+adds to one that has only imported the packages, which favours the original.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.children import memory_of
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
-from crbc_envs.alfworld.engine import backends as players
+from crbc_envs.alfworld.engine import backends
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.conformance import game_folders
 from crbc_envs.alfworld.engine.game import GameFile, parse, read_game_file
@@ -34,11 +34,11 @@ Spent = dict[str, list[float]]
 
 
 def benchmark(games: Path | None, count: int, steps: int) -> None:
-    """Print what `count` games cost, drawn from the folder `games` or generated, and an update's groups."""
+    """Print the cost of `count` games, from the folder `games` or generated, and of an update's groups."""
     rng = np.random.default_rng(0)
     files = _files(games, count, rng)
-    # First, and while this process is small: what a member costs the original in memory.
-    original_env()  # imported here, so that no child pays for it
+    # First, while this process is small: the memory that a member needs in the original.
+    original_env()  # imports the packages here, so that they do not count for the children
     private = [memory_of(partial(_load_and_step, file)) for file in files[:8]]
     shared = memory_of(partial(_play_groups, rng, shared=True))
     ours: Spent = {what: [] for what in ("load", "reset", "step")}
@@ -58,7 +58,7 @@ def benchmark(games: Path | None, count: int, steps: int) -> None:
 
 
 def compare(file: GameFile, steps: int, rng: np.random.Generator, ours: Spent, theirs: Spent) -> None:
-    """Load, begin and walk one game in both; milliseconds are added to `ours` and `theirs`."""
+    """Load, begin and play one game in both engines. The milliseconds are added to `ours` and `theirs`."""
     game = _timed(partial(parse, file), ours["load"])
     with restored_globals():
         env = original_env()
@@ -88,7 +88,7 @@ def _begin(game: Game) -> State:
 
 
 def _step(game: Game, state: State, command: str) -> State:
-    """A step and all that the original gives with it: the admissible commands, and whether the game is won."""
+    """A step with all that the original computes in a step: admissible commands, and whether the game is won."""
     after, _ = engine.step(game, state, command)
     engine.admissible(game, after)
     engine.won(game, after)
@@ -115,9 +115,9 @@ def _groups(rng: np.random.Generator, their_step: float, our_memory: float, thei
 
 
 def _play_groups(rng: np.random.Generator, shared: bool) -> float:
-    """Random play of an update's groups to the end; steps per CPU second, loading included."""
-    remembered: Any = players.shared_parse
-    players.shared_parse = remembered if shared else parse  # type: ignore[assignment]
+    """Play an update's groups to the end with random commands. Returns the steps per CPU second, with loading."""
+    original: Any = backends.shared_parse
+    backends.shared_parse = original if shared else parse  # type: ignore[assignment]
     try:
         envs = GroupVectorEnv("CRBC-ALFWorld-v0", num_groups=NUM_GROUPS, group_size=GROUP_SIZE)
         start, steps = time.process_time(), 0
@@ -131,7 +131,7 @@ def _play_groups(rng: np.random.Generator, shared: bool) -> float:
             *_, infos = envs.step(actions)
         return steps / (time.process_time() - start)
     finally:
-        players.shared_parse = remembered
+        backends.shared_parse = original
 
 
 def _load_and_step(file: GameFile) -> None:
@@ -153,8 +153,8 @@ def _files(games: Path | None, count: int, rng: np.random.Generator) -> Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env alfworld", description=__doc__)
-    parser.add_argument("--games", type=Path, help="a folder of published games; generated ones without it")
-    parser.add_argument("--count", type=int, default=12, help="how many games")
+    parser.add_argument("--games", type=Path, help="a folder of published games; default: generated games")
+    parser.add_argument("--count", type=int, default=12, help="number of games")
     parser.add_argument("--steps", type=int, default=40, help="steps in each game")
     given = parser.parse_args(arguments)
     for name in ("count", "steps"):

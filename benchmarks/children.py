@@ -1,4 +1,4 @@
-"""What a piece of work costs in memory, asked of a child process that does nothing else."""
+"""Measures the memory that a function needs, in a child process that does nothing else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def memory_of(work: Callable[[], Any]) -> float:
-    """How many bytes of its own `work` makes a forked process take, what it returns still held. Linux only."""
+    """The private memory, in bytes, that `work` adds to a forked process while its result is kept. Linux only."""
     gc.collect()
     read, write = os.pipe()
     child = os.fork()
@@ -21,10 +21,10 @@ def memory_of(work: Callable[[], Any]) -> float:
         del kept
         os._exit(0)
     os.close(write)
-    with os.fdopen(read) as answer:
-        told = answer.read()
+    with os.fdopen(read) as pipe:
+        added = pipe.read()
     os.waitpid(child, 0)
-    return float(told)
+    return float(added)
 
 
 def _private_bytes() -> int:

@@ -1,6 +1,6 @@
-"""The cost of the environments, beside those of others: `python -m benchmarks.envs --env sokoban`.
+"""Measures the environments and compares them with others: `python -m benchmarks.envs --env sokoban`.
 
-Each environment has a module of its own here, which takes the other arguments: add --help to see them.
+Each environment has its own module here. It takes the other arguments: add --help to see them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ENVS = {"alfworld": "benchmarks.alfworld", "sokoban": "benchmarks.sokoban", "web
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs", description=__doc__, add_help=False)
     parser.add_argument("--env", choices=sorted(ENVS), required=True)
-    parser.add_argument("--recovery", action="store_true", help="how fast a lost worker is made good")
+    parser.add_argument("--recovery", action="store_true", help="measure how fast a lost worker is replaced")
     given, others = parser.parse_known_args(arguments)
     if given.recovery:
         import_module("benchmarks.recovery").main(["--env", given.env, "--recovery", *others])

@@ -1,8 +1,8 @@
-"""How fast a lost worker is made good: `python -m benchmarks.envs --env sokoban --recovery`.
+"""Measures how fast a lost worker is replaced: `python -m benchmarks.envs --env sokoban --recovery`.
 
-The wall time of a step that meets a fault, less that of a step without one. A worker that is stopped or
-hangs is noticed by its silence, so the timeout is part of its recovery. The start of a worker is timed
-by itself; what is left is the replay of its members, which here are played one by one.
+The recovery is the wall time of a step with a fault, minus that of a step without. A worker that is stopped or hangs
+is detected by the timeout, so the timeout is part of its recovery. The start of a worker is measured separately. The
+rest is the replay of its members, which here are stepped one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROUPS, SIZE = 16, 8
 
 
 class FaultySokobanEnv(SokobanEnv):
-    """A Sokoban that raises or hangs when it finds a file of that name in the folder `faults`."""
+    """A Sokoban that raises or hangs if the folder `faults` has a file of that name."""
 
     def __init__(self, faults: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -40,7 +40,7 @@ class FaultySokobanEnv(SokobanEnv):
 
     def _execute(self, action: str) -> float:
         for path in Path(self.faults).iterdir():
-            with suppress(FileNotFoundError):  # another worker was first to take the fault
+            with suppress(FileNotFoundError):  # another worker took this fault first
                 path.unlink()
                 if path.name == "raises":
                     raise RuntimeError("a fault that was asked for")
@@ -56,24 +56,24 @@ gymnasium.register(ENVS["sokoban"], entry_point=f"{__name__}:FaultySokobanEnv")
 
 
 def step_seconds(envs: GroupVectorEnv) -> float:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     envs.step(["left"] * envs.num_envs)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start
 
 
 def start_seconds(env_id: str, kwargs: dict[str, Any], members: int) -> float:
-    """From nothing to a worker that has made its members."""
-    begun = time.perf_counter()
+    """The seconds to start a worker and make its members."""
+    start = time.perf_counter()
     worker = ProcessWorker(timeout=60.0)
     worker.send((0, "make", (importable_spec(env_id), kwargs, members)))
     worker.receive(60.0)
-    spent = time.perf_counter() - begun
+    spent = time.perf_counter() - start
     worker.kill()
     return spent
 
 
 def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, timeout: float) -> list[tuple[str, str]]:
-    """The median recovery of a worker whose members have played `steps` steps each."""
+    """The median recovery time, with its parts, of a worker whose members have `steps` steps to replay."""
     plain, faulty, start = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         kwargs = {"faults": folder, "observation": "text", "max_steps": steps + 2}
@@ -90,7 +90,7 @@ def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, ti
                 start.append(start_seconds(env_id, kwargs, envs.num_envs // workers))
             if envs.restarts != repeats:
                 raise RuntimeError(
-                    f"{envs.restarts} restarts for {repeats} faults: busy here, so give a longer --timeout"
+                    f"{envs.restarts} restarts for {repeats} faults: this machine is busy, so give a longer --timeout"
                 )
     whole, silence = median(faulty) - median(plain), 0.0 if fault in ("killed", "raises") else timeout
     parts = (("in all", whole), ("  silence", silence), ("  start", median(start)))
@@ -100,7 +100,7 @@ def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, ti
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """No warnings of lost workers while this lasts: every fault here is meant."""
+    """Context manager: hides the warnings about lost workers, because every fault here is intended."""
     log = logging.getLogger("crbc_envs.vector.workers")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -111,7 +111,7 @@ def _silence() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    from benchmarks.credit import table  # here, so that workers, which import this module, do without SciPy
+    from benchmarks.credit import table  # here, because workers import this module and need no SciPy
 
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs", description=__doc__)
     parser.add_argument("--env", choices=sorted(ENVS), required=True)

@@ -1,7 +1,7 @@
-"""What Sokoban costs: `python -m benchmarks.envs --env sokoban`.
+"""Measures Sokoban: `python -m benchmarks.envs --env sokoban`.
 
-Without flags: steps of every engine, then board generation. Times are CPU time on this machine, worker
-processes included. Whoever is compared takes turns, so that a busy machine is a burden to all alike.
+Without flags, it measures the steps of every engine, then board generation. Times are CPU time on this machine,
+including worker processes. The engines take turns, so that a busy machine affects all of them alike.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from crbc_envs.vector.members import LocalMembers, make_member, make_members
 SIZE = (6, 6, 1)
 MEMBERS = 1_024
 FEW = 8
-"""Members of the engines that play one by one."""
+"""The number of members of the engines that step them one by one."""
 
 BASE = "gym-sokoban"
 NO_FRAMES = ", without drawing"
@@ -45,7 +45,7 @@ NO_FRAMES = ", without drawing"
 
 @dataclass
 class Engine:
-    """`step` takes one action (0 to 3) for each of `members`; `cpu` is the CPU time spent so far."""
+    """`step` takes one action (0 to 3) per member. `cpu` returns the CPU time spent so far."""
 
     name: str
     members: int
@@ -72,7 +72,7 @@ def rates(engines: Sequence[Engine], seconds: float, rounds: int = 5) -> dict[st
 
 
 def loaded(members: int) -> SokobanBatch:
-    """A batch on the clean panel's first rooms."""
+    """A batch with the first rooms of the clean panel."""
     panel = SokobanPanel("train", *SIZE)
     starts = np.stack([panel[i].content.tiles(panel[i].content.start) for i in range(256)])
     batch = SokobanBatch(members, *SIZE[:2])
@@ -81,7 +81,7 @@ def loaded(members: int) -> SokobanBatch:
 
 
 def our_engines(members: int) -> Iterator[Engine]:
-    """This suite's engine in its three ways of showing frames, and without any."""
+    """This suite's engine with its three kinds of frames, and without frames."""
 
     def fresh(batch: SokobanBatch, actions: NDArray[np.int64]) -> object:
         return batch.step(actions), batch.frames()
@@ -90,9 +90,9 @@ def our_engines(members: int) -> Iterator[Engine]:
         return batch.step(actions), batch.frames(out)
 
     name = f"SokobanBatch of {members:,}"
-    yield Engine(f"{name}, a fresh array", members, partial(fresh, loaded(members)))
+    yield Engine(f"{name}, a new array", members, partial(fresh, loaded(members)))
     batch = loaded(members)
-    yield Engine(f"{name}, one array drawn anew", members, partial(drawn_into, batch, batch.frames()))
+    yield Engine(f"{name}, one array reused", members, partial(drawn_into, batch, batch.frames()))
     batch = loaded(members)
     batch.live_frames()
     yield Engine(f"{name}, live frames", members, batch.step)
@@ -100,7 +100,7 @@ def our_engines(members: int) -> Iterator[Engine]:
 
 
 def gym_sokoban_engines(frames: bool) -> Iterator[Engine]:
-    """gym-sokoban alone, and several of it under either of Gymnasium's vector environments."""
+    """A single gym-sokoban, and several in each of Gymnasium's vector environments."""
     tail = "" if frames else NO_FRAMES
     make = [partial(peers.GymSokoban, *SIZE, frames, seed) for seed in range(FEW)]
     one = make[0]()
@@ -113,7 +113,7 @@ def gym_sokoban_engines(frames: bool) -> Iterator[Engine]:
 
 
 def engines(seconds: float) -> None:
-    """Steps per CPU-second of whatever Sokoban is installed, on 6x6 boards with one box where it has them."""
+    """Steps per CPU-second of all installed Sokobans, on 6x6 boards with one box if they have them."""
     missing: list[str] = []
     found: list[Engine] = []
     with collecting(missing):
@@ -133,7 +133,7 @@ def engines(seconds: float) -> None:
         table(f"Sokoban, 6x6 with one box, {title}: steps per CPU-second", rows)
     for engine in found:
         engine.close()
-    tell(missing, "envpool" in " ".join(speed) or "jumanji" in " ".join(speed))
+    print_missing(missing, "envpool" in " ".join(speed) or "jumanji" in " ".join(speed))
 
 
 def shown(rate: float, base: float | None) -> str:
@@ -143,7 +143,7 @@ def shown(rate: float, base: float | None) -> str:
 
 @contextmanager
 def collecting(missing: list[str]) -> Iterator[None]:
-    """What is not installed is noted and left out."""
+    """Context manager: adds a package that is not installed to `missing`, and goes on."""
     try:
         yield
     except ModuleNotFoundError as reason:
@@ -151,7 +151,7 @@ def collecting(missing: list[str]) -> Iterator[None]:
             missing.append(str(reason))
 
 
-def tell(missing: Sequence[str], other_boards: bool = False) -> None:
+def print_missing(missing: Sequence[str], other_boards: bool = False) -> None:
     if other_boards:
         print("  envpool and jumanji play 10x10 boards with four boxes and have no frames.")
     for line in missing:
@@ -162,7 +162,7 @@ def tell(missing: Sequence[str], other_boards: bool = False) -> None:
 
 
 def milliseconds(draw: dict[str, Callable[[int], object]], seeds: Sequence[int]) -> dict[str, float]:
-    """The mean CPU time of a board by who draws it."""
+    """The mean CPU time per board of each generator, in milliseconds."""
     times: dict[str, list[float]] = {name: [] for name in draw}
     for seed in seeds:
         for name, board in draw.items():
@@ -173,7 +173,7 @@ def milliseconds(draw: dict[str, Callable[[int], object]], seeds: Sequence[int])
 
 
 def arrays(room: Room) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """A room as gym-sokoban keeps it: what never moves, and the start; a player hides its target."""
+    """A room in gym-sokoban's form: the fixed tiles, and the start. A player on a target is only a player there."""
     empty = np.zeros(room.height * room.width, dtype=np.uint8)
     empty[list(room.floor)] = FLOOR
     empty[list(room.targets)] = TARGET
@@ -183,7 +183,7 @@ def arrays(room: Room) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
-    """What a 6x6 board with one box costs; `paper` is the room_utils.py of verl-agent or RAGEN."""
+    """Print the cost of a 6x6 board with one box. `paper` is the room_utils.py of verl-agent or RAGEN."""
     draw: dict[str, Callable[[int], object]] = {
         "clean panel": lambda seed: SokobanPanel("train", *SIZE)[seed],
         "gym_sokoban_room": gym_sokoban_room,
@@ -206,19 +206,19 @@ def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
         equal = sum(np.array_equal(their_room(seed), arrays(our_room(seed))) for seed in seeds)
         rows.append(("  equal boards", f"{equal:,} of {len(seeds):,}"))
     table(f"Sokoban, 6x6 with one box: CPU time a board, mean of {len(seeds):,} seeds", rows)
-    tell(missing)
+    print_missing(missing)
 
 
 # ---- a group update -------------------------------------------------------------------------------
 
 
 class Clock:
-    """CPU seconds spent inside the functions it was put around, by name."""
+    """CPU seconds spent in wrapped functions, by name."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
 
-    def around(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             start = time.process_time()
             try:
@@ -231,16 +231,16 @@ class Clock:
 
 @dataclass
 class TimedMembers:
-    """Members on a clock."""
+    """Members whose calls are timed."""
 
     members: Members
     clock: Clock
 
     def reset(self, *args: Any) -> Outcome:
-        return self.clock.around("environment", self.members.reset)(*args)
+        return self.clock.wrap("environment", self.members.reset)(*args)
 
     def step(self, *args: Any) -> Outcome:
-        return self.clock.around("environment", self.members.step)(*args)
+        return self.clock.wrap("environment", self.members.step)(*args)
 
     def render(self) -> tuple[Any, ...]:
         return self.members.render()
@@ -250,33 +250,33 @@ class TimedMembers:
 
 
 def group_update(members: Members, groups: int, size: int, options: dict[str, Any]) -> tuple[dict[str, float], int]:
-    """One update from reset to merged counts under random actions: CPU seconds by part, and member-steps."""
+    """One update with random actions, from reset to merged counts. Returns CPU seconds by part, and member-steps."""
     clock = Clock()
     envs = GroupVectorEnv("CRBC-Sokoban-v0", groups, size, **options)
     envs.members = TimedMembers(members, clock)
-    envs._record = clock.around("counting", envs._record)  # type: ignore[method-assign]
+    envs._record = clock.wrap("counting", envs._record)  # type: ignore[method-assign]
     rng = np.random.default_rng(0)
     replies = [[MOVES[i] for i in rng.integers(4, size=groups * size)] for _ in range(64)]
     start, steps = time.process_time(), 0
     envs.reset(seed=0)
     while envs.active.any():
-        live = int(envs.active.sum())
+        active = int(envs.active.sum())
         envs.step(replies[steps % 64])
-        steps += live
-    clock.around("counting", lambda: (envs.transition_counts(), envs.interned()))()
+        steps += active
+    clock.wrap("counting", lambda: (envs.transition_counts(), envs.interned()))()
     clock.spent["in all"] = time.process_time() - start
     return clock.spent, steps
 
 
 def group(groups: int, size: int) -> None:
-    """Where the time of a group update goes, text and RGB, played as a batch and one by one."""
+    """Print the parts of the time of a group update, for text and RGB, as a batch and one by one."""
     for observation in ("text", "rgb"):
         options = {"observation": observation}
         count = groups * size
         group_update(make_members("CRBC-Sokoban-v0", options, count), groups, size, options)  # draws the rooms
         clock = Clock()
         original = sokoban_members.anchor_key
-        sokoban_members.anchor_key = clock.around("anchors", original)
+        sokoban_members.anchor_key = clock.wrap("anchors", original)
         try:
             batch = make_members("CRBC-Sokoban-v0", options, count)
             spent, steps = group_update(batch, groups, size, options)
@@ -299,13 +299,15 @@ def group(groups: int, size: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env sokoban", description=__doc__)
-    parser.add_argument("--engines", action="store_true", help="steps, beside every Sokoban that is installed")
-    parser.add_argument("--rooms", action="store_true", help="the board generators")
-    parser.add_argument("--group", action="store_true", help="an update of 128 groups of 8, from reset to counts")
-    parser.add_argument("--seconds", type=float, default=0.4, help="one turn of an engine; it has five")
-    parser.add_argument("--seeds", type=int, default=500, help="boards each generator draws")
-    parser.add_argument("--groups", type=int, default=128, help="groups of the update")
-    parser.add_argument("--room-utils", type=Path, help="verl-agent's or RAGEN's room_utils.py, to time it too")
+    parser.add_argument("--engines", action="store_true", help="measure steps, also of other installed Sokobans")
+    parser.add_argument("--rooms", action="store_true", help="measure the board generators")
+    parser.add_argument(
+        "--group", action="store_true", help="measure an update of 128 groups of 8, from reset to counts"
+    )
+    parser.add_argument("--seconds", type=float, default=0.4, help="length of a turn; each engine has five")
+    parser.add_argument("--seeds", type=int, default=500, help="boards per generator")
+    parser.add_argument("--groups", type=int, default=128, help="groups in the update")
+    parser.add_argument("--room-utils", type=Path, help="verl-agent's or RAGEN's room_utils.py, to measure it too")
     given = parser.parse_args(arguments)
     for name in ("seeds", "seconds", "groups"):
         if getattr(given, name) <= 0:

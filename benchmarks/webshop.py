@@ -1,9 +1,9 @@
-"""The cost of WebShop: `python -m benchmarks.envs --env webshop`, with `--data DIR` also of the official products.
+"""Measures WebShop: `python -m benchmarks.envs --env webshop`. `--data DIR` adds the official products.
 
-With `--original DIR`, a checkout of princeton-nlp/WebShop, the original plays the same walks in the same
-process, observation by observation, and any difference is an error. Its search engine and its tagger are
-replaced by ours, so that neither Java nor spaCy is needed: what is left is its pages, sessions and
-reward, and the ratio is the least it can be. It needs flask, beautifulsoup4, rich, tqdm and thefuzz.
+With `--original DIR`, a checkout of princeton-nlp/WebShop, the original runs the same walks in the same process. Every
+observation is compared, and a difference is an error. Its search engine and its tagger are replaced by ours, so that
+neither Java nor spaCy is needed. Only its pages, sessions and reward are measured, so the ratio is a lower bound. It
+needs flask, beautifulsoup4, rich, tqdm and thefuzz.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ Step = tuple[str, str, tuple[str, ...], float]
 
 
 def walk(session: Session, rng: np.random.Generator, spent: dict[str, list[float]] | None = None) -> list[Step]:
-    """A random walk that types words of its goal: (action, observation, clickables, reward) of each step.
+    """A random walk that searches for words of its goal: (action, observation, clickables, reward) of each step.
 
-    The CPU seconds of each step are added to `spent`, by the kind of its action.
+    The CPU seconds of each step are added to `spent`, by kind of action.
     """
     words = session.goal.text.split()
     steps: list[Step] = []
@@ -58,17 +58,17 @@ def walk(session: Session, rng: np.random.Generator, spent: dict[str, list[float
             action = f"search[{' '.join(words[: rng.integers(2, len(words) + 1)])}]"
         else:
             action = session.page.actions[rng.integers(len(session.page.actions))]
-        begun = time.process_time()
+        start = time.process_time()
         session.act(action)
         worth = session.reward.total if session.reward else 0.0
         steps.append((action, session.observation("text_rich"), tuple(session.page.clickables), worth))
         if spent is not None:
-            spent.setdefault(_kind(action, kind), []).append(time.process_time() - begun)
+            spent.setdefault(_kind(action, kind), []).append(time.process_time() - start)
     return steps
 
 
 def _kind(action: str, page: str) -> str:
-    """What an action is for, on a page of that kind."""
+    """The kind of an action on a page of that kind."""
     if action.startswith("search["):
         return "search"
     target = action.removeprefix("click[").removesuffix("]")
@@ -81,9 +81,9 @@ def _kind(action: str, page: str) -> str:
 
 
 def their_environment(checkout: Path, data: Path, engine: SearchEngine, asins: Sequence[str]) -> Any:
-    """The original's text environment over the same products, searched by `engine`. Prices are those of seed 0.
+    """The original's text environment with the same products and our search `engine`. Prices have seed 0.
 
-    Raises `ModuleNotFoundError` where a package of its is missing, with the name of it.
+    Raises `ModuleNotFoundError` with the name of a missing package.
     """
 
     class Searcher:
@@ -113,7 +113,7 @@ def their_environment(checkout: Path, data: Path, engine: SearchEngine, asins: S
     paths.DEFAULT_ATTR_PATH = str(official_file(data, "instructions"))
     paths.HUMAN_ATTR_PATH = str(official_file(data, "human"))
     made: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env").WebAgentTextEnv
-    made(observation_mode="text_rich")  # the first one imports what draws from the global stream
+    made(observation_mode="text_rich")  # the first one imports modules that draw from the global stream
     random.seed(0)
     return made(observation_mode="text_rich")
 
@@ -126,7 +126,7 @@ def _stand_in(name: str, **contents: Any) -> ModuleType:
 
 
 def their_walk(theirs: Any, goal: int, name: str, steps: list[Step]) -> None:
-    """The same walk in the original. Raises `AssertionError` at the first difference."""
+    """Run the same walk in the original. Raises `AssertionError` at the first difference."""
     theirs.session_prefix = name
     theirs.reset(session=goal)
     for action, observation, clickables, worth in steps:
@@ -136,17 +136,17 @@ def their_walk(theirs: Any, goal: int, name: str, steps: list[Step]) -> None:
 
 
 def compare(data: Path, original: Path, walks: int) -> None:
-    """Walk the small official shop in both, and print how fast each was."""
+    """Run random walks in the small official shop in both, and print the speed of each."""
     shop = _shop(read_catalogue(data))
     theirs = their_environment(original, data, shop.engine, shop.catalogue.asins())
     goals, rng = shuffled(shop.goals), np.random.default_rng(0)
     count, ours, others = 0, 0.0, 0.0
     for i, goal in enumerate(rng.integers(len(goals), size=walks).tolist()):
-        begun = time.process_time()
+        start = time.process_time()
         steps = walk(Session(shop, goals[goal], str(goal)), rng)
         between = time.process_time()
         their_walk(theirs, goal, f"{i}_", steps)
-        ours, others, count = ours + between - begun, others + time.process_time() - between, count + len(steps)
+        ours, others, count = ours + between - start, others + time.process_time() - between, count + len(steps)
     rows = [
         ("steps", f"{count / ours:,.0f} per CPU-second"),
         ("the original's steps", f"{count / others:,.1f} per CPU-second, none of them different"),
@@ -156,11 +156,11 @@ def compare(data: Path, original: Path, walks: int) -> None:
 
 
 def cost(name: str, open_it: Callable[[], Shop], walks: int) -> None:
-    """Print what a shop costs: to open, to walk by the kind of action, and in memory."""
+    """Print the cost of a shop: opening it, its steps by kind of action, and its memory."""
     one, many = (memory_of(partial(_sessions, open_it, count)) for count in (1, 128))
-    begun = time.process_time()
+    start = time.process_time()
     shop = open_it()
-    opened = time.process_time() - begun
+    opened = time.process_time() - start
     goals, rng = shuffled(shop.goals), np.random.default_rng(0)
     spent: dict[str, list[float]] = {}
     for goal in rng.integers(len(goals), size=walks).tolist():
@@ -180,7 +180,7 @@ def cost(name: str, open_it: Callable[[], Shop], walks: int) -> None:
 
 
 def _sessions(open_it: Callable[[], Shop], count: int) -> object:
-    """A shop with sessions that have each walked once."""
+    """A shop with `count` sessions after one walk each."""
     shop = open_it()
     rng = np.random.default_rng(0)
     sessions = [Session(shop, shop.goals[i % len(shop.goals)], str(i)) for i in range(count)]
@@ -198,7 +198,7 @@ def _generated(count: int) -> Shop:
 
 
 def _stored(folder: Path) -> Shop:
-    """A shop on disk, with the goals of people: synthetic ones would be held in memory, seven a product."""
+    """A shop on disk with human goals. Synthetic goals would be kept in memory, about seven per product."""
     return Shop(StoredCatalogue(folder), SearchEngine(Index.open(folder / "index")), "human", tagger="fallback")
 
 
@@ -209,9 +209,9 @@ def _build_on_disk(folder: Path, count: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env webshop", description="What WebShop costs.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env webshop", description="Measures WebShop.")
     parser.add_argument("--data", type=Path, help="a folder of the small official files")
-    parser.add_argument("--original", type=Path, help="a checkout of princeton-nlp/WebShop, to time it too")
+    parser.add_argument("--original", type=Path, help="a checkout of princeton-nlp/WebShop, to measure it too")
     parser.add_argument("--walks", type=int, default=300)
     parser.add_argument(
         "--large", type=int, default=100_000, help="products of the generated catalogue on disk; 0: none"
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.walks < 1:
         parser.error(f"--walks must be at least 1, got {given.walks}")
     if given.original and not given.data:
-        parser.error("--original plays the official products: give --data as well")
+        parser.error("--original uses the official products: give --data as well")
     cost("1,000 generated products", partial(_generated, 1_000), given.walks)
     if given.data:
         cost("official products", lambda: _shop(read_catalogue(given.data)), given.walks)

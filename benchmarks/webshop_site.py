@@ -1,8 +1,8 @@
-"""The web site beside the text environment: `python -m benchmarks.webshop_site --walks 200`.
+"""Compares the web site with the text environment: `python -m benchmarks.webshop_site --walks 200`.
 
-The same walks are played in both, through a real browser in one, and compared step by step: observation, reward,
-ends, and all of `info`, the anchor among it. Then the browser is killed in mid-episode, again and again, and the
-time to the same page is taken.
+The same walks run in both, in one of them through a real browser. Every step is compared: observation, reward, ends,
+and all of `info`, including the anchor. Then the browser is killed during an episode several times, and the time until
+the same page is measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from crbc_envs.webshop.expert.expert import Shopper
 from crbc_envs.webshop.site.env import WebShopSiteEnv
 
 VIEWS = (("text_rich", "page"), ("text", "page"), ("text_rich", "state"), ("html", "page"), ("url", "page"))
-"""Observation and anchor of the walks, a share of them each, the first one the largest."""
+"""Observation and anchor of the walks. The walks are divided among them; the first one gets most."""
 
 KILLS = 10
 
@@ -30,7 +30,7 @@ Choose = Callable[[str, dict[str, Any]], str]
 
 
 def random_choice(rng: np.random.Generator) -> Choose:
-    """Clicks at random, searches for words of the task, and now and then something that is no action."""
+    """Random clicks, searches for words of the task, and some texts that are not actions."""
 
     def choose(_: str, info: dict[str, Any]) -> str:
         actions, words = info["admissible_actions"], info["task"].split()
@@ -45,41 +45,41 @@ def random_choice(rng: np.random.Generator) -> Choose:
 
 
 def expert_choice(rng: np.random.Generator) -> Choose:
-    """The scripted shopper, half the time a hasty one."""
+    """The scripted shopper, hasty half of the time."""
     shopper = Shopper(15, hasty=bool(rng.random() < 0.5))
     return lambda observation, _: shopper.act(observation)[1]
 
 
 def walk_both(text: WebShopEnv, site: WebShopSiteEnv, task: int, choose: Choose) -> tuple[int, float, list[float]]:
-    """Play one walk in both: its number of steps, its score, and the seconds of each step in the browser.
+    """Run one walk in both. Returns its number of steps, its score, and the seconds of each step in the browser.
 
-    Raises `AssertionError` at the first difference, with both answers.
+    Raises `AssertionError` at the first difference, with both results.
     """
-    said, shown = (env.reset(seed=0, options={"task": task}) for env in (text, site))
-    assert said == shown, f"task {task}, reset:\n{said}\n{shown}"
-    observation, info = said
+    expected, found = (env.reset(seed=0, options={"task": task}) for env in (text, site))
+    assert expected == found, f"task {task}, reset:\n{expected}\n{found}"
+    observation, info = expected
     steps, over, seconds = 0, False, []
     while not over:
         action = choose(observation, info)
-        told = text.step(action)
+        expected_step = text.step(action)
         start = time.perf_counter()
-        found = site.step(action)
+        found_step = site.step(action)
         seconds.append(time.perf_counter() - start)
-        assert told == found, f"task {task}, {action}:\n{told}\n{found}"
-        observation, _, terminated, truncated, info = told
+        assert expected_step == found_step, f"task {task}, {action}:\n{expected_step}\n{found_step}"
+        observation, _, terminated, truncated, info = expected_step
         steps, over = steps + 1, terminated or truncated
     return steps, info["score"], seconds
 
 
 def kill_browser(site: WebShopSiteEnv) -> None:
-    """SIGKILL for Chromium, for its driver or for both is one: Chromium ends when the pipe to its driver does."""
+    """Kill the driver. Chromium then ends too, because its pipe to the driver closes."""
     process = site.browser.driver.service.process
     assert process is not None
     os.kill(process.pid, signal.SIGKILL)
 
 
 def recovery_seconds(kills: int) -> list[float]:
-    """Seconds of a step whose browser was killed before it, and which led where it does without."""
+    """The seconds of steps before which the browser was killed. Each must give the same result as without a kill."""
     text, site = WebShopEnv(), WebShopSiteEnv()
     taken = []
     for kill in range(kills):
@@ -102,11 +102,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = np.random.default_rng(arguments.seed)
-    shares = np.array_split(np.arange(arguments.walks), 2 * len(VIEWS))
-    shares = [np.concatenate(shares[: len(VIEWS) + 1]), *shares[len(VIEWS) + 1 :]]
+    parts = np.array_split(np.arange(arguments.walks), 2 * len(VIEWS))
+    parts = [np.concatenate(parts[: len(VIEWS) + 1]), *parts[len(VIEWS) + 1 :]]
     seconds: list[float] = []
     scores: list[float] = []
-    for (observation, anchor), tasks in zip(VIEWS, shares, strict=True):
+    for (observation, anchor), tasks in zip(VIEWS, parts, strict=True):
         options: dict[str, Any] = {"observation": observation, "anchor": anchor}
         text, site = WebShopEnv(**options), WebShopSiteEnv(**options)
         for task in tasks:
