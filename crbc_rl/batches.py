@@ -1,6 +1,6 @@
-"""The learner's table, a row per environment step, and the tensors that a pass reads of some of its rows.
+"""`RolloutBatch`, the learner's table with one row per environment step, and `TokenBatch`, the tensors of one pass.
 
-What is trained is exactly what was sampled: the ids a policy generated are carried as ids, never through text.
+Training uses exactly the token ids that were sampled. They are never decoded to text and encoded again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One environment step as the policy saw it: prompt ids, sampled response ids (end token included), the
-    log-probability each had when it was sampled, the reply as text, and the frames of the prompt."""
+    """One environment step as the policy saw it.
+
+    `prompt` has the prompt's token ids, `response` the sampled ids including the end token, `logprobs` the
+    log-probability of each response token when it was sampled, `text` the reply as text, `images` the prompt's frames.
+    """
 
     prompt: list[int]
     response: list[int]
@@ -33,24 +36,24 @@ class Turn:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for turns a model cannot tell apart; shorter ones come first."""
+        """Equal for turns that are the same input to a model; sorts shorter turns first."""
         pixels = tuple((image.shape, image.tobytes()) for image in self.images)
         return len(self.prompt) + len(self.response), tuple(self.prompt), tuple(self.response), pixels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutBatch:
-    """One update as one table: n environment steps in order, with what was said at each and what is made of it.
+    """One update as one table of n environment steps in order.
 
-    `rollouts` has the columns of the environments, `turns` (n,) what the policy read and wrote, `response_length` (n,)
-    the tokens it wrote, `advantage` (n,) the credit of each step.
+    Columns per step (n,): `rollouts` has the columns of the environments, `turns` the prompts and replies,
+    `response_length` the number of response tokens, `advantage` the credit of the step.
 
-    The other columns have one value per response token, turn after turn, T in all: `old` the log-probabilities that
-    ratios start from, `token_advantage` the advantages of a method that credits tokens, `value` and `returns` of PPO's
-    critic, `correction` factors where the engine that sampled differs from the model that is trained. All but `old`
-    are None where there are none.
+    Columns per response token (T,), turn after turn: `old` has the old log-probabilities of the ratios,
+    `token_advantage` the advantages of methods that credit tokens, `value` and `returns` those of PPO's critic,
+    `correction` the importance weights where the sampling engine differs from the trained model. All except `old` may
+    be None.
 
-    `waited` are the seconds in which nothing but environments ran.
+    `waited` is the time in seconds in which only environments ran.
     """
 
     rollouts: InternedRollouts
@@ -66,14 +69,14 @@ class RolloutBatch:
 
     @classmethod
     def of(cls, rollouts: InternedRollouts, turns: Sequence[Turn], waited: float = 0.0) -> RolloutBatch:
-        """The table of what was just sampled, without credit; ratios start from the sampled log-probabilities."""
+        """A batch of newly sampled rollouts: advantages are 0, old log-probabilities are those of sampling."""
         length = np.array([len(turn.response) for turn in turns], dtype=np.int64)
         old = np.array([value for turn in turns for value in turn.logprobs], dtype=np.float64)
         return cls(rollouts, turns, length, np.zeros(len(turns)), old, waited=waited)
 
     @classmethod
     def of_turns(cls, turns: Sequence[Turn]) -> RolloutBatch:
-        """Turns of no rollout, as imitation has them: each a rollout of one step, in a group of its own."""
+        """A batch of single turns for imitation: each turn is a rollout of one step in its own group."""
         n = np.arange(len(turns))
         one = np.ones_like(n)
         rollouts = InternedRollouts(rollout=n, step=0 * n, anchor=n, action=0 * n, group=n, length=one, success=one)
@@ -84,7 +87,7 @@ class RolloutBatch:
 
     @property
     def ends(self) -> Ints:
-        """Where each turn's tokens end in a column of one value per response token, (n,)."""
+        """The end offset of each turn in a column per response token, (n,)."""
         return np.cumsum(self.response_length)
 
     def mean_by_step(self, per_token: Floats) -> Floats:
@@ -97,13 +100,13 @@ class RolloutBatch:
         return self.rollouts.group[self.rollouts.rollout]
 
     def select(self, groups: Sequence[int]) -> RolloutBatch:
-        """The rows of some groups, before anything was made of them."""
+        """The rows of some groups, as newly sampled: without credit."""
         rows = self.rollouts.rows_of(groups)
         return RolloutBatch.of(self.rollouts.select(groups), [self.turns[row] for row in rows.tolist()], self.waited)
 
     @staticmethod
     def concat(parts: Sequence[RolloutBatch]) -> RolloutBatch:
-        """The groups of all parts, before anything was made of them."""
+        """The groups of all parts, as newly sampled: without credit."""
         if len(parts) == 1:
             return parts[0]
         turns = [turn for part in parts for turn in part.turns]
@@ -115,15 +118,14 @@ class RolloutBatch:
 class TokenBatch:
     """B turns as tensors: prompts padded on the left to P tokens, responses on the right to R.
 
-    Members of a group often give one reply at one anchor. Such turns are one row of tokens, so a
-    model reads U <= B distinct rows, and `turn` (B,) says which row each turn is; losses and
-    gradients are those of all B turns.
+    Members of a group often give the same reply at the same anchor. Equal turns are one row of tokens. A model reads
+    U <= B distinct rows, and `turn` (B,) is the row of each turn. Losses and gradients are those of all B turns.
 
-    `ids` (U, P + R); `mask` (U, P + R), or None where no prompt is padded, since a causal model never
-    looks at padding on its right; `response_mask` (B, R), 1 on
-    sampled tokens; `old_logprobs`, `advantages` (B, R); `correction`, `values` and `returns` (B, R), or None where the
-    table has none; `weights` (B,), the share of each token of a turn in the loss; `images`, the frames of each
-    distinct row; `rows` (B,), where each turn stands in the table.
+    `ids` (U, P + R): token ids. `mask` (U, P + R): attention mask, or None where no prompt is padded, since a causal
+    model does not attend to padding on the right. `response_mask` (B, R): 1 on sampled tokens. `old_logprobs`,
+    `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none. `weights` (B,): the
+    weight of each token of a turn in the loss. `images`: the frames of each distinct row. `rows` (B,): the table's row
+    of each turn.
     """
 
     ids: Tensor
@@ -144,13 +146,13 @@ class TokenBatch:
         return self.response_mask.shape[1]
 
     def to(self, device: torch.device) -> TokenBatch:
-        """The same batch with every tensor on `device`."""
+        """The batch with every tensor on `device`."""
         tensors = {name: getattr(self, name) for name in self.__slots__}
         return replace(self, **{n: t.to(device) for n, t in tensors.items() if isinstance(t, Tensor)})
 
 
 def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor | None]:
-    """Prompt ids (B, P) and their mask, None where all are of one length."""
+    """Prompt ids (B, P), padded on the left, and their mask (B, P); the mask is None where all have the same length."""
     width = max(len(prompt) for prompt in prompts)
     ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     if all(len(prompt) == width for prompt in prompts):
@@ -159,16 +161,16 @@ def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor
 
 
 def positions_of(mask: Tensor) -> Tensor:
-    """Token positions that start at 0 at each row's first real token."""
+    """Position ids that are 0 at each row's first token that is not padding."""
     return (mask.cumsum(dim=1) - 1).clamp_(min=0)
 
 
 def token_weights(length: Ints, group: Ints, aggregation: str) -> Floats:
-    """The weight of each token of every row of one optimizer step: over all tokens of all rows they sum to 1.
+    """The loss weight of each token of every row of one optimizer step, (B,). Over all tokens the weights sum to 1.
 
-    `length` and `group` (B,) are each row's response tokens and group. "token": every token weighs the same, as public
-    trainers have it. "step": every environment step does, shared by its tokens. "group": every group does, shared by
-    its steps, as the paper's objective is written.
+    `length` and `group` (B,) are each row's number of response tokens and its group. With "token" every token has the
+    same weight, as in public trainers. With "step" every environment step has the same weight, divided among its
+    tokens. With "group" every group has the same weight, divided among its steps, as the paper writes its objective.
     """
     if aggregation == "token":
         return np.full(len(length), 1.0 / length.sum())
@@ -187,11 +189,11 @@ def micro_batches(
     rank: int = 0,
     ranks: int = 1,
 ) -> Iterator[TokenBatch]:
-    """The passes of process `rank` of `ranks` over some `rows` of the table: at most `size` distinct turns each, of
-    like length, so that little is padded. `weights` (len(rows),) go into the loss; without them they are 0.
+    """The passes of rank `rank` of `ranks` over some `rows` of the table.
 
-    Every process gets as many passes; one without turns in a pass gets a turn that counts for nothing, since passes
-    of sharded models are made together.
+    A pass has at most `size` distinct turns, of similar length to keep padding small. `weights` (len(rows),) are the
+    loss weights, 0 if None. Every rank gets the same number of passes, since all ranks run the passes of a sharded
+    model together. A rank without turns in a pass gets one turn that does not count in the loss.
     """
     places: dict[tuple[Any, ...], list[int]] = {}
     for place, row in enumerate(rows.tolist()):
@@ -206,14 +208,14 @@ def micro_batches(
 
 
 def collate(batch: RolloutBatch, pad: int, weights: Floats | None = None) -> TokenBatch:
-    """All rows as one batch."""
+    """All rows of the table as one `TokenBatch`."""
     return next(micro_batches(batch, np.arange(len(batch)), weights, pad))
 
 
 def _stack(
     batch: RolloutBatch, rows: Ints, weights: Floats, turns: Sequence[Turn], parts: Sequence[Sequence[int]], pad: int
 ) -> TokenBatch:
-    """`parts` has the places, among `rows`, of the turns that equal each distinct one."""
+    """The `TokenBatch` of distinct `turns`; `parts` has, for each, the indices into `rows` of the turns equal to it."""
     prompts, prompt_mask = pad_left([turn.prompt for turn in turns], pad)
     width = max(len(turn.response) for turn in turns)
     responses = torch.tensor([_padded(turn.response, width, pad) for turn in turns])
@@ -222,7 +224,7 @@ def _stack(
     index = torch.tensor([i for i, part in enumerate(parts) for _ in part], dtype=torch.long)
     order = np.array([place for part in parts for place in part], dtype=np.int64)
     chosen = rows[order]
-    # Where the tokens of each turn stand in a column of one value per token, and which of them are padding.
+    # The index of each turn's tokens in a column per token, and which of them are not padding.
     at = (batch.ends - batch.response_length)[chosen, None] + np.arange(width)
     inside = np.arange(width) < batch.response_length[chosen, None]
 

@@ -1,4 +1,4 @@
-"""Configs: one YAML file says everything a run is. A key nobody knows is an error that names its neighbour."""
+"""Configs: one YAML file defines a whole run. An unknown key is an error that names the nearest known key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crbc_rl import credit
 from crbc_rl.errors import ConfigError
 
 CRITIC = "gae"
-"""The method that learns a critic instead of comparing a group's members."""
+"""The credit method that learns a critic instead of comparing the members of a group."""
 
 _SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 
@@ -41,25 +41,25 @@ class EnvConfig(Section):
 
 
 class PolicyConfig(Section):
-    """How the trained weights are held."""
+    """Precision, sharding and adapters of the trained weights."""
 
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16: passes in it, over float32 weights that are sharded over all processes."""
+    """bfloat16: passes in bfloat16 over float32 weights, which are sharded over all ranks."""
     gradient_checkpointing: bool = False
     lora_rank: int = Field(0, ge=0)
-    """Train factors of this rank beside the weights of every block, and not the weights; 0 trains these."""
+    """Rank of LoRA factors for every block, which are trained instead of the weights; 0 trains the weights."""
     offload_reference: bool = False
-    """Keep the reference's shards in main memory."""
+    """Keep the shards of the reference in main memory."""
 
 
 class GeneratorConfig(Section):
-    """What samples."""
+    """The engine that samples."""
 
     engine: Literal["transformers", "vllm"] = "transformers"
     tensor_parallel: int = Field(1, ge=1)
-    """Processes that hold one copy of the weights together; vllm only."""
+    """Ranks over which one copy of the weights is split; vllm only."""
     memory: float = Field(0.6, gt=0, lt=1)
-    """The share of a GPU's memory that vllm takes while it samples."""
+    """The fraction of a GPU's memory that vllm uses while it samples."""
 
 
 class RolloutConfig(Section):
@@ -68,22 +68,25 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
     max_prompt_tokens: int | None = Field(None, ge=1)
-    """A longer prompt loses its beginning, as public trainers have it; None leaves it to the model."""
+    """Longer prompts are cut at the beginning, as in public trainers. None: no limit but the model's."""
     rounds: int = Field(1, ge=1)
-    """Up to so many times groups are played, until `num_groups` of them are mixed: those that all won or all
-    lost teach nothing (dynamic sampling of Yu et al. 2025, DAPO)."""
+    """Groups are sampled up to this many times, until `num_groups` of them have mixed outcomes (dynamic sampling of
+    Yu et al. 2025, DAPO). A group that all won or all lost gives no group advantage."""
     waves: int = Field(1, ge=1)
-    """Groups are played in so many parts by turns: with two, one's environments step while the other's replies are
-    sampled. For slow environments and the engine "transformers"; vllm need not be shown its prompts together."""
+    """Number of parts into which the groups are split. With two, the environments of one part step while the replies
+    of the other are sampled. For slow environments and the engine "transformers"; vllm takes each prompt when it is
+    ready."""
     backend: Literal["sync", "process", "ray"] = "sync"
-    """Where environments run: in this process, in worker processes or in Ray actors. What is played is the same."""
+    """Where environments run: in this process, in worker processes or in Ray actors. Results do not differ."""
     num_workers: int | None = Field(None, ge=1)
-    """Workers of "process" and "ray"; one per processor by default."""
+    """Number of workers of "process" and "ray"; one per CPU core by default."""
 
 
 class CreditConfig(BaseModel):
-    """`method` chooses the estimator: one of `crbc_rl.credit`, or "gae", PPO with a learned critic. Beside it, a
-    section named as a method holds that method's options, so that one config may keep the settings of several."""
+    """`method` selects the estimator: one of `crbc_rl.credit.METHODS`, or "gae", PPO with a learned critic.
+
+    A section named after a method holds that method's options. One config may thus hold the settings of several.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     method: str = "crbc"
@@ -110,7 +113,7 @@ class CreditConfig(BaseModel):
 
 
 class CriticConfig(Section):
-    """Of the method "gae" alone."""
+    """The critic of the method "gae"; other methods ignore it."""
 
     lr: float = Field(1e-5, gt=0)
 
@@ -118,17 +121,17 @@ class CriticConfig(Section):
 class LossConfig(Section):
     clip: float = Field(0.2, gt=0, lt=1)
     dual_clip: float = Field(3.0, gt=1)
-    """Bound on -ratio * A where A < 0; public trainers use 3."""
+    """Where A < 0 the objective is at least `dual_clip` * A; public trainers use 3."""
     kl: float = Field(0.01, ge=0)
-    """Weight of the low-variance KL to the frozen reference (lambda_KL)."""
+    """Coefficient of the low-variance KL to the frozen reference (lambda_KL)."""
     entropy: float = Field(0.0, ge=0)
     ratio: Literal["token", "response"] = "token"
-    """Importance ratio per token, as the paper's launcher family runs, or per response, as eq. 2 writes it."""
+    """Importance ratio per token, as in the paper's launcher family, or per response, as eq. 2 writes it."""
     aggregation: Literal["token", "step", "group"] = "token"
-    """Every token weighs the same, every environment step, or every group and in it every step (as eq. 2 has it)."""
+    """What has equal weight: every token, every environment step, or every group and within it every step (eq. 2)."""
     correction: Literal["auto", "none", "truncate"] = "auto"
-    """Truncated importance sampling where the engine that samples is not the model that is trained: each token's
-    loss is multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": with vllm."""
+    """Truncated importance sampling where the sampling engine is not the trained model. Each token's loss is
+    multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with vllm, else "none"."""
     correction_cap: float = Field(2.0, ge=1)
 
 
@@ -139,10 +142,10 @@ class OptimConfig(Section):
     minibatch: int = Field(256, ge=1)
     """Environment steps per optimizer step."""
     microbatch: int | None = Field(None, ge=1)
-    """Distinct ones of them per process and pass; all at once by default."""
+    """Distinct environment steps per rank and pass; all at once by default."""
     score_microbatch: int | None = Field(None, ge=1)
-    """The same for passes that only read, for log-probabilities to start from and a critic's values; as `microbatch`
-    by default. The reference is read in the passes that train."""
+    """The same for passes without gradients, which compute old log-probabilities and a critic's values; `microbatch`
+    by default. The reference is computed in the training passes."""
     epochs: int = Field(1, ge=1)
 
 
@@ -152,21 +155,21 @@ class EvalConfig(Section):
     episodes: int = Field(128, ge=1)
     temperature: float = Field(0.4, gt=0)
     test_episodes: int = Field(512, ge=1)
-    """Tasks of the test split played by the first and the last policy."""
+    """Tasks of the test split, played by the first and by the last policy."""
 
 
 class TrainConfig(Section):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     model: str
-    """Folder of a transformers checkpoint, relative to the config file or absolute; or a name on the Hugging Face
+    """Folder of a transformers checkpoint, absolute or relative to the config file; or a name on the Hugging Face
     hub, such as Qwen/Qwen2.5-1.5B-Instruct."""
     seed: int = Field(0, ge=0)
     updates: int = Field(150, ge=1)
     save_every: int = Field(5, ge=1)
     record_every: int = Field(0, ge=0)
-    """Updates between the ones whose rollouts are kept in full, RUN/rollouts/UPDATE.parquet; 0 keeps none."""
+    """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
     threads: int = Field(2, ge=1)
-    """CPU threads of torch; part of the config because it decides the order of float sums."""
+    """CPU threads of torch. It is part of the config because it determines the order of float sums."""
     env: EnvConfig = EnvConfig()
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()
@@ -179,7 +182,7 @@ class TrainConfig(Section):
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a config file, with `section.key=value` overrides applied on top.
+    """Read a config file and apply `section.key=value` overrides.
 
     Raises `ConfigError` naming the file and the key.
     """
@@ -203,7 +206,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
-    """Validate plain data; a relative `model` is taken from `base`."""
+    """Validate plain data; a relative `model` is taken from `base`. Raises `ConfigError` naming `where` and the key."""
     try:
         config = TrainConfig.model_validate(data)
     except ValidationError as error:
@@ -226,7 +229,7 @@ def _set(data: dict[str, Any], override: str) -> None:
 
 
 def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:
-    """One line on what is wrong in the config `where`: each key, its value, and its nearest neighbour."""
+    """One line on what is wrong in the config `where`: each key, its value, and the nearest known key."""
     return f"{where}: " + "; ".join(_explain(model, problem) for problem in error.errors())
 
 

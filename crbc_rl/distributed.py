@@ -1,8 +1,8 @@
-"""The processes that train together: one per GPU, or several on processors for tests, started by torchrun.
+"""The ranks that train together, started by torchrun: one per GPU, or several on the CPU for tests.
 
-Each rank plays some of the groups and then gathers those of all, so every rank knows the whole update, computes the
-same credit and cuts the same mini-batches; of the passes over each it makes its part. What is trained is the same
-however many ranks there are, up to the rounding of sums. Ranks exchange arrays, never pickled objects.
+Each rank plays some of the groups and gathers those of all ranks. So every rank has the whole update, computes the same
+credit and forms the same mini-batches, and runs a part of the passes over each. The result does not depend on the
+number of ranks, up to the rounding of sums. Ranks exchange arrays, never pickled objects.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class Distributed:
-    """Process `rank` of `size`, which computes on `device`."""
+    """Rank `rank` of `size`, which computes on `device`."""
 
     rank: int = 0
     size: int = 1
@@ -37,7 +37,7 @@ class Distributed:
 
     @classmethod
     def join(cls) -> Distributed:
-        """The processes that torchrun started, or else this process alone, on a GPU where there is one."""
+        """Join the ranks that torchrun started; without torchrun, one rank. Uses the GPU where there is one."""
         cuda = torch.cuda.is_available()
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
         if cuda:
@@ -50,7 +50,7 @@ class Distributed:
 
     @property
     def main(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this is rank 0, which writes files and console output."""
         return self.rank == 0
 
     def gather(self, columns: Mapping[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
@@ -60,7 +60,7 @@ class Distributed:
         mine = torch.frombuffer(bytearray(to_bytes(columns)), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(mine)]))
-        # Equal lengths for all: what is shorter is padded, and cut again below.
+        # all_gather needs equal lengths: pad here, and cut below.
         padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
         padded[: len(mine)] = mine
         parts = [torch.empty_like(padded) for _ in range(self.size)]
@@ -68,7 +68,7 @@ class Distributed:
         return [from_bytes(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
     def gather_figures(self, figures: Mapping[str, float]) -> list[dict[str, float]]:
-        """Every rank's figures, which have the same names on all of them."""
+        """Every rank's metrics, in order of rank. All ranks must have the same names."""
         parts = self.gather({"figures": np.array(list(figures.values()), dtype=np.float64)})
         return [dict(zip(figures, part["figures"].tolist(), strict=True)) for part in parts]
 
@@ -89,18 +89,19 @@ class Distributed:
             dist.destroy_process_group()
 
     def part_of(self, count: int, what: str) -> range:
-        """This rank's part of `count` things. Raises `ConfigError` where they cannot be divided evenly."""
+        """This rank's range of `count` items. Raises `ConfigError` where `count` is not a multiple of the ranks."""
         if count % self.size:
             raise ConfigError(f"{count} {what} cannot be divided among {self.size} processes: make it a multiple")
         each = count // self.size
         return range(self.rank * each, (self.rank + 1) * each)
 
     def shard(self, model: nn.Module, precision: str, offload: bool = False) -> None:
-        """Shard `model` over all processes with FSDP2, each of its blocks by itself.
+        """Shard `model` over all ranks with FSDP2, block by block.
 
-        With "bfloat16" it computes in that and keeps its weights in float32; `offload` keeps them in main memory.
+        With precision "bfloat16" the passes are in bfloat16 and the weights in float32. `offload` keeps the weights in
+        main memory.
         """
-        if not dist.is_initialized():  # one process alone that wants mixed precision
+        if not dist.is_initialized():  # a single rank with mixed precision
             dist.init_process_group(_backend(self.device), store=dist.HashStore(), rank=0, world_size=1)
         policy = MixedPrecisionPolicy()
         if precision == "bfloat16":
@@ -132,14 +133,14 @@ def _backend(device: torch.device) -> str:
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
 
 
-def whole_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by name, put together from its shards: all processes have to ask, for all of them."""
+def full_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Every weight by name, gathered from its shards. All ranks must iterate over all of them."""
     for name, tensor in (*model.named_parameters(), *_persistent(model)):
-        yield name, whole(tensor)
+        yield name, full_tensor(tensor)
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """A tensor put together from its shards, without a gradient."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """A tensor gathered from its shards, without a gradient."""
     data = tensor.detach()
     return data.full_tensor() if isinstance(data, DTensor) else data
 

@@ -1,6 +1,9 @@
-"""The one error of this layer: what is wrong, where, and how to mend it."""
+"""`ConfigError`, which most commands raise."""
 
 
 class ConfigError(ValueError):
-    """A config, a run folder or a model folder is not what the command needs. The message says which
-    file and what to change; the `crbc` command prints it alone, without a traceback."""
+    """A config, a run folder or a model folder is wrong or missing.
+
+    The message names the file or key, what is wrong, and what to change. The `crbc` command prints it without a
+    traceback and exits with status 2.
+    """

@@ -1,7 +1,7 @@
 """The learner: Algorithm 1 of the paper, one update at a time.
 
-Read `Learner.step` beside the algorithm; the rest of this file is what makes it a run one can stop,
-resume and look at.
+`Learner.step` follows the algorithm line by line. The rest of this file makes it a run that can be stopped, resumed and
+inspected.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from crbc_rl.training.critic import Critic
 class Learner:
     """Trains as `config` says, writing into `run`.
 
-    The policy starts as the run's last checkpoint where there is one, else as the config's model, which
-    also is the frozen reference pi_ref. Every process of `distributed` has a learner of its own.
+    The policy starts from the run's last checkpoint if there is one, else from the config's model. The config's model
+    is also the frozen reference pi_ref. Every rank of `distributed` has its own learner.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Learner:
         # Lines 2 to 6: sample tasks, start G environments of each alike, collect complete rollouts.
         with self._timed("rollout"):
             batch = self.worker.sample(self.update)
-        self.seconds["environments"] = batch.waited  # the part of it that was waiting for them
+        self.seconds["environments"] = batch.waited  # the part spent waiting for them
 
         # Lines 7 to 16: anchors into an empirical process, its closure, and the credit of every step.
         with self._timed("credit"):
@@ -77,13 +77,13 @@ class Learner:
             self.worker.refresh()
 
         if self.distributed.main:
-            self.run.keep_group(self.update, _most_telling(batch))
+            self.run.keep_group(self.update, _most_mixed_group(batch))
             if self.config.record_every and self.update % self.config.record_every == 0:
                 self.run.keep_rollouts(self.update, batch, self.actor.policy)
         return {**_rollout_figures(batch), **figures}
 
     def _credit(self, batch: RolloutBatch) -> RolloutBatch:
-        """The table with the credit of every step; a critic gives its own later."""
+        """The batch with the advantage of every step. With a critic it is unchanged: its advantages come later."""
         if self.critic is not None:
             return batch
         credits = credit.advantages_interned(batch.rollouts, self.config.credit.method, **self.config.credit.options)
@@ -92,7 +92,7 @@ class Learner:
     def _optimise(self, batch: RolloutBatch) -> Record:
         figures: Record = {}
         if not self.worker.exact:
-            # Ratios start from the trained model's own log-probabilities, and the engine's are compared with them.
+            # The engine's log-probabilities differ from the trained model's. Ratios must start from the latter.
             batch, figures = rescored(batch, self.actor, self.config)
         shuffle = ("shuffle", self.config.seed, self.update)
         if self.critic is not None:
@@ -100,16 +100,16 @@ class Learner:
             figures |= self.critic.optimise(batch, rng(*shuffle))
         return {**self.actor.optimise(batch, rng(*shuffle)), **figures}
 
-    # ---- the run around it --------------------------------------------------------------------
+    # ---- the run --------------------------------------------------------------------
 
     def stop(self) -> None:
         """End the run after the current update, with everything saved."""
         self.stopping = True
 
     def train(self) -> None:
-        """Updates until `config.updates`, validating and saving on the way; picks up where it stood.
+        """Run updates until `config.updates`, with validation and checkpoints. A resumed run continues.
 
-        Update 0 is the untrained policy's record: its validation and its test figures.
+        The record of update 0 has the validation and test metrics of the policy before training.
         """
         if self.update == 0 and self.run.last_checkpoint() is None:
             self._finish_update({**self._evaluate("validation"), **self._evaluate("test")})
@@ -127,8 +127,8 @@ class Learner:
         self.worker.close()
 
     def _finish_update(self, record: Record) -> None:
-        """Write the record, then the checkpoint it belongs to: a crash between the two costs the record,
-        which the resumed run writes again."""
+        """Write the record, then its checkpoint. After a crash between the two, the resumed run repeats the update
+        and writes the record again."""
         record = {"update": self.update, **record, **{f"seconds/{k}": round(s, 4) for k, s in self.seconds.items()}}
         self.seconds = {}
         if self.metrics is not None:
@@ -164,9 +164,10 @@ class Learner:
 
 
 def rescored(batch: RolloutBatch, actor: Actor, config: TrainConfig) -> tuple[RolloutBatch, Record]:
-    """The table with log-probabilities of the trained model to start from, and factors that make up for the
-    engine's (truncated importance sampling, Yao et al. 2025) where `config` asks for them; how far the two
-    are apart."""
+    """The batch with old log-probabilities of the trained model, and metrics of their distance to the engine's.
+
+    Where `config` asks for it, `correction` holds the weights of truncated importance sampling (Yao et al. 2025).
+    """
     loss, old = config.loss, actor.score(batch)
     gap = old - batch.old
     factor = np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap)
@@ -189,6 +190,6 @@ def _rollout_figures(batch: RolloutBatch) -> Record:
     }
 
 
-def _most_telling(batch: RolloutBatch) -> RolloutGroup:
-    """The group whose outcomes are the most mixed, for the report to draw."""
+def _most_mixed_group(batch: RolloutBatch) -> RolloutGroup:
+    """The group whose success rate is nearest to one half, for the report."""
     return batch.rollouts.select([int(np.argmin(np.abs(batch.rollouts.success_rate - 0.5)))]).groups()[0]

@@ -20,7 +20,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.plan import architecture, make_plan
 from crbc_rl.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
 from crbc_rl.plan.memory import GIB, estimate
-from crbc_rl.plan.requirements import look_around
+from crbc_rl.plan.requirements import check_requirements
 from crbc_rl.policies.transformers import TransformersPolicy
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -252,7 +252,7 @@ def test_the_arithmetic_of_an_update() -> None:
 
 def test_a_small_config_is_planned_for_one_process_and_is_all_there(model: Path) -> None:
     plan = make_plan(small(model))
-    assert (plan.gpus, plan.surroundings.findings) == (1, ())
+    assert (plan.gpus, plan.requirements.findings) == (1, ())
     assert plan.memory is None  # prompts have no limit
     rollout = {"num_groups": 2, "group_size": 3, "max_new_tokens": 4, "max_prompt_tokens": 60}
     memory = make_plan(small(model, rollout=rollout)).memory
@@ -300,10 +300,10 @@ def test_vllm_needs_room_for_a_reply() -> None:
     assert plan.remedies == ("--set generator.memory=0.1",)
 
 
-def test_surroundings_know_the_limit_of_an_environment_by_default(model: Path) -> None:
+def test_requirements_know_the_limit_of_an_environment_by_default(model: Path) -> None:
     for env, steps in (("CRBC-ALFWorld-v0", 50), ("CRBC-WebShopSite-v0", 15), ("CRBC-Sokoban-v0", 15)):
         config = small(model, env={"id": env, "kwargs": {}, "prompt": "compact"})
-        assert look_around(config, None).max_steps == steps
+        assert check_requirements(config, None).max_steps == steps
 
 
 @pytest.mark.parametrize(

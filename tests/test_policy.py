@@ -92,12 +92,14 @@ def test_log_probabilities_made_for_a_few_rows_at_a_time_are_the_same(
         return logprobs, entropy, *(p.grad for p in policy.model.parameters())
 
     whole = found()
-    said = TransformersPolicy._said
+    said = TransformersPolicy._logprobs_and_entropy
     monkeypatch.setattr(
-        TransformersPolicy, "_said", lambda self, logits, *rest: seen.append(len(logits)) or said(self, logits, *rest)
+        TransformersPolicy,
+        "_logprobs_and_entropy",
+        lambda self, logits, *rest: seen.append(len(logits)) or said(self, logits, *rest),
     )
     logits_of_a_row = (batch.response_length + 1) * policy.model.config.vocab_size
-    monkeypatch.setattr("crbc_rl.policies.transformers.AT_ONCE", rows_at_once * logits_of_a_row)
+    monkeypatch.setattr("crbc_rl.policies.transformers.LOGITS_PER_CHUNK", rows_at_once * logits_of_a_row)
     for one, other in zip(whole, found(), strict=True):
         assert torch.equal(one, other)
     parts = [len(part) for part in batch.ids.split(rows_at_once)]
@@ -137,10 +139,10 @@ def test_a_reply_does_not_depend_on_what_is_sampled_beside_it(policy: Transforme
     assert len({tuple(t) for t in _tokens(together)}) > 20
 
 
-@pytest.mark.parametrize("dice", [0.0, 0.3, 1.0 - 2**-53])
-def test_no_impossible_token_is_drawn(dice: float) -> None:
+@pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0 - 2**-53])
+def test_no_impossible_token_is_drawn(uniform: float) -> None:
     scores = torch.log_softmax(torch.tensor([[-torch.inf, 1.0, -torch.inf, 2.0, -torch.inf]]), dim=-1)
-    assert draw(scores, torch.tensor([[dice]], dtype=torch.float64)).item() in (1, 3)
+    assert draw(scores, torch.tensor([[uniform]], dtype=torch.float64)).item() in (1, 3)
 
 
 def test_a_prompt_over_the_limit_loses_its_beginning(policy: TransformersPolicy) -> None:

@@ -71,11 +71,11 @@ def test_logits_are_those_of_the_model_called_plainly(policy: VisionPolicy) -> N
     """The library's own way: no positions given, the kinds of tokens told."""
     turn = policy.generate([PROMPTS[1]], [0], 1.0, 5)[0]
     ids = torch.tensor([turn.prompt + turn.response])
-    kinds = (ids == policy.place).int()
+    kinds = (ids == policy.image_token).int()
     seen = policy.processor(images=list(turn.images), return_tensors="pt")
     with torch.no_grad():
         logits = policy.model(input_ids=ids, mm_token_type_ids=kinds, **seen).logits[0, len(turn.prompt) - 1 : -1]
-    logits[:, policy.unsayable] = -torch.inf
+    logits[:, policy.suppressed_tokens] = -torch.inf
     expected = logits.log_softmax(-1).gather(1, torch.tensor(turn.response)[:, None])[:, 0]
     assert torch.allclose(_logprobs(policy, [turn])[0], expected, atol=1e-5)
 
@@ -90,21 +90,25 @@ def test_marks_of_frames_are_never_said(policy: VisionPolicy) -> None:
     turns = policy.generate([PROMPTS[2]] * 2000, range(2000), 5.0, 3)
     said = {token for turn in turns for token in turn.response}
     assert len(said) > 100
-    assert not said & set(policy.unsayable)
+    assert not said & set(policy.suppressed_tokens)
 
 
 def test_a_frame_takes_its_places_and_none_may_be_missing(policy: VisionPolicy) -> None:
-    assert policy.encode(PROMPTS[1]).count(policy.place) == 9  # 96 x 96 becomes 84 x 84: 6 x 6 patches, merged by 4
-    assert policy.encode(Prompt("<image>", (_frame(0, 256),))).count(policy.place) == 81  # what the paper's runs feed
+    assert (
+        policy.encode(PROMPTS[1]).count(policy.image_token) == 9
+    )  # 96 x 96 becomes 84 x 84: 6 x 6 patches, merged by 4
+    assert (
+        policy.encode(Prompt("<image>", (_frame(0, 256),))).count(policy.image_token) == 81
+    )  # what the paper's runs feed
     with pytest.raises(ValueError, match="0 frames for 1 places in the prompt"):
         policy.encode(Prompt("<image>"))
 
 
 def test_a_limit_cuts_text_and_no_frame(policy: VisionPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = policy.encode(PROMPTS[0])
-    monkeypatch.setattr(policy, "max_prompt_tokens", len(whole) - whole.index(policy.place))
-    assert policy.encode(PROMPTS[0]) == whole[whole.index(policy.place) :]
-    monkeypatch.setattr(policy, "max_prompt_tokens", len(whole) - whole.index(policy.place) - 1)
+    monkeypatch.setattr(policy, "max_prompt_tokens", len(whole) - whole.index(policy.image_token))
+    assert policy.encode(PROMPTS[0]) == whole[whole.index(policy.image_token) :]
+    monkeypatch.setattr(policy, "max_prompt_tokens", len(whole) - whole.index(policy.image_token) - 1)
     with pytest.raises(
         ConfigError, match=rf"max_prompt_tokens=\d+ cuts a frame out of a prompt of {len(whole)} tokens"
     ):

@@ -10,7 +10,7 @@ import torch
 from learner_fixtures import fresh_policy
 
 from crbc_rl.batches import Turn
-from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _lessons, load_warmstart_config, warmstart
+from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _demonstrations, load_warmstart_config, warmstart
 from crbc_rl.config import load_config
 from crbc_rl.policies.load import load_policy
 
@@ -51,7 +51,7 @@ def test_the_teacher_s_replies_fit_the_training_config(world):
     assert Path(lessons.out) == Path(config.model)
     policy = load_policy(config.model)
     assert sum(parameter.numel() for parameter in policy.model.parameters()) <= 1_200_000
-    for prompt, reply in islice(_lessons(lessons), 300):
+    for prompt, reply in islice(_demonstrations(lessons), 300):
         length = len(policy.tokenizer.encode(reply)) + 1
         assert length <= config.rollout.max_new_tokens, reply
         assert len(policy.encode_text(prompt)) + length <= policy.model.config.max_position_embeddings

@@ -6,15 +6,15 @@ import torch
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from crbc_rl.policies import tiny
-from crbc_rl.policies.vision import AFTER, BEFORE, PLACE, ImageProcessor, VisionPolicy
+from crbc_rl.policies.vision import VISION_END, VISION_START, IMAGE_PAD, ImageProcessor, VisionPolicy
 
 
 def fresh_vision_policy(seed: int = 0) -> VisionPolicy:
     """Random weights, drawn from `seed`."""
     texts = ["You see <image> and move up down left right <think>box</think><action>up</action>"] * 50
     tokenizer = tiny.train_tokenizer(texts)
-    tokenizer.add_tokens([BEFORE, PLACE, AFTER, "<|video_pad|>"], special_tokens=True)
-    before, place, after = (tokenizer.convert_tokens_to_ids(token) for token in (BEFORE, PLACE, AFTER))
+    tokenizer.add_tokens([VISION_START, IMAGE_PAD, VISION_END, "<|video_pad|>"], special_tokens=True)
+    before, place, after = (tokenizer.convert_tokens_to_ids(token) for token in (VISION_START, IMAGE_PAD, VISION_END))
     config = Qwen2_5_VLConfig(
         text_config={
             "vocab_size": len(tokenizer),

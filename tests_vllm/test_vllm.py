@@ -140,7 +140,7 @@ def test_tokens_that_cannot_be_said_are_left_out(
 ) -> None:
     usual = {token for turn in engine.generate([BOARD] * 200, range(200), 1.0, 4) for token in turn.response}
     left_out = sorted(usual)[::2]
-    monkeypatch.setattr(peer, "unsayable", left_out)
+    monkeypatch.setattr(peer, "suppressed_tokens", left_out)
     turns = engine.generate([BOARD] * 200, range(200), 1.0, 4)
     assert not {token for turn in turns for token in turn.response} & set(left_out)
     assert furthest(turns, peer, 1.0) <= 1e-4

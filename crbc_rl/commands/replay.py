@@ -29,7 +29,7 @@ LONGEST_REPLY = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Where the reader stands in a recording, all counted from 0."""
 
     group: int
@@ -54,16 +54,16 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
         "'g' the next group, 'q' ends.[/]",
         highlight=False,
     )
-    place = Place(group, rollout)
+    position = Position(group, rollout)
     while True:
-        _show(console, recording, place, values(place.group)[place.rollout][place.step])
+        _show(console, recording, position, values(position.group)[position.rollout][position.step])
         try:
             line = read("replay> ").strip().lower()
         except (EOFError, KeyboardInterrupt):
             return
         if line in ("q", "quit"):
             return
-        place = _moved(console, groups, place, line)
+        position = _moved(console, groups, position, line)
 
 
 def step_values(group: RolloutGroup) -> list[Floats]:
@@ -81,38 +81,38 @@ def _check(path: Path, what: str, number: int, count: int) -> None:
         raise ConfigError(f"{path}: it has no {what} {number}: choose one from 0 to {count - 1} with --{what}")
 
 
-def _moved(console: Console, groups: list[RolloutGroup], place: Place, line: str) -> Place:
+def _moved(console: Console, groups: list[RolloutGroup], position: Position, line: str) -> Position:
     """Where the line leads. After the last rollout or group comes the first one again."""
-    members = groups[place.group].rollouts
+    members = groups[position.group].rollouts
     if line in ("", "n", "next"):
-        if place.step + 1 < len(members[place.rollout]):
-            return replace(place, step=place.step + 1)
+        if position.step + 1 < len(members[position.rollout]):
+            return replace(position, step=position.step + 1)
         console.print("[yellow]That was the last step: 'r' is the next rollout, 'g' the next group.[/]")
     elif line in ("b", "back"):
-        return replace(place, step=max(place.step - 1, 0))
+        return replace(position, step=max(position.step - 1, 0))
     elif line in ("r", "rollout"):
-        return Place(place.group, (place.rollout + 1) % len(members))
+        return Position(position.group, (position.rollout + 1) % len(members))
     elif line in ("g", "group"):
-        return Place((place.group + 1) % len(groups), 0)
+        return Position((position.group + 1) % len(groups), 0)
     else:
         console.print("[yellow]Enter or 'n', 'b', 'r', 'g', 'q'.[/]")
-    return place
+    return position
 
 
-def _show(console: Console, recording: Recording, place: Place, values: Floats) -> None:
-    group = recording.groups[place.group]
-    rollout = group.rollouts[place.rollout]
-    step = rollout.steps[place.step]
+def _show(console: Console, recording: Recording, position: Position, values: Floats) -> None:
+    group = recording.groups[position.group]
+    rollout = group.rollouts[position.rollout]
+    step = rollout.steps[position.step]
     title = (
-        f"{group.task}  group {place.group} of {len(recording.groups)}  "
-        f"rollout {place.rollout} of {len(group)}  step {place.step} of {len(rollout)}"
+        f"{group.task}  group {position.group} of {len(recording.groups)}  "
+        f"rollout {position.rollout} of {len(group)}  step {position.step} of {len(rollout)}"
     )
     console.print(Panel(picture(_safe(step.label)), title=Text(_safe(title)), expand=False))
     console.print(Text.assemble(("anchor  ", "dim"), _safe(step.anchor)))
     if recording.turns is not None:
-        turn = recording.turns[recording.row(place.group, place.rollout, place.step)]
+        turn = recording.turns[recording.row(position.group, position.rollout, position.step)]
         console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (f"  logprob {turn.logprob:.2f}", "dim")))
-    ended = place.step + 1 == len(rollout)
+    ended = position.step + 1 == len(rollout)
     how = "solved" if rollout.success else "out of steps" if rollout.truncated else "failed"
     console.print(
         Text.assemble(

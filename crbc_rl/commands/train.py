@@ -12,7 +12,7 @@ from crbc_rl.learner import Learner
 from crbc_rl.report import write_report
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
-from crbc_rl.runs.progress import TrainProgress, stop_politely
+from crbc_rl.runs.progress import TrainProgress, stop_on_interrupt
 
 
 def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> None:
@@ -30,7 +30,7 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
     if learner.update:
         console.print(f"continuing after update {learner.update} of {config.updates}")
     progress = TrainProgress(console, config.updates, learner.update)
-    with progress as learner.callback, stop_politely(learner.stop, console):
+    with progress as learner.callback, stop_on_interrupt(learner.stop, console):
         learner.train()
     if distributed.main:
         show_outcome(folder, learner.update, console)

@@ -28,7 +28,7 @@ from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import versions
 
-TEACHERS = {
+EXPERTS = {
     "sokoban": "crbc_envs.sokoban.expert",
     "alfworld": "crbc_envs.alfworld.experts.searcher",
     "webshop": "crbc_envs.webshop.expert.expert",
@@ -76,7 +76,7 @@ def warmstart(
     `tell(step, nll)` is called after every step with the negative log-likelihood per reply token.
     """
     torch.set_num_threads(config.threads)
-    lessons = _lessons(config)
+    lessons = _demonstrations(config)
     texts = [text for lesson in islice(lessons, TOKENIZER_TEXTS // 2) for text in lesson]
     tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
@@ -98,12 +98,12 @@ def warmstart(
     return policy
 
 
-def _lessons(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
+def _demonstrations(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
     """Prompt and expert reply, for ever, over the training tasks."""
     env: Any = gymnasium.make(config.env.id, disable_env_checker=True, **config.env.kwargs, split="train").unwrapped
-    if env.domain not in TEACHERS:
-        raise ConfigError(f"there is no teacher for {config.env.id}; known: {', '.join(TEACHERS)}")
-    teach = import_module(TEACHERS[env.domain]).demonstrations
+    if env.domain not in EXPERTS:
+        raise ConfigError(f"there is no teacher for {config.env.id}; known: {', '.join(EXPERTS)}")
+    teach = import_module(EXPERTS[env.domain]).demonstrations
     rng = np.random.default_rng([config.seed, 1])
     window = PromptWindow.of(env, config.env.prompt)
     for observation, info, reply in teach(env, rng, **config.teacher):

@@ -15,7 +15,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.plan.architecture import Architecture, find_architecture
 from crbc_rl.plan.batches import Batches, arithmetic, contradictions
 from crbc_rl.plan.memory import Memory, estimate, microbatch, tokens_per_row
-from crbc_rl.plan.requirements import Surroundings, look_around
+from crbc_rl.plan.requirements import Requirements, check_requirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Plan:
     gpus: int
     gib: float
     model: Architecture | None
-    surroundings: Surroundings
+    requirements: Requirements
     batches: Batches
     memory: Memory | None
     remedies: tuple[str, ...]
@@ -44,16 +44,16 @@ def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, o
     if gpus < 1 or gib <= 0:
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
     model = find_architecture(config.model, online)
-    surroundings = look_around(config, model)
-    wrong = [*contradictions(config, gpus, model), *surroundings.wrong]
+    requirements = check_requirements(config, model)
+    wrong = [*contradictions(config, gpus, model), *requirements.wrong]
     if wrong:
         raise ConfigError("\n".join([f"{config.name} can never work:", *(f"  {line}" for line in wrong)]))
     memory: Memory | None = None
     remedies: list[str] = []
     if model is not None and tokens_per_row(config) is not None:
         memory, remedies = estimate(config, model, gpus, gib), list(_remedies(config, model, gpus, gib))
-    batches = arithmetic(config, gpus, surroundings.max_steps)
-    return Plan(config, gpus, gib, model, surroundings, batches, memory, tuple(remedies))
+    batches = arithmetic(config, gpus, requirements.max_steps)
+    return Plan(config, gpus, gib, model, requirements, batches, memory, tuple(remedies))
 
 
 def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:

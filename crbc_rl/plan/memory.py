@@ -14,7 +14,7 @@ from math import ceil
 
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.plan.architecture import Architecture
-from crbc_rl.policies.transformers import AT_ONCE
+from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
 
 GIB = 2**30
 
@@ -138,7 +138,7 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     mask = rows * length**2 * (1 + size)
     work = layer + 3 * size * tokens * model.intermediate
     row = config.rollout.max_new_tokens * model.vocabulary
-    logits = 2 * size * rows * row + LOGIT * min(rows, max(1, AT_ONCE // row)) * row
+    logits = 2 * size * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
     return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
 
 
@@ -146,7 +146,7 @@ def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """What a pass takes that only reads: its logits, or one layer; nothing is kept."""
     rows = config.optim.score_microbatch or microbatch(config, gpus)
     row = config.rollout.max_new_tokens * model.vocabulary
-    logits = _bytes(config) * rows * row + LOGIT * min(rows, max(1, AT_ONCE // row)) * row
+    logits = _bytes(config) * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
     layer = 3 * _bytes(config) * rows * _length(config) * model.intermediate
     return {"a pass that scores": max(logits, layer)}
 

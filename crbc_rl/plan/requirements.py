@@ -21,7 +21,7 @@ from crbc_rl.plan.findings import Finding, package
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class Requirements:
     """What was found: reasons why the config can never work, and things that are still to be put in place here."""
 
     max_steps: int
@@ -31,14 +31,14 @@ class Surroundings:
     findings: tuple[Finding, ...]
 
 
-def look_around(config: TrainConfig, model: Architecture | None) -> Surroundings:
+def check_requirements(config: TrainConfig, model: Architecture | None) -> Requirements:
     """Make the config's environment once for each split, as training will, and look for packages and files."""
     wrong: list[str] = []
     findings = [*_model(config, model), *_packages(config)]
     panels: dict[str, int] = {}
     creator = _creator(config.env.id)
     if creator is None:
-        return Surroundings(1, panels, (f"env.id: no environment {config.env.id!r} is registered",), tuple(findings))
+        return Requirements(1, panels, (f"env.id: no environment {config.env.id!r} is registered",), tuple(findings))
     try:
         for split in ("train", "validation", "test"):
             made = make_member(config.env.id, {**config.env.kwargs, "split": split, "require_tags": True})
@@ -49,7 +49,7 @@ def look_around(config: TrainConfig, model: Architecture | None) -> Surroundings
     except (TypeError, ValueError) as error:
         wrong.append(f"env.kwargs: {error}")
     wrong += _mismatches(config, creator, panels, model)
-    return Surroundings(_max_steps(creator, config.env.kwargs), panels, tuple(wrong), tuple(findings))
+    return Requirements(_max_steps(creator, config.env.kwargs), panels, tuple(wrong), tuple(findings))
 
 
 def _creator(env_id: str) -> Any:

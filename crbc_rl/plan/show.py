@@ -28,7 +28,7 @@ def show(plan: Plan, console: Console) -> None:
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     config, batches, model, memory = plan.config, plan.batches, plan.model, plan.memory
     yield "model", config.model + ("" if model is None else f": {model.parameters:,} parameters, {model.source}")
-    sizes = [f"{size:,} {split} tasks" for split, size in plan.surroundings.panels.items()]
+    sizes = [f"{size:,} {split} tasks" for split, size in plan.requirements.panels.items()]
     yield "environment", f"{config.env.id}, {', '.join(sizes) or 'its data is not in place here'}"
     yield "credit", " ".join([config.credit.method, *(f"{k}={v}" for k, v in config.credit.options.items())])
     room = (
@@ -40,7 +40,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "an update",
         f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} with each generator: "
-        f"{batches.rollouts:,} rollouts of at most {plan.surroundings.max_steps} steps, "
+        f"{batches.rollouts:,} rollouts of at most {plan.requirements.max_steps} steps, "
         f"so at most {batches.rows:,} rows" + ("" if tokens is None else f" of at most {tokens:,} tokens"),
     )
     yield (
@@ -84,11 +84,11 @@ def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
 
 
 def _findings(plan: Plan, console: Console) -> None:
-    if not plan.surroundings.findings:
+    if not plan.requirements.findings:
         console.print("[green]everything is in place here[/]")
         return
     console.print("missing here, and needed on the machine that trains:", highlight=False)
-    for finding in plan.surroundings.findings:
+    for finding in plan.requirements.findings:
         console.print(
             f"  [yellow]{escape(finding.name)}[/] (for {escape(finding.needed_for)}): {escape(finding.fix)}",
             highlight=False,

@@ -21,10 +21,10 @@ from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import answer
 
-PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
+RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
 """Answers after which one asks again."""
-LONGEST_PAUSE = 60.0
-LOOK = 0.05
+MAX_PAUSE = 60.0
+POLL_SECONDS = 0.05
 """Seconds after which one who waits for replies looks what else there is to do."""
 
 
@@ -106,11 +106,11 @@ class ChatPolicy:
                 if response.status_code == 200:
                     return response
                 problem = f"answered {response.status_code}: {self._shown(response)}"
-                if response.status_code not in PASSING:
+                if response.status_code not in RETRY_STATUS:
                     raise self._error(problem)
                 wait = _asked_for(response) or wait
             if tried < self.retries:
-                time.sleep(min(wait, LONGEST_PAUSE))
+                time.sleep(min(wait, MAX_PAUSE))
         raise self._error(f"{problem}, {self.retries + 1} times")
 
     def _read(self, response: httpx.Response) -> tuple[str, list[float]]:
@@ -147,7 +147,7 @@ class Requests:
         self.asked[self.pool.submit(self.policy.reply, prompt, seed, *self.limits)] = key
 
     def ready(self) -> list[tuple[int, Turn]]:
-        arrived, _ = wait(self.asked, timeout=LOOK, return_when=FIRST_COMPLETED)
+        arrived, _ = wait(self.asked, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
         return sorted(((self.asked.pop(future), future.result()) for future in arrived), key=itemgetter(0))
 
 

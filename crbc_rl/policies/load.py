@@ -46,13 +46,13 @@ def load_policy(
             f"{source}: the weights are not those of the architecture in config.json "
             f"({len(wrong)} tensors differ, the first is {wrong[0]})"
         )
-    model = settled(model).to(device)
+    model = own_memory(model).to(device)
     policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
     policy.max_prompt_tokens = max_prompt_tokens
     return policy
 
 
-def settled(model: PreTrainedModel) -> PreTrainedModel:
+def own_memory(model: PreTrainedModel) -> PreTrainedModel:
     """The model with its weights in memory of their own. As views into a file they lie at any address, and sums
     are rounded differently there: a resumed run would not be byte-equal."""
     for weight in model.parameters():

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from crbc_rl.distributed import whole, whole_tensors
+from crbc_rl.distributed import full_tensor, full_tensors
 from crbc_rl.errors import ConfigError
 
 FILE = "adapters.safetensors"
@@ -52,19 +52,19 @@ def without_adapters(model: nn.Module) -> Iterator[None]:
 def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """Every weight by the name it has in a model without factors, which are added in. All processes have to ask."""
     layers = _adapted(model)
-    for name, tensor in whole_tensors(model):
+    for name, tensor in full_tensors(model):
         if ".lora_" in name:
             continue
         place, marked, rest = name.partition(".base_layer.")
         if marked and rest == "weight":
-            a, b = (whole(factors["default"].weight) for factors in (layers[place].lora_A, layers[place].lora_B))
+            a, b = (full_tensor(factors["default"].weight) for factors in (layers[place].lora_A, layers[place].lora_B))
             tensor = tensor + layers[place].scaling["default"] * (b @ a)
         yield f"{place}.{rest}" if marked else name, tensor
 
 
 def save_adapters(model: nn.Module, place: Path, main: bool) -> None:
     """Write the factors alone; every process calls this."""
-    factors = {name: tensor.cpu().contiguous() for name, tensor in whole_tensors(model) if ".lora_" in name}
+    factors = {name: tensor.cpu().contiguous() for name, tensor in full_tensors(model) if ".lora_" in name}
     if main:
         save_file(factors, place / FILE)
 

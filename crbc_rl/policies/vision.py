@@ -1,4 +1,4 @@
-"""A policy that sees: Qwen2.5-VL and its like, with frames in the prompt."""
+"""A policy over vision-language models such as Qwen2.5-VL, with frames in the prompt."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 
-BEFORE, PLACE, AFTER = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
+VISION_START, IMAGE_PAD, VISION_END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
 
 
 class VisionPolicy(TransformersPolicy):
     """Replies to prompts with frames; `processor` cuts frames into patches.
 
-    A frame stands in the ids as one token for every `merge_size` squared patches. Those tokens say nothing: a reply
-    cannot hold them. Positions have three axes, and are handed to every pass: left to itself a model remembers
-    those of its last batch.
+    A frame is represented in the ids by one token for every `merge_size` squared patches. A reply cannot contain these
+    tokens. Positions have three axes and are passed to every forward pass: otherwise the model would use those that
+    it stored for its last batch. Raises `ConfigError` for a tokenizer without the model's image tokens.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer, processor: ImageProcessor) -> None:
         super().__init__(model, tokenizer)
         self.processor = processor
-        marks = [tokenizer.convert_tokens_to_ids(token) for token in (BEFORE, PLACE, AFTER)]
+        marks = [tokenizer.convert_tokens_to_ids(token) for token in (VISION_START, IMAGE_PAD, VISION_END)]
         if None in marks or len(set(marks)) < 3 or marks[1] != model.config.image_token_id:
-            raise ConfigError(f"the tokenizer does not know {BEFORE}, {PLACE} and {AFTER} as this model has them")
-        self.place: int = marks[1]
-        self.unsayable = marks
+            raise ConfigError(f"the tokenizer's {VISION_START}, {IMAGE_PAD} and {VISION_END} are not the model's")
+        self.image_token: int = marks[1]
+        self.suppressed_tokens = marks
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """As for text; a frame takes as many places as the model has tokens for it, and may not be cut.
+        """Token ids as for text; the image token is repeated once per token of its frame. Frames are never cut.
 
-        Raises `ConfigError` where `max_prompt_tokens` leaves no room for the frames.
+        Raises `ConfigError` where `max_prompt_tokens` would cut a frame, `ValueError` where the prompt's places and
+        frames differ in number.
         """
         if prompt.text.count(IMAGE) != len(prompt.images):
             raise ValueError(f"{len(prompt.images)} frames for {prompt.text.count(IMAGE)} places in the prompt")
-        ids = self.encode_text(prompt.text.replace(IMAGE, BEFORE + PLACE + AFTER))
+        ids = self.encode_text(prompt.text.replace(IMAGE, VISION_START + IMAGE_PAD + VISION_END))
         sizes = iter([self._tokens(image) for image in prompt.images])
-        whole = [token for i in ids for token in ([i] * next(sizes) if i == self.place else [i])]
+        whole = [token for i in ids for token in ([i] * next(sizes) if i == self.image_token else [i])]
         left = self.cut(whole)
-        if left.count(self.place) < whole.count(self.place):
+        if left.count(self.image_token) < whole.count(self.image_token):
             limit = f"rollout.max_prompt_tokens={self.max_prompt_tokens}"
-            raise ConfigError(f"{limit} cuts a frame out of a prompt of {len(whole)} tokens")
+            raise ConfigError(f"{limit} cuts a frame out of a prompt of {len(whole)} tokens: raise the limit")
         return left
 
     def _tokens(self, image: np.ndarray) -> int:
@@ -62,12 +63,12 @@ class VisionPolicy(TransformersPolicy):
     def layout(
         self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], response_length: int = 0
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Positions (3, U, L), the patches of all frames, their grids, and which tokens stand for them."""
+        """Positions (3, U, L), and by name: the patches of all frames, their grids, and a mask of image tokens."""
         frames = [Image.fromarray(image) for row in images for image in row]
         if not frames:
             return super().layout(ids, mask, images, response_length)
         seen = self.processor(images=frames, return_tensors="pt").to(ids.device)
-        kinds = (ids == self.place).to(torch.int32)
+        kinds = (ids == self.image_token).to(torch.int32)
         kinds[:, ids.shape[1] - response_length :] = 0
         grid = seen["image_grid_thw"]
         positions, _ = self.model.model.get_rope_index(ids, kinds, grid, attention_mask=mask)
@@ -75,7 +76,7 @@ class VisionPolicy(TransformersPolicy):
         return positions, beside
 
     def save(self, folder: Path, main: bool = True) -> None:
-        """As for text, and the processor's settings."""
+        """Write the checkpoint as for text, and the processor's settings."""
         super().save(folder, main)
         if main:
             self.processor.save_pretrained(folder)

@@ -131,7 +131,7 @@ class VllmPolicy:
             logprobs=0,  # of the sampled token, and of no others
             stop_token_ids=[self.policy.eos],
             ignore_eos=True,  # there is one way to end, the line above
-            logit_bias=dict.fromkeys(self.policy.unsayable, -math.inf) or None,
+            logit_bias=dict.fromkeys(self.policy.suppressed_tokens, -math.inf) or None,
             detokenize=False,
         )
 

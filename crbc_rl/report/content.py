@@ -48,9 +48,9 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
 
 def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:
     x, y = charts.column(records, "success")
-    told = [r for r in records if "validation/success" in r]
-    at, success = charts.column(told, "validation/success")
-    low, high = (charts.column(told, f"validation/{end}")[1] for end in ("low", "high"))
+    validated = [r for r in records if "validation/success" in r]
+    at, success = charts.column(validated, "validation/success")
+    low, high = (charts.column(validated, f"validation/{end}")[1] for end in ("low", "high"))
     return [
         charts.Series("training", x, y, "raw", percent=True),
         charts.Series("training, smoothed", x, charts.smooth(y, charts.smoothing(planned)), "smooth", percent=True),
@@ -83,9 +83,9 @@ def _gain(records: Sequence[Record]) -> str | None:
 def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """The run in a few figures: (what, value); what is not there yet is left out."""
     facts = []
-    told = [r for r in records if "validation/success" in r]
-    if told:
-        best = max(told, key=lambda r: r["validation/success"])
+    validated = [r for r in records if "validation/success" in r]
+    if validated:
+        best = max(validated, key=lambda r: r["validation/success"])
         facts.append(("best validation success", f"{best['validation/success']:.1%}, update {best['update']}"))
     steps = charts.column(records, "steps")[1]
     if len(steps):

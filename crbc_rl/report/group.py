@@ -38,7 +38,7 @@ class Node:
     value: str
     picture: Picture
     gated: bool
-    telling: bool
+    highlight: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class PairRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Telling:
+class Highlight:
     """The anchor whose actions differ most: the largest sigma."""
 
     picture: Picture
@@ -106,7 +106,7 @@ class GroupView:
     edges: tuple[Edge, ...]
     boundaries: tuple[Boundary, ...]
     facts: tuple[tuple[str, str], ...]
-    telling: Telling | None
+    highlight: Highlight | None
     largest: str
     hover: dict[str, Any]
 
@@ -148,7 +148,7 @@ def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> 
         edges=_edges(process, result, layout, largest),
         boundaries=_boundaries(process, layout),
         facts=_facts(group, process, credit),
-        telling=_telling(process, result, rows, drawn, best) if largest else None,
+        highlight=_highlight(process, result, rows, drawn, best) if largest else None,
         largest=f"{largest:.2f}",
         hover=_hover(process, result, rows, ["" if drawn[i].shapes else label for i, label in enumerate(labels)]),
     )
@@ -253,15 +253,15 @@ def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.fl
     )
 
 
-def _telling(
+def _highlight(
     process: EmpiricalProcess,
     result: Closure,
     rows: Sequence[PairRow],
     drawn: Sequence[Picture],
     best: int,
-) -> Telling:
+) -> Highlight:
     own = [row for row, (anchor, _) in zip(rows, process.pairs, strict=True) if anchor == best]
-    return Telling(
+    return Highlight(
         drawn[best],
         f"{abs(result.V[best]):.3f}",
         f"{result.sigma[best]:.3f}",

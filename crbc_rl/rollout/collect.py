@@ -1,4 +1,4 @@
-"""Group rollouts: play every group to its end with a policy, and keep what was sampled."""
+"""Group rollouts: play every group to the end with a policy, and keep all turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crbc_rl.policies.api import Policy, Queue, queue_of
 
 
 def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: int) -> GroupVectorEnv:
-    """The config's environments on one split, as training and evaluation play them: replies need their tags."""
+    """The config's environments on one split. A reply without its tags is malformed, as in training and evaluation."""
     return GroupVectorEnv(
         config.env.id,
         num_groups,
@@ -43,15 +43,14 @@ def collect(
     max_new_tokens: int,
     waves: int = 1,
 ) -> RolloutBatch:
-    """Play one group per task to the end. Only live members are shown to the policy, so a finished
-    one costs no token.
+    """Play one group per task to the end. Only live members are sent to the policy, so a finished one costs no token.
 
-    `seeds` has one per group: every draw in a group is a function of its seed, the member and the step, so
-    a group is played alike whichever groups are played beside it.
+    `tasks` and `seeds` have one value per group. Every draw in a group is a function of its seed, the member and the
+    step, so a group's rollouts do not depend on the other groups.
 
-    Environments step in a thread of their own, while the policy goes on with what else it was asked. A
-    `Continuous` one is asked by each member when it is ready; to any other the members are shown together, in
-    `waves` of whole groups by turns: with two, one's environments step while the other's replies are sampled.
+    Environments step in their own thread while the policy works on other prompts. A `Continuous` policy gets each
+    member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
+    with two, the environments of one part step while the replies of the other are sampled.
     """
     members = _Members(envs, prompt, tasks, seeds)
     numbers = np.arange(envs.num_envs).reshape(envs.num_groups, -1)
@@ -77,7 +76,7 @@ def collect(
 
 
 class _Members:
-    """What every member sees, and what it was asked and replied so far."""
+    """The observation, prompt history and turns of every member."""
 
     def __init__(self, envs: GroupVectorEnv, prompt: str, tasks: Sequence[int], seeds: Sequence[int]) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
@@ -89,20 +88,20 @@ class _Members:
         self.turns: list[list[Turn]] = [[] for _ in members]
 
     def ask(self, members: Iterable[int], queue: Queue) -> None:
-        """Put their prompts to the policy."""
+        """Queue the members' prompts."""
         for m in members:
             group, member = divmod(m, self.group_size)
             seed = stream("reply", self.seeds[group], member, len(self.turns[m]))
             queue.ask(m, self.windows[m].ask(self.observations[m], self.infos[m]), seed)
 
     def record(self, replies: Sequence[tuple[int, Turn]]) -> list[str]:
-        """Keep the replies; their texts."""
+        """Store the replies and return their texts."""
         for m, turn in replies:
             self.turns[m].append(turn)
         return [turn.text for _, turn in replies]
 
     def observe(self, members: Sequence[int], outcome: Outcome) -> list[int]:
-        """Take in what the environments answered; the members that play on."""
+        """Store the environments' answers and return the members that are still live."""
         for place, m in enumerate(members):
             self.windows[m].record(self.observations[m], outcome.infos["action"][place])
             self.observations[m], self.infos[m] = outcome.observations[place], _info(outcome.infos, place)
@@ -111,17 +110,17 @@ class _Members:
 
 
 def stream(name: str, *path: int) -> int:
-    """The seed of one stream of draws, below 2**31, from what names it."""
+    """The seed of one random stream, below 2**31, computed from its name and numbers."""
     return int(np.random.SeedSequence([*name.encode(), *path]).generate_state(1)[0] >> 1)
 
 
 def rng(name: str, *path: int) -> np.random.Generator:
-    """One stream of draws, from what names it."""
+    """A generator for one random stream; see `stream`."""
     return np.random.default_rng(stream(name, *path))
 
 
 def _info(infos: dict[str, Any], member: int) -> dict[str, Any]:
-    """One member's info out of Gymnasium's packed form, in which an info inside an info is packed too."""
+    """One member's info, unpacked from Gymnasium's vector form. Nested infos are unpacked too."""
     return {
         name: _info(values, member) if isinstance(values, dict) else values[member]
         for name, values in infos.items()

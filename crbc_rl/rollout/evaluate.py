@@ -1,4 +1,4 @@
-"""Success on a fixed panel of held-out tasks, with its confidence interval."""
+"""Evaluation: success on a fixed panel of held-out tasks, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from crbc_rl.rollout.collect import collect, open_groups, stream
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
 
 BATCH = 128
-"""Tasks played side by side; nothing depends on it but speed and memory."""
+"""Tasks played at the same time. It affects speed and memory only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Figures over `episodes` held-out tasks, one rollout each.
+    """Metrics over `episodes` held-out tasks, one rollout each.
 
-    `score` is the mean task score, `reward` the mean return of a rollout. `reward_by_step` is the mean over
-    all steps of the return of the rollout a step is in, so that long rollouts weigh more: trainers that keep one row
-    per step report it, and the paper's Sokoban score is of this kind (it gives 76.6 % success a score of 4.00, where a
-    mean over rollouts is near 7.7).
+    `score` is the mean task score, `reward` the mean return of a rollout. `reward_by_step` is the mean over all steps
+    of the return of the step's rollout, so longer rollouts have more weight. Trainers that keep one row per step
+    report it. The paper's Sokoban score is of this kind: at 76.6 % success it is 4.00, where a mean over rollouts is
+    near 7.7.
     """
 
     split: str
@@ -62,7 +62,7 @@ class Evaluation:
 
 
 def reward_by_step(length: Ints, reward: Floats) -> float:
-    """The mean over steps of the return of the rollout a step is in, from every rollout's length and return."""
+    """The mean over all steps of the return of the step's rollout. `length` and `reward` (m,) are per rollout."""
     return sum((length * reward).tolist()) / int(length.sum())
 
 
@@ -83,8 +83,8 @@ def evaluate(
 ) -> Evaluation:
     """Play the first `episodes` tasks of `split` once each at the evaluation temperature.
 
-    The panel is fixed and the sampling seeded, so two policies meet the same tasks and the same
-    dice. Raises `ValueError` where the panel is shorter.
+    The panel is fixed and the sampling seeded, so two policies get the same tasks and the same random numbers.
+    `progress` is called with the number of finished tasks. Raises `ValueError` where the panel has fewer tasks.
     """
     return summarise(split, play_panel(policy, config, split, range(episodes), seed, progress))
 
@@ -97,8 +97,11 @@ def play_panel(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Columns:
-    """One rollout of each of `tasks`; each is a function of its task and `seed`. Columns (m,): `task`, `success`,
-    `score`, `reward` (the return), `length`, `invalid` (malformed replies) and, as `texts`, `kind`."""
+    """Play each of `tasks` once; a rollout is a function of its task and `seed`.
+
+    Returns columns (m,): `task`, `success`, `score`, `reward` (the return), `length`, `invalid` (the number of
+    malformed replies) and, as `texts`, `kind`.
+    """
     played: list[Columns] = []
     for start in range(0, len(tasks), BATCH):
         some = tasks[start : start + BATCH]
@@ -129,12 +132,12 @@ def play_panel(
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """The columns of all parts, one part after the other."""
+    """The columns of all parts, concatenated."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def summarise(split: str, played: Columns) -> Evaluation:
-    """The figures of rollouts of `split`, whichever rank played them and in which order."""
+    """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
     order = np.argsort(played["task"])
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
     of_task = read_texts("kind", played)

@@ -1,4 +1,4 @@
-"""A table of rollouts as plain arrays and back, which is how ranks hand each other what they played."""
+"""A `RolloutBatch` as plain arrays and back. Ranks exchange their rollouts in this form."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ _NAMES = ("anchor_names", "anchor_labels", "action_names", "final_names", "tasks
 
 
 def pack(batch: RolloutBatch) -> Columns:
-    """The columns of a table that was just sampled, by name. A column of n lists is two arrays, the values one after
-    the other and the n lengths; text is such a list of its bytes in UTF-8."""
+    """The columns of a newly sampled batch, by name.
+
+    A column of n lists becomes two arrays: the concatenated values, and the n lengths. A text is a list of UTF-8 bytes.
+    """
     rollouts, turns = batch.rollouts, batch.turns
     columns = {name: getattr(rollouts, name) for name in (*_NUMBERS, *_PER_ROLLOUT)}
     for name in _NAMES:
@@ -39,7 +41,7 @@ def pack(batch: RolloutBatch) -> Columns:
 
 
 def unpack(columns: Mapping[str, NDArray[Any]]) -> RolloutBatch:
-    """The table whose columns these are."""
+    """The batch of these columns, the inverse of `pack`."""
     named: dict[str, Any] = {name: read_texts(name, columns) or None for name in _NAMES}
     rollouts = InternedRollouts(**{name: columns[name] for name in (*_NUMBERS, *_PER_ROLLOUT)}, **named)
     shapes = columns["shape"].tolist()
@@ -62,10 +64,10 @@ def _cut(name: str, columns: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
 
 def texts(name: str, values: Sequence[str]) -> Columns:
     """A column of texts as arrays."""
-    # A model may write half a surrogate pair, which stands as it is.
+    # A reply may contain half a surrogate pair, which plain UTF-8 refuses.
     return _lists(name, [np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8) for text in values], np.uint8)
 
 
 def read_texts(name: str, columns: Mapping[str, NDArray[Any]]) -> list[str]:
-    """The texts of such a column."""
+    """The texts of a column of `texts`."""
     return [part.tobytes().decode("utf-8", "surrogatepass") for part in _cut(name, columns)]

@@ -1,4 +1,4 @@
-"""Sampling for the learner: the environments of this process, and the engine that samples in them."""
+"""Sampling for the learner: the environments of this rank, and the engine that samples the replies."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from crbc_rl.training.actor import Actor
 class RolloutWorker:
     """Plays groups and held-out tasks with the policy that `actor` trains.
 
-    Every rank plays its part of the groups, whole ones, and gathers those of all. Ranks that hold one
-    copy of the weights together (`tensor_parallel`) play the same.
+    Every rank plays some of the groups, each as a whole, and gathers those of all ranks. Ranks that split one copy of
+    the weights (`tensor_parallel`) play the same groups.
     """
 
     def __init__(self, config: TrainConfig, distributed: Distributed, actor: Actor) -> None:
         self.config, self.distributed, self.actor = config, distributed, actor
-        together = config.generator.tensor_parallel
-        self.replicas = Distributed(distributed.rank // together, max(1, distributed.size // together))
+        parallel = config.generator.tensor_parallel
+        self.replicas = Distributed(distributed.rank // parallel, max(1, distributed.size // parallel))
         mine = self.replicas.part_of(config.rollout.num_groups, "groups (rollout.num_groups)")
         self.first, self.num_groups = mine.start, len(mine)
         self.engine = self._engine()
         self.exact = self.engine is actor.policy
-        """Whether the model that is trained itself samples: their log-probabilities are then the same."""
+        """Whether the trained model itself samples. Its log-probabilities then need no second forward pass."""
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
 
     def _engine(self) -> Generator:
@@ -51,7 +51,7 @@ class RolloutWorker:
         return engine
 
     def sample(self, update: int) -> RolloutBatch:
-        """One update's groups. Everything drawn is a function of the seed, the update and the group."""
+        """The groups of one update, from all ranks. Every draw is a function of the seed, the update and the group."""
         rollout = self.config.rollout
         played: list[RolloutBatch] = []
         for attempt in range(rollout.rounds):
@@ -87,13 +87,13 @@ class RolloutWorker:
         return RolloutBatch.concat([unpack(part) for part in parts])
 
     def evaluate(self, split: str, episodes: int) -> Evaluation:
-        """The first `episodes` tasks of `split`, divided among the ranks."""
+        """Evaluate on the first `episodes` tasks of `split`, divided among the ranks."""
         tasks = range(episodes)[self.replicas.rank :: self.replicas.size]
         played = play_panel(self.engine, self.config, split, tasks, self.config.seed)
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:
-        """The engine takes over what was learned."""
+        """Load the trained weights into the engine."""
         if not self.exact:
             self.engine.wake()
             self.engine.load_weights(self.actor.policy.weights())

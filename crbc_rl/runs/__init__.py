@@ -1,1 +1,1 @@
-"""Run folders: what a run writes and how it continues."""
+"""Run folders, metrics, progress and callbacks."""

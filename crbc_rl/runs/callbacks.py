@@ -1,4 +1,4 @@
-"""Callbacks: who is told how a run goes."""
+"""Callbacks of the learner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Record = dict[str, Any]
 
 
 class Callback:
-    """Told how a run goes: override either."""
+    """Receives the progress of a run; override one or both methods."""
 
     def phase(self, name: str) -> None:
         """A phase of an update begins: "rollout", "credit", "train" or "eval"."""

@@ -1,10 +1,10 @@
-"""A run folder: what was asked, with which versions, what came of it.
+"""A run folder: its config, versions, metrics, checkpoints and recorded rollouts.
 
-config.yaml      the config, every default filled in     metrics.jsonl   one record per update
+config.yaml      the config with all defaults            metrics.jsonl   one record per update
 versions.json    packages, Python, platform              groups.jsonl    one group per update, for the report
-checkpoints/     the newest, to resume from              best/           the best on validation
-tensorboard/     the same figures as metrics.jsonl       report.html     written by `crbc report`
-rollouts/        every rollout of the updates that `record_every` names, for `crbc play --replay`
+checkpoints/     the newest, for --resume                best/           the best on validation
+tensorboard/     the same metrics as metrics.jsonl       report.html     written by `crbc report`
+rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Run:
 
     @classmethod
     def start(cls, folder: Path, config: TrainConfig, resume: bool) -> Run:
-        """Make a new run folder, or with `resume` open the one that is there.
+        """Create a run folder, or with `resume` open an existing one.
 
-        Raises `ConfigError` where a run is in the way, or was started with other settings.
+        Raises `ConfigError` where the folder holds a run already, or a run with other settings.
         """
         if not (folder / "config.yaml").is_file():
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ class Run:
             raise ConfigError(f"{folder} already holds a run: add --resume to continue it, or --run DIR for another")
         before, now = _flat(cls.open(folder).config.model_dump()), _flat(config.model_dump())
         for name in {**before, **now}:
-            # More updates, or more of them between two files, continue the same run; anything else is another.
+            # These keys may change in a resumed run: they do not affect what is trained.
             if name not in ("updates", "save_every", "record_every") and before.get(name) != now.get(name):
                 raise ConfigError(
                     f"{folder} was started with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
@@ -72,19 +72,21 @@ class Run:
         """Open an existing run. Raises `ConfigError` where there is none."""
         path = folder / "config.yaml"
         if not path.is_file():
-            raise ConfigError(f"{folder} is no run folder: it has no config.yaml")
+            raise ConfigError(
+                f"{folder} is no run folder: it has no config.yaml; `crbc train CONFIG --run DIR` makes one"
+            )
         return cls(folder, parse_config(read_mapping(path), str(path)))
 
     def last_checkpoint(self) -> Path | None:
         return next(reversed(published(self.checkpoints)), None)
 
     def best(self) -> Path | None:
-        """The policy that did best on validation, a plain transformers checkpoint."""
+        """The folder of the policy with the highest validation success, a plain transformers checkpoint."""
         return next(reversed(published(self.folder / "best")), None)
 
     def policy(self, which: str) -> TransformersPolicy:
-        """The "best" on validation, the "last" one saved, or the one it began with, "start". Raises `ConfigError`
-        where there is none yet."""
+        """The policy with the highest validation success ("best"), the last one saved ("last") or the initial one
+        ("start"). Raises `ConfigError` where it was not saved yet."""
         folder = {"best": self.best(), "last": self.last_checkpoint(), "start": self.config.model}[which]
         if folder is None:
             raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
@@ -96,12 +98,12 @@ class Run:
         )
 
     def keep_group(self, update: int, group: RolloutGroup) -> None:
-        """Append one group for the report to draw."""
+        """Append one group to groups.jsonl, for the report."""
         with (self.folder / "groups.jsonl").open("a") as file:
             file.write(json.dumps({"update": update, "group": group.to_dict()}) + "\n")
 
     def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy) -> None:
-        """Write a whole update to rollouts/UPDATE.parquet, its prompts and replies as text and as ids."""
+        """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""
 
         def recorded(turn: Turn) -> RecordedTurn:
             return RecordedTurn(
@@ -121,20 +123,20 @@ class Run:
         )
 
     def groups(self) -> dict[int, RolloutGroup]:
-        """The kept groups by update; where an update was run twice, the later one."""
+        """The groups of groups.jsonl by update; where an update was run twice, the later one."""
         path = self.folder / "groups.jsonl"
         found: dict[int, RolloutGroup] = {}
         for line in path.read_text().splitlines() if path.is_file() else ():
             try:
                 record = json.loads(line)
             except json.JSONDecodeError:
-                continue  # a line cut short by a crash
+                continue  # an incomplete line after a crash
             found[record["update"]] = RolloutGroup.from_dict(record["group"])
         return found
 
 
 def versions() -> dict[str, str]:
-    """What the figures of a run depend on besides its config."""
+    """Versions of the packages, of Python and of the anchor keys, and the machine type."""
     return {
         "crbc": __version__,
         "anchors": str(ANCHOR_VERSION),

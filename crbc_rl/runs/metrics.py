@@ -1,7 +1,7 @@
-"""Metrics of a run: what every figure means, and where it is written.
+"""Metrics of a run: the meaning of each, and where it is written.
 
-`METRICS` is the one table: TensorBoard's groups, the report's panels and docs/metrics.md come from it
-(`python -m crbc_rl.runs.metrics > docs/metrics.md`), and a test fails for a figure without an entry.
+`METRICS` is the single table: TensorBoard's groups, the report's panels and docs/metrics.md come from it
+(`python -m crbc_rl.runs.metrics > docs/metrics.md`), and a test fails for a metric without an entry.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure: its key in metrics.jsonl, the group it is shown in, its title, unit and meaning, and the range that
-    is worth worrying about. `panel`: the report draws its curve."""
+    """One metric: its key in metrics.jsonl, its group, title, unit and meaning, and the values that indicate a problem
+    (`worry`). With `panel` the report draws its curve."""
 
     key: str
     group: str
@@ -163,7 +163,7 @@ EVALUATION = (
     Metric("length", "", "Episode length", "steps", "environment steps of a rollout, mean over tasks"),
     Metric("invalid_share", "", "Invalid share", "share", "share of steps whose reply was malformed or not admissible"),
 )
-"""Figures of validation/ and test/. `success/KIND` is the success on the tasks of one kind."""
+"""Metrics of validation/ and test/. `success/KIND` is the success on the tasks of one kind."""
 
 SECONDS = (
     Metric("rollout", "", "Rollouts", "seconds", "sampling and environments"),
@@ -172,7 +172,7 @@ SECONDS = (
     Metric("train", "", "Training", "seconds", "passes, optimizer steps, and handing weights to the engine"),
     Metric("eval", "", "Evaluation", "seconds", "validation and test"),
 )
-"""Figures of seconds/, by the wall clock."""
+"""Metrics of seconds/, wall-clock time."""
 
 _BY_KEY = {metric.key: metric for metric in METRICS}
 _BY_PREFIX = {
@@ -183,7 +183,7 @@ _BY_PREFIX = {
 
 
 def metric_of(key: str) -> Metric:
-    """The entry of a record's key. Raises `KeyError` for one that the table does not have."""
+    """The entry of a record's key. Raises `KeyError` for an unknown key."""
     prefix, slash, name = key.partition("/")
     if not slash:
         return _BY_KEY[key]
@@ -192,14 +192,14 @@ def metric_of(key: str) -> Metric:
 
 
 def tag_of(key: str) -> str:
-    """Where TensorBoard shows a figure: GROUP/KEY."""
+    """The TensorBoard tag of a metric: GROUP/KEY."""
     if "/" in key:
         return key
     return f"{_BY_KEY[key].group if key in _BY_KEY else 'other'}/{key}"
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records of a run, in order; a line cut short by a crash ends the list."""
+    """The records of a run, in order, up to the first line that a crash cut short."""
     path = run / "metrics.jsonl"
     records: list[dict[str, Any]] = []
     if path.is_file():
@@ -214,8 +214,7 @@ def read_metrics(run: Path) -> list[dict[str, Any]]:
 class Metrics:
     """Appends records to RUN/metrics.jsonl and RUN/tensorboard.
 
-    A run that resumes after update `upto` first drops the records after it, so that no update is
-    ever missing or written twice.
+    A run that resumes after update `upto` first drops the later records, so that each update is written exactly once.
     """
 
     def __init__(self, run: Path, upto: int) -> None:

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: one line per update, and a bar where there is a terminal."""
+"""Console output of a run: one line per update, and a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PHASES = ("rollout", "credit", "train", "eval")
 
 
 class TrainProgress(Callback):
-    """Prints updates as they end; a context manager around the run."""
+    """Prints every finished update. Use it as a context manager around the run."""
 
     def __init__(self, console: Console, updates: int, done: int) -> None:
         self._console = console
@@ -49,7 +49,7 @@ class TrainProgress(Callback):
 
 
 def update_line(record: Record) -> str:
-    """One update in one line, its phases' seconds at the end."""
+    """One update in one line; the seconds of its phases come last."""
     parts = [f"[bold]update {record['update']:3d}[/]"]
     if "success" in record:
         parts += [
@@ -69,8 +69,8 @@ def update_line(record: Record) -> str:
 
 
 @contextmanager
-def stop_politely(stop: Callable[[], None], console: Console) -> Iterator[None]:
-    """The first Ctrl-C lets the update under way finish and be saved; the second ends at once."""
+def stop_on_interrupt(stop: Callable[[], None], console: Console) -> Iterator[None]:
+    """On the first Ctrl-C, finish and save the current update; on the second, exit at once."""
 
     def interrupted(signum: int, frame: Any) -> None:
         stop()

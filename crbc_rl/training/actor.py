@@ -1,4 +1,4 @@
-"""The policy that is trained, and its frozen reference."""
+"""The trained policy and its frozen reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from crbc_rl.training.trainable import Figures, Trainable, mean
 class Actor(Trainable):
     """pi_theta and pi_ref.
 
-    pi_theta starts from `checkpoint` where there is one, else from the config's model, which also is pi_ref.
+    pi_theta starts from `checkpoint` if given, else from the config's model. pi_ref is the config's model.
     """
 
     def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
@@ -37,7 +37,9 @@ class Actor(Trainable):
                 load_adapters(self.policy.model, checkpoint)
         super().__init__(self.policy.model, config, distributed, self.policy.pad, config.optim.lr)
         self.reference: TransformersPolicy | None = None
-        if config.loss.kl and not lora:  # loaded when the policy is in shards, so that only one is ever whole
+        if (
+            config.loss.kl and not lora
+        ):  # loaded after the policy is sharded, so that only one model at a time is unsharded
             self.reference = load_policy(config.model, distributed.device)
             self.reference.model.requires_grad_(False)
             if self.sharded:
@@ -46,7 +48,7 @@ class Actor(Trainable):
             self.restore_optimizer(checkpoint)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
-        """The clipped objective."""
+        """The loss and metrics of one pass: the clipped objective."""
         temperature = self.config.rollout.temperature
         reference = self._reference(batch)
         logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
@@ -54,7 +56,7 @@ class Actor(Trainable):
 
     @torch.no_grad()
     def _reference(self, batch: TokenBatch) -> Tensor | None:
-        """The reference's log-probabilities."""
+        """The reference's log-probabilities (B, R); None without a KL term."""
         temperature = self.config.rollout.temperature
         if self.reference is not None:
             return self.reference.logprobs(batch, temperature)[0]
@@ -64,17 +66,20 @@ class Actor(Trainable):
         return None
 
     def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
-        """Maximise the objective; the means over optimizer steps. `drift` is of the first of them: how far the
-        log-probabilities of sampling and of training are apart before anything was learned."""
+        """Maximise the objective and return the mean metrics over optimizer steps.
+
+        `drift` is that of the first step: the distance between the log-probabilities of sampling and of training before
+        the weights change.
+        """
         steps = self.descend(batch, rng)
         return {**mean(steps), "drift": steps[0]["drift"]}
 
     def score(self, batch: RolloutBatch) -> Floats:
-        """The log-probability of every response token under pi_theta as it stands, (T,)."""
+        """The log-probability of every response token under the current pi_theta, (T,)."""
         return self.read(batch, lambda part: self.policy.logprobs(part, self.config.rollout.temperature)[0])
 
     def save(self, folder: Path, state: dict[str, Any]) -> None:
-        """Fill a checkpoint's folder; every process calls this."""
+        """Write the checkpoint into `folder`; every rank calls this."""
         self.policy.save(folder, self.distributed.main)
         self.save_optimizer(folder)
         if self.policy.adapted:

@@ -1,7 +1,7 @@
-"""Checkpoints: a folder per saved update that appears whole or not at all, without pickle.
+"""Checkpoints: one folder per saved update, written atomically, without pickle.
 
-The model is a plain transformers checkpoint. Beside it every process writes the optimizer's tensors that it
-holds, trainer-RANK-of-SIZE.safetensors, and a run of another number of processes takes from them what it needs.
+The model is a plain transformers checkpoint. Every rank also writes its shards of the optimizer's tensors,
+trainer-RANK-of-SIZE.safetensors. A run with another number of ranks reads all of these files.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from crbc_rl.errors import ConfigError
 KEEP = 2
 
 Named = list[tuple[str, Tensor]]
-"""The trained tensors by name, in the order in which the optimizer has them."""
+"""The trained tensors by name, in the optimizer's order."""
 
 
 def publish(
     folder: Path, update: int, write: Callable[[Path], None], keep: int, distributed: Distributed | None = None
 ) -> Path:
-    """Let `write` fill a folder beside its place, rename it to FOLDER/<update>, drop all but the `keep` newest.
+    """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and delete all but the `keep` newest.
 
-    In a `distributed` of several processes all of them call this, and each may write files of its own.
+    With several ranks all of them call this, and each may write its own files. Returns the folder.
     """
     distributed = distributed or Distributed()
     target = folder / f"{update:06d}"
@@ -58,12 +58,12 @@ def publish(
 
 
 def published(folder: Path) -> list[Path]:
-    """The complete folders by update, oldest first; what a crash left half-written begins with a dot."""
+    """The complete folders by update, oldest first. The name of an incomplete folder begins with a dot."""
     return sorted(folder.glob("[0-9]*"))
 
 
 def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, distributed: Distributed) -> None:
-    """Write this process's shards of the optimizer's tensors."""
+    """Write this rank's shards of the optimizer's tensors."""
     shards = {
         f"{name}/{slot}": (value.to_local() if isinstance(value, DTensor) else value).contiguous()
         for name, parameter in named
@@ -73,9 +73,9 @@ def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, 
 
 
 def restore_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named) -> None:
-    """Put the optimizer back as it was, from the shards of however many processes wrote them.
+    """Restore the optimizer's state from the shards of any number of ranks.
 
-    Raises `ConfigError` for a checkpoint whose optimizer does not fit the model, or that lacks a shard.
+    Raises `ConfigError` where the state does not fit the model, or a shard is missing.
     """
     files = sorted(place.glob("trainer-*-of-*.safetensors"))
     if not files or len(files) != int(files[0].stem.rpartition("-")[2]):
@@ -95,7 +95,7 @@ def restore_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Name
 
 
 def _like(parameter: Tensor, whole: Tensor, where: str) -> Tensor:
-    """`whole`, laid out as `parameter` is."""
+    """`whole` with the device and sharding of `parameter`."""
     if whole.shape != parameter.shape:
         raise ConfigError(
             f"{where}: the optimizer's state has the shape {tuple(whole.shape)}, the weight {tuple(parameter.shape)}; "

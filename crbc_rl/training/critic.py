@@ -1,7 +1,7 @@
-"""PPO's learned critic: a value for every response token, the baseline that group methods do without.
+"""PPO's learned critic: a value for every response token. Group-based methods need none.
 
-As in the paper's PPO runs, advantages are estimated inside one reply (`credit.gae` with gamma = lam = 1): its last
-token earns the outcome of the whole episode, and no value is carried from one environment step to the next.
+As in the paper's PPO runs, advantages are estimated inside one reply (`credit.gae` with gamma = lam = 1). The reply's
+last token gets the outcome of the whole episode. No value is bootstrapped from one environment step to the next.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from anchors import EmpiricalProcess
 from crbc_rl.batches import RolloutBatch, TokenBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.credit.gae import gae, row_rewards, whiten
-from crbc_rl.distributed import Distributed, whole_tensors
+from crbc_rl.distributed import Distributed, full_tensors
 from crbc_rl.policies.load import load_policy
 from crbc_rl.training.trainable import Figures, Trainable, mean
 
 VALUE_CLIP = 0.5
-"""How far a value may move in an update before its loss stops pulling, as in the public trainers."""
+"""Clip range of the value loss: the largest change of a value in one update, as in public trainers."""
 
 FILE = "critic.safetensors"
 
 
 class Critic(Trainable):
-    """V(h, y_<k): the config's model, of text or of frames too, with one value in the place of its logits, which is 0
-    at first."""
+    """V(h, y_<k): the config's model, text or vision, with a scalar head in place of the logits. The head starts at 0,
+    so all values do."""
 
     def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
         self.reader = load_policy(config.model, distributed.device)
@@ -46,7 +46,7 @@ class Critic(Trainable):
             self.restore_optimizer(checkpoint / "critic")
 
     def credit(self, batch: RolloutBatch) -> RolloutBatch:
-        """The table with the critic's values so far, the returns it is to learn, and whitened advantages per token."""
+        """The batch with the critic's current values, its target returns, and whitened advantages per token."""
         value = self.read(batch, self.values)
         reward = np.zeros(len(value))
         reward[batch.ends - 1] = row_rewards(EmpiricalProcess.from_interned(batch.rollouts))
@@ -57,12 +57,12 @@ class Critic(Trainable):
         )
 
     def values(self, batch: TokenBatch) -> Tensor:
-        """The value before each response token, (B, R)."""
+        """The value at each response token, before it is generated, (B, R)."""
         return self.reader.logits(batch)[:, :-1, 0].float()[batch.turn]
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
-        """Half the squared error, of the value or of the value kept within `VALUE_CLIP` of the old one, whichever
-        is more (Schulman et al. 2017; what public trainers run)."""
+        """Half the squared error, of the value or of the value clipped to `VALUE_CLIP` around the old one, whichever is
+        larger (Schulman et al. 2017; as in public trainers)."""
         values, targets, old = self.values(batch), batch.returns, batch.values
         assert targets is not None
         assert old is not None
@@ -72,15 +72,15 @@ class Critic(Trainable):
         return loss, {"value_loss": loss.item()}
 
     def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
-        """Learn the returns; the means over optimizer steps."""
+        """Fit the returns and return the mean metrics over optimizer steps."""
         figures = mean(self.descend(batch, rng))
         return {"value_loss": figures["value_loss"], "value_grad_norm": figures["grad_norm"]}
 
     def save(self, folder: Path) -> None:
-        """Fill the folder `critic` of a checkpoint; every process calls this."""
+        """Write the folder `critic` of a checkpoint; every rank calls this."""
         place = folder / "critic"
         weights = {
-            name: tensor.cpu().contiguous() for name, tensor in whole_tensors(self.model) if self.distributed.main
+            name: tensor.cpu().contiguous() for name, tensor in full_tensors(self.model) if self.distributed.main
         }
         if self.distributed.main:
             place.mkdir()

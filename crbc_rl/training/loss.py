@@ -11,15 +11,15 @@ from crbc_rl.config import LossConfig
 def policy_loss(
     logprobs: Tensor, entropy: Tensor, reference: Tensor | None, batch: TokenBatch, config: LossConfig
 ) -> tuple[Tensor, dict[str, float]]:
-    """The loss to minimise and its figures. All of `logprobs`, `entropy`, `reference` are (B, R).
+    """The loss to minimise and its metrics. `logprobs`, `entropy` and `reference` are (B, R).
 
-    Tokens are summed with `batch.weights`, so the losses, gradients and figures of micro-batches add up to those
-    of the whole (`ratio_max` is a maximum).
+    Tokens are summed with `batch.weights`. So losses, gradients and metrics of micro-batches add up to those of the
+    mini-batch (`ratio_max` is a maximum).
 
-    ratio "token": rho = exp(log pi - log pi_old) for each token, the advantage of the step on all of
-    its tokens; what the paper's launcher family runs. ratio "response": one rho for the whole reply,
-    the product of its tokens' ratios, as eq. 2 writes it; its gradient is larger by the reply's
-    length and it leaves the clip range sooner.
+    With ratio "token", rho = exp(log pi - log pi_old) for each token, and all tokens of a step have its advantage. The
+    paper's launcher family uses this. With ratio "response", one rho holds for the whole reply, the product of its
+    tokens' ratios, as eq. 2 writes it. Its gradient is larger by the reply's length, and it leaves the clip range
+    sooner.
 
     KL is k3, exp(d) - d - 1 with d = log pi_ref - log pi, per token: never negative, low variance.
     """
@@ -53,8 +53,8 @@ def policy_loss(
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:
-    """min(rho A, clip(rho) A), and where A < 0 at least `dual_clip` A: else a ratio far above 1 would make the
-    objective arbitrarily negative."""
+    """min(rho A, clip(rho) A), and at least `dual_clip` A where A < 0. Without this bound a ratio far above 1 would
+    make the objective arbitrarily negative."""
     clipped = ratio.clamp(1.0 - config.clip, 1.0 + config.clip)
     surrogate = (ratio * advantages).minimum(clipped * advantages)
     return surrogate.where(advantages >= 0, surrogate.maximum(config.dual_clip * advantages))

@@ -1,4 +1,4 @@
-"""A model that is optimised over rows: one optimizer step per mini-batch, in passes that fit the memory."""
+"""Base class of models that are optimised over rows: one optimizer step per mini-batch, in passes that fit memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Figures = dict[str, float]
 
 
 class Trainable:
-    """`model` and its optimizer, sharded over the processes of `distributed`. `loss` says what is learned of a pass."""
+    """`model` and its optimizer, sharded over the ranks of `distributed`. Subclasses define `loss`."""
 
     def __init__(
         self, model: PreTrainedModel, config: TrainConfig, distributed: Distributed, pad: int, lr: float
     ) -> None:
         self.model, self.config, self.distributed, self.pad = model, config, distributed, pad
         if config.policy.gradient_checkpointing:
-            # No activations are kept but those between blocks, at the price of a second forward.
+            # Only activations between blocks are kept; the backward pass recomputes the others.
             model.gradient_checkpointing_enable({"use_reentrant": False})
         self.sharded = distributed.size > 1 or config.policy.precision == "bfloat16"
         if self.sharded:
@@ -35,17 +35,17 @@ class Trainable:
         self.optimizer = torch.optim.AdamW([p for _, p in self.named], lr=lr, weight_decay=config.optim.weight_decay)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
-        """The loss of one pass and its figures; over the passes of a mini-batch both add up."""
+        """The loss of one pass and its metrics. Both are summed over the passes of a mini-batch."""
         raise NotImplementedError
 
     def descend(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Figures]:
-        """`epochs` passes over the groups in shuffled order, in mini-batches; the figures of each of these.
+        """Train `epochs` times on the groups in shuffled order; the metrics of every optimizer step.
 
-        Groups stay in one piece: their members repeat each other's turns, which a pass reads once.
+        Rows of a group stay together, since its members often have equal turns, which a pass reads once.
         """
         settings = self.config.optim
         steps: list[Figures] = []
-        # Checkpointing is done in training mode alone, in which a model cannot sample; it has no dropout.
+        # Gradient checkpointing needs training mode, in which a model cannot sample. The models have no dropout.
         self.model.train(self.config.policy.gradient_checkpointing)
         for _ in range(settings.epochs):
             rows = batch.rollouts.rows_of(rng.permutation(batch.rollouts.num_groups).tolist())
@@ -58,7 +58,7 @@ class Trainable:
         return steps
 
     def _step(self, batch: RolloutBatch, rows: Ints) -> Figures:
-        """One optimizer step; left out where the gradient is not finite."""
+        """One optimizer step. It is skipped where the gradient is not finite."""
         self.optimizer.zero_grad()
         per_token = batch.token_advantage
         size_of_advantage = np.abs(batch.advantage) if per_token is None else batch.mean_by_step(np.abs(per_token))
@@ -66,7 +66,7 @@ class Trainable:
         passes = []
         for part in self._passes(batch, rows, weights, self.config.optim.microbatch):
             loss, figures = self.loss(part)
-            (loss * self.distributed.size).backward()  # sharded gradients are averaged over the processes
+            (loss * self.distributed.size).backward()  # FSDP averages gradients over the ranks
             passes.append(figures)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
@@ -81,7 +81,7 @@ class Trainable:
 
     @torch.no_grad()
     def read(self, batch: RolloutBatch, what: Callable[[TokenBatch], Tensor]) -> Floats:
-        """`what` the model as it stands says of every response token (T,); it maps a pass to (B, R)."""
+        """A value per response token (T,) from the current model, without gradients; `what` maps a pass to (B, R)."""
         found = np.zeros(len(batch.old))
         starts = (batch.ends - batch.response_length).tolist()
         size = self.config.optim.score_microbatch or self.config.optim.microbatch
@@ -89,7 +89,7 @@ class Trainable:
             for row, values in zip(part.rows, what(part).tolist(), strict=True):
                 length = len(batch.turns[row].response)
                 found[starts[row] : starts[row] + length] = values[:length]
-        # Every row was read by one process and is 0 in the others.
+        # Each row was computed on one rank and is 0 on the others.
         return self.distributed.sum(found)
 
     def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
@@ -104,16 +104,16 @@ class Trainable:
 
 
 LARGEST = frozenset({"ratio_max"})
-"""Figures that are a maximum, over passes and over optimizer steps."""
+"""Metrics that are a maximum over passes and over optimizer steps."""
 
 
 def mean(steps: Sequence[Figures]) -> Figures:
-    """The mean of each figure over optimizer steps; of a maximum the largest."""
+    """The mean of each metric over optimizer steps; the largest for those in `LARGEST`."""
     columns = {name: [figures[name] for figures in steps] for name in steps[0]}
     return {name: max(values) if name in LARGEST else float(np.mean(values)) for name, values in columns.items()}
 
 
 def _added(parts: Sequence[Figures]) -> Figures:
-    """Figures of parts of a mini-batch, put together: sums; of a maximum the largest."""
+    """The sum of each metric over parts of a mini-batch; the largest for those in `LARGEST`."""
     names = parts[0]
     return {name: (max if name in LARGEST else sum)(part[name] for part in parts) for name in names}
