@@ -17,7 +17,7 @@ from crbc_rl.errors import ConfigError
 
 Positional = tyro.conf.Positional
 Repeated = tyro.conf.UseAppendAction
-"""An option given again adds to what it was given before: --set a=1 --set b=2 is --set a=1 b=2."""
+"""A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
 
 console = Console(stderr=False)
 
@@ -34,18 +34,18 @@ def train(
     gpu_memory: float | None = None,
     online: bool = False,
 ) -> None:
-    """Train a policy as CONFIG says; ends with the held-out success before and after, and a report.
+    """Train a policy as defined in CONFIG. Prints held-out success before and after, and writes a report.
 
     Args:
         config: a YAML file such as configs/sokoban_tiny.yaml.
-        run: run folder; runs/NAME-seedSEED unless given.
+        run: run folder; default runs/NAME-seedSEED.
         resume: continue the run in that folder, from its last checkpoint.
-        seed: the config's seed, replaced.
-        set: further replacements, each as section.key=value.
-        dry_run: only check everything that can be checked without training, and print the plan.
-        gpus: of a dry run: the GPUs to plan for; 8 where vLLM generates, else 1, unless given.
-        gpu_memory: of a dry run: the memory of each in GiB; 80 unless given.
-        online: of a dry run: a model that is not on this machine is looked up on the Hugging Face hub.
+        seed: replaces the config's seed.
+        set: replaces config values, each as section.key=value.
+        dry_run: check everything that can be checked without training, print the plan, and stop.
+        gpus: dry run: number of GPUs to plan for; default 8 with vLLM, else 1.
+        gpu_memory: dry run: memory of each GPU in GiB; default 80.
+        online: dry run: look up a model that is not on this machine on the Hugging Face hub.
     """
     from crbc_rl.config import load_config
 
@@ -80,13 +80,13 @@ def evaluate(
     """Play a run's policy on held-out tasks and print its success with a confidence interval.
 
     Args:
-        run: a run folder; with --endpoint, a config file will do.
-        policy: the best one on validation, the last one saved, or the one it started from.
-        split: which held-out panel.
-        episodes: how many of its tasks; the config's eval.test_episodes unless given.
-        endpoint: play a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
+        run: a run folder, or with --endpoint a config file.
+        policy: the best policy on validation, the last one saved, or the initial one.
+        split: the held-out split.
+        episodes: number of tasks; default eval.test_episodes of the config.
+        endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
         model: the name of that model.
-        key_variable: the environment variable that holds the server's key.
+        key_variable: the environment variable that holds the server's API key.
     """
     import torch
     from rich.progress import Progress
@@ -148,17 +148,17 @@ def play(
     group: int = 0,
     rollout: int = 0,
 ) -> None:
-    """Play an environment in the terminal, seeing anchors and admissible actions; or step through
-    recorded rollouts, seeing replies, rewards and each step's V, Q and Q - V.
+    """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
+    with replies, rewards and each step's V, Q and Q - V.
 
     Args:
         env: an environment id such as CRBC-Sokoban-v0; not needed with --replay.
-        split: which panel of tasks.
-        task: index of the first task; drawn with the seed unless given.
-        seed: of the draw.
-        replay: a recorded file, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
-        group: the group of that file to begin with.
-        rollout: the rollout of that group to begin with.
+        split: the split of the tasks.
+        task: index of the first task; by default drawn with the seed.
+        seed: seed of the draw.
+        replay: a file of recorded rollouts, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
+        group: the first group shown of that file.
+        rollout: the first rollout shown of that group.
     """
     if replay is not None:
         from crbc_rl.commands.replay import replay as step_through
@@ -177,8 +177,8 @@ def warmstart(config: Positional[Path], /, steps: int | None = None, out: Path |
 
     Args:
         config: a YAML file such as configs/warmstart_sokoban.yaml.
-        steps: the config's number of optimizer steps, replaced.
-        out: the config's output folder, replaced.
+        steps: replaces the config's number of optimizer steps.
+        out: replaces the config's output folder.
     """
     from rich.progress import Progress
 
@@ -207,13 +207,13 @@ def study(
     quick: bool = False,
     seed: int = 0,
 ) -> None:
-    """Measure something the paper claims where it can be known exactly; prints tables, writes a picture.
+    """Test a claim of the paper where the truth can be computed exactly. Prints tables and writes a figure.
 
     Args:
         name: credit-accuracy: every estimator's step credit against the exact truth on small Sokoban rooms.
         out: folder for the JSON and PNG files.
         quick: a few seconds instead of about a minute.
-        seed: of every draw.
+        seed: seed of every draw.
     """
     from dataclasses import replace
 
@@ -242,15 +242,15 @@ def bench(
     seed: int = 0,
     out: Path = Path("runs/conformance.jsonl"),
 ) -> None:
-    """Hold the suite's own engines against the originals they stand for; ends with status 1 where they differ.
+    """Compare the suite's own engines with the originals. Exits with status 1 where they differ.
 
     Args:
         name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step.
         games: a folder with game.tw-pddl files anywhere below it.
-        count: how many of them, in the order of their names; all unless given.
-        steps: steps in each game; its walkthrough and random play.
-        seed: of the first game's random play; each further game has the next one.
-        out: where finished games are noted; a run that was stopped goes on from there.
+        count: number of games, in order of their names; default all.
+        steps: steps in each game: its walkthrough, then random play.
+        seed: seed of the first game's random play; each further game has the next seed.
+        out: file for the results of finished games; a run that was stopped continues from it.
     """
     from crbc_rl.commands.data import conformance
 
@@ -263,13 +263,13 @@ def data(
     /,
     sources: Annotated[tuple[tuple[Path, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
 ) -> None:
-    """Put a benchmark's official data in place, or check what is in place.
+    """Install a benchmark's official data, or check the installed data.
 
     Args:
         name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2); webshop: the products and
             instructions, the small set of 1,000 or the full one.
-        sources: a folder that holds the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without any,
-            every file in place is compared with its checksum.
+        sources: a folder with the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without sources,
+            every installed file is compared with its checksum.
     """
     from crbc_rl.commands.data import install_or_verify
 
@@ -291,21 +291,21 @@ def webshop(
     show_attributes: bool = False,
     seed: int = 0,
 ) -> None:
-    """Serve the shop as a web site, for people on this machine to shop in. Ctrl-C ends it.
+    """Serve the shop as a web site for people on this machine. Ctrl-C ends it.
 
     Args:
         what: serve.
-        port: where; 0 takes any that is free.
-        host: 127.0.0.1 or ::1, which nobody else can reach.
-        exposed: let other hosts be served, and requests from elsewhere; there is no login.
+        port: the port; 0 selects a free one.
+        host: 127.0.0.1 or ::1, which only this machine can reach.
+        exposed: allow other hosts, and requests from other machines; there is no login.
         data: the embedded catalogue, or the official products.
-        data_dir: a folder of official products; those installed unless given.
-        goals: instructions made from products, or by people.
-        panel: how goals are split.
-        split: which goals are served.
-        price_seed: draws prices and price limits.
-        show_attributes: products tell their attributes too.
-        seed: of the goals that "Draw a goal" gives.
+        data_dir: a folder of official products; default the installed ones.
+        goals: instructions generated from products, or written by people.
+        panel: how goals are divided into splits.
+        split: the split whose goals are served.
+        price_seed: seed of prices and price limits.
+        show_attributes: pages also list the attributes of products.
+        seed: seed of the goals of "Draw a goal".
     """
     from crbc_rl.commands.serve import serve_shop
 
@@ -316,7 +316,7 @@ def webshop(
 
 
 def doctor() -> None:
-    """Say what is installed, what is missing, and the command that mends it."""
+    """Print what is installed, what is missing, and the command that installs it."""
     from crbc_rl.commands.doctor import examine, show
 
     if not show(examine(), console):
@@ -338,9 +338,9 @@ COMMANDS: dict[str, Any] = {
 
 
 def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
-    """Entry point. A `ConfigError`, `DataError` or `RequirementError` is printed alone, and the status is 2."""
-    # Read when torch is first imported. OpenMP's threads wait for each other by spinning, by default for so
-    # long that beside one busy process on two cores a generation of half a second took nine.
+    """Entry point. Prints a `ConfigError`, `DataError` or `RequirementError` without a traceback and exits with 2."""
+    # Must be set before torch is imported. OpenMP's threads spin while they wait for each other, by default for so
+    # long that on two cores with one other busy process a generation of half a second took nine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         tyro.extras.subcommand_cli_from_dict(

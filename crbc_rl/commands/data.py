@@ -1,4 +1,4 @@
-"""`crbc data`: official data installed or checked; `crbc bench`: engines compared with the originals on such data."""
+"""`crbc data` installs or checks official data; `crbc bench` compares engines with the originals on such data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (ALFWORLD, 
 
 
 def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> None:
-    """Install `sources`, or with none compare every installed file with its checksum; say what is there.
+    """Install `sources`, or without sources compare every installed file with its checksum. Prints the result.
 
     Raises `DataError`, as `install` and `verify` do.
     """
@@ -35,7 +35,7 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
 
 
 def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path, console: Console) -> bool:
-    """Walk games in ALFWorld's exact engine and in TextWorld, and print what came of it; whether all were equal."""
+    """Play games in ALFWorld's exact engine and in TextWorld, print the comparison, and return whether all agree."""
     folders = game_folders(games)[:count]
     outcomes: list[Outcome] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -1,4 +1,4 @@
-"""What is installed, what is missing, and the command that mends it."""
+"""`crbc doctor`: what is installed, what is missing, and the command that installs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OPTIONAL = (
 
 
 def examine() -> list[Finding]:
-    """Look at the interpreter, the packages by purpose, the processors, and the warm start."""
+    """Check the interpreter, the packages by purpose, the browser, the processors, and the warm start."""
     version = ".".join(map(str, sys.version_info[:3]))
     findings = [Finding("python", version, "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer")]
     for packages, extra, purpose in (
@@ -58,8 +58,8 @@ def examine() -> list[Finding]:
 
 
 def show(findings: list[Finding], console: Console) -> bool:
-    """Print the findings as a table; whether nothing is missing."""
-    table = Table("what", "found", "needed for", "to mend")
+    """Print the findings as a table and return whether nothing is missing."""
+    table = Table("what", "found", "needed for", "to fix")
     for finding in findings:
         mark = "[green]" if finding.ok else "[yellow]" if finding.optional else "[red]"
         table.add_row(f"{mark}{finding.name}[/]", finding.found, finding.needed_for, finding.fix.replace("[", "\\["))
@@ -72,7 +72,7 @@ def show(findings: list[Finding], console: Console) -> bool:
 
 
 def _browser() -> list[Finding]:
-    """What CRBC-WebShopSite-v0 shops with."""
+    """The browser of CRBC-WebShopSite-v0."""
     purpose, lacking = "CRBC-WebShopSite-v0", dict(missing())
     return [
         Finding(name, find_program(name) if name not in lacking else "-", lacking.get(name, ""), purpose, optional=True)

@@ -1,4 +1,4 @@
-"""Play an environment in the terminal: what an agent sees, with its anchor and admissible actions."""
+"""`crbc play`: play an environment in the terminal, with its anchors and admissible actions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def play(
     console: Console,
     read: Callable[[str], str] = input,
 ) -> None:
-    """One episode after another until the player quits; `read` is where their lines come from.
+    """Play episodes until the user quits. `read` returns the user's input for a prompt.
 
     Raises `ConfigError` for an id that is not registered.
     """
@@ -62,7 +62,7 @@ def play(
 
 
 def complete(line: str, admissible: tuple[str, ...]) -> str:
-    """The one admissible action that begins with what was typed, else the line as it is."""
+    """The admissible action that begins with `line` if there is exactly one, else `line`."""
     matches = [action for action in admissible if action.startswith(line.lower())]
     return matches[0] if len(matches) == 1 else line
 
@@ -82,12 +82,12 @@ def _show(console: Console, info: dict[str, Any]) -> None:
     console.print(f"{info['task']}", highlight=False, markup=False)
     console.print(f"[dim]anchor     {info['anchor']}[/]", highlight=False)
     admissible = ", ".join(info["admissible_actions"])
-    if admissible not in info["label"]:  # some environments tell them in their text
+    if admissible not in info["label"]:  # some observations already list them
         console.print(Text.assemble(("admissible ", "dim"), admissible))
 
 
 def picture(label: str) -> Text:
-    """An anchor's label as people see it: a Sokoban board in colour, anything else as it is."""
+    """An anchor's label for the terminal: a Sokoban board in colour, any other text unchanged."""
     if not set(label) <= {*_TILES, " ", "\n"}:
         return Text(label)
     text = Text()

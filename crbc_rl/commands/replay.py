@@ -1,4 +1,4 @@
-"""Step through recorded rollouts in the terminal, with what the closure of their group makes of each step."""
+"""`crbc play --replay`: step through recorded rollouts, with each step's V, Q and Q - V under the closure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from crbc_rl.errors import ConfigError
 Floats = NDArray[np.float64]
 
 BETA = 0.98
-"""Discount of the closure shown, the paper's."""
+"""Discount of the closure, as in the paper."""
 LONGEST_REPLY = 4_000
-"""Characters of a reply that are shown."""
+"""The longest reply that is shown in full, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where the reader stands in a recording, all counted from 0."""
+    """The current step of a recording; all counted from 0."""
 
     group: int
     rollout: int
@@ -38,10 +38,9 @@ class Position:
 
 
 def replay(path: Path, group: int, rollout: int, console: Console, read: Callable[[str], str] = input) -> None:
-    """Show one step after another until the reader quits; `read` is where their lines come from.
+    """Show steps until the user quits. `read` returns the user's input for a prompt.
 
-    Raises `DataError` for a file that holds no rollouts, and `ConfigError` for a group or a rollout
-    it does not have.
+    Raises `DataError` for a file without rollouts, and `ConfigError` for a group or rollout it does not have.
     """
     recording = read_recording(path)
     groups = recording.groups
@@ -67,8 +66,7 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
 
 
 def step_values(group: RolloutGroup) -> list[Floats]:
-    """V(s_t), Q(s_t, a_t) and Q - V of every step, by the full closure of the group at `BETA`: one
-    array (steps, 3) per rollout."""
+    """V(s_t), Q(s_t, a_t) and Q - V of every step, from the full closure at `BETA`: one array (steps, 3) per rollout."""
     process = EmpiricalProcess.from_group(group)
     rollouts, pair = process.steps()
     result = credit.closure(process, BETA)
@@ -82,7 +80,7 @@ def _check(path: Path, what: str, number: int, count: int) -> None:
 
 
 def _moved(console: Console, groups: list[RolloutGroup], position: Position, line: str) -> Position:
-    """Where the line leads. After the last rollout or group comes the first one again."""
+    """The position after the command `line`. The first rollout or group follows the last."""
     members = groups[position.group].rollouts
     if line in ("", "n", "next"):
         if position.step + 1 < len(members[position.rollout]):
@@ -122,7 +120,7 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
             (f"  {how}", "green" if rollout.success else "red") if ended else "",
         )
     )
-    value, action_value, advantage = values.round(3) + 0.0  # rounding shows no minus zero
+    value, action_value, advantage = values.round(3) + 0.0  # no minus zero after rounding
     colour = "green" if advantage > 0 else "red" if advantage < 0 else "dim"
     console.print(
         Text.assemble(
@@ -134,7 +132,7 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
 
 
 def _reply(reply: str) -> Text:
-    """A reply with its thought in italics."""
+    """A reply with its thinking part in italics."""
     text = Text(_safe(reply))
     begin = text.plain.find(OPEN_THINK)
     end = text.plain.find(CLOSE_THINK, begin)
@@ -144,6 +142,6 @@ def _reply(reply: str) -> Text:
 
 
 def _safe(text: str) -> str:
-    """Without what would steer the terminal: a model may write anything."""
+    """The text without control characters, which a model may write and the terminal would execute."""
     shown = text if len(text) <= LONGEST_REPLY else text[:LONGEST_REPLY] + " ..."
     return "".join(symbol if symbol.isprintable() or symbol == "\n" else "\ufffd" for symbol in shown)

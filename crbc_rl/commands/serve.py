@@ -1,4 +1,4 @@
-"""The shop as a web site, from the command line."""
+"""`crbc webshop serve`: the shop as a web site."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from crbc_rl.errors import ConfigError
 
 
 def serve_shop(shop: dict[str, Any], host: str, port: int, exposed: bool, seed: int, console: Console) -> None:
-    """Serve the shop of `WebShopEnv(**shop)` until Ctrl-C. Raises `ConfigError` for an argument that is none of
-    its values, a host that others can reach, or a port in use; `DataError` where products are missing."""
+    """Serve the shop of `WebShopEnv(**shop)` until Ctrl-C.
+
+    Raises `ConfigError` for an invalid argument, a host that other machines can reach, or a port in use, and
+    `DataError` where products are missing.
+    """
     from crbc_envs.webshop.env import WebShopEnv
     from crbc_envs.webshop.site.server import Site, SiteServer
 

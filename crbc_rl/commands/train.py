@@ -1,4 +1,4 @@
-"""`crbc train`: a run from its config to its report."""
+"""`crbc train`: runs the training of a config and writes its report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crbc_rl.runs.progress import TrainProgress, stop_on_interrupt
 
 
 def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> None:
-    """Train as `config` says, writing into `folder`; shows progress, and at the end what came of it."""
+    """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
     run = Run.start(folder, config, resume) if distributed.main else Run(folder, config)
@@ -38,7 +38,7 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
 
 
 def show_outcome(folder: Path, update: int, console: Console) -> None:
-    """Say what came of a run that ended after `update`, and write its report."""
+    """Print the results of a run that ended after `update`, and write its report."""
     report_path = write_report(folder)
     tested = [record for record in read_metrics(folder) if "test/success" in record]
     if len(tested) < 2:

@@ -1,7 +1,7 @@
-"""Warm starts: a tiny policy taught by imitation to reply in form and to play a little.
+"""Warm starts: a tiny policy trained by imitation of an expert to use the reply format and to play a little.
 
-It stays far below its teacher on purpose: the teacher errs, and the lessons are few, so that there is
-something left for reinforcement learning to do. Seeded: the same config gives the same weights.
+It stays far below the expert on purpose: the expert errs and the demonstrations are few, so that reinforcement learning
+has something to improve. The training is seeded: the same config gives the same weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXPERTS = {
     "alfworld": "crbc_envs.alfworld.experts.searcher",
     "webshop": "crbc_envs.webshop.expert.expert",
 }
-"""The modules whose `demonstrations(env, rng, **options)` give observation, info and reply, by domain."""
+"""Modules by domain. Their `demonstrations(env, rng, **options)` yields observation, info and reply."""
 
 TOKENIZER_TEXTS = 4_000
 
@@ -45,18 +45,18 @@ class WarmstartConfig(Section):
     threads: int = Field(2, ge=1)
     env: EnvConfig = EnvConfig()
     teacher: dict[str, Any] = Field(default_factory=dict)
-    """Keyword options of the domain's `demonstrations`: how often it errs, for one."""
+    """Keyword options of the expert's `demonstrations`, such as how often it errs."""
     copies: bool = False
-    """Begin with an induction head, as text worlds need it."""
+    """Start with an induction head, which text environments need."""
     vocabulary: int = Field(tiny.VOCABULARY, ge=300)
     steps: int = Field(700, ge=1)
     batch: int = Field(128, ge=1)
     parts: int = Field(1, ge=1)
-    """Read a batch in so many parts of like prompt length, since shorter prompts are padded to the longest."""
+    """Split a batch into this many parts of similar prompt length, since prompts are padded to the longest."""
     lr: float = Field(1e-3, gt=0)
     warmup: int = Field(50, ge=1)
     decay: int = Field(1, ge=1)
-    """Steps over which the learning rate rises to `lr` at first, and falls to 0 in the end."""
+    """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
 
 
 def load_warmstart_config(path: Path) -> WarmstartConfig:
@@ -71,13 +71,13 @@ def load_warmstart_config(path: Path) -> WarmstartConfig:
 def warmstart(
     config: WarmstartConfig, tell: Callable[[int, float], None] = lambda step, nll: None
 ) -> TransformersPolicy:
-    """Train the tokenizer and the policy, save both to `config.out` with their provenance, return the policy.
+    """Train the tokenizer and the policy, save both to `config.out` with config and versions, and return the policy.
 
     `tell(step, nll)` is called after every step with the negative log-likelihood per reply token.
     """
     torch.set_num_threads(config.threads)
-    lessons = _demonstrations(config)
-    texts = [text for lesson in islice(lessons, TOKENIZER_TEXTS // 2) for text in lesson]
+    demonstrations = _demonstrations(config)
+    texts = [text for pair in islice(demonstrations, TOKENIZER_TEXTS // 2) for text in pair]
     tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
@@ -85,7 +85,7 @@ def warmstart(
         optimizer.param_groups[0]["lr"] = config.lr * min(
             1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
         )
-        turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
+        turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(demonstrations, config.batch)]
         optimizer.zero_grad()
         nll = _backward(policy, turns, config.parts)
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
@@ -99,14 +99,16 @@ def warmstart(
 
 
 def _demonstrations(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
-    """Prompt and expert reply, for ever, over the training tasks."""
+    """An endless iterator of prompts and expert replies over the training tasks."""
     env: Any = gymnasium.make(config.env.id, disable_env_checker=True, **config.env.kwargs, split="train").unwrapped
     if env.domain not in EXPERTS:
-        raise ConfigError(f"there is no teacher for {config.env.id}; known: {', '.join(EXPERTS)}")
-    teach = import_module(EXPERTS[env.domain]).demonstrations
+        raise ConfigError(
+            f"env.id: there is no expert for {config.env.id}; choose an environment of {', '.join(EXPERTS)}"
+        )
+    demonstrate = import_module(EXPERTS[env.domain]).demonstrations
     rng = np.random.default_rng([config.seed, 1])
     window = PromptWindow.of(env, config.env.prompt)
-    for observation, info, reply in teach(env, rng, **config.teacher):
+    for observation, info, reply in demonstrate(env, rng, **config.teacher):
         if info["step"] == 0:
             window.history.clear()
         yield window.prompt(observation, info), reply
@@ -114,7 +116,7 @@ def _demonstrations(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
 
 
 def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:
-    """Add up the gradient of the batch's negative log-likelihood per reply token, and return that."""
+    """Accumulate the gradient of the batch's negative log-likelihood per reply token, and return that likelihood."""
     rows = RolloutBatch.of_turns(turns)
     weights = token_weights(rows.response_length, rows.group, "token")
     size = None if parts == 1 else math.ceil(len(turns) / parts)

@@ -1,4 +1,4 @@
-"""What rollouts ask of a policy, and the learner of an engine that samples for it."""
+"""The protocols of policies and of sampling engines."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from crbc_rl.batches import Turn
 
 
 class Policy(Protocol):
-    """Prompts in; token ids, log-probabilities and text out."""
+    """Maps prompts to replies: token ids, log-probabilities and text."""
 
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt from softmax(logits / temperature), no other filter.
+        """Sample one reply to each prompt from softmax(logits / temperature), without top-k or top-p.
 
-        `seeds` has one integer below 2**63 per prompt: a reply is a function of the weights, its prompt and its
-        seed, whatever else is in the batch, up to the rounding of floats.
+        `seeds` has one integer below 2**63 per prompt. A reply is a function of the weights, its prompt and its seed,
+        up to the rounding of floats. It does not depend on the rest of the batch.
         """
         ...
 
 
 class Queue(Protocol):
-    """Prompts that were put to a policy, and its replies as they come."""
+    """Takes prompts at any time and returns replies as they are finished."""
 
     @property
     def waiting(self) -> int:
-        """How many have no reply yet."""
+        """The number of prompts without a reply."""
         ...
 
     def ask(self, key: int, prompt: Prompt, seed: int) -> None:
-        """Put one prompt; `seed` as in `Policy.generate`, `key` is what its reply goes by."""
+        """Queue one prompt. `key` identifies its reply; `seed` is as in `Policy.generate`."""
         ...
 
     def ready(self) -> list[tuple[int, Turn]]:
-        """Go on for a while, and hand out the replies there are: perhaps none, though some are waited for."""
+        """Run for a while and return the finished replies with their keys. The list may be empty."""
         ...
 
 
 @runtime_checkable
 class Continuous(Policy, Protocol):
-    """A policy that does not have to read all prompts of a batch, or end all its replies, at once."""
+    """A policy with continuous batching: prompts may be added, and replies returned, one by one."""
 
     def queue(self, temperature: float, max_new_tokens: int) -> AbstractContextManager[Queue]:
-        """Where to ask; what has no reply at the end is given up."""
+        """A queue. Leaving the context aborts the prompts without a reply."""
         ...
 
 
 @contextmanager
 def queue_of(policy: Policy, temperature: float, max_new_tokens: int) -> Iterator[Queue]:
-    """The queue of any policy. One that is not `Continuous` makes a batch of all that is waiting."""
+    """A queue for any policy. If the policy is not `Continuous`, each `ready` generates for all queued prompts."""
     if isinstance(policy, Continuous):
         with policy.queue(temperature, max_new_tokens) as queue:
             yield queue
@@ -83,7 +83,7 @@ class _Batches:
 
 
 def answer(queue: Queue, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Turn]:
-    """The reply to each prompt, in order, once all are there."""
+    """Queue all prompts, wait for all replies, and return them in order."""
     for key, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
         queue.ask(key, prompt, seed)
     turns: dict[int, Turn] = {}
@@ -93,16 +93,16 @@ def answer(queue: Queue, prompts: Sequence[Prompt], seeds: Sequence[int]) -> lis
 
 
 class Generator(Policy, Protocol):
-    """A policy with weights of its own, which samples on behalf of one that is trained."""
+    """A sampling engine: a policy with its own copy of the trained weights."""
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take whole tensors, named as in a transformers state dict."""
+        """Load full tensors, named as in a transformers state dict."""
         ...
 
     def sleep(self) -> None:
-        """Leave the memory to the trainer."""
+        """Release GPU memory for training."""
         ...
 
     def wake(self) -> None:
-        """Take it back; `load_weights` follows."""
+        """Allocate the memory again. `load_weights` must follow."""
         ...

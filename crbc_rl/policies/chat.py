@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible chat endpoint, to be evaluated: there are no tokens to train on."""
+"""A model behind an OpenAI-compatible chat endpoint. It can be evaluated but not trained: it returns no token ids."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import answer
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
-"""Answers after which one asks again."""
+"""HTTP status codes after which a request is repeated."""
 MAX_PAUSE = 60.0
 POLL_SECONDS = 0.05
-"""Seconds after which one who waits for replies looks what else there is to do."""
+"""Longest wait for replies in `Requests.ready`, in seconds."""
 
 
 class ChatPolicy:
     """A `crbc_rl.policies.api.Policy` that asks `model` at `url`, as in "http://localhost:8000/v1".
 
-    `key_variable` names the environment variable that holds the API key, where one is needed. At most
-    `concurrency` requests are under way at once. One that finds the server busy, broken or silent for `timeout`
-    seconds is repeated up to `retries` times, after `pause` seconds at first and twice as long each time, or
-    after what the server asks for. With `logprobs` turns carry the log-probabilities of the reply's tokens, where
-    the server gives them. `options` goes into each request's body as it is; None leaves a field out, as in
-    `{"max_tokens": None, "max_completion_tokens": 512}` for endpoints that know only the newer name.
+    `key_variable` names the environment variable that holds the API key, if one is needed. At most `concurrency`
+    requests run at once. If the server is busy, fails or does not answer for `timeout` seconds, the request is repeated
+    up to `retries` times. The pause before a repetition is `pause` seconds, then twice as long each time, or what the
+    server asks for. With `logprobs`, turns have the log-probabilities of the reply's tokens, if the server returns
+    them. `options` is merged into each request's body. A value of None removes a field, as in
+    `{"max_tokens": None, "max_completion_tokens": 512}` for endpoints that accept only the newer name.
 
-    A turn has a text and no token ids. Whether equal seeds give equal replies is up to the server.
+    A turn has a text and no token ids. It depends on the server whether equal seeds give equal replies.
     Raises `ConfigError` for a missing key, and where the endpoint refuses a request or cannot be reached.
     """
 
@@ -80,7 +80,7 @@ class ChatPolicy:
                 pool.shutdown(cancel_futures=True)
 
     def reply(self, prompt: Prompt, seed: int, temperature: float, max_new_tokens: int) -> Turn:
-        """Ask once, and again where the server puts it off."""
+        """Send one request, with repetitions, and return the reply."""
         body = {
             "model": self.model,
             "messages": [{"role": "user", "content": _content(prompt)}],
@@ -93,7 +93,7 @@ class ChatPolicy:
         return Turn([], [], logprobs, text, prompt.images)
 
     def _ask(self, body: dict[str, Any]) -> httpx.Response:
-        """Post until there is an answer other than "later"."""
+        """Post the request and repeat it after temporary errors. Raises `ConfigError` after the last attempt."""
         for tried in range(self.retries + 1):
             wait = self.pause * 2**tried
             try:
@@ -114,17 +114,17 @@ class ChatPolicy:
         raise self._error(f"{problem}, {self.retries + 1} times")
 
     def _read(self, response: httpx.Response) -> tuple[str, list[float]]:
-        """The reply's text, and its tokens' log-probabilities or nothing."""
+        """The reply's text, and the log-probabilities of its tokens, empty if there are none."""
         try:
             choice = response.json()["choices"][0]
-            text = choice["message"]["content"] or ""  # null where there are no words
+            text = choice["message"]["content"] or ""  # null for an empty reply
             logprobs = [float(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise self._error(f"answered something else than a chat completion: {self._shown(response)}") from error
         return text, logprobs
 
     def _shown(self, response: httpx.Response) -> str:
-        """The beginning of an answer, without the key: there are servers that repeat it."""
+        """The beginning of a response, with the API key removed, since some servers echo it."""
         text = response.text.replace(self._key, "[key]") if self._key else response.text
         return " ".join(text.split())[:300]
 
@@ -133,7 +133,7 @@ class ChatPolicy:
 
 
 class Requests:
-    """A `crbc_rl.policies.api.Queue` of requests that are under way or to be sent."""
+    """A `crbc_rl.policies.api.Queue` of HTTP requests in a thread pool."""
 
     def __init__(self, policy: ChatPolicy, pool: ThreadPoolExecutor, temperature: float, max_new_tokens: int) -> None:
         self.policy, self.pool, self.limits = policy, pool, (temperature, max_new_tokens)
@@ -154,20 +154,22 @@ class Requests:
 def _key(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ConfigError(f"the environment variable {variable} is to hold the endpoint's API key and is not set")
-    if not (key.isascii() and key.isprintable()):  # else the HTTP library complains, and quotes it
+        raise ConfigError(
+            f"the environment variable {variable} for the endpoint's API key is not set: export {variable}=KEY"
+        )
+    if not (key.isascii() and key.isprintable()):  # otherwise the HTTP library raises an error that contains the key
         raise ConfigError(f"the environment variable {variable} holds characters that no API key has")
     return key
 
 
 def _asked_for(response: httpx.Response) -> float | None:
-    """The seconds a server wants to be left alone for, where it says so in seconds."""
+    """The Retry-After header in seconds, None if it is absent or a date."""
     asked = response.headers.get("retry-after", "")
     return float(asked) if asked.isdecimal() else None
 
 
 def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
-    """The text, or where there are frames the texts between them and the frames in their places."""
+    """The message content: the text, or with frames a list of text and image parts in order."""
     texts = prompt.text.split(IMAGE) if prompt.images else [prompt.text]
     if len(texts) != len(prompt.images) + 1:
         raise ValueError(f"{len(prompt.images)} frames for {len(texts) - 1} places in the prompt")
@@ -180,7 +182,7 @@ def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
 
 
 def _data_url(image: NDArray[np.uint8]) -> str:
-    """A PNG, so that pixels arrive as they are."""
+    """The image as a PNG data URL. PNG is lossless."""
     from PIL import Image
 
     file = io.BytesIO()

@@ -1,4 +1,4 @@
-"""Loading a checkpoint as a policy."""
+"""Loads checkpoints as policies."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from crbc_rl.policies.vision import VisionPolicy, image_processor
 def load_policy(
     source: Path | str, device: torch.device | str = "cpu", max_prompt_tokens: int | None = None
 ) -> TransformersPolicy:
-    """Load a checkpoint folder, or a model by its name on the Hugging Face hub, in float32; a vision-language
-    model as a `VisionPolicy`.
+    """Load a checkpoint folder or a model of the Hugging Face hub in float32; a vision-language model as a
+    `VisionPolicy`.
 
-    Raises `ConfigError` where there is none, or where its weights are not those of its architecture.
+    Raises `ConfigError` where the model is missing, or its weights do not match its architecture.
     """
     local = Path(source).is_dir() or Path(source).is_absolute()
     if local and not (Path(source) / "config.json").is_file():
-        raise ConfigError(f"{source} is no model folder: it has no config.json")
+        raise ConfigError(
+            f"{source} is no model folder: it has no config.json; set `model` to a transformers checkpoint"
+        )
     options: dict[str, Any] = {"local_files_only": local}
     try:
-        with quiet():  # what the library would print is in the error below, in one line
+        with quiet():  # the error below repeats in one line what the library would print
             config = AutoConfig.from_pretrained(source, **options)
             tokenizer = AutoTokenizer.from_pretrained(source, **options)
             seeing = hasattr(config, "vision_config")
@@ -53,8 +55,8 @@ def load_policy(
 
 
 def own_memory(model: PreTrainedModel) -> PreTrainedModel:
-    """The model with its weights in memory of their own. As views into a file they lie at any address, and sums
-    are rounded differently there: a resumed run would not be byte-equal."""
+    """The model with its weights copied into newly allocated memory. Views into a file have arbitrary alignment, which
+    changes the rounding of sums, and a resumed run would not be byte-equal."""
     for weight in model.parameters():
         weight.data = weight.data.clone()
     return model

@@ -1,6 +1,6 @@
-"""LoRA, through peft: the weights of a model stay as they are, and small factors beside them are trained.
+"""LoRA, through peft: the weights of a model are frozen, and low-rank factors are trained.
 
-The model without its factors is the reference, so there is no second copy of it.
+The model without its factors is the reference, so no second copy is needed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ FILE = "adapters.safetensors"
 
 
 def adapt(model: nn.Module, rank: int, seed: int) -> None:
-    """Put factors A, drawn from `seed`, and B, zero, beside every linear layer of the language model's blocks;
-    the update they stand for is twice B A. All else is frozen."""
+    """Add factors A, drawn from `seed`, and B, zero, to every linear layer of the language model's blocks.
+
+    They add 2 B A to the weight. All other parameters are frozen. Raises `ConfigError` where peft is not installed.
+    """
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ModuleNotFoundError as missing:
@@ -37,7 +39,7 @@ def adapt(model: nn.Module, rank: int, seed: int) -> None:
 
 @contextmanager
 def without_adapters(model: nn.Module) -> Iterator[None]:
-    """The model as it was before it was adapted, while this lasts."""
+    """Disable the factors within the context: the model is the reference."""
     layers = list(_adapted(model).values())
     for layer in layers:
         layer.enable_adapters(False)
@@ -46,11 +48,11 @@ def without_adapters(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.enable_adapters(True)
-        _train_factors_alone(model)  # which peft forgets
+        _train_factors_alone(model)  # peft does not restore requires_grad
 
 
 def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every weight by the name it has in a model without factors, which are added in. All processes have to ask."""
+    """Every weight with its factors added, by its name in a model without LoRA. All ranks must iterate over all."""
     layers = _adapted(model)
     for name, tensor in full_tensors(model):
         if ".lora_" in name:
@@ -63,14 +65,14 @@ def merged_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def save_adapters(model: nn.Module, place: Path, main: bool) -> None:
-    """Write the factors alone; every process calls this."""
+    """Write the factors only; every rank calls this."""
     factors = {name: tensor.cpu().contiguous() for name, tensor in full_tensors(model) if ".lora_" in name}
     if main:
         save_file(factors, place / FILE)
 
 
 def load_adapters(model: nn.Module, place: Path) -> None:
-    """Raises `ConfigError` where they are not of this model and rank."""
+    """Load saved factors. Raises `ConfigError` where they are not those of this model and rank."""
     own = {name: factor for name, factor in model.named_parameters() if ".lora_" in name}
     kept = load_file(place / FILE)
     if {n: t.shape for n, t in kept.items()} != {n: t.shape for n, t in own.items()}:

@@ -1,7 +1,6 @@
-"""A tiny agent: the Qwen2 architecture at about a million parameters, and a tokenizer of its own.
+"""A tiny agent: the Qwen2 architecture with about a million parameters, and its own tokenizer.
 
-Everything is saved as an ordinary transformers checkpoint, so the code that trains it is the code that
-trains Qwen2.5.
+It is saved as an ordinary transformers checkpoint, so the same code trains it and Qwen2.5.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from crbc_rl.policies.transformers import TransformersPolicy
 VOCABULARY = 384
 START_OF_TURN, END_OF_TURN, PADDING = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TAGS = ["<think>", "</think>", "<action>", "</action>"]
-"""One token each, as newer Qwen tokenizers have it for <think>."""
+"""Each is one token, as <think> is in newer Qwen tokenizers."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -28,11 +27,11 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Qwen2Tokenizer:
-    """A byte-level BPE over the environments' own text, with Qwen's chat markers.
+    """Train a byte-level BPE on the environments' text, with Qwen's chat markers.
 
-    It keeps Qwen's pre-tokenizer: AutoTokenizer would silently put that in place of any other.
+    It keeps Qwen's pre-tokenizer, since AutoTokenizer would silently replace any other by that one.
     """
-    # The template's own words, often enough that each becomes one token.
+    # The chat template's words, repeated so that each becomes one token.
     texts = chain(texts, ["user\n", "assistant\n", "system\n"] * 100)
     base = Qwen2Tokenizer(eos_token=END_OF_TURN, pad_token=PADDING, model_max_length=2048)
     tokenizer = base.train_new_from_iterator(texts, vocabulary, show_progress=False)
@@ -45,8 +44,8 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Qwen2
 def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator, copies: bool = False) -> TransformersPolicy:
     """A policy with fresh weights, about 0.84 million parameters, drawn from `generator`.
 
-    With `copies` it begins with an induction head (`induction.install`), so that it can copy names out of
-    its prompt, which text worlds ask of it at every step.
+    With `copies` it starts with an induction head (`induction.install`). It can then copy names from its prompt, which
+    text environments require at every step.
     """
     config = Qwen2Config(
         vocab_size=len(tokenizer),

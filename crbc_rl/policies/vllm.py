@@ -1,6 +1,6 @@
-"""vLLM as the engine that samples: inside the trainer's process, on its device, with weights of its own.
+"""vLLM as the sampling engine: in the trainer's process, on its device, with its own copy of the weights.
 
-It is handed whole tensors after every update, and leaves its memory to the trainer in between.
+It receives full tensors after every update, and releases its memory during training.
 Written to vLLM 0.32 (Apache-2.0); the order of sleep, weights and cache is the one of TRL (Apache-2.0).
 """
 
@@ -24,26 +24,26 @@ from crbc_rl.policies.api import answer
 from crbc_rl.policies.transformers import TransformersPolicy
 
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # the engine in this process, where it can be handed tensors
-    "VLLM_NO_USAGE_STATS": "1",  # it would report to its makers
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # run the engine in this process, so that it can receive tensors
+    "VLLM_NO_USAGE_STATS": "1",  # send no usage statistics
 }
 
 
 class VllmPolicy:
-    """A `crbc_rl.policies.api.Generator`: the model in `source`, a folder or a name on the hub, sampled by vLLM.
+    """A `crbc_rl.policies.api.Generator`: vLLM samples from the model in `source`, a folder or a name on the hub.
 
-    `policy` is the one it samples for: prompts and replies are read with its tokenizer.
+    `policy` is the trained policy. Its tokenizer encodes prompts and decodes replies.
 
-    `tensor_parallel` shards the weights over that many neighbouring processes of torchrun; these make every call
-    together, with equal prompts and seeds, and each gets all turns. `gpu_memory_utilization` is the share of the
-    device's memory for weights, activations and key-value cache, which must be free when the engine is made;
-    without a GPU, of the machine's. `max_model_len` is the longest prompt with its reply in tokens, by default the
-    model's own limit. `dtype` is what it computes in ("auto" halves a float32 checkpoint). `enforce_eager` does without
+    `tensor_parallel` shards the weights over that many neighbouring ranks of torchrun. These ranks make every call
+    together, with equal prompts and seeds, and each gets all turns. `gpu_memory_utilization` is the fraction of the
+    device's memory for weights, activations and key-value cache; without a GPU, of main memory. It must be free when
+    the engine is created. `max_model_len` is the longest prompt with its reply in tokens, by default the model's limit.
+    `dtype` is the precision of the computation ("auto" halves a float32 checkpoint). `enforce_eager` disables
     compilation and CUDA graphs.
 
-    Sampling is from softmax(logits / temperature) alone, whatever a checkpoint's generation_config.json asks for,
-    and log-probabilities are of that. The noise is a function of a request's seed; logits differ in their rounding
-    with what else is in the batch (not with `VLLM_BATCH_INVARIANT=1`, which vLLM has for recent GPUs).
+    Sampling is from softmax(logits / temperature) alone; the checkpoint's generation_config.json is ignored. The
+    log-probabilities are of this distribution. The noise is a function of a request's seed. The rounding of logits
+    depends on the rest of the batch (not with `VLLM_BATCH_INVARIANT=1`, which vLLM has for recent GPUs).
 
     Raises `ConfigError` where vLLM is not installed or cannot load the model.
     """
@@ -72,7 +72,7 @@ class VllmPolicy:
             self.llm = vllm.LLM(
                 str(source),
                 tensor_parallel_size=tensor_parallel,
-                # Each process of torchrun has an engine of its own, or its part of one.
+                # Each rank of torchrun has its own engine, or a part of one.
                 distributed_executor_backend="external_launcher" if "RANK" in os.environ else None,
                 gpu_memory_utilization=gpu_memory_utilization,
                 max_model_len=max_model_len,
@@ -80,10 +80,10 @@ class VllmPolicy:
                 enforce_eager=enforce_eager,
                 enable_sleep_mode=self._sleeps,
                 enable_prefix_caching=True,
-                # vLLM takes back a draw after half a prompt, which it cannot do with the generators of processors.
+                # With chunked prefill vLLM must undo a draw made within a prompt, which CPU generators do not support.
                 enable_chunked_prefill=not platform.is_cpu(),
-                logprobs_mode="processed_logprobs",  # the default leaves the temperature out
-                skip_tokenizer_init=not hasattr(policy.model.config, "vision_config"),  # ids go in and come out
+                logprobs_mode="processed_logprobs",  # the default ignores the temperature
+                skip_tokenizer_init=not hasattr(policy.model.config, "vision_config"),  # input and output are token ids
                 use_tqdm_on_load=False,
             )
         except (ValueError, OSError, RuntimeError) as error:
@@ -91,7 +91,7 @@ class VllmPolicy:
 
     @classmethod
     def colocated(cls, config: TrainConfig, policy: TransformersPolicy) -> VllmPolicy:
-        """As the learner has it: beside the `policy` that is trained, whose weights are to be loaded first of all."""
+        """The engine as the learner uses it, in one process with the trained `policy`. Call `load_weights` first."""
         generator, rollout = config.generator, config.rollout
         return cls(
             config.model,
@@ -113,7 +113,7 @@ class VllmPolicy:
 
     @contextmanager
     def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
-        """Replies to prompts that join the engine's batch as they are asked (see `Continuous`)."""
+        """A queue whose prompts join the engine's batch at once (see `Continuous`)."""
         if not self._awake:
             raise RuntimeError("the engine sleeps and its weights are gone: wake(), then load_weights()")
         requests = Requests(self, temperature, max_new_tokens)
@@ -128,27 +128,27 @@ class VllmPolicy:
             temperature=temperature,
             seed=seed,
             max_tokens=max_new_tokens,
-            logprobs=0,  # of the sampled token, and of no others
+            logprobs=0,  # of the sampled token only
             stop_token_ids=[self.policy.eos],
-            ignore_eos=True,  # there is one way to end, the line above
+            ignore_eos=True,  # only stop_token_ids ends a reply
             logit_bias=dict.fromkeys(self.policy.suppressed_tokens, -math.inf) or None,
             detokenize=False,
         )
 
     def request(self, prompt: Prompt, ids: list[int]) -> dict[str, Any]:
-        """A prompt and its token ids, as vLLM takes them."""
+        """A prompt and its token ids in vLLM's format."""
         if not prompt.images:
             return {"prompt_token_ids": ids}
         from PIL import Image
 
         place = self.policy.model.config.image_token_id
-        # One for each frame, which vLLM repeats as often as it has tokens.
+        # One image token per frame; vLLM repeats it for the frame's tokens.
         places = [token for i, token in enumerate(ids) if token != place or ids[i - 1] != place]
         frames = [Image.fromarray(image) for image in prompt.images]
         return {"prompt_token_ids": places, "multi_modal_data": {"image": frames}}
 
     def turn(self, prompt: Prompt, ids: list[int], output: Any) -> Turn:
-        """What vLLM answered. Raises `ConfigError` where it read another prompt than the model would."""
+        """The turn of a finished request. Raises `ConfigError` where vLLM and the model read other prompt tokens."""
         if list(output.prompt_token_ids) != ids:
             raise ConfigError(
                 "vLLM cuts frames into other patches than the model's own processor: see its size settings"
@@ -161,9 +161,9 @@ class VllmPolicy:
     # ---- weights and memory -------------------------------------------------------------------
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Take whole tensors, named as in a transformers state dict, one at a time as `weights` yields them.
+        """Load full tensors, named as in a transformers state dict, one at a time as `weights` yields them.
 
-        What was computed with the old ones is forgotten. Raises `ConfigError` where one is missing.
+        Caches of the old weights are cleared. Raises `ConfigError` where a weight is missing.
         """
 
         def load(model: nn.Module) -> set[str]:
@@ -179,24 +179,24 @@ class VllmPolicy:
             self._awake = True
 
     def sleep(self) -> None:
-        """Give up weights and key-value cache. Nothing happens without a GPU."""
+        """Free weights and key-value cache. Without a GPU this does nothing."""
         if self._sleeps and self._awake:
             self.llm.sleep(level=2)
             self._awake = False
 
     def wake(self) -> None:
-        """Make room for the weights, which `load_weights` is to bring, and with them for the key-value cache."""
+        """Allocate the weights. `load_weights` must follow; it also allocates the key-value cache."""
         if not self._awake:
-            torch.cuda.empty_cache()  # what the trainer freed, and torch kept
+            torch.cuda.empty_cache()  # memory that the trainer freed and torch cached
             self.llm.wake_up(tags=["weights"])
 
 
 class Requests:
     """A `crbc_rl.policies.api.Queue` on the engine.
 
-    `ready` decodes until an eighth of what is waiting has ended, or for `PATIENCE` tokens of each: so many that
-    environments, which step meanwhile, are seldom waited for, and so few that nobody waits long. It counts
-    tokens and not time, so that processes that sample together do the same, and a run twice.
+    `ready` decodes until an eighth of the waiting replies have ended, or for `PATIENCE` tokens of each. That is long
+    enough for the environments, which step meanwhile, and short enough to keep finished members from waiting. It counts
+    tokens, not time, so that ranks that sample together do the same, and a repeated run does too.
     """
 
     PATIENCE = 16
@@ -204,7 +204,7 @@ class Requests:
     def __init__(self, engine: VllmPolicy, temperature: float, max_new_tokens: int) -> None:
         self.engine, self.limits = engine, (temperature, max_new_tokens)
         self.asked: dict[str, tuple[int, Prompt, list[int]]] = {}
-        """By the engine's number: key, prompt, and the prompt's tokens."""
+        """By the engine's request id: key, prompt, and the prompt's token ids."""
 
     @property
     def waiting(self) -> int:
@@ -214,7 +214,11 @@ class Requests:
         ids = self.engine.policy.encode(prompt)
         sampling = self.engine.sampling(seed, *self.limits)
         (name,) = self.engine.llm.enqueue([self.engine.request(prompt, ids)], sampling, use_tqdm=False)
-        self.asked[name.partition("-")[0]] = key, prompt, ids  # the rest is random, and not told with the reply
+        self.asked[name.partition("-")[0]] = (
+            key,
+            prompt,
+            ids,
+        )  # the rest is random and not part of the output's request_id
 
     def ready(self) -> list[tuple[int, Turn]]:
         enough = -(-len(self.asked) // 8)
@@ -230,7 +234,7 @@ class Requests:
 
 
 def _import_vllm() -> tuple[Any, Any]:
-    """vLLM, and the kind of machine it has found."""
+    """The vllm module and its current platform. Raises `ConfigError` where vLLM is not installed."""
     os.environ.update(ENVIRONMENT)
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     try:
@@ -242,7 +246,7 @@ def _import_vllm() -> tuple[Any, Any]:
 
 
 def _keep_weights_unpacked() -> None:
-    """Without a GPU vLLM packs the weights it starts with for oneDNN, and computes with those ever after."""
+    """Disable oneDNN on the CPU: vLLM would pack its initial weights for it and ignore later ones."""
     import vllm._custom_ops as ops
 
     ops._supports_onednn = False

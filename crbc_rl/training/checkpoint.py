@@ -79,7 +79,9 @@ def restore_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Name
     """
     files = sorted(place.glob("trainer-*-of-*.safetensors"))
     if not files or len(files) != int(files[0].stem.rpartition("-")[2]):
-        raise ConfigError(f"{place}: {len(files)} shards of the optimizer are there, and not all: {_first(files)}")
+        raise ConfigError(
+            f"{place}: optimizer shards are missing; found {len(files)}, the first is {_first(files)}: copy the rest"
+        )
     shards = [safe_open(file, "pt") for file in files]
     slots = {key.rpartition("/")[2] for shard in shards for key in shard.keys()}  # noqa: SIM118  no mapping
     for name, parameter in named:
@@ -99,7 +101,7 @@ def _like(parameter: Tensor, whole: Tensor, where: str) -> Tensor:
     if whole.shape != parameter.shape:
         raise ConfigError(
             f"{where}: the optimizer's state has the shape {tuple(whole.shape)}, the weight {tuple(parameter.shape)}; "
-            "the checkpoint is of another model"
+            "the checkpoint is of another model: resume with the config it was written with"
         )
     whole = whole.to(parameter.device, copy=True)
     if isinstance(parameter, DTensor):
