@@ -247,7 +247,7 @@ def test_what_is_of_a_dry_run_alone_is_refused_without_it(
 def test_the_arithmetic_of_an_update() -> None:
     batches = make_plan(paper("alfworld_qwen2.5_7b")).batches
     assert (batches.engines, batches.groups, batches.rollouts, batches.rows) == (2, 8, 128, 6400)
-    assert (batches.optimizer_steps, batches.share, batches.microbatch, batches.passes) == (100, 8, 4, 2)
+    assert (batches.optimizer_steps, batches.rows_per_rank, batches.microbatch, batches.passes) == (100, 8, 4, 2)
 
 
 def test_a_small_config_is_planned_for_one_process_and_is_all_there(model: Path) -> None:

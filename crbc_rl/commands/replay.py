@@ -66,7 +66,7 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
 
 
 def step_values(group: RolloutGroup) -> list[Floats]:
-    """V(s_t), Q(s_t, a_t) and Q - V of every step, from the full closure at `BETA`: one array (steps, 3) per rollout."""
+    """V(s_t), Q(s_t, a_t) and Q - V of every step, by the full closure at `BETA`: one array (steps, 3) per rollout."""
     process = EmpiricalProcess.from_group(group)
     rollouts, pair = process.steps()
     result = credit.closure(process, BETA)

@@ -1,4 +1,4 @@
-"""Step credit for rollout groups: exact, float64, and free of any deep-learning package.
+"""Step credit for rollout groups: exact, in float64, without any deep-learning package.
 
 from crbc_rl import credit
 credit.advantages(group, method="crbc")     # one float64 array per rollout, one value per step

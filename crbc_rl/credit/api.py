@@ -1,4 +1,4 @@
-"""One entry for every estimator: rollouts in, one advantage per step out."""
+"""The entry points of all estimators: they map rollouts to one advantage per step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ METHODS: dict[str, Callable[..., Floats]] = {
     "g2po": g2po,
     "rtmc": rtmc,
 }
-"""Every estimator: a function of a process built from rollouts and keyword options to one value per step."""
+"""Every estimator by name: a function that maps a process built from rollouts, and keyword options, to one value per
+step."""
 
 
 def advantages(group: RolloutGroup, /, method: str = "crbc", **config: Any) -> list[Floats]:
@@ -47,8 +48,8 @@ def advantages_batch(
 ) -> list[list[Floats]]:
     """`advantages` of all the groups of one update, computed together: one list per group.
 
-    The groups stay strangers to each other; they share only the linear solve. Interned rollouts are
-    the fast path: no string is touched.
+    The groups do not affect each other; they only share one linear solve. Interned rollouts are the fast path, since no
+    string is processed.
     """
     check_options(method, config)
     if not isinstance(groups, InternedRollouts):
@@ -63,7 +64,7 @@ def advantages_interned(rollouts: InternedRollouts, /, method: str = "crbc", **c
 
 
 def check_options(method: str, config: dict[str, Any]) -> None:
-    """Raise `CreditError` for a method nobody knows, or an option it does not have."""
+    """Raise `CreditError` for an unknown method, or an option that the method does not have."""
     if method not in METHODS:
         raise CreditError(f"unknown credit method {method!r}{_hint(method, METHODS)}")
     options = [p for p in inspect.signature(METHODS[method]).parameters if p != "process"]

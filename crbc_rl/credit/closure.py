@@ -34,14 +34,14 @@ def closure(process: EmpiricalProcess, beta: float = 0.98, depth: int | None = N
     `depth=None` is the full closure: (I - beta M) V = b by one sparse LU, then Q = B V (eq. 9).
     `depth=K` is the K-th member of the finite family: V_K = T^K V_0 and Q_K = B V_(K-1), where V_0
     and Q_0 are the visit-local means of realised suffix returns (eqs. 6 and 10); it needs a process
-    built from rollouts, since suffixes cannot be told from counts.
+    built from rollouts, since counts do not contain the suffixes.
 
-    The same V is the value function of the concurrent GRAFT (arXiv 2609.28963), which reads a step's
-    credit from it as gamma V(x) - V(s), followed by GAE over the graph; CRBC reads Q - V, which averages
-    over everything the (anchor, action) pair was seen to lead to.
+    The concurrent GRAFT (arXiv 2609.28963) has the same value function V. It computes a step's credit as
+    gamma V(x) - V(s), followed by GAE over the graph. CRBC computes Q - V, which averages over all observed successors
+    of the (anchor, action) pair.
 
-    `beta` lies in (0, 1]. At 1 the system is still regular for every group of complete rollouts:
-    each anchor was left towards a boundary at least once along every rollout that visited it.
+    `beta` lies in (0, 1]. At 1 the system is still regular for every group of complete rollouts, since every rollout
+    leads from each anchor it visits to a boundary.
 
     Raises `CreditError` for options out of range and for a solution whose residual exceeds
     `solve.RESIDUAL_TOLERANCE`, as for counts with a cycle that nothing leaves at beta = 1.

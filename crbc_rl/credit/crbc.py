@@ -21,8 +21,8 @@ def step_credit(
 ) -> Floats:
     """A_S(s, a) = 1{|A(s)| >= 2} (Q - V) / max(sigma(s), sigma_min), shape (L,) (eq. 13).
 
-    Each depth is normalised by its own sigma. The gate is a mathematical no-op, since one action
-    means Q = V; it keeps rounding out.
+    Each depth is normalised by its own sigma. Mathematically the gate changes nothing, since with one action Q = V. It
+    removes rounding errors. Raises `CreditError` for options out of range.
     """
     if not sigma_min > 0.0:
         raise CreditError(f"sigma_min must be positive, got {sigma_min!r}")
@@ -45,9 +45,9 @@ def crbc(
 ) -> Floats:
     """A_final = w_group A_G + w_step A_S, one value per step in order (eq. 14).
 
-    `group` names the trajectory-level advantage A_G; `success_reward`, `invalid_penalty` and
-    `weighting` are its options. The invalid penalty enters A_G alone: the closure's outcome is binary.
-    `w_group=0, w_step=1` gives the step credit by itself.
+    `group` selects the trajectory-level advantage A_G; `success_reward`, `invalid_penalty` and `weighting` are its
+    options. The invalid penalty enters A_G only, since the closure's outcome is binary. `w_group=0, w_step=1` gives the
+    step credit alone.
     """
     check_weights(w_group=w_group, w_step=w_step)
     if group not in trajectory.METHODS:

@@ -1,4 +1,4 @@
-"""What credit raises."""
+"""The error of credit."""
 
 
 class CreditError(ValueError):

@@ -1,4 +1,4 @@
-"""G2PO: visit-mean values of anchors, read along the edges of the group's graph (arXiv 2606.22995)."""
+"""G2PO: differences of visit-mean values along the edges of the group's graph (arXiv 2606.22995)."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def g2po(
     (sample) standard deviation everywhere and is the public code's default; the method as described
     standardises.
 
-    An anchor visited once has c_1 = 0, a group of one step c_2 = 0 (the public code makes that NaN), and
-    a group of failures with one malformed reply has c_2 = 0 and c_1 at that anchor alone. GRAFT (arXiv
-    2609.28963) takes the same gain from the closure's V instead of the visit means.
+    An anchor visited once has c_1 = 0. A group of one step has c_2 = 0 (NaN in the public code). A group of failures
+    with one malformed reply has c_2 = 0, and c_1 is nonzero at that anchor only. GRAFT (arXiv 2609.28963) computes the
+    same gain from the closure's V instead of the visit means.
     """
     check_discount("gamma", gamma)
     check_weights(w_group=w_group, w_step=w_step)

@@ -18,13 +18,13 @@ def gae(
 ) -> tuple[Floats, Floats]:
     """Advantages A and returns A + value of sequences laid end to end, both (n,).
 
-    `reward` and `value` are (n,), in order; `length` (m,) cuts them into sequences and sums to n. With
-    delta_t = r_t + gamma v_(t+1) - v_t, A_t = delta_t + gamma lam A_(t+1); nothing follows a sequence's
-    last entry, so a truncation is an end. `gamma` lies in (0, 1], `lam` in [0, 1].
+    `reward` and `value` are (n,), in order. `length` (m,) has the lengths of the sequences and sums to n. With
+    delta_t = r_t + gamma v_(t+1) - v_t, A_t = delta_t + gamma lam A_(t+1). The value after a sequence's end is 0,
+    so a truncation is treated as an end. `gamma` lies in (0, 1], `lam` in [0, 1].
 
-    A sequence is a rollout with one value per step or, as in the paper's PPO baseline, one environment
-    step with one value per token, gamma = lam = 1, and `row_rewards` on the last token; the advantages
-    are then put through `whiten`. Raises `CreditError` for shapes and options out of range.
+    A sequence is a rollout with one value per step. In the paper's PPO baseline it is one environment step with one
+    value per token, gamma = lam = 1, and `row_rewards` on the last token; `whiten` then whitens the advantages. Raises
+    `CreditError` for shapes and options out of range.
     """
     check_discount("gamma", gamma)
     if not 0.0 <= lam <= 1.0:

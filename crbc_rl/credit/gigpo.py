@@ -1,4 +1,4 @@
-"""GiGPO: each visit's discounted return against those of the same anchor (arXiv 2505.10978)."""
+"""GiGPO: each visit's discounted return compared with those of the same anchor (arXiv 2505.10978)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def gigpo(
     standard deviation (the sample one) from both. Settings of the paper: gamma 0.95, weights 1 and 1,
     "mean_norm" on Sokoban; the public scripts use it on WebShop too.
 
-    Anchors are matched exactly; upstream's similarity matching depends on the order of the rows. An
-    anchor visited once, and one whose returns are all equal, gets zeros. Beware of "mean_std_norm" in a
-    group of failures with one malformed reply: next to n - 1 zeros its -0.1 becomes about -sqrt(n).
+    Anchors are matched exactly; upstream's similarity matching depends on the order of the rows. An anchor visited
+    once, and one whose returns are all equal, get zeros. Note for "mean_std_norm": in a group of failures with one
+    malformed reply, the -0.1 among n - 1 zeros becomes about -sqrt(n).
     """
     check_discount("gamma", gamma)
     check_weights(w_group=w_group, w_step=w_step)
@@ -46,10 +46,10 @@ def gigpo(
 
 
 def step_returns(rollouts: InternedRollouts, gamma: float, success_reward: float, invalid_penalty: float) -> Floats:
-    """gamma^(T_i - t) success_reward R_i, less the penalty where this very reply was malformed.
+    """gamma^(T_i - t) success_reward R_i, minus the penalty where the step's own reply was malformed.
 
-    The last step of a success earns the reward undiscounted, one power of gamma more than the paper's
-    G_(i,t), and a penalty is never carried back to earlier steps: verl-agent's conventions.
+    The last step of a success gets the undiscounted reward, one factor of gamma less than the paper's G_(i,t). A
+    penalty does not affect earlier steps. These are verl-agent's conventions.
     """
     discount = gamma ** (rollouts.remaining - 1).astype(np.float64)
     returns: Floats = np.where(rollouts.success[rollouts.rollout], success_reward * discount, 0.0)

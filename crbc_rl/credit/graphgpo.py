@@ -1,4 +1,4 @@
-"""GraphGPO: each step by how near to success it leads on the group's graph (arXiv 2605.26684)."""
+"""GraphGPO: credit by the distance to success on the group's graph (arXiv 2605.26684)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def graphgpo(
 ) -> Floats:
     """A = w_group A_E + w_step A_S, one value per step in order.
 
-    With d(x) the least number of observed edges from x to success, a step into x earns success_reward
-    omega^d(x), less the penalty where the reply was malformed, and A_S normalises that over the visits
-    to the step's anchor, as GiGPO does. The last step of a success leads to success, d = 0; that of a
-    failure to its `final_anchor`, an edge like any other. Where success cannot be reached, d is one more
-    than the group's longest distance to it; so it is where the final anchor is unknown or was never left.
+    d(x) is the smallest number of observed edges from x to success. A step into x gets success_reward omega^d(x), minus
+    the penalty where the reply was malformed. A_S normalises this over the visits to the step's anchor, as GiGPO does.
+    The last step of a success leads to success, d = 0. The last step of a failure leads to its `final_anchor`, an edge
+    like any other. Where success is unreachable, d is one more than the group's longest distance to it. This also holds
+    where the final anchor is unknown or was never left.
 
-    `omega` in the paper: 0.1 on ALFWorld, 0.2 on WebShop, 0.8 on Sokoban; weights 1 and 1. An extremum,
-    not an expectation, so outside the closure's family: one lucky edge counts like a sure one. An
-    all-failing group has d = 1 everywhere and earns nothing but penalties.
+    `omega` in the paper: 0.1 on ALFWorld, 0.2 on WebShop, 0.8 on Sokoban; weights 1 and 1. This is an extremum,
+    not an expectation, so it is outside the closure's family: an edge that was lucky once counts like a certain one. A
+    group of failures has d = 1 everywhere, so its steps differ by penalties only.
     """
     check_discount("omega", omega)
     check_weights(w_group=w_group, w_step=w_step)
@@ -58,7 +58,7 @@ def graphgpo(
 
 
 def _distances(process: EmpiricalProcess) -> Floats:
-    """d(s): edges from every anchor to success, infinite where there is no way; shape (S,)."""
+    """d(s): the number of edges from every anchor to success, infinite where it is unreachable; shape (S,)."""
     rollouts, size, counts = process.steps()[0], process.num_anchors, process.state_counts
     kept = counts.col <= size  # all but the failure boundary
     final = np.where(rollouts.success, -1, rollouts.final_anchor)

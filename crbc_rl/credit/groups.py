@@ -1,4 +1,4 @@
-"""Statistics within groups of rows, as every group-relative estimator takes them: exact where flat."""
+"""Statistics within groups of rows, used by all group-relative estimators; exactly zero for flat groups."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ Ints = NDArray[np.int64]
 Mode = Literal["mean_std_norm", "mean_norm"]
 
 EPSILON = 1e-6
-"""Added to the standard deviation, as every public implementation does."""
+"""Added to the standard deviation, as in every public implementation."""
 
 ROUNDING = 1e-12
-"""A deviation from the mean below this share of the group's mean size is rounding, and is zero."""
+"""A deviation from the mean below this fraction of the group's mean absolute value is rounding and is set to 0."""
 
 
 def centre(x: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
-    """Per group (size,): n; per row: x minus the mean of its group, zero where only rounding is left.
+    """The number of rows per group (size,), and per row x minus the mean of its group, 0 where only rounding is left.
 
-    Public float32 code gives a group of equal returns up to 0.64, one ulp of the mean over 1e-6. Here
-    the mean is taken of the differences from one member, so a flat group is flat exactly.
+    Public float32 code gives a group of equal returns up to 0.64, one ulp of the mean divided by 1e-6. Here the mean is
+    computed from the differences to one member, so a flat group is exactly 0.
     """
     n = np.bincount(group, minlength=size).astype(np.float64)
     count = np.maximum(n, 1.0)

@@ -1,4 +1,4 @@
-"""HGPO: visits compared within nested groups that share more and more history (arXiv 2602.22817)."""
+"""HGPO: visits compared within nested groups of increasingly long shared history (arXiv 2602.22817)."""
 
 from __future__ import annotations
 
@@ -25,16 +25,15 @@ def hgpo(
     success_reward: float = 10.0,
     invalid_penalty: float = 0.1,
 ) -> Floats:
-    """A weighted mean over k = 1 .. history + 1 of advantages among visits alike in their last k anchors.
+    """A weighted mean over k = 1 .. history + 1 of advantages among visits with the same last k anchors.
 
-    A visit's k-th group holds the visits whose k last anchors, its own included, are equal; a step
-    before the k-th has none. Its advantage is GiGPO's, with the population standard deviation. Level k
-    weighs (first_weight + k - 1)^alpha, renormalised over the levels whose advantage is not zero: a
-    group of one, or a flat one, has nothing to say. There is no trajectory-level term, so a visit with
-    no such level gets zero.
+    A visit's k-th group contains the visits with the same last k anchors, its own included. Steps before the k-th have
+    no k-th group. The advantage in a group is GiGPO's, with the population standard deviation. Level k has the weight
+    (first_weight + k - 1)^alpha, renormalised over the levels with a nonzero advantage, since a group of one and a flat
+    group carry no information. There is no trajectory-level term, so a visit without such a level gets zero.
 
-    `first_weight` is 1 as the method is written, weights 1, 2, 3; the public code has 2, 3, 4. Its
-    scripts use "mean_norm" on WebShop.
+    `first_weight` is 1 in the method's description, weights 1, 2, 3; the public code has 2, 3, 4. Its scripts use
+    "mean_norm" on WebShop.
     """
     check_discount("gamma", gamma)
     check_weights(alpha=alpha)
@@ -61,7 +60,7 @@ def hgpo(
 
 
 def _lengthen(rows: Ints, before: Ints, context: Ints, anchor: Ints) -> tuple[Ints, Ints]:
-    """Contexts one anchor longer, for `rows`: the context of the step before, known for the rows
-    `before`, and the step's own anchor, numbered anew."""
+    """Contexts one anchor longer, for `rows`: the context of the previous step, known for the rows `before`, and the
+    step's own anchor, renumbered."""
     previous = context[np.searchsorted(before, rows - 1)]
     return rows, np.unique(previous * (int(anchor.max()) + 1) + anchor[rows], return_inverse=True)[1]

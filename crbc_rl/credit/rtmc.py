@@ -23,15 +23,14 @@ def rtmc(
 ) -> Floats:
     """A = Q(s, a) - V'(s), one value per step in order.
 
-    Q(s, a) and V(s) are means over rollouts of the return from the rollout's first visit to (s, a) and
-    to s, and V'(s) = (n V(s) + prior m) / (n + prior) pulls V, known from n rollouts, towards the group's
-    mean outcome m = success_reward mean(R). No normalisation and no trajectory-level term.
+    Q(s, a) and V(s) are means over rollouts of the return from the rollout's first visit to (s, a) and to s.
+    V'(s) = (n V(s) + prior m) / (n + prior) shrinks V, known from n rollouts, towards the group's mean outcome
+    m = success_reward mean(R). There is no normalisation and no trajectory-level term.
 
-    Where the sources are silent, these are our readings: returns are GiGPO's `step_returns`, so the last
-    step of a success is not discounted and a penalty stays with its step; m has no penalty in it. The
-    method keys on a signature of the whole history, which makes its states a tree; here the key is the
-    anchor. An advantage that is rounding alone is an exact zero, as in any group of failures with well
-    formed replies.
+    Where the sources are silent, we chose: returns are GiGPO's `step_returns`, so the last step of a success is not
+    discounted and a penalty affects its step only; m contains no penalty. The method's key is a signature of the whole
+    history, which makes its states a tree; here the key is the anchor. An advantage that is only rounding is set to 0,
+    as in a group of failures with well-formed replies.
     """
     check_discount("gamma", gamma)
     check_weights(prior=prior)
@@ -51,7 +50,7 @@ def rtmc(
 
 
 def _first_visit_means(place: Ints, rollout: Ints, returns: Floats, size: int) -> tuple[Floats, Floats]:
-    """The mean return from the first visit of each rollout to each place, and how many rollouts came."""
+    """The mean return from each rollout's first visit to each state of `place`, and the number of rollouts, (size,)."""
     _, first = np.unique(place * (int(rollout[-1]) + 1) + rollout, return_index=True)
     n = np.bincount(place[first], minlength=size).astype(np.float64)
     return sum_by(place[first], returns[first], size) / n, n

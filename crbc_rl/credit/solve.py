@@ -15,13 +15,13 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RESIDUAL_TOLERANCE = 1e-12
-"""The largest Bellman residual |beta M V + b - V| a solution may leave; values lie in [0, 1]."""
+"""The largest Bellman residual |beta M V + b - V| of an accepted solution; values lie in [0, 1]."""
 
 LARGE = 20_000
-"""Branching anchors from which iterating is tried first: a factorisation's fill grows faster than the system."""
+"""From this number of branching anchors on, BiCGSTAB is tried first: the fill-in of LU grows faster than the system."""
 
 _ROUNDING = 1e-14
-"""The residual an iterative solution is driven to; a direct one stays well below it."""
+"""The residual at which the iteration stops; that of LU is well below it."""
 
 _NO_EXIT = "the counts hold a cycle that nothing leaves, so they are not those of complete rollouts"
 
@@ -29,9 +29,9 @@ _NO_EXIT = "the counts hold a cycle that nothing leaves, so they are not those o
 def solve(M: Sparse, b: Floats, beta: float) -> Floats:
     """V of (I - beta M) V = b, shape (S,), for M (S, S) substochastic, b (S,) and beta in (0, 1].
 
-    Anchors with one way out are followed to where it leads; the others are solved by one sparse LU, or,
-    from `LARGE` of them on, by BiCGSTAB, with LU where that does not converge. Raises `CreditError`
-    where the residual stays above `RESIDUAL_TOLERANCE`.
+    Anchors with one successor are eliminated by following their chain. The others are solved by one sparse LU, or from
+    `LARGE` of them on by BiCGSTAB, with LU where that does not converge. Raises `CreditError` where the residual
+    exceeds `RESIDUAL_TOLERANCE`, or the system is singular.
     """
     size = len(b)
     single = np.zeros(size, dtype=np.bool_)
@@ -54,8 +54,8 @@ def solve(M: Sparse, b: Floats, beta: float) -> Floats:
 
 
 def _follow(M: Sparse, single: NDArray[np.bool_], beta: float) -> tuple[Ints, Floats]:
-    """Where every anchor with a `single` way out is led, the first that branches or ends, and the
-    discount on the way; any other anchor is its own end. Long rollouts hold many such chains."""
+    """The end of every anchor's chain and the discount along it. A chain runs through anchors with one successor
+    (`single`) to the first that branches or ends. Any other anchor is its own end. Long rollouts have many chains."""
     size = len(single)
     end, gain = np.arange(size), np.ones(size)
     chained = single[M.row]
@@ -73,18 +73,18 @@ def _follow(M: Sparse, single: NDArray[np.bool_], beta: float) -> tuple[Ints, Fl
 
 
 def _sparsest_first(core: Ints, row: Ints, col: Ints, size: int) -> Ints:
-    """The anchors by (ways in) x (ways out), what eliminating each would fill in: Markowitz's count,
-    taken once. On rollout graphs it fills in as little as minimum degree does, and costs less."""
+    """The anchors ordered by in-degree times out-degree, the fill-in of eliminating each: Markowitz's count, computed
+    once. On rollout graphs the fill-in is as small as with minimum degree, at a lower cost."""
     ways = np.bincount(row, minlength=size) * np.bincount(col, minlength=size)
     return core[np.argsort(ways[core], kind="stable")]
 
 
 def _factorise(matrix: csc_array, b: Floats, beta: float) -> Floats:
-    """By LU in the order given, and a step of refinement. The matrix is diagonally dominant, so it needs
-    no pivoting, and too sparse for columns to be worth treating in panels."""
+    """Solve by LU in the given order, with one step of refinement. The matrix is diagonally dominant, so it needs no
+    pivoting. It is too sparse for panels of columns to pay off."""
     try:
         lu = splu(matrix, "NATURAL", diag_pivot_thresh=0.0, relax=1, panel_size=1, options={"SymmetricMode": True})
-    except RuntimeError as error:  # SuperLU's word for "exactly singular"
+    except RuntimeError as error:  # SuperLU raises it for an exactly singular matrix
         raise CreditError(f"(I - beta M) is singular at beta = {beta}: {_NO_EXIT}") from error
     values: Floats = lu.solve(b)
     values += lu.solve(b - matrix @ values)
@@ -92,7 +92,7 @@ def _factorise(matrix: csc_array, b: Floats, beta: float) -> Floats:
 
 
 def _iterate(matrix: csc_array, b: Floats) -> Floats | None:
-    """By BiCGSTAB in a few restarts, each on the residual of the last; None where it does not converge."""
+    """Solve by BiCGSTAB with a few restarts, each on the last residual; None where it does not converge."""
     rows = matrix.tocsr()
     values = np.zeros(len(b))
     with threadpool_limits(1, user_api="blas"):  # two threads on a busy machine took 27 times as long
@@ -108,7 +108,7 @@ def _iterate(matrix: csc_array, b: Floats) -> Floats | None:
 
 
 def _system(row: Ints, col: Ints, data: Floats, size: int) -> csc_array:
-    """I minus the given entries; entries of one place are added up."""
+    """I minus the given entries; duplicate entries are summed."""
     diagonal = np.arange(size)
     places = np.concatenate((diagonal, row)), np.concatenate((diagonal, col))
     return csc_array((np.concatenate((np.ones(size), -data)), places), shape=(size, size))

@@ -4,9 +4,9 @@ The return of rollout i is x_i = success_reward R_i - invalid_penalty (number of
 the paper's protocol ("Details of Training"); with `success_reward=1, invalid_penalty=0` it is the
 bare R_i of eq. 3.
 
-`weighting` says over what the group's statistics run. "rollout" counts every rollout once, as the
-paper writes it. "step" counts a rollout once per step, with the penalty charged on the malformed row
-alone, as public trainers that keep one row per step do; long failures then weigh more.
+`weighting` selects the units of the group's statistics. "rollout" counts every rollout once, as in the paper. "step"
+counts a rollout once per step, with the penalty on the malformed row only, as public trainers with one row per step
+do. Long failures then have more weight.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def grpo(
 ) -> Floats:
     """GRPO: (x_i - mean) / (std + 1e-6) within the group (eq. 3; Shao et al. 2024).
 
-    std is the sample one (n - 1), as in DeepSeekMath's public descendants; the paper leaves it open.
-    A group whose returns are all equal, a group of one included, gets exact zeros.
+    std is the sample standard deviation (n - 1), as in the public code derived from DeepSeekMath; the paper does not
+    specify it. A group with equal returns, a group of one included, gets exact zeros.
     """
     x, group, expand = _returns(process, success_reward, invalid_penalty, weighting)
     return expand(normalise(x, group, int(group[-1]) + 1, "mean_std_norm"))
@@ -62,7 +62,7 @@ def rloo(
 ) -> Floats:
     """RLOO: x_i minus the mean of the others = n / (n - 1) (x_i - mean) (Ahmadian et al. 2024).
 
-    A group of one has no others and gets zero.
+    A group of one gets zero.
     """
     x, group, expand = _returns(process, success_reward, invalid_penalty, weighting)
     n, deviation = centre(x, group, int(group[-1]) + 1)
@@ -83,7 +83,7 @@ def episode(
 def _returns(
     process: EmpiricalProcess, success_reward: float, invalid_penalty: float, weighting: str
 ) -> tuple[Floats, NDArray[np.int64], Callable[[Floats], Floats]]:
-    """The returns x, the group of each, and how to spread a value per return over the steps."""
+    """The returns x, the group of each, and a function that expands a value per return to the steps."""
     if weighting not in get_args(Weighting):
         raise CreditError(f"weighting must be one of {', '.join(get_args(Weighting))}; got {weighting!r}")
     rollouts = process.steps()[0]

@@ -1,7 +1,7 @@
-"""`crbc train CONFIG --dry-run`: all that can be known of a run before a GPU is asked for.
+"""`crbc train CONFIG --dry-run`: everything that can be checked about a run before it needs a GPU.
 
-What can never work is a `ConfigError`. What is not in place on this machine is a finding, with the command that brings
-it, since the plan is often made on another machine than the one that trains. Nothing is written.
+A config that can never work is a `ConfigError`. What is missing on this machine is a finding, with the command that
+installs it, since a plan is often made on another machine than the one that trains. Nothing is written.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from crbc_rl.plan.requirements import Requirements, check_requirements
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`model` is None where its shape cannot be had here, `memory` too, or where prompts have no limit; `remedies`
-    are changes of which each makes the run fit, empty where it does."""
+    """The plan of `config` for `gpus` GPUs of `gib` GiB.
+
+    `model` is None where its shape cannot be read on this machine. `memory` is None without the shape or without a
+    limit on prompts. Each of `remedies` is a change that makes the run fit; it is empty where the run fits.
+    """
 
     config: TrainConfig
     gpus: int
@@ -34,10 +37,10 @@ class Plan:
 
 
 def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, online: bool = False) -> Plan:
-    """Plan `config` for `gpus` GPUs, one process each, with `gib` GiB of memory.
+    """Plan `config` for `gpus` GPUs with `gib` GiB of memory, one rank each.
 
-    `gpus` is the paper's eight where vLLM generates, else one process, unless given. Raises `ConfigError` naming
-    everything that can never work.
+    The default of `gpus` is 8 with vLLM, as in the paper, else 1. Raises `ConfigError` naming everything that can never
+    work.
     """
     if gpus is None:
         gpus = 8 if config.generator.engine == "vllm" else 1
@@ -45,9 +48,9 @@ def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, o
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
     model = find_architecture(config.model, online)
     requirements = check_requirements(config, model)
-    wrong = [*contradictions(config, gpus, model), *requirements.wrong]
-    if wrong:
-        raise ConfigError("\n".join([f"{config.name} can never work:", *(f"  {line}" for line in wrong)]))
+    errors = [*contradictions(config, gpus, model), *requirements.errors]
+    if errors:
+        raise ConfigError("\n".join([f"{config.name} can never work:", *(f"  {line}" for line in errors)]))
     memory: Memory | None = None
     remedies: list[str] = []
     if model is not None and tokens_per_row(config) is not None:
@@ -57,7 +60,7 @@ def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, o
 
 
 def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:
-    """Single changes that make a run fit which does not, the smallest of each kind."""
+    """Single changes that make a run fit into memory, the smallest of each kind; none where it fits."""
     if estimate(config, model, gpus, gib).fits(gib):
         return
     rows, share = microbatch(config, gpus), config.generator.memory

@@ -1,7 +1,7 @@
-"""What a model is made of, found without its weights: parameters, layers, vocabulary, context.
+"""The sizes of a model, found without its weights: parameters, layers, vocabulary, context.
 
-Its config.json is read where it can be had; for the paper's models the published shapes are at hand. The architecture
-is built on torch's meta device, where a tensor has a shape and no memory, and counted there.
+They come from its config.json where available. For the paper's models the published shapes are included here. The
+architecture is built on torch's meta device, where a tensor has a shape but no memory, and its parameters are counted.
 """
 
 from __future__ import annotations
@@ -74,8 +74,11 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Sizes of a model and its decoder. `block` counts the parameters of its largest block, `outside` those of no
-    block, as they are sharded; `context` the positions it was made for. `source` says where its shape was read."""
+    """Sizes of a model and its decoder.
+
+    `block` is the number of parameters of its largest block, `outside` that of the parameters in no block; they are
+    sharded in these units. `context` is the maximum number of positions. `source` is where the shape was read.
+    """
 
     source: str
     parameters: int
@@ -92,14 +95,14 @@ class Architecture:
 
     @property
     def kv_bytes(self) -> int:
-        """What one token takes of a key-value cache in bfloat16."""
+        """Bytes of one token in a key-value cache in bfloat16."""
         return 2 * 2 * self.layers * self.kv_heads * (self.hidden // self.heads)
 
 
 def find_architecture(model: str, online: bool = False) -> Architecture | None:
-    """The architecture of a model folder, or of a name on the Hugging Face hub; None where no shape can be had here.
+    """The architecture of a model folder or of a name on the Hugging Face hub; None where its shape is not available.
 
-    The hub itself is asked with `online` alone. Raises `ConfigError` for a config.json of no language model.
+    The hub is contacted only with `online`. Raises `ConfigError` for a config.json that is not of a language model.
     """
     if Path(model).is_absolute():
         return measure(_read(Path(model)), f"its {CONFIG}") if (Path(model) / CONFIG).is_file() else None
@@ -115,7 +118,7 @@ def find_architecture(model: str, online: bool = False) -> Architecture | None:
 
 
 def measure(config: PretrainedConfig, source: str) -> Architecture:
-    """Count an architecture on the meta device. Raises `ConfigError` where it is no language model."""
+    """The sizes of an architecture, from the meta device. Raises `ConfigError` where it is no language model."""
     vision = hasattr(config, "vision_config")
     auto = AutoModelForImageTextToText if vision else AutoModelForCausalLM
     try:
@@ -142,7 +145,7 @@ def measure(config: PretrainedConfig, source: str) -> Architecture:
 
 
 def has_weights(model: str) -> bool:
-    """Whether every file of weights is in the model's folder, or in the hub's cache."""
+    """Whether all weight files are in the model's folder or in the hub's cache."""
 
     def place(name: str) -> Path | None:
         found = Path(model, name) if Path(model).is_absolute() else try_to_load_from_cache(model, name)
@@ -169,10 +172,10 @@ def _from_hub(model: str) -> PretrainedConfig:
         try:
             hf_hub_download(model, CONFIG, local_dir=folder)
         except RepositoryNotFoundError as error:
-            raise ConfigError(f"model: the hub has no {model!r}, or wants a login for it: hf auth login") from error
+            raise ConfigError(f"model: the hub has no {model!r}, or requires a login for it: hf auth login") from error
         except (HfHubHTTPError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
-                f"model: the hub cannot be asked for {model!r}; do without --online ({reason})"
+                f"model: the hub cannot be reached for {model!r}; plan without --online ({reason})"
             ) from error
         return _read(Path(folder))

@@ -1,4 +1,4 @@
-"""The arithmetic of one update: who plays which groups, and how many rows, mini-batches and passes that makes."""
+"""The sizes of one update: groups per generator, rows, optimizer steps and passes."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from crbc_rl.plan.memory import microbatch, tokens_per_row
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """One update at most, no episode ending early: a row is an environment step with its prompt and reply."""
+    """Upper bounds of one update, if no episode ends early. A row is an environment step with its prompt and reply."""
 
     engines: int
-    """Generators, each over `generator.tensor_parallel` processes."""
+    """Number of generators, each over `generator.tensor_parallel` ranks."""
     groups: int
-    """Of one generator."""
+    """Groups of one generator."""
     rollouts: int
     rows: int
     optimizer_steps: int
-    share: int
-    """Rows of a mini-batch on one process."""
+    rows_per_rank: int
+    """Rows of a mini-batch on one rank."""
     microbatch: int
     passes: int
-    """Forward and backward passes of one process for one optimizer step."""
+    """Forward and backward passes of one rank for one optimizer step."""
 
 
 def arithmetic(config: TrainConfig, gpus: int, max_steps: int) -> Batches:
     rollouts = config.rollout.num_groups * config.rollout.group_size
     rows = rollouts * max_steps
-    share, rows_at_once = ceil(config.optim.minibatch / gpus), microbatch(config, gpus)
+    rows_per_rank, rows_at_once = ceil(config.optim.minibatch / gpus), microbatch(config, gpus)
     engines = gpus // config.generator.tensor_parallel
     return Batches(
         engines=engines,
@@ -40,14 +40,14 @@ def arithmetic(config: TrainConfig, gpus: int, max_steps: int) -> Batches:
         rollouts=rollouts,
         rows=rows,
         optimizer_steps=config.optim.epochs * ceil(rows / config.optim.minibatch),
-        share=share,
+        rows_per_rank=rows_per_rank,
         microbatch=rows_at_once,
-        passes=ceil(share / rows_at_once),
+        passes=ceil(rows_per_rank / rows_at_once),
     )
 
 
 def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -> Iterator[str]:
-    """What can never work on `gpus` processes, whatever their memory: each key, and what to change."""
+    """What can never work on `gpus` ranks with any memory: one message per key, with the change needed."""
     groups, parallel = config.rollout.num_groups, config.generator.tensor_parallel
     if gpus % parallel:
         yield f"generator.tensor_parallel: {gpus} GPUs cannot be put together by {parallel}"

@@ -1,4 +1,4 @@
-"""What was looked for on this machine, and the command that installs it where it is missing."""
+"""Findings: what is installed on this machine, and the command that installs what is missing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from importlib import metadata
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked for: what was found, or the command that brings it."""
+    """One check: what was found, or in `fix` the command that installs it."""
 
     name: str
     found: str
     fix: str = ""
     needed_for: str = "everything"
     optional: bool = False
-    """Whether one can do without it: shown, and never counted as missing."""
+    """Whether it is optional: shown, but not counted as missing."""
 
     @property
     def ok(self) -> bool:

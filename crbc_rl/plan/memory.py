@@ -1,7 +1,7 @@
-"""How much memory of a GPU a run takes, from shapes alone: an upper bound, every row at its token limits.
+"""An upper bound of a run's GPU memory, computed from shapes with every row at its token limits.
 
-A run loads, then generates and trains by turns on the same GPUs. While it trains, vLLM sleeps; while it generates,
-there are no activations and no gradients. So the peak is the largest of three phases.
+A run loads, and then alternates between generation and training on the same GPUs. During training vLLM sleeps; during
+generation there are no activations and no gradients. So the peak is the largest of three phases.
 
 The bytes per token and per logit are what torch's own MemTracker finds when the policy's passes run on fake
 tensors of the real shapes; a test repeats that.
@@ -19,19 +19,22 @@ from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
 GIB = 2**30
 
 RESERVE = 4 * GIB
-"""For CUDA's context, NCCL's buffers, the allocator's fragments, and what vLLM keeps when it sleeps. Our guess."""
+"""Reserved for CUDA's context, NCCL's buffers, fragmentation, and what vLLM keeps when it sleeps. A guess."""
 
 LOGIT = 20
-"""Bytes that the gradient of log-probabilities takes for each logit of the rows it is made for at a time: five
-float32 tensors. Beside them there are all logits of the pass and their gradients."""
+"""Bytes per logit of the log-probabilities and their gradient, for the rows computed at a time: five float32 tensors.
+All logits of the pass and their gradients come in addition."""
 
 Parts = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on one GPU by phase and by what takes them; how many replies one engine of vLLM can write at a time at
-    full length (None without vLLM); and the main memory of all processes while they load."""
+    """Memory of one rank.
+
+    `phases`: bytes on one GPU by phase and purpose. `concurrent`: how many replies of full length one vLLM engine can
+    generate at a time, None without vLLM. `main`: bytes of main memory of all ranks while they load.
+    """
 
     phases: dict[str, Parts]
     concurrent: int | None
@@ -46,23 +49,25 @@ class Memory:
 
 
 def microbatch(config: TrainConfig, gpus: int) -> int:
-    """Rows of one pass that trains on one process."""
+    """Rows of one training pass on one rank."""
     share = ceil(config.optim.minibatch / gpus)
     return min(config.optim.microbatch or share, share)
 
 
 def tokens_per_row(config: TrainConfig) -> int | None:
-    """Tokens of the longest row, None where the config sets no limit to prompts."""
+    """Tokens of the longest row; None where the config sets no limit on prompts."""
     prompt = config.rollout.max_prompt_tokens
     return None if prompt is None else prompt + config.rollout.max_new_tokens
 
 
 def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Memory:
-    """The memory that one of `gpus` GPUs with `gib` GiB needs to train `model` as `config` says, which has to limit
-    its prompts."""
+    """The memory that each of `gpus` GPUs with `gib` GiB needs to train `model` with `config`.
+
+    The config must limit its prompts (`rollout.max_prompt_tokens`).
+    """
     held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
     loading = {"whole weights, float32": 4 * model.parameters, **reserve}
-    if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded when the policy is in shards
+    if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded after the policy is sharded
         loading["the policy, sharded"] = 4 * model.parameters // gpus
     training = {
         **held,
@@ -73,7 +78,7 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
     }
     if config.generator.engine == "vllm":
         share = int(config.generator.memory * gib * GIB)
-        handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest of the tensors that vLLM is given whole
+        handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest full tensor given to vLLM
         engine, concurrent = {"vLLM": share, "a weight on its way": handed}, _replies(config, model, share)
     else:
         engine, concurrent = _own_generation(config, model, gpus), None
@@ -96,7 +101,7 @@ def _length(config: TrainConfig) -> int:
 
 
 def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What stays on a GPU all the time: its shards, and a whole copy where transformers samples from one."""
+    """What stays on a GPU all the time: its shards, and a full copy if transformers samples from one."""
     share, trained = model.parameters // gpus, _trained(config, model)
     parts = {"weights, float32": 4 * share, "Adam's moments": 8 * trained // gpus}
     if config.policy.lora_rank:
@@ -111,7 +116,7 @@ def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 
 def _trained(config: TrainConfig, model: Architecture) -> int:
-    """How many parameters are trained: all, or LoRA's factors beside the seven matrices of every block."""
+    """The number of trained parameters: all, or the LoRA factors of the seven matrices of every block."""
     if not config.policy.lora_rank:
         return model.parameters
     narrow = model.hidden * model.kv_heads // model.heads
@@ -120,8 +125,8 @@ def _trained(config: TrainConfig, model: Architecture) -> int:
 
 
 def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What is whole while activations are there: the weights of two blocks and of what is outside blocks, the
-    gradients of the latter, and those of one block on their way to the other processes in float32."""
+    """Unsharded tensors at the peak of activations: the weights of two blocks and of the parameters outside blocks, the
+    gradients of the latter, and the gradients of one block, which are reduced over the ranks in float32."""
     if not _sharded(config, gpus):
         return {}
     size = _bytes(config)
@@ -129,7 +134,7 @@ def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 
 def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What one pass keeps for its backward, and the larger of its two ends: logits, or one layer computed again."""
+    """What one pass keeps for its backward pass, and the larger of two peaks: logits, or one recomputed layer."""
     rows, length = microbatch(config, gpus), _length(config)
     size, tokens = _bytes(config), rows * length
     layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
@@ -143,7 +148,7 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 
 def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What a pass takes that only reads: its logits, or one layer; nothing is kept."""
+    """The memory of a pass without gradients: its logits, or one layer; nothing is kept."""
     rows = config.optim.score_microbatch or microbatch(config, gpus)
     row = config.rollout.max_new_tokens * model.vocabulary
     logits = _bytes(config) * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
@@ -152,14 +157,14 @@ def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
 
 
 def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
-    """Replies at full length that fit beside the weights in vLLM's share of the GPUs it is spread over."""
+    """Replies of full length that fit, with the weights, into vLLM's memory on its GPUs."""
     parallel, size = config.generator.tensor_parallel, _bytes(config)
     each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config) * size // 2
     return max(0, share - size * model.parameters // parallel) // each
 
 
 def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
-    """What transformers' generation takes: all live rollouts of a process at once."""
+    """The memory of transformers' generation, with all live rollouts of a rank at once."""
     rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, _length(config)
     cache = rows * length * model.kv_bytes * _bytes(config) // 2
     prefill = 3 * _bytes(config) * rows * length * model.intermediate

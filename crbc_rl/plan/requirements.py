@@ -1,4 +1,4 @@
-"""What a run needs around it: an environment with its data, packages, and the model's files."""
+"""What a run requires on a machine: an environment with its data, packages, and the model's files."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from crbc_rl.plan.findings import Finding, package
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """What was found: reasons why the config can never work, and things that are still to be put in place here."""
+    """The result of the checks: in `errors` why the config can never work, in `findings` what is missing here."""
 
     max_steps: int
     panels: dict[str, int]
-    """Tasks by split; empty where the data is not in place."""
-    wrong: tuple[str, ...]
+    """Number of tasks by split; empty where the data is not installed."""
+    errors: tuple[str, ...]
     findings: tuple[Finding, ...]
 
 
 def check_requirements(config: TrainConfig, model: Architecture | None) -> Requirements:
-    """Make the config's environment once for each split, as training will, and look for packages and files."""
-    wrong: list[str] = []
+    """Make the config's environment for each split, as training does, and check packages and files."""
+    errors: list[str] = []
     findings = [*_model(config, model), *_packages(config)]
     panels: dict[str, int] = {}
     creator = _creator(config.env.id)
@@ -47,13 +47,13 @@ def check_requirements(config: TrainConfig, model: Architecture | None) -> Requi
     except DataError as error:
         findings.append(Finding("data", "-", str(error), config.env.id))
     except (TypeError, ValueError) as error:
-        wrong.append(f"env.kwargs: {error}")
-    wrong += _mismatches(config, creator, panels, model)
-    return Requirements(_max_steps(creator, config.env.kwargs), panels, tuple(wrong), tuple(findings))
+        errors.append(f"env.kwargs: {error}")
+    errors += _mismatches(config, creator, panels, model)
+    return Requirements(_max_steps(creator, config.env.kwargs), panels, tuple(errors), tuple(findings))
 
 
 def _creator(env_id: str) -> Any:
-    """The class behind an environment's id, or None for an id that nobody registered."""
+    """The class of an environment id, or None for an id that is not registered."""
     try:
         entry = gymnasium.spec(env_id).entry_point
     except gymnasium.error.Error:
@@ -62,7 +62,7 @@ def _creator(env_id: str) -> Any:
 
 
 def _max_steps(creator: Any, kwargs: dict[str, Any]) -> int:
-    """The limit in the config, or the default of the class or of one it is derived from."""
+    """`max_steps` of the config, or its default in the class or a base class."""
     if "max_steps" in kwargs:
         return int(kwargs["max_steps"])
     for kind in inspect.getmro(creator) if inspect.isclass(creator) else (creator,):
@@ -73,7 +73,7 @@ def _max_steps(creator: Any, kwargs: dict[str, Any]) -> int:
 
 
 def _mismatches(config: TrainConfig, creator: Any, panels: dict[str, int], model: Architecture | None) -> Iterator[str]:
-    """Where the environment does not suit the rest of the config."""
+    """Where the environment does not fit the rest of the config."""
     styles = getattr(creator, "templates", {})
     if config.env.prompt not in styles:
         yield f"env.prompt: {config.env.id} has no style {config.env.prompt!r}; known: {', '.join(styles) or 'none'}"
@@ -91,16 +91,16 @@ def _mismatches(config: TrainConfig, creator: Any, panels: dict[str, int], model
 
 def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]:
     place = Path(config.model)
-    mend = f"put a transformers checkpoint into {place}" if place.is_absolute() else f"hf download {config.model}"
+    fix = f"put a transformers checkpoint into {place}" if place.is_absolute() else f"hf download {config.model}"
     if model is None:
         also = "" if place.is_absolute() else ", or add --online to read its shape from the hub"
-        yield Finding("model", "-", mend + also, "parameters, context and memory in this plan; training")
+        yield Finding("model", "-", fix + also, "parameters, context and memory in this plan; training")
     elif not has_weights(config.model):
-        yield Finding("model's weights", f"only {model.source}", mend, "training")
+        yield Finding("model's weights", f"only {model.source}", fix, "training")
 
 
 def _packages(config: TrainConfig) -> Iterator[Finding]:
-    """Packages that this config needs and not every one does."""
+    """Missing packages that this config needs and others do not."""
     needs = (
         (config.generator.engine == "vllm", "vllm", "[vllm]", "generator.engine=vllm"),
         (config.rollout.backend == "ray", "ray", "[ray]", "rollout.backend=ray"),

@@ -1,4 +1,4 @@
-"""A plan as people read it."""
+"""Prints a plan."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from crbc_rl.plan.memory import GIB, Memory, tokens_per_row
 
 
 def show(plan: Plan, console: Console) -> None:
-    """Print what an update is made of, where the memory goes, and what is still to be put in place."""
-    console.print(f"[bold]{plan.config.name}[/]: a plan; nothing is started, nothing is written", highlight=False)
+    """Print the sizes of an update, the memory by purpose, and what is missing."""
+    console.print(f"[bold]{plan.config.name}[/]: a plan; nothing is started or written", highlight=False)
     facts = Table.grid(padding=(0, 2))
     for name, text in _facts(plan):
         facts.add_row(f"[bold]{name}[/]", escape(text))
@@ -29,7 +29,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     config, batches, model, memory = plan.config, plan.batches, plan.model, plan.memory
     yield "model", config.model + ("" if model is None else f": {model.parameters:,} parameters, {model.source}")
     sizes = [f"{size:,} {split} tasks" for split, size in plan.requirements.panels.items()]
-    yield "environment", f"{config.env.id}, {', '.join(sizes) or 'its data is not in place here'}"
+    yield "environment", f"{config.env.id}, {', '.join(sizes) or 'its data is not installed here'}"
     yield "credit", " ".join([config.credit.method, *(f"{k}={v}" for k, v in config.credit.options.items())])
     room = (
         "" if memory is None or memory.concurrent is None else f", room for {memory.concurrent:,} full replies in each"
@@ -46,7 +46,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "its training",
         f"at most {batches.optimizer_steps:,} optimizer steps of {config.optim.minibatch} rows; "
-        f"on each process {batches.share} of them, passes: {batches.passes} of {batches.microbatch}",
+        f"on each process {batches.rows_per_rank} of them, passes: {batches.passes} of {batches.microbatch}",
     )
     validations = config.updates // config.eval.every + 1
     yield (
@@ -77,17 +77,17 @@ def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
     if memory.fits(plan.gib):
         console.print(f"[green]fits in {plan.gib:g} GiB[/]: {peak}, by estimate", highlight=False)
         return
-    why = "vLLM's share holds not one reply at full length" if memory.concurrent == 0 else peak
+    why = "vLLM's memory is too small for one reply of full length" if memory.concurrent == 0 else peak
     console.print(f"[yellow]does not fit in {plan.gib:g} GiB[/]: {why}, by estimate", highlight=False)
-    for remedy in plan.remedies or ("no single change of the config; take several, or larger GPUs",):
+    for remedy in plan.remedies or ("no single change of the config is enough; combine several, or use larger GPUs",):
         console.print(f"  what helps: {remedy}", highlight=False, soft_wrap=True)
 
 
 def _findings(plan: Plan, console: Console) -> None:
     if not plan.requirements.findings:
-        console.print("[green]everything is in place here[/]")
+        console.print("[green]everything is installed here[/]")
         return
-    console.print("missing here, and needed on the machine that trains:", highlight=False)
+    console.print("missing here, but needed on the training machine:", highlight=False)
     for finding in plan.requirements.findings:
         console.print(
             f"  [yellow]{escape(finding.name)}[/] (for {escape(finding.needed_for)}): {escape(finding.fix)}",
