@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained HTML file, the same bytes for the same run folder."""
+"""The report of a run: one self-contained HTML file. The same run folder gives the same bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["write_report"]
 
 
 def write_report(run: Path) -> Path:
-    """Write RUN/report.html, from the run's config, metrics and kept groups, and return its path.
+    """Write RUN/report.html from the run's config, metrics and recorded groups, and return its path.
 
     Raises `ConfigError` where `run` is no run folder, or has no metrics yet.
     """

@@ -1,4 +1,4 @@
-"""What an anchor looks like in the graph: a small Sokoban board, or else the first words of its label."""
+"""The picture of an anchor in the graph: a small Sokoban board, or the first words of its label."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Board = list[list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """`shapes` are (CSS class, path) from the upper left corner; `lines` are words instead of shapes."""
+    """`shapes` are (CSS class, path) relative to the upper left corner; `lines` are text instead of shapes."""
 
     width: float
     height: float
@@ -33,7 +33,7 @@ def parse_board(label: str) -> Board | None:
 
 
 def pictures(labels: Sequence[str]) -> list[Picture]:
-    """One picture per label, all of one size: boards if every label is one, else words."""
+    """One picture per label, all of the same size: boards if every label is a board, else text."""
     boards = [parse_board(label) for label in labels]
     found = [board for board in boards if board]
     if len(found) < len(labels) or len({(len(b), len(b[0])) for b in found}) != 1:
@@ -43,7 +43,7 @@ def pictures(labels: Sequence[str]) -> list[Picture]:
 
 
 def _window(boards: Sequence[Board]) -> tuple[int, int, int, int]:
-    """What is left (top, bottom, left, right) without the outer rows and columns that are wall in all."""
+    """The window (top, bottom, left, right) without the outer rows and columns that are wall in all boards."""
     inside = [(r, c) for board in boards for r, row in enumerate(board) for c, cell in enumerate(row) if cell != "#"]
     if not inside:
         return 0, len(boards[0]), 0, len(boards[0][0])

@@ -1,4 +1,4 @@
-"""Charts as plain geometry: ticks and paths in SVG user units, y downwards. The template draws them."""
+"""Charts as geometry: ticks and paths in SVG user units, y downwards. The template draws them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Layer:
 class Chart:
     """A drawn chart of `width` x `height`; its axes span `box` = (left, top, right, bottom).
 
-    `hover` is JSON for the script: `at`, the x of every update, and `rows`, what to say there.
+    `hover` is JSON for the script: `at`, the x of every update, and `rows`, the tooltip there.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series:
-    """One quantity over updates: `x` and `y` of one length, finite; `low` and `high` bound a band."""
+    """One quantity over updates: `x` and `y` of equal length, finite; `low` and `high` bound a band."""
 
     name: str
     x: Floats
@@ -76,7 +76,7 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class IntervalBar:
-    """A proportion and its interval as x coordinates, with the words beside it."""
+    """A proportion and its interval as x coordinates, with its label."""
 
     name: str
     style: str
@@ -94,20 +94,20 @@ class Intervals:
 
 
 def column(records: Sequence[Record], name: str) -> tuple[Floats, Floats]:
-    """The updates that tell `name`, and its finite values there."""
+    """The updates that have the metric `name`, and its finite values."""
     rows = [(r["update"], r[name]) for r in records if isinstance(r.get(name), int | float) and math.isfinite(r[name])]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
 
 def smoothing(updates: int) -> float:
-    """The weight of the past in the smoothed curves: the paper's 0.95 for its 150 updates, and as
-    large a part of the run for a shorter one."""
+    """The weight of the past in the smoothed curves: the paper's 0.95 for its 150 updates, and for a shorter run the
+    weight that averages over the same fraction of the run."""
     return min(0.95, max(0.5, 1.0 - 7.5 / max(updates, 1)))
 
 
 def smooth(y: Floats, weight: float) -> Floats:
-    """Exponential moving average, corrected for its start as Adam does, same shape."""
+    """Exponential moving average with Adam's bias correction, same shape."""
     out, total, mass = np.empty_like(y), 0.0, 0.0
     for i, value in enumerate(y):
         total, mass = weight * total + (1 - weight) * value, weight * mass + (1 - weight)
@@ -132,7 +132,7 @@ def update_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def number(value: float, percent: bool = False) -> str:
-    """A figure as people read it: three significant digits, or a percentage."""
+    """A number as text: three significant digits, or a percentage."""
     if percent:
         return f"{value:.1%}".replace(".0%", "%")
     return f"{value:.3g}".replace("e-0", "e-").replace("-", "−")
@@ -167,8 +167,8 @@ def line_chart(
 def phase_chart(records: Sequence[Record], updates: int, size: tuple[float, float]) -> Chart | None:
     """Seconds per phase, stacked, one bar per update; None where nothing was timed.
 
-    The updates that test take long; they must not flatten the others, so they do not set the scale
-    and carry their total in words where they leave it.
+    Updates with a test take much longer. They do not determine the scale, since they would flatten the others. Where a
+    bar exceeds the scale, its total is written as text.
     """
     names = [f"seconds/{phase}" for phase in PHASES]
     timed = [r for r in records if any(name in r for name in names)]
@@ -210,7 +210,7 @@ def phase_chart(records: Sequence[Record], updates: int, size: tuple[float, floa
 
 
 def phase_totals(records: Sequence[Record]) -> list[tuple[str, str, float, str]]:
-    """(phase, total, share of all seconds, median per update that has it) of each timed phase."""
+    """(phase, total, fraction of all seconds, median over the updates that have it) of each timed phase."""
     totals = []
     for phase in PHASES:
         seconds = column(records, f"seconds/{phase}")[1]
@@ -247,7 +247,7 @@ def intervals(records: Sequence[Record], width: float) -> Intervals | None:
 
 
 def _range(series: Sequence[Series]) -> tuple[float, float]:
-    """The values to show: down to zero where the curves come near it, never empty."""
+    """The range of the y axis: it includes 0 where the curves come near it, and is never empty."""
     bounds = [b for s in series for b in (s.y, *(s.band or ()))]
     low, high = min(float(b.min()) for b in bounds), max(float(b.max()) for b in bounds)
     if low >= 0.0 and (low < 0.6 * high or high - low <= 1e-9 * high):

@@ -1,4 +1,4 @@
-"""What a report shows, as the template's variables."""
+"""The content of a report, as the template's variables."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ SMALL = (280.0, 168.0)
 
 
 def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
-    """Every name `report.html.j2` uses, from an open run and its records, of which there is at least one."""
+    """The variables of `report.html.j2`, from an open run and its records, of which there must be at least one."""
     config = run.config
     done = int(records[-1]["update"])
-    # A resumed run may go on past the updates its config file asked for.
+    # A resumed run may have more updates than its config file states.
     planned = max(config.updates, done)
     return {
         "config": config,
@@ -73,7 +73,7 @@ def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
 
 
 def _gain(records: Sequence[Record]) -> str | None:
-    """How far test success moved, in points; None before a trained policy was tested."""
+    """The change of test success in percentage points; None before a trained policy was tested."""
     tested = [r for r in records if "test/success" in r]
     if len(tested) < 2 or tested[0]["update"] != 0:
         return None
@@ -81,7 +81,7 @@ def _gain(records: Sequence[Record]) -> str | None:
 
 
 def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
-    """The run in a few figures: (what, value); what is not there yet is left out."""
+    """Key figures of the run as (name, value), without those that are not available yet."""
     facts = []
     validated = [r for r in records if "validation/success" in r]
     if validated:

@@ -1,6 +1,6 @@
 """Layered layout of a merged graph: anchors in columns by their distance from the start.
 
-Plain geometry in SVG user units, y downwards; nothing here knows what the nodes stand for.
+Geometry in SVG user units, y downwards. This module does not know what the nodes represent.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 GAP = 84.0
-"""Between two columns at least: room for the curves to cross and for short labels."""
+"""The least gap between two columns: space for crossing curves and short labels."""
 LETTER = 5.8
-"""The mean width of a letter of a label."""
+"""The mean width of a character of a label."""
 HEADROOM = 15.0
-"""Above a node, for its value."""
+"""Space above a node, for its value."""
 LOOPROOM = 27.0
-"""Below a node that has self loops."""
+"""Space below a node with self loops."""
 MARGIN = 12.0
 BOUNDARY_WIDTH = 64.0
-"""The least width of a boundary node; its left side is in line with an anchor's."""
+"""The least width of a boundary node; its left side is aligned with an anchor's."""
 Point = tuple[float, float]
 Columns = list[list[int]]
 
@@ -27,7 +27,7 @@ Columns = list[list[int]]
 @dataclass(frozen=True, slots=True)
 class Link:
     """From node `source` to node `target`; the nodes are anchors 0 to n - 1, then n and n + 1, the
-    success and the failure boundary. `label` only tells how much room it takes."""
+    success and the failure boundary. `label` only determines the space that it takes."""
 
     source: int
     target: int
@@ -56,8 +56,8 @@ class Layout:
 def lay_out(anchors: int, links: Sequence[Link], width: float, height: float) -> Layout:
     """Place `anchors` nodes of `width` x `height` and the two boundaries, and route `links`.
 
-    Node 0 is the start and reaches every other. Success has its lane above all columns, failure
-    below, so that no long edge runs through a node.
+    Node 0 is the start and reaches all others. Edges to success run in a lane above all columns, edges to failure
+    below, so that no long edge crosses a node.
     """
     depth = _depths(anchors, links)
     near = _neighbours(depth, links)
@@ -68,7 +68,7 @@ def lay_out(anchors: int, links: Sequence[Link], width: float, height: float) ->
     pitch = width + gap
     lanes = [sum(1 for link in links if link.target == anchors + i) for i in (0, 1)]
     top, bottom = min(ys), max(ys)
-    # A lane keeps clear of the values above and the loops below the outermost nodes.
+    # A lane leaves space for the values above and the loops below the outermost nodes.
     success_y = top - height / 2 - HEADROOM - MARGIN - _lane_width(lanes[0]) / 2 - 8
     failure_y = bottom + height / 2 + LOOPROOM + MARGIN + _lane_width(lanes[1]) / 2 + 4
     end = (max(depth) + 1) * pitch
@@ -87,7 +87,7 @@ def lay_out(anchors: int, links: Sequence[Link], width: float, height: float) ->
 
 
 def _gap(anchors: int, links: Sequence[Link]) -> float:
-    """Room between two columns for the labels of an arrow to and one fro."""
+    """The gap between two columns, wide enough for the labels of one arrow in each direction."""
     between = (len(link.label) for link in links if link.source != link.target < anchors)
     return max(GAP, 2 * LETTER * max(between, default=0) + 30)
 
@@ -111,7 +111,7 @@ def _depths(anchors: int, links: Sequence[Link]) -> list[int]:
 
 
 def _neighbours(depth: Sequence[int], links: Sequence[Link]) -> list[list[int]]:
-    """For every anchor, the others it shares a link with across one column gap, either way."""
+    """For every anchor, the anchors of the neighbouring columns that it is linked with, in either direction."""
     near: list[set[int]] = [set() for _ in depth]
     for link in links:
         if link.target < len(depth) and abs(depth[link.source] - depth[link.target]) == 1:
@@ -121,7 +121,7 @@ def _neighbours(depth: Sequence[int], links: Sequence[Link]) -> list[list[int]]:
 
 
 def _order(depth: Sequence[int], near: Sequence[Sequence[int]], sweeps: int = 12) -> Columns:
-    """Barycentre sweeps to and fro; the order with the fewest crossings on the way is kept."""
+    """Barycentre sweeps in both directions; returns the order with the fewest crossings."""
     columns: Columns = [[] for _ in range(max(depth) + 1)]
     for node, d in enumerate(depth):
         columns[d].append(node)
@@ -155,7 +155,7 @@ def _crossings(columns: Columns, near: Sequence[Sequence[int]]) -> int:
 def _heights(
     columns: Columns, near: Sequence[Sequence[int]], height: float, looped: set[int], sweeps: int = 24
 ) -> list[float]:
-    """The y of every anchor: near the mean of its neighbours, in order, and clear of each other."""
+    """The y of every anchor: near the mean of its neighbours, in order, and without overlap."""
     below = {node: height + HEADROOM + MARGIN + LOOPROOM * (node in looped) for column in columns for node in column}
     gaps = [[below[node] for node in column[:-1]] for column in columns]
     y: dict[int, float] = {}
@@ -171,8 +171,8 @@ def _heights(
 
 
 def _spread(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The places nearest to `wanted` (least squares) that lie in order and at least `gaps` apart:
-    an isotonic regression by pooling adjacent violators."""
+    """The positions nearest to `wanted` (least squares) that are in order and at least `gaps` apart: an isotonic
+    regression by pooling adjacent violators."""
     offsets = list(accumulate(gaps, initial=0.0))
     blocks: list[tuple[float, int]] = []
     for want, offset in zip(wanted, offsets, strict=True):
@@ -223,7 +223,7 @@ def _sides(link: Link, depth: Sequence[int]) -> tuple[int, int]:
 def _ports(
     links: Sequence[Link], at: Sequence[Point], depth: Sequence[int], height: float
 ) -> dict[tuple[int, str], float]:
-    """How far from the middle of a side each link end sits, sorted by where the other end lies."""
+    """The offset of each link end from the middle of its side, sorted by the position of the other end."""
     ends: dict[tuple[int, int], list[tuple[float, int, str]]] = {}
     for i, link in enumerate(links):
         if link.source == link.target:
@@ -257,8 +257,8 @@ def _lanes(links: Sequence[Link], at: Sequence[Point], depth: Sequence[int]) -> 
 
 
 def _curve(link: Link, start: Point, end: Point, ways: tuple[int, int], gap: float, last: float | None = None) -> Route:
-    """A cubic that leaves and arrives the `ways` given (+1 rightwards); `last` draws it on along its
-    lane to that x. Its label sits near the source, where its neighbours are spread out."""
+    """A cubic curve that leaves and arrives in the directions `ways` (+1 is right); `last` extends it along its lane to
+    that x. Its label is near the source, where neighbouring curves are spread out."""
     out, into = ways
     (x0, y0), (x1, y1) = start, end
     tip = x1 if last is None else last
@@ -274,7 +274,7 @@ def _curve(link: Link, start: Point, end: Point, ways: tuple[int, int], gap: flo
 
 
 def _loop_places(links: Sequence[Link], at: Sequence[Point]) -> dict[int, float]:
-    """The x of every self loop: in a row under its node, each as wide as its label."""
+    """The x of every self loop: side by side under its node, each as wide as its label."""
     rows: dict[int, list[int]] = {}
     for i, link in enumerate(links):
         if link.source == link.target:

@@ -1,4 +1,4 @@
-"""One rollout group, ready to draw: its merged empirical process, coloured by the closure's values."""
+"""The drawing of one rollout group: its merged empirical process, coloured by the closure's values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Colour = tuple[int, int, int]
 VALUE_COLOURS: tuple[Colour, ...] = ((226, 229, 233), (178, 220, 196), (80, 172, 132), (10, 104, 74))
 """V from 0 to 1."""
 CREDIT_COLOURS: tuple[Colour, ...] = ((201, 88, 0), (232, 160, 92), (184, 189, 197), (104, 164, 214), (13, 92, 165))
-"""Q - V from the lowest to the highest of the group; orange and blue differ for every kind of eye."""
+"""Q - V from the lowest to the highest of the group; colour-blind readers can distinguish orange and blue."""
 ARROWS = {"up": "↑", "down": "↓", "left": "←", "right": "→", INVALID: "invalid"}
 FRAME = 9.0
-"""What the ring and the outer frame add to the sides of a picture."""
+"""The width that the ring and the outer frame add to the sides of a picture."""
 SHOWN = 5
-"""How many groups a report draws."""
+"""The number of groups in a report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class PairRow:
-    """One action at an anchor, as the tables say it; `bar` is Q - V over the group's largest, in [-1, 1]."""
+    """One action at an anchor, as a table row; `bar` is Q - V divided by the group's largest, in [-1, 1]."""
 
     action: str
     count: str
@@ -91,8 +91,8 @@ class Highlight:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A drawing of `width` x `height` whose nodes are `node_width` x `node_height`, and what to say of
-    it; `hover` is JSON for the script, all of it text."""
+    """A drawing of `width` x `height` whose nodes are `node_width` x `node_height`, with its texts; `hover` is JSON for
+    the script, with text values only."""
 
     update: int
     task: str
@@ -112,7 +112,7 @@ class GroupView:
 
 
 def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tuple[int, RolloutGroup]]:
-    """First, last and evenly between: groups with mixed outcomes, where there are any."""
+    """At most `at_most` groups: the first, the last and evenly between, with mixed outcomes if there are any."""
     mixed = [u for u in sorted(groups) if 0 < groups[u].success_rate < 1]
     updates = mixed or sorted(groups)
     if len(updates) > at_most:
@@ -121,7 +121,7 @@ def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tup
 
 
 def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> GroupView:
-    """Draw `group`; `options` are those of the run's credit, of which the closure's own are used."""
+    """Draw `group`. `options` are those of the run's credit method; the closure's options among them are used."""
     closing = {name: options[name] for name in ("beta", "depth") if name in options}
     gate = {"sigma_min": options["sigma_min"]} if "sigma_min" in options else {}
     process = EmpiricalProcess.from_group(group)
@@ -192,7 +192,7 @@ def _nodes(
 
 
 def _edges(process: EmpiricalProcess, result: Closure, layout: Layout, largest: float) -> tuple[Edge, ...]:
-    """Faint ones first, so that strong credit lies on top."""
+    """The edges, those with small credit first, so that strong credit is drawn on top."""
     counts = process.counts
     edges = []
     for i, (link, route) in enumerate(zip(_links(process), layout.routes, strict=True)):
@@ -270,8 +270,8 @@ def _highlight(
 
 
 def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[PairRow], words: Sequence[str]) -> dict[str, Any]:
-    """What the tooltips say: anchors [V, N, sigma, words], pairs [anchor, action, ...], and edges
-    [pair, N(s, a, x), P(x | s, a)], each in the process's own order."""
+    """The tooltips: anchors [V, N, sigma, text], pairs [anchor, action, ...], and edges
+    [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
     anchors = [
         [f"{abs(v):.3f}", f"{n:.0f}", f"{sigma:.3f}", text[:400]]
         for v, n, sigma, text in zip(result.V, process.anchor_count, result.sigma, words, strict=True)
@@ -289,7 +289,7 @@ def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[PairRow], 
 
 
 def _credit_colour(strength: float, largest: float) -> str:
-    # Rounding must not tint an edge whose credit is zero.
+    # Rounding must not colour an edge whose credit is zero.
     return ramp(CREDIT_COLOURS, 0.5 + 0.5 * strength / largest if largest > 1e-9 else 0.5)
 
 

@@ -1,1 +1,1 @@
-"""Studies: what the paper's claims come to where the truth is known, and the paper's own tables."""
+"""Studies: the paper's claims tested where the truth can be computed exactly."""

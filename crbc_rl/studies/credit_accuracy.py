@@ -1,14 +1,14 @@
-"""How near each credit estimator comes to the truth, where the truth is known exactly.
+"""The error of each credit estimator, where the true credit can be computed exactly.
 
-A one-box Sokoban room has so few states that the true worth of a move under a known behaviour policy
-is a short recursion: Q_t - V_t with the steps left taken into account, averaged over the times at
-which the behaviour is at the state. The study samples rollout groups from such behaviours, asks every
-estimator in `credit.METHODS` for its step credit, and compares pair by pair, over the (anchor, action)
-pairs whose anchor has two or more observed actions, in groups with at least one success.
+A one-box Sokoban room has few states, so the true advantage of a move under a known behaviour policy is a short
+recursion: Q_t - V_t with the remaining steps taken into account, averaged over the times at which the behaviour is at
+the state. The study samples rollout groups from such behaviours and computes the step credit of every estimator in
+`credit.METHODS`. It compares them pair by pair, over the (anchor, action) pairs whose anchor has two or more observed
+actions, in groups with at least one success.
 
 `crbc study credit-accuracy` runs it. In 300 rooms at G = 8 the rank correlation with the truth rises with
-every step of depth and is highest closed. It does not put CRBC ahead of shortest paths: the puzzle is
-deterministic, and a large step along GraphGPO gains more. docs/credit/accuracy.md has the figures.
+every step of depth and is highest for the closure. CRBC is not ahead of shortest paths: the puzzle is deterministic,
+and a large step along GraphGPO gains more. docs/credit/accuracy.md has the figures.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ CLOSURE = "crbc"
 NORMALISED = "crbc / sigma"
 """CRBC's Q - V as the learner uses it, divided by max(sigma, 0.1) at each anchor (eq. 13)."""
 SOKOBAN: dict[str, dict[str, Any]] = {"graphgpo": {"omega": 0.8}}
-"""The paper's settings on Sokoban, where they are not a method's defaults."""
+"""The paper's settings on Sokoban, where they differ from a method's defaults."""
 ORACLE = "truth"
-"""The true advantage itself at the visited pairs: what the best possible credit would gain."""
+"""The true advantage itself at the visited pairs: the gain of the best possible credit."""
 
 METRICS = {
     "rank": "rank correlation with the truth (Spearman), within a group",
@@ -49,23 +49,23 @@ METRICS = {
     "gain_small": "exact change of 15-step success after one small reweighting step, of equal size for all",
     "gain": "the same after one large step",
 }
-"""What is measured, and in which words."""
+"""The metrics, with their descriptions."""
 
 BY_GROUP = ("rank", "sign", "zero", "gain_small", "gain")
-"""The metrics with a value per group; the two errors pool pairs instead."""
+"""The metrics with a value per group. The two errors pool pairs instead."""
 
 _SUMS = ("n", "tt", "ct", "cc", "ee")
 _TINY = 1e-9
-"""A true advantage below this is none: both moves of a dead end are worth nothing."""
+"""A true advantage below this counts as zero, such as that of moves at a dead end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is sampled: `rooms` of the train panel x `groups` each x `behaviours` x `group_sizes`.
+    """The sample: `rooms` of the train panel x `groups` per room x `behaviours` x `group_sizes`.
 
-    A behaviour is "mix0.3", best moves with probability 0.3 and any move otherwise, or "soft0.7",
-    softmax(-0.7 x steps lost + N(0, 1)). `steps` are the sizes eta of the small and the large reweighting
-    step, `beta` is CRBC's.
+    A behaviour is "mix0.3", a best move with probability 0.3 and any move otherwise, or "soft0.7",
+    softmax(-0.7 x steps lost + N(0, 1)). `steps` are the sizes eta of the small and of the large reweighting step.
+    `beta` is that of CRBC.
     """
 
     rooms: int = 300
@@ -83,8 +83,11 @@ QUICK = Settings(rooms=25, behaviours=("mix0.15", "soft0.7"), group_sizes=(4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Estimator:
-    """Functions of a process of several groups to one value per pair: `credit`, compared with the truth,
-    and `direction`, the form the learner uses. `probability`: credit is in units of success."""
+    """Two functions that map a process of several groups to one value per pair.
+
+    `credit` is compared with the truth, `direction` is the form that the learner uses. With `probability`, credit is in
+    units of success probability.
+    """
 
     name: str
     credit: Callable[[EmpiricalProcess], Floats]
@@ -96,9 +99,9 @@ class Estimator:
 class Cell:
     """The outcome for one behaviour and group size: over R rooms and E estimators (the oracle last).
 
-    `success` (R,) true J; `failed` share of groups without a success, which are left out; `scores` by
-    metric (R, E), nan where a room gave none; `sums` (R, E, 5), the sums behind the two errors. `coverage`:
-    the share of eligible visits that all G rollouts reach at each depth of the study, then under closure.
+    `success` (R,): the true J. `failed`: the fraction of groups without a success, which are left out. `scores`: by
+    metric (R, E), nan where a room has none. `sums` (R, E, 5): the sums for the two errors. `coverage`: the fraction of
+    eligible visits that all G rollouts reach, at each depth of the study and for the closure.
     """
 
     behaviour: str
@@ -114,7 +117,7 @@ class Cell:
 
 
 def estimators(depths: Sequence[int], beta: float) -> list[Estimator]:
-    """CRBC at each depth and closed, then every other method `credit.METHODS` knows, by its step term."""
+    """CRBC at each depth and its closure, then the step term of every other method of `credit.METHODS`."""
     found = [_family(f"{CLOSURE} K={depth}", beta, depth) for depth in depths]
     found.append(_family(CLOSURE, beta, None))
     normalised = partial(credit.step_credit, beta=beta)
@@ -128,8 +131,8 @@ def estimators(depths: Sequence[int], beta: float) -> list[Estimator]:
 
 
 def variants(method: str) -> dict[str, dict[str, Any]]:
-    """A method's step term alone, where it has one, with its Sokoban settings; "NAME mean" is the mode
-    that leaves out the division by the standard deviation."""
+    """The options of a method's step term, with its Sokoban settings; "NAME mean" is the mode without the division by
+    the standard deviation."""
     known = inspect.signature(credit.METHODS[method]).parameters
     options: dict[str, Any] = {**SOKOBAN.get(method, {})}
     if "w_step" in known:
@@ -160,7 +163,7 @@ def _mean_over_visits(method: str, options: dict[str, Any], process: EmpiricalPr
 
 
 def behaviour_of(name: str, room: TabularRoom, rng: np.random.Generator) -> Floats:
-    """The policy a behaviour's name stands for, (n, 4)."""
+    """The policy of a behaviour's name, (n, 4). Raises `ValueError` for an unknown name."""
     if name.startswith("mix"):
         return mixture(room, float(name.removeprefix("mix")))
     if name.startswith("soft"):
@@ -172,7 +175,7 @@ def measure(
     rooms: Sequence[TabularRoom], name: str, group_size: int, which: Sequence[Estimator], settings: Settings
 ) -> Cell:
     """Sample groups in every room and score every estimator's credit on them."""
-    # The policy depends on seed, behaviour and room, not on the group size it is sampled with.
+    # The policy depends on seed, behaviour and room, but not on the group size.
     stream = [settings.seed, *name.encode()]
     policies = [behaviour_of(name, room, np.random.default_rng([*stream, i])) for i, room in enumerate(rooms)]
     truths = [evaluate(room, policy) for room, policy in zip(rooms, policies, strict=True)]
@@ -209,7 +212,7 @@ def measure(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Part:
-    """One group's p visited pairs: `state`, `move`, `count` N(s, a) and `gated` (p,), credit (E, p) twice."""
+    """One group's p visited pairs: `state`, `move`, `count` N(s, a), `gated` (p,), `credit`, `direction` (E, p)."""
 
     state: NDArray[np.int64]
     move: NDArray[np.int64]
@@ -220,7 +223,7 @@ class _Part:
 
 
 def _by_group(process: EmpiricalProcess, which: Sequence[Estimator]) -> Iterator[_Part]:
-    """Every estimator's values, computed for all groups together, cut up by group in order."""
+    """The values of all estimators, computed for all groups together and split by group in order."""
     assert process.rollouts is not None
     values = np.stack([e.credit(process) for e in which])
     directions = np.stack([e.direction(process) for e in which])
@@ -247,7 +250,7 @@ def _compare(
     values = {"rank": nothing, "sign": nothing, "zero": nothing}
     effect = np.abs(t) > _TINY
     if effect.any():
-        # Ties must survive rounding: credit is compared at ten digits of the group's largest.
+        # Rounding must not break ties: credit is compared at ten digits relative to the group's largest.
         digits = np.round(c / np.maximum(np.abs(c).max(axis=1, keepdims=True), 1e-300), 10)
         values["rank"] = _spearman(digits, np.round(t, 10))
         values["sign"] = (np.sign(digits[:, effect]) == np.sign(t[effect])).mean(axis=1)
@@ -261,7 +264,7 @@ def _compare(
 
 
 def _spearman(values: Floats, truth: Floats) -> Floats:
-    """Rank correlation of each row with `truth`; zero for a row that ranks nothing."""
+    """Rank correlation of each row with `truth`; zero for a constant row."""
     ranks = rankdata(np.vstack([values, truth]), axis=1)
     ranks -= ranks.mean(axis=1, keepdims=True)
     norm = np.sqrt((ranks**2).sum(axis=1))
@@ -270,10 +273,10 @@ def _spearman(values: Floats, truth: Floats) -> Floats:
 
 
 def _unit_directions(room: TabularRoom, truth: Truth, part: _Part) -> Floats:
-    """Which way each estimator, and last the truth, would move the logits of the policy, (E + 1, n, 4).
+    """The direction in which each estimator, and last the truth, moves the logits of the policy, (E + 1, n, 4).
 
-    Scaled to root mean square one over the group's gated visits, so that all take steps of one size.
-    The truth is divided by its deviation at the anchor as CRBC's credit is.
+    Each is scaled to root mean square one over the group's gated visits, so that all steps have the same size. The
+    truth is divided by its standard deviation at the anchor, as CRBC's credit is.
     """
     true = np.where(part.gated, truth.A[part.state, part.move], 0.0)
     visits = sum_by(part.state, part.count, len(room))
@@ -290,9 +293,9 @@ def _unit_directions(room: TabularRoom, truth: Truth, part: _Part) -> Floats:
 
 
 def pool(cells: Sequence[Cell]) -> dict[str, tuple[Floats, Floats]]:
-    """Mean and standard error over rooms of every metric, each (E,), the cells averaged within a room.
+    """Mean and standard error over rooms of every metric, each (E,); cells are averaged within a room.
 
-    The errors pool all pairs; their standard errors are jackknifed over rooms.
+    The errors pool all pairs. Their standard errors are a jackknife over rooms.
     """
     result = {metric: _mean_and_error(_stacked(cells, metric)) for metric in BY_GROUP}
     sums = np.sum([cell.sums for cell in cells], axis=0)
@@ -312,7 +315,7 @@ def _stacked(cells: Sequence[Cell], metric: str) -> Floats:
 
 
 def _mean(values: Floats, axis: int) -> Floats:
-    """The mean over what is there, nan where nothing is."""
+    """The mean without nan; nan where there is no value."""
     there = ~np.isnan(values)
     count = there.sum(axis=axis)
     total: Floats = np.where(there, values, 0.0).sum(axis=axis)
@@ -350,7 +353,7 @@ def rooms_of(settings: Settings) -> list[TabularRoom]:
 
 
 def run(settings: Settings, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Cell]:
-    """Every behaviour at every group size; `progress` hears how many cells are done, of how many."""
+    """Run every behaviour at every group size; `progress(done, total)` is called after each cell."""
     rooms = rooms_of(settings)
     which = estimators(settings.depths, settings.beta)
     plan = [(name, size) for size in settings.group_sizes for name in settings.behaviours]

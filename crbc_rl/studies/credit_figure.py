@@ -1,4 +1,4 @@
-"""The credit accuracy study as one picture."""
+"""The credit accuracy study as one figure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from crbc_rl.studies.credit_tables import main_size, names_of, of_size
 
 CLOSED = "#0b3c5d"
 DEPTHS = ("#b9d6ea", "#86b6d8", "#5796c4", "#3577ab", "#1f5a8a")
-"""The family from light to dark, so that depth reads as depth."""
+"""The finite-depth family from light to dark with increasing depth."""
 OTHERS = ("#d55e00", "#009e73", "#cc79a7", "#e69f00", "#7f7f7f", "#56b4e9", "#a0522d")
-"""Okabe and Ito's colours, told apart by colour-blind readers; markers repeat the distinction."""
+"""Okabe and Ito's colours, which colour-blind readers can distinguish; markers differ too."""
 MARKERS = "sD^vPX*"
 
 Floats = NDArray[np.float64]
@@ -116,12 +116,12 @@ def _gains(
 
 
 def _merge_equals(cells: Sequence[Cell], names: Sequence[str]) -> dict[str, str]:
-    """The estimators worth a mark, and their labels: those with the same ranks and gains share one."""
+    """The estimators shown, and their labels; those with equal ranks and gains share one."""
     labels: dict[str, str] = {}
     for i, name in enumerate(names):
         twin = next((kept for kept in labels if _equal(cells, names.index(kept), i)), None)
         if name == NORMALISED:
-            continue  # CRBC's own credit on another scale: the tables have it
+            continue  # CRBC's credit on another scale, which is in the tables
         if twin is None:
             labels[name] = f"{CLOSURE} closure" if name == CLOSURE else name
         else:
@@ -130,7 +130,7 @@ def _merge_equals(cells: Sequence[Cell], names: Sequence[str]) -> dict[str, str]
 
 
 def _better_modes(methods: Sequence[str], cells: Sequence[Cell], names: Sequence[str]) -> list[str]:
-    """Of the two modes of a method, the one that ranks better: the curves show every method at its best."""
+    """The better ranking one of a method's two modes: the curves show every method at its best."""
     rank, _ = pool(cells)["rank"]
     best: dict[str, str] = {}
     for name in methods:
@@ -149,7 +149,7 @@ def _equal(cells: Sequence[Cell], i: int, j: int) -> bool:
 
 
 def _styles(labels: dict[str, str]) -> dict[str, Style]:
-    """Colour and marker of every estimator with a mark."""
+    """Colour and marker of every estimator shown."""
     common: Style = {"linewidth": 1.5, "markersize": 6, "capsize": 2.5, "elinewidth": 1}
     styles: dict[str, Style] = {}
     family = [n for n in labels if n.startswith(f"{CLOSURE} K=")]

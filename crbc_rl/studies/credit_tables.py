@@ -1,4 +1,4 @@
-"""What the credit accuracy study leaves behind: tables for a terminal, and everything as JSON."""
+"""The output of the credit accuracy study: tables for a terminal, and all figures as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crbc_rl.studies.credit_accuracy import CLOSURE, METRICS, ORACLE, Cell, Sett
 Floats = NDArray[np.float64]
 
 PAIRED = ("rank", "gain_small", "gain")
-"""The metrics on which CRBC is compared with each other estimator room by room."""
+"""The metrics in which CRBC is compared with each other estimator, paired by room."""
 
 
 Figures = dict[str, dict[str, tuple[float | None, float | None]]]
@@ -26,7 +26,7 @@ Figures = dict[str, dict[str, tuple[float | None, float | None]]]
 
 
 def names_of(settings: Settings) -> list[str]:
-    """The estimators in the order of every array of a `Cell`; the truth comes last."""
+    """The names of the estimators in the order of every array of a `Cell`; the truth is last."""
     return [*(estimator.name for estimator in estimators(settings.depths, settings.beta)), ORACLE]
 
 
@@ -36,7 +36,7 @@ def in_probability(settings: Settings) -> list[bool]:
 
 
 def main_size(settings: Settings) -> int:
-    """The group size of the tables by behaviour: the paper's eight, or the largest sampled."""
+    """The group size of the tables by behaviour: 8 as in the paper, or the largest sampled."""
     return 8 if 8 in settings.group_sizes else max(settings.group_sizes)
 
 
@@ -152,5 +152,5 @@ def _figures(cells: Sequence[Cell], names: Sequence[str]) -> dict[str, Figures]:
 
 
 def _plain(value: float) -> float | None:
-    """A number for JSON, which knows no nan."""
+    """A number for JSON, None instead of nan."""
     return round(float(value), 6) if np.isfinite(value) else None

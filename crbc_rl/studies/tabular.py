@@ -1,8 +1,7 @@
-"""Sokoban rooms as finite Markov decision processes: exact values, and rollout groups by the thousand.
+"""Sokoban rooms as finite Markov decision processes: exact values, and fast sampling of rollout groups.
 
-A one-box room has at most a few hundred reachable states, so for any behaviour policy the true
-action values are a backward recursion and nothing has to be estimated. States and moves are integers
-here; the rules are those of `crbc_envs`.
+A one-box room has at most a few hundred reachable states. So the true action values of any behaviour policy are a
+backward recursion, without estimation. States and moves are integers here; the rules are those of `crbc_envs`.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HORIZON = 15
-"""Steps an episode may take, as in CRBC-Sokoban-v0."""
+"""The longest episode in steps, as in CRBC-Sokoban-v0."""
 
 FAR = 6
-"""A move that costs this many steps or more, or leads into a dead end, is as bad as any (soft policies)."""
+"""The largest loss of a move in steps: larger losses and dead ends count as this (soft policies)."""
 
 
 @dataclass(frozen=True, eq=False)
 class TabularRoom:
-    """One room with n reachable unsolved states; state 0 is the start, n stands for "solved".
+    """One room with n reachable unsolved states; state 0 is the start, n is "solved".
 
     `successor` (n, 4): the state after each of `MOVES`. `distance` (n + 1,): moves to a solution, inf at
     a dead end, 0 at n.
@@ -43,7 +42,7 @@ class TabularRoom:
         found: dict[State, int] = {room.start: 0}
         rows: list[list[State]] = []
         queue = [room.start]
-        for state in queue:  # grows while it is read: breadth first
+        for state in queue:  # breadth first: the queue grows during the loop
             rows.append([room.move(state, move) for move in MOVES])
             for after in rows[-1]:
                 if after not in found and not room.solved(after):
@@ -61,7 +60,7 @@ class TabularRoom:
 
     @cached_property
     def gap(self) -> Floats:
-        """How many steps each move loses against the best one, at most `FAR`, shape (n, 4)."""
+        """The number of steps that each move loses compared with the best one, at most `FAR`, shape (n, 4)."""
         after = self.distance[self.successor]
         best = after.min(axis=1, keepdims=True)
         with np.errstate(invalid="ignore"):  # inf - inf: at a dead end no move is better than another
@@ -70,7 +69,7 @@ class TabularRoom:
 
     @cached_property
     def steps(self) -> list[list[Step]]:
-        """The step of every state and move; the anchor's key is the state's number."""
+        """The `Step` of every state and move; the anchor's key is the state's number."""
         return [[Step(str(state), move) for move in MOVES] for state in range(len(self))]
 
 
@@ -82,7 +81,7 @@ def mixture(room: TabularRoom, optimal: float) -> Floats:
 
 
 def soft(room: TabularRoom, skill: float, rng: np.random.Generator) -> Floats:
-    """Behaviour (n, 4): softmax(-skill gap + N(0, 1)), with habits of its own at every state."""
+    """Behaviour (n, 4): softmax(-skill gap + N(0, 1)); the noise is drawn once per state and move."""
     logits = -skill * room.gap + rng.standard_normal(room.gap.shape)
     weight: Floats = np.exp(logits - logits.max(axis=1, keepdims=True))
     weight /= weight.sum(axis=1, keepdims=True)
@@ -91,9 +90,11 @@ def soft(room: TabularRoom, skill: float, rng: np.random.Generator) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth:
-    """The true worth of every move under a behaviour: `success` J, the probability of success within
-    `HORIZON` steps from the start, and `A` (n, 4), Q_t - V_t averaged over the times t at which the
-    behaviour is at the state (zero at states it never visits in time)."""
+    """The true values of a behaviour.
+
+    `success` is J, the probability of success within `HORIZON` steps from the start. `A` (n, 4) is the advantage
+    Q_t - V_t, averaged over the times t at which the behaviour is at the state; zero at states it never reaches.
+    """
 
     success: float
     A: Floats
@@ -132,7 +133,7 @@ def success_rates(room: TabularRoom, behaviours: Floats) -> Floats:
 def sample_groups(
     room: TabularRoom, behaviour: Floats, groups: int, group_size: int, rng: np.random.Generator
 ) -> list[RolloutGroup]:
-    """Play `groups` x `group_size` rollouts side by side from the start, at most `HORIZON` steps each."""
+    """Sample `groups` x `group_size` rollouts in parallel from the start, at most `HORIZON` steps each."""
     count = groups * group_size
     bound = np.cumsum(behaviour, axis=1)[:, :-1]
     states = np.full((count, HORIZON + 1), len(room), dtype=np.int64)
