@@ -1,1 +1,1 @@
-"""What things cost, measured where you are: `python -m benchmarks.<name>`."""
+"""Benchmarks, run on your machine: `python -m benchmarks.<name>`."""

@@ -1,8 +1,8 @@
 """The cost of credit: `python -m benchmarks.credit` (add --quick for the smallest size, a few seconds).
 
-Times are medians on this machine, over synthetic updates: every group walks a random graph of its own,
-whose edges mostly lead nearby. Rollouts are interned beforehand, as they are while rolling out, unless
-a line says otherwise.
+Times are medians on this machine over synthetic updates. Every group is a random walk on its own random graph, whose
+edges mostly lead to nearby anchors. Rollouts are interned beforehand, as they are during rollout, unless a line states
+otherwise.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from crbc_rl import credit
 BETA = 0.98
 ACTIONS = 8
 OBSERVATION = 900
-"""Characters of one ALFWorld observation with its admissible commands, about."""
+"""Approximate length in characters of an ALFWorld observation with its admissible commands."""
 PAPER = "The paper reports 57 ms for the closure and 330 ms for its whole advantage block, on its own machine."
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """An update: `groups` x `members` rollouts of up to `horizon` steps, each ending with chance `stop` a
-    step, over `places` possible anchors a group."""
+    """An update: `groups` x `members` rollouts of up to `horizon` steps, each ending with probability
+    `stop` per step, over `places` possible anchors per group."""
 
     name: str
     groups: int
@@ -87,7 +87,7 @@ def as_groups(columns: dict[str, Any], keys: Sequence[str]) -> list[RolloutGroup
 
 
 def milliseconds(call: Callable[[], object], repeats: int) -> float:
-    """The median time of a call, after one that does not count."""
+    """The median time of a call in milliseconds, after one warm-up call."""
     call()
     times = []
     for _ in range(repeats):
@@ -98,7 +98,7 @@ def milliseconds(call: Callable[[], object], repeats: int) -> float:
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """The most that Python and numpy held at once during a call; SuperLU's factors are not seen."""
+    """The peak memory of Python and numpy during a call, in bytes; SuperLU's factors are not included."""
     tracemalloc.start()
     call()
     peak = tracemalloc.get_traced_memory()[1]
@@ -146,7 +146,7 @@ def estimators(size: Size, repeats: int) -> None:
 
 
 def strings(size: Size, repeats: int) -> None:
-    """What anchors cost as text: hashing observations, numbering keys, and then the same advantages."""
+    """The cost of anchors as text: hashing observations, interning keys, and then the same advantages."""
     columns = update(size)
     texts = [f"{number} ".ljust(OBSERVATION, "x") for number in columns["anchor"].tolist()]
     groups = as_groups(columns, [anchor_key(text) for text in texts])
@@ -165,7 +165,7 @@ def strings(size: Size, repeats: int) -> None:
 
 
 def memory(size: Size, factors: Sequence[int]) -> None:
-    """Peak memory as rollouts get longer: linear in steps where the last column stays put."""
+    """Peak memory for longer rollouts; it is linear in steps if the last column is constant."""
     rows = []
     for factor in factors:
         interned = InternedRollouts(**update(replace(size, horizon=size.horizon * factor, stop=1e-9)))

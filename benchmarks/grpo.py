@@ -1,7 +1,7 @@
-"""TRL's GRPO trainer on rows of ours (`trl.GRPOTrainer`, Apache 2.0): the peer of `crbc_rl.training.actor.Actor`.
+"""TRL's GRPO trainer on our rows (`trl.GRPOTrainer`, Apache 2.0), for comparison with `crbc_rl.training.actor.Actor`.
 
-Nothing of TRL's is replaced but where its rows come from: its loss, its passes, its reference, its optimizer and its
-loop are its own. `tests/test_parity.py` holds the two losses and their gradients against each other.
+Only the source of TRL's rows is replaced. Its loss, passes, reference, optimizer and loop are its own.
+`tests/test_parity.py` compares the two losses and their gradients.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from crbc_rl.batches import Ints, RolloutBatch
 from crbc_rl.config import TrainConfig
 
 LOSS_TYPES = {"token": "dapo", "step": "grpo"}
-"""TRL's name for each of our aggregations. It has none for "group"."""
+"""TRL's name of each of our aggregations. It has none for "group"."""
 
 
 class RowsTrainer(GRPOTrainer):
-    """A GRPO trainer that is handed its rows, one mini-batch per optimizer step, instead of generating them."""
+    """A GRPO trainer that receives its rows, one mini-batch per optimizer step, instead of generating them."""
 
     batch: RolloutBatch
     minibatches: Iterator[Ints]
     seconds: float
-    """CPU seconds of the last `optimise`, without the preparations of its loop."""
+    """CPU seconds of the last `optimise`, without the setup of its loop."""
 
     def _prepare_inputs(self, generation_batch: Any) -> dict[str, Tensor]:
         self._begun = self._begun or time.process_time()
         return self.inputs(self.batch, next(self.minibatches))
 
     def inputs(self, batch: RolloutBatch, rows: Ints) -> dict[str, Tensor]:
-        """What its loss reads: one row per turn, repeated ones too, with log-probabilities of its own reference."""
+        """The input of its loss: one row per turn, repeated ones too, with log-probabilities of its own reference."""
         prompts = [torch.tensor(batch.turns[row].prompt) for row in rows]
         replies = [torch.tensor(batch.turns[row].response) for row in rows]
         old = np.split(batch.old, batch.ends[:-1])
@@ -72,7 +72,7 @@ class RowsTrainer(GRPOTrainer):
             return self._generate_single_turn([list(ids) for ids in prompts], None, {}, 1)[0]
 
     def optimise(self, batch: RolloutBatch, minibatches: Sequence[Ints]) -> list[dict[str, float]]:
-        """One optimizer step per mini-batch, the rows of which are given; what it logged of each."""
+        """Run one optimizer step per mini-batch and return what TRL logged of each."""
         self.args.max_steps = len(minibatches)
         self.batch, self.minibatches, self._begun = batch, iter(minibatches), 0.0
         self.train()
@@ -81,11 +81,11 @@ class RowsTrainer(GRPOTrainer):
 
 
 def grpo_trainer(folder: Path, config: TrainConfig, output: Path) -> RowsTrainer:
-    """TRL's trainer of the checkpoint in `folder`, its reference as well, with the settings of `config`.
+    """TRL's trainer with the settings of `config`; the checkpoint in `folder` is both its model and its reference.
 
-    In float32 and without gradient checkpointing, as ours runs here. `delta` is TRL's name of the dual clip: it cuts
-    the ratio itself, which is one and the same where `dual_clip` exceeds 1 + `clip`, and only there. Its default
-    multiplies the KL of a token by its ratio (`use_bias_correction_kl`); eq. 15 does not.
+    It runs in float32 and without gradient checkpointing, as ours does here. `delta` is TRL's name of the dual clip. It
+    clips the ratio itself, which is equivalent only where `dual_clip` exceeds 1 + `clip`. TRL's default multiplies the
+    KL of a token by its ratio (`use_bias_correction_kl`); eq. 15 does not.
     """
     settings, loss = config.optim, config.loss
     disable_progress_bar()
@@ -128,7 +128,7 @@ def grpo_trainer(folder: Path, config: TrainConfig, output: Path) -> RowsTrainer
 
 def _arguments(**settings: Any) -> GRPOConfig:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of gradient checkpointing, which its own default names
+        warnings.simplefilter("ignore", FutureWarning)  # about gradient checkpointing, from TRL's own default
         return GRPOConfig(**settings)
 
 

@@ -1,22 +1,21 @@
 """The cost of the learner: `python -m benchmarks.learner` (two minutes of CPU; `--config`, `--set` for another run).
 
-First where the time of an update goes ("phases"), and what smaller passes would change ("passes"). Then ("trl") the
-same rows are trained on by ours and by TRL's GRPO trainer, from the same weights, in the same mini-batches and with
-the same settings; the mean gradient norms printed tell that both did the same. All times are CPU seconds: waiting
-counts for nothing, and neither does what others run meanwhile.
+"phases" measures the parts of an update, and "passes" the effect of smaller passes. "trl" trains our trainer and TRL's
+GRPO trainer on the same rows, from the same weights, in the same mini-batches and with the same settings. The printed
+mean gradient norms show that both compute the same. All times are CPU seconds, so neither waiting nor other processes
+count.
 
-What is the same: prompts, replies, log-probabilities that ratios start from, advantages, mini-batches of as many
-rows in the same order, clipping, KL against a reference that each reads itself, AdamW, float32, one pass per
-mini-batch, no gradient checkpointing. Collation counts for both; TRL's clock starts when its loop asks for the first
-rows. What is not: members of a group often give one reply at one anchor. Ours reads such turns once, TRL reads
-every row, so there are figures with every distinct turn once as well. Ours keeps the log-probabilities of sampling;
-where an update has several mini-batches, TRL reads all rows once more for them, a row of its own here. And off a
-GPU TRL forms logits at every token, ours at the tokens that are trained. TRL's optimizer is its default, the fused
-one.
+Equal for both: prompts, replies, old log-probabilities, advantages, mini-batches with the same rows in the same order,
+clipping, KL against a reference that each computes itself, AdamW, float32, one pass per mini-batch, no gradient
+checkpointing. Collation counts for both; TRL's time starts when its loop requests the first rows. Different: members of
+a group often give the same reply at the same anchor. Ours reads such turns once, TRL reads every row, so there are also
+figures with every distinct turn once. Ours keeps the log-probabilities of sampling. Where an update has several
+mini-batches, TRL reads all rows once more for them; this has its own row here. Without a GPU, TRL computes logits at
+every token, ours at the trained tokens. TRL's optimizer is its default, the fused one.
 
 Sampling: the prompts of a whole update, one call per step of the environments. TRL pads on the left and calls
-`model.generate`; ours reads equal prompts once and returns log-probabilities with the tokens. The draws differ,
-so the replies do, in a few tokens of length.
+`model.generate`. Ours reads equal prompts once and returns log-probabilities with the tokens. The random draws differ,
+so the replies differ by a few tokens in length.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 
 class TimedLearner(Learner):
-    """A learner whose phases are timed by the CPU clock as well, into `spent`."""
+    """A learner that also measures the CPU seconds of its phases, in `spent`."""
 
     spent: Counter[str]
 
@@ -123,7 +122,7 @@ def measure(config: TrainConfig, folder: Path, updates: int) -> Measured:
 
 
 def phases(config: TrainConfig, found: Measured) -> None:
-    """Where an update's time goes."""
+    """Print the time of an update by phase and part."""
     medians = {name: median(update[name] for update in found.updates) for name in found.updates[0]}
     whole = medians["update"]
 
@@ -225,7 +224,7 @@ def versus(ours: Sequence[float], theirs: Sequence[float], name: str) -> list[tu
 
 
 def _once(policy: TransformersPolicy, prompts: Sequence[Prompt], seeds: Sequence[int], *rest: Any) -> tuple[Any, ...]:
-    """The same call with every distinct prompt once."""
+    """The same call with each distinct prompt once."""
     first = {tuple(policy.encode(prompt)): i for i, prompt in reversed(list(enumerate(prompts)))}
     chosen = sorted(first.values())
     return [prompts[i] for i in chosen], [seeds[i] for i in chosen], *rest
@@ -235,7 +234,7 @@ def _once(policy: TransformersPolicy, prompts: Sequence[Prompt], seeds: Sequence
 
 
 def passes(config: TrainConfig, found: Measured, repeats: int) -> None:
-    """What smaller passes of like length gain or cost, `optim.microbatch`."""
+    """Print the effect of smaller passes of similar length, `optim.microbatch`."""
     batch = one_group(found.batch, np.arange(len(found.batch)))
     spent: dict[int | None, list[float]] = {size: [] for size in MICROBATCHES}
     for _ in range(repeats):
@@ -254,7 +253,7 @@ def passes(config: TrainConfig, found: Measured, repeats: int) -> None:
 
 
 def padding(batch: RolloutBatch, config: TrainConfig, size: int | None) -> float:
-    """The share of tokens in the passes that is padding."""
+    """The fraction of tokens in the passes that are padding."""
     parts = minibatches_of(batch, config)
     passes = [tokens for part in parts for tokens in micro_batches(batch, part, None, 0, size)]
     real = sum(

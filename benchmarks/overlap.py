@@ -1,9 +1,10 @@
-"""What it gains that environments step while the policy samples: `python -m benchmarks.overlap` (two minutes).
+"""The gain of stepping environments while the policy samples: `python -m benchmarks.overlap` (two minutes).
 
-All members that step wait `--wait` milliseconds, side by side, as those of WebShop's site do for their browser. The
-same groups are played with all members together, and in two and three waves (`rollout.waves`), where one wave's
-environments wait while the policy samples for another. `--engine vllm`, where it is installed: with all members
-together, and with each asked as it becomes ready. Wall-clock seconds: waiting is what this is about.
+All members that step wait `--wait` milliseconds in parallel, as those of WebShop's site wait for their browser. The same
+groups are played with all members in one batch, and in two and three waves (`rollout.waves`), where the environments of
+one wave step while the policy samples for another. With `--engine vllm`, where it is installed, they are played with all
+members in one batch, and with each prompt sent as soon as it is ready. Times are wall-clock seconds, since waiting is
+what is measured.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SIZE = 8
 
 
 class WaitingGroups(GroupVectorEnv):
-    """Members that take `wait` seconds more for a step."""
+    """A `GroupVectorEnv` whose steps take `wait` seconds longer."""
 
     wait = 0.0
 
@@ -43,7 +44,7 @@ class WaitingGroups(GroupVectorEnv):
 
 @dataclass(slots=True)
 class Together:
-    """A policy without its queue: whoever is asked is asked in one batch."""
+    """A policy without its queue: it gets all prompts in one batch."""
 
     policy: Policy
 
@@ -52,7 +53,7 @@ class Together:
 
 
 def ways_to_play(engine: str) -> dict[str, tuple[Policy, int]]:
-    """Policies and numbers of waves; the first is what the others are compared with."""
+    """Policies and numbers of waves by name; the others are compared with the first."""
     policy = load_policy(MODEL)
     if engine == "transformers":
         return {f"rollout.waves={waves}": (policy, waves) for waves in (1, 2, 3)}
@@ -63,7 +64,7 @@ def ways_to_play(engine: str) -> dict[str, tuple[Policy, int]]:
 
 
 def play(envs: WaitingGroups, policy: Policy, waves: int) -> tuple[float, float]:
-    """Seconds of a rollout of all groups, and of those the ones in which nothing but environments ran."""
+    """Seconds of a rollout of all groups, and those among them in which only environments ran."""
     groups = range(envs.num_groups)
     begun = time.perf_counter()
     sample = collect(envs, policy, groups, groups, prompt="compact", temperature=1.0, max_new_tokens=16, waves=waves)

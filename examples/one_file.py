@@ -89,7 +89,8 @@ class Policy:
         does not depend on what else is in the batch."""
         ids, mask = pad_left(prompts, self.pad)
         cache = DynamicCache(config=self.model.config)
-        dice = torch.tensor(np.stack([np.random.default_rng(seed).random(limit) for seed in seeds]))  # (B, R) in [0, 1)
+        draws = [np.random.default_rng(seed).random(limit) for seed in seeds]
+        uniforms = torch.tensor(np.stack(draws))  # (B, R) in [0, 1)
         tokens: list[Tensor] = []
         logprobs: list[Tensor] = []
         alive = torch.ones(len(prompts), dtype=torch.bool)
@@ -97,10 +98,10 @@ class Policy:
         while len(tokens) < limit and alive.any():
             output = self.model(input_ids=step, attention_mask=mask, position_ids=position, past_key_values=cache)
             scores = (output.logits[:, -1].float() / temperature).log_softmax(dim=-1)  # (B, V)
-            # The token whose share of the cumulated probability the die falls into; in double, as V may be large.
+            # Sample by inverting the cumulated probabilities; in double precision, since V may be large.
             cumulated = scores.double().exp().cumsum(dim=-1)
-            die = dice[:, len(tokens), None] * cumulated[:, -1:]
-            step = torch.searchsorted(cumulated, die, right=True).clamp(max=cumulated.shape[1] - 1)  # (B, 1)
+            uniform = uniforms[:, len(tokens), None] * cumulated[:, -1:]
+            step = torch.searchsorted(cumulated, uniform, right=True).clamp(max=cumulated.shape[1] - 1)  # (B, 1)
             tokens.append(step)
             logprobs.append(scores.gather(1, step))
             alive &= step[:, 0] != self.eos
@@ -156,13 +157,13 @@ def play(envs: GroupVectorEnv, policy: Policy, update: int, settings: Settings) 
     rows: list[list[Row]] = [[] for _ in range(envs.num_envs)]
     while envs.active.any():
         live = np.flatnonzero(envs.active).tolist()  # members that have ended cost no token
-        prompts, dice = [], []
+        prompts, reply_seeds = [], []
         for m in live:
             info = {name: values[m] for name, values in infos.items() if not name.startswith("_")}
             prompts.append(policy.encode(windows[m].prompt(observations[m], info)))
             group, member = divmod(m, settings.group_size)
-            dice.append(seed_of("reply", seeds[group], member, len(rows[m])))
-        replies = policy.sample(prompts, dice, settings.temperature, settings.max_new_tokens)
+            reply_seeds.append(seed_of("reply", seeds[group], member, len(rows[m])))
+        replies = policy.sample(prompts, reply_seeds, settings.temperature, settings.max_new_tokens)
         actions: list[str | None] = [None] * envs.num_envs
         for m, row in zip(live, replies, strict=True):
             rows[m].append(row)
