@@ -1,10 +1,10 @@
 """The gain of stepping environments while the policy samples: `python -m benchmarks.overlap` (two minutes).
 
-All members that step wait `--wait` milliseconds in parallel, as those of WebShop's site wait for their browser. The same
-groups are played with all members in one batch, and in two and three waves (`rollout.waves`), where the environments of
-one wave step while the policy samples for another. With `--engine vllm`, where it is installed, they are played with all
-members in one batch, and with each prompt sent as soon as it is ready. Times are wall-clock seconds, since waiting is
-what is measured.
+All members that step wait `--wait` milliseconds in parallel, as those of WebShop's site wait for their browser. The
+same groups are played with all members in one batch, and in two and three waves (`rollout.waves`), where the
+environments of one wave step while the policy samples for another. With `--engine vllm`, where it is installed, they
+are played with all members in one batch, and with each prompt sent as soon as it is ready. Times are wall-clock
+seconds, since waiting is what is measured.
 """
 
 from __future__ import annotations

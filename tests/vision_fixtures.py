@@ -6,7 +6,7 @@ import torch
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
 from crbc_rl.policies import tiny
-from crbc_rl.policies.vision import VISION_END, VISION_START, IMAGE_PAD, ImageProcessor, VisionPolicy
+from crbc_rl.policies.vision import IMAGE_PAD, VISION_END, VISION_START, ImageProcessor, VisionPolicy
 
 
 def fresh_vision_policy(seed: int = 0) -> VisionPolicy:
