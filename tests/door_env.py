@@ -19,13 +19,13 @@ from learner_fixtures import small
 from anchors import anchor_key
 from crbc_envs import AnchorEnv
 from crbc_envs.actions import tagged
-from crbc_envs.prompts import TEMPLATES, View
+from crbc_envs.prompts import View
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
-from crbc_rl.distributed import World
-from crbc_rl.rollout.worker import Players
+from crbc_rl.distributed import Distributed
+from crbc_rl.rollout.worker import RolloutWorker
 
 REWARDS = {"open": 1.0, "knock": -0.25}
 
@@ -36,8 +36,14 @@ class Doors(TaskPanel[int]):
         return Task(f"door/{self.split}/{index}", f"Open door {number}.", number, f"{number:06x}")
 
 
+def everything(view: View) -> str:
+    records = "".join(f"[{seen} -> {action}]" for seen, action in view.history)
+    return f"{view.task}|step {view.step}|{view.observation}|{records}"
+
+
 class DoorEnv(AnchorEnv[str, int]):
     domain = "door"
+    templates = {"all": everything}  # noqa: RUF012
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(self, split="train", max_steps=9, require_tags=False, render_mode=None):
@@ -74,14 +80,6 @@ class DoorEnv(AnchorEnv[str, int]):
 
 
 gymnasium.register("Door-v0", entry_point=f"{__name__}:DoorEnv")
-
-
-def everything(view: View) -> str:
-    records = "".join(f"[{seen} -> {action}]" for seen, action in view.history)
-    return f"{view.task}|step {view.step}|{view.observation}|{records}"
-
-
-TEMPLATES["door"] = {"all": everything}
 
 
 @dataclass(frozen=True)
@@ -139,6 +137,6 @@ def door_config(model: Path = Path("unused"), **changes: Any) -> TrainConfig:
     return small(model, env=env, rollout=rollout, **changes)
 
 
-def players_of(clerk: Clerk, config: TrainConfig, world: World | None = None) -> Players:
-    """As the learner has them, with `clerk` in the place of the model that is trained."""
-    return Players(config, world or World(), SimpleNamespace(policy=clerk, sharded=False))
+def worker_of(clerk: Clerk, config: TrainConfig, distributed: Distributed | None = None) -> RolloutWorker:
+    """As the learner has it, with `clerk` in the place of the model that is trained."""
+    return RolloutWorker(config, distributed or Distributed(), SimpleNamespace(policy=clerk, sharded=False))

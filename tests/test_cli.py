@@ -7,13 +7,14 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from learner_fixtures import write_config
 from rich.console import Console
 
 from anchors import Rollout, Step
 from crbc_rl import cli, config
-from crbc_rl.commands import datasets, doctor
+from crbc_rl.commands import data, doctor
 from crbc_rl.commands.play import complete, play
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
@@ -100,7 +101,7 @@ def test_replacements_add_up_however_they_are_given(given: tuple[str, ...], monk
 
 def test_sources_of_data_add_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
-    monkeypatch.setattr(datasets, "install_or_verify", lambda name, sources, console: seen.extend(sources))
+    monkeypatch.setattr(data, "install_or_verify", lambda name, sources, console: seen.extend(sources))
     cli.main(["data", "alfworld", "--from", "games.zip", "--from", "trajectories.zip"])
     assert seen == [Path("games.zip"), Path("trajectories.zip")]
 
@@ -182,5 +183,9 @@ def test_by_step_a_long_rollout_weighs_more():
     won = Rollout([Step("a", "up", reward=10.9)], success=True)
     lost = Rollout([Step("a", "up", reward=-0.1)] * 15, success=False, truncated=True)
     rows = [won.reward] * 1 + [lost.reward] * 15  # one row per step, as step-based trainers keep them
-    assert reward_by_step([won, lost]) == pytest.approx(sum(rows) / 16)
-    assert reward_by_step([won, won]) == pytest.approx(10.9)
+
+    def told(*rollouts: Rollout) -> float:
+        return reward_by_step(np.array([len(r) for r in rollouts]), np.array([r.reward for r in rollouts]))
+
+    assert told(won, lost) == pytest.approx(sum(rows) / 16)
+    assert told(won, won) == pytest.approx(10.9)

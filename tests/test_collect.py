@@ -15,10 +15,10 @@ from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Turn
-from crbc_rl.credit import advantages_batch
+from crbc_rl.batches import RolloutBatch, Turn
+from crbc_rl.credit import advantages_interned
 from crbc_rl.policies.api import Queue, answer, queue_of
-from crbc_rl.rollout.collect import Sample, collect
+from crbc_rl.rollout.collect import collect
 
 
 class Scripted:
@@ -41,11 +41,8 @@ def _play(policy: Scripted, **kwargs: object) -> tuple[GroupVectorEnv, object]:
 def test_only_live_members_generate() -> None:
     policy = Scripted("<think>x</think><action>right</action>")
     _, sample = _play(policy)
-    steps = sum(len(rollout) for group in sample.groups for rollout in group.rollouts)
-    assert policy.asked == steps
-    assert [[len(turns) for turns in group] for group in sample.turns] == [
-        [len(rollout) for rollout in group.rollouts] for group in sample.groups
-    ]
+    steps = sum(len(rollout) for group in sample.rollouts.groups() for rollout in group.rollouts)
+    assert policy.asked == steps == len(sample.turns)
 
 
 class Buyer(Scripted):
@@ -65,7 +62,7 @@ def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
     """`info["reward_parts"]` is a mapping that members have who have bought."""
     envs = GroupVectorEnv("CRBC-WebShop-v0", 2, 1, max_steps=8, require_tags=True)
     sample = collect(envs, Buyer("nonsense"), [0, 1], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
-    first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.groups)
+    first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.rollouts.groups())
     assert first[0] == INVALID and len(first) == len(second) + 1 == 4
     assert first[-1] == second[-1] == "click[buy now]"
 
@@ -73,7 +70,7 @@ def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
 @pytest.mark.parametrize("reply", ["\0" * 1_000_000, "", "<action>up</action>", "<think>" * 100_000, "up"])
 def test_a_hostile_reply_is_the_invalid_action(reply: str) -> None:
     _, sample = _play(Scripted(reply))
-    for group in sample.groups:
+    for group in sample.rollouts.groups():
         for rollout in group.rollouts:
             assert {step.action for step in rollout.steps} == {INVALID}
             assert len({step.anchor for step in rollout.steps}) == 1
@@ -123,7 +120,7 @@ class Batches(Scripted):
         return moving(prompts, seeds)
 
 
-def played(policy: object, waves: int = 1, **options: object) -> Sample:
+def played(policy: object, waves: int = 1, **options: object) -> RolloutBatch:
     settings = {"observation": "text", "require_tags": True, "max_steps": 12, **options}
     with_groups = GroupVectorEnv("CRBC-Sokoban-v0", 5, 3, **settings)
     sample = collect(
@@ -133,12 +130,11 @@ def played(policy: object, waves: int = 1, **options: object) -> Sample:
     return sample
 
 
-def same(one: Sample, other: Sample) -> bool:
+def same(one: RolloutBatch, other: RolloutBatch) -> bool:
     """Also as credit reads them, though anchors are numbered as they were met."""
-    gains, others = (
-        np.concatenate([g for group in advantages_batch(s.interned, "crbc") for g in group]) for s in (one, other)
-    )
-    return one.groups == other.groups and one.turns == other.turns and np.allclose(gains, others, atol=1e-12)
+    gains, others = (advantages_interned(batch.rollouts, "crbc") for batch in (one, other))
+    alike = one.rollouts.groups() == other.rollouts.groups() and one.turns == other.turns
+    return alike and np.allclose(gains, others, atol=1e-12)
 
 
 @pytest.mark.parametrize("waves", [2, 3, 5, 9])
@@ -158,9 +154,8 @@ def test_replies_that_come_one_by_one_make_the_same_rollouts(backend: str) -> No
 def test_equal_tokens_in_waves_of_a_real_policy() -> None:
     policy = fresh_policy()
     one, other = played(policy), played(policy, 2)
-    assert [[[turn.response for turn in turns] for turns in group] for group in one.turns] == [
-        [[turn.response for turn in turns] for turns in group] for group in other.turns
-    ]
+    assert one.rollouts.length.tolist() == other.rollouts.length.tolist()
+    assert [turn.response for turn in one.turns] == [turn.response for turn in other.turns]
 
 
 class Meeting(Batches):
@@ -212,5 +207,5 @@ def test_an_answer_is_in_the_order_of_the_questions() -> None:
 def test_the_seconds_spent_on_environments_alone_are_told() -> None:
     sample = played(Batches(""))
     assert 0 < sample.waited < 60
-    assert sample.chosen([0]).waited == sample.waited
-    assert sample.joined(sample).waited == 2 * sample.waited
+    assert sample.select([0]).waited == sample.waited
+    assert RolloutBatch.concat([sample, sample]).waited == 2 * sample.waited

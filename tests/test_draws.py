@@ -4,23 +4,29 @@ its past it is shown."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from door_env import Asked, Clerk, door_config, players_of
+from door_env import Asked, Clerk, door_config, worker_of
 
 from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import HISTORY_LENGTH, Prompt, PromptWindow
-from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_envs.sokoban.env import SokobanEnv
+from crbc_rl.batches import RolloutBatch
+from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout import evaluate as evaluation
-from crbc_rl.rollout.collect import Sample, collect, open_groups, rng, stream
+from crbc_rl.rollout.collect import collect, open_groups, rng, stream
 from crbc_rl.rollout.evaluate import evaluate, play_panel
+from crbc_rl.rollout.exchange import read_texts
 
 
-def _played(clerk: Clerk, tasks: list[int], seeds: list[int], size: int = 4, waves: int = 1, steps: int = 5) -> Sample:
+def _played(
+    clerk: Clerk, tasks: list[int], seeds: list[int], size: int = 4, waves: int = 1, steps: int = 5
+) -> RolloutBatch:
     envs = GroupVectorEnv("Door-v0", len(tasks), size, max_steps=steps, require_tags=True)
     return collect(envs, clerk, tasks, seeds, prompt="all", temperature=0.9, max_new_tokens=7, waves=waves)
 
@@ -77,9 +83,9 @@ def test_no_dice_task_or_ticket_comes_again_in_another_update_attempt_or_run() -
     for seed in (0, 1):
         clerk = Clerk()
         clerks.append(clerk)
-        players = players_of(clerk, door_config(seed=seed, rollout={"rounds": 2}))
+        worker = worker_of(clerk, door_config(seed=seed, rollout={"rounds": 2}))
         for update in (1, 2):
-            players.sample(update)
+            worker.sample(update)
     asked = [one for clerk in clerks for one in clerk.asked]
     plays = 2 * 2 * 2 * 3  # runs, updates, attempts, groups
     assert len({one.seed for one in asked}) == len(asked) == plays * 4 * 3
@@ -89,9 +95,9 @@ def test_no_dice_task_or_ticket_comes_again_in_another_update_attempt_or_run() -
 
 def test_an_update_that_is_played_again_is_the_same() -> None:
     clerk = Clerk()
-    players = players_of(clerk, door_config())
-    first, other, again = (players.sample(update) for update in (4, 5, 4))
-    assert first.groups == again.groups != other.groups
+    worker = worker_of(clerk, door_config())
+    first, other, again = (worker.sample(update).rollouts.groups() for update in (4, 5, 4))
+    assert first == again != other
     n = len(clerk.asked) // 3
     assert _dice(clerk)[:n] == _dice(clerk)[2 * n :] != _dice(clerk)[n : 2 * n]
 
@@ -101,10 +107,10 @@ def test_an_update_that_is_played_again_is_the_same() -> None:
 
 def test_training_samples_at_its_temperature_and_evaluation_at_its_own() -> None:
     clerk, config = Clerk(), door_config(eval={"temperature": 0.3})
-    players = players_of(clerk, config)
-    players.sample(1)
+    worker = worker_of(clerk, config)
+    worker.sample(1)
     assert {(asked.temperature, asked.max_new_tokens) for asked in clerk.asked} == {(0.9, 7)}
-    for judge in (lambda: players.evaluate("validation", 2), lambda: evaluate(clerk, config, "test", 2, seed=0)):
+    for judge in (lambda: worker.evaluate("validation", 2), lambda: evaluate(clerk, config, "test", 2, seed=0)):
         clerk.asked.clear()
         judge()
         assert {(asked.temperature, asked.max_new_tokens) for asked in clerk.asked} == {(0.3, 7)}
@@ -113,11 +119,11 @@ def test_training_samples_at_its_temperature_and_evaluation_at_its_own() -> None
 @pytest.mark.parametrize(("given", "played"), [({"max_steps": 2}, 2), ({"max_steps": 5}, 5), ({}, 9)])
 def test_episodes_are_as_long_as_the_config_says_in_training_and_evaluation(given: dict, played: int) -> None:
     config = door_config(env={"kwargs": given})
-    players = players_of(Clerk(), config)
-    sample = players.sample(1)
-    assert {len(rollout) for group in sample.groups for rollout in group.rollouts} == {played}
-    assert all(rollout.truncated for group in sample.groups for rollout in group.rollouts)
-    assert players.evaluate("test", 2).length == played
+    worker = worker_of(Clerk(), config)
+    groups = worker.sample(1).rollouts.groups()
+    assert {len(rollout) for group in groups for rollout in group.rollouts} == {played}
+    assert all(rollout.truncated for group in groups for rollout in group.rollouts)
+    assert worker.evaluate("test", 2).length == played
 
 
 @pytest.mark.parametrize(("registered", "asked", "played"), [(4, 2, 2), (4, 6, 4)])
@@ -125,7 +131,7 @@ def test_of_two_limits_to_an_episode_the_shorter_holds(registered: int, asked: i
     gymnasium.register("DoorLimited-v0", entry_point="door_env:DoorEnv", max_episode_steps=registered)
     try:
         config = door_config(env={"id": "DoorLimited-v0", "kwargs": {"max_steps": asked}})
-        assert players_of(Clerk(), config).evaluate("test", 2).length == played
+        assert worker_of(Clerk(), config).evaluate("test", 2).length == played
     finally:
         gymnasium.registry.pop("DoorLimited-v0")
 
@@ -134,9 +140,9 @@ def test_what_is_played_is_the_split_that_was_asked_for_and_replies_need_their_t
     for split in ("train", "validation", "test"):
         envs = open_groups(door_config(), split, 2, 3)
         assert envs.panel.split == split and (envs.num_groups, envs.group_size) == (2, 3)
-    sample = players_of(Clerk(lambda asked: "open"), door_config()).sample(1)
-    assert {step.action for group in sample.groups for r in group.rollouts for step in r.steps} == {INVALID}
-    assert all(group.task.startswith("door/train/") for group in sample.groups)
+    sample = worker_of(Clerk(lambda asked: "open"), door_config()).sample(1)
+    assert {step.action for group in sample.rollouts.groups() for r in group.rollouts for step in r.steps} == {INVALID}
+    assert all(group.task.startswith("door/train/") for group in sample.rollouts.groups())
 
 
 # ---- evaluation ---------------------------------------------------------------------------------------
@@ -157,7 +163,7 @@ def test_an_evaluation_s_dice_are_of_its_seed_and_of_each_task() -> None:
 def test_the_seed_of_the_run_is_that_of_its_evaluations() -> None:
     clerks = [Clerk() for _ in range(3)]
     for clerk, seed in zip(clerks, (0, 0, 1), strict=True):
-        players_of(clerk, door_config(seed=seed)).evaluate("validation", 3)
+        worker_of(clerk, door_config(seed=seed)).evaluate("validation", 3)
     assert _dice(clerks[0]) == _dice(clerks[1])
     assert not set(_dice(clerks[0])) & set(_dice(clerks[2]))
 
@@ -167,12 +173,20 @@ def test_a_task_is_played_alike_whatever_is_evaluated_beside_it(monkeypatch: pyt
         return {(asked.text, asked.seed) for asked in clerk.asked}
 
     whole, parts, some, done = Clerk(), Clerk(), Clerk(), []
-    played = play_panel(whole, door_config(), "test", range(7), seed=3)
+
+    def panel(*arguments: Any) -> dict[int, tuple[Any, ...]]:
+        """The figures of each task."""
+        columns = play_panel(*arguments)
+        names = ("task", "success", "score", "reward", "length", "invalid")
+        figures = zip(*(columns[name].tolist() for name in names), read_texts("kind", columns), strict=True)
+        return {task: rest for task, *rest in figures}
+
+    played = panel(whole, door_config(), "test", range(7), 3)
     monkeypatch.setattr(evaluation, "BATCH", 3)
-    assert play_panel(parts, door_config(), "test", range(7), 3, done.append) == played
+    assert panel(parts, door_config(), "test", range(7), 3, done.append) == played
     assert told(parts) == told(whole) and done == [3, 6, 7]
     assert list(played) == list(range(7))
-    assert play_panel(some, door_config(), "test", [5, 2], seed=3) == {task: played[task] for task in (5, 2)}
+    assert panel(some, door_config(), "test", [5, 2], 3) == {task: played[task] for task in (5, 2)}
     assert told(some) < told(whole)
 
 
@@ -217,7 +231,7 @@ def test_the_past_holds_the_action_that_was_executed_and_what_it_was_taken_at() 
     ]
     assert [asked.text.split("|")[2].split(",")[0] for asked in clerk.asked] == [f"knocks {n}" for n in (0, 1, 1, 1, 2)]
     assert [asked.step for asked in clerk.asked] == [0, 1, 2, 3, 4]
-    assert [turn.text for turn in sample.turns[0][0]] == replies
+    assert [turn.text for turn in sample.turns] == replies
     assert HISTORY_LENGTH == 2
 
 
@@ -231,7 +245,7 @@ def test_members_that_end_apart_keep_their_own_past() -> None:
 
     clerk = Clerk(say)
     sample = _played(clerk, [0], [1], size=3)
-    assert [[step.action for step in rollout.steps] for rollout in sample.groups[0].rollouts] == [
+    assert [[step.action for step in rollout.steps] for rollout in sample.rollouts.groups()[0].rollouts] == [
         ["knock", INVALID, "open"],
         ["open"],
         [INVALID, "knock", "open"],
@@ -246,22 +260,22 @@ def test_members_that_end_apart_keep_their_own_past() -> None:
 
 def test_a_new_episode_begins_without_a_past() -> None:
     clerk = Clerk()
-    players = players_of(clerk, door_config())
-    players.sample(1)
-    players.sample(2)
+    worker = worker_of(clerk, door_config())
+    worker.sample(1)
+    worker.sample(2)
     assert {asked.text.split("|")[-1] for asked in clerk.asked if asked.step == 0} == {""}
 
 
 def test_a_frame_is_shown_where_the_template_has_a_place_and_never_remembered() -> None:
     frame = np.zeros((2, 2, 3), np.uint8)
     info = {"task": "t", "admissible_actions": ("up",), "step": 0}
-    asked = PromptWindow.of("sokoban", "image").ask(frame, info)
+    asked = PromptWindow.of(SokobanEnv, "image").ask(frame, info)
     assert len(asked.images) == 1 and asked.images[0] is frame
-    text = PromptWindow.of("sokoban", "compact")
+    text = PromptWindow.of(SokobanEnv, "compact")
     assert text.ask(frame, info) == Prompt("Sokoban\n\nYour move?")
     text.record(frame, "up")
     assert list(text.history) == [("", "up")]
-    assert PromptWindow.of("sokoban", "image").ask("a board", info).images == ()
+    assert PromptWindow.of(SokobanEnv, "image").ask("a board", info).images == ()
 
 
 # ---- the prompt's limit -------------------------------------------------------------------------------
@@ -269,8 +283,8 @@ def test_a_frame_is_shown_where_the_template_has_a_place_and_never_remembered() 
 
 def test_a_prompt_at_the_limit_is_whole_and_one_over_loses_its_first_token(model: Path) -> None:
     prompt = Prompt("Sokoban\n# # #\n# @ #\nYour move?")
-    whole = TransformersPolicy.load(model).encode(prompt)
+    whole = load_policy(model).encode(prompt)
     for spare, kept in ((1, whole), (0, whole), (-1, whole[1:]), (-2, whole[2:])):
-        policy = TransformersPolicy.load(model, max_prompt_tokens=len(whole) + spare)
+        policy = load_policy(model, max_prompt_tokens=len(whole) + spare)
         assert policy.encode(prompt) == kept, spare
         assert policy.generate([prompt], [0], 1.0, 1)[0].prompt == kept, spare

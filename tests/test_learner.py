@@ -13,15 +13,16 @@ import torch
 from learner_fixtures import small, write_config
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import Row, TokenBatch
-from crbc_rl.distributed import World
+from crbc_rl.batches import RolloutBatch, TokenBatch
+from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
-from crbc_rl.learner import Learner, Watch
+from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.collect import rng
+from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import Metrics, read_metrics
-from crbc_rl.training.actor import Trainer
+from crbc_rl.training.actor import Actor
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -73,23 +74,23 @@ def test_a_run_folder_holds_what_it_promises(model: Path, tmp_path: Path) -> Non
     assert list((tmp_path / "tensorboard").iterdir())
 
 
-class StopAfter(Watch):
+class StopAfter(Callback):
     def __init__(self, update: int) -> None:
         self.update = update
         self.learner: Learner
 
     def record(self, record: dict) -> None:
         if record["update"] + 1 == self.update:
-            self.learner.stopping = True  # as Ctrl-C does: the update under way ends and is saved
+            self.learner.stop()  # as Ctrl-C does: the update under way ends and is saved
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
     config = small(model)
     Learner(config, Run.start(tmp_path / "whole", config, resume=False)).train()
 
-    watch = StopAfter(3)
-    watch.learner = Learner(config, Run.start(tmp_path / "cut", config, resume=False), watch)
-    watch.learner.train()
+    callback = StopAfter(3)
+    callback.learner = Learner(config, Run.start(tmp_path / "cut", config, resume=False), callback)
+    callback.learner.train()
     assert Run.open(tmp_path / "cut").last_checkpoint().name == "000002"
     Learner(config, Run.start(tmp_path / "cut", config, resume=True)).train()
 
@@ -179,19 +180,19 @@ def test_gradient_checkpointing_changes_nothing(model: Path, tmp_path: Path, met
 
 def test_what_is_only_read_is_read_in_passes_of_its_own_size(model: Path) -> None:
     """Rollouts' log-probabilities have fewer tensors to keep than the passes that train."""
-    trainer = Trainer(small(model, optim={"minibatch": 32, "microbatch": 2, "score_microbatch": 5}), World())
-    turns = trainer.policy.generate([Prompt("up" * n) for n in range(1, 13)], range(12), 1.0, 4)
-    rows = [Row(turn, 0, 1.0, turn.logprobs) for turn in turns]
+    actor = Actor(small(model, optim={"minibatch": 32, "microbatch": 2, "score_microbatch": 5}), Distributed())
+    turns = actor.policy.generate([Prompt("up" * n) for n in range(1, 13)], range(12), 1.0, 4)
+    batch = RolloutBatch.of_turns(turns)
     sizes: list[int] = []
-    logprobs = trainer.policy.logprobs
+    logprobs = actor.policy.logprobs
 
-    def watched(batch: TokenBatch, *rest: object, **more: object) -> object:
-        sizes.append(len(batch.ids))
-        return logprobs(batch, *rest, **more)
+    def watched(part: TokenBatch, *rest: object, **more: object) -> object:
+        sizes.append(len(part.ids))
+        return logprobs(part, *rest, **more)
 
-    trainer.policy.logprobs = watched
-    trainer.score(rows)
+    actor.policy.logprobs = watched
+    actor.score(batch)
     assert sizes == [5, 5, 2]
     sizes.clear()
-    trainer.optimise([rows], rng("test"))
+    actor.optimise(batch, rng("test"))
     assert sizes == [2] * 6

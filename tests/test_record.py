@@ -20,9 +20,9 @@ from anchors import GroupError, Rollout, RolloutGroup, Step
 from crbc_envs import GroupVectorEnv
 from crbc_envs.errors import DataError
 from crbc_envs.storage.rollouts import RecordedTurn, decode_frame, read_groups, read_recording, write_groups
+from crbc_rl.batches import RolloutBatch
 from crbc_rl.learner import Learner
-from crbc_rl.rollout.collect import Sample
-from crbc_rl.rollout.worker import Players
+from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.folder import Run
 
 TEXTS = st.text(max_size=8)
@@ -32,17 +32,22 @@ TEXTS = st.text(max_size=8)
 def detailed_groups(draw: st.DrawFn) -> RolloutGroup:
     """Groups of `strategies.groups` with rewards, labels, a task and final anchors of every kind."""
 
+    labels: dict[str, str] = {}  # one for each anchor
+
     def dressed(rollout: Rollout) -> Rollout:
-        steps = [Step(s.anchor, s.action, draw(st.floats()), draw(TEXTS)) for s in rollout.steps]
+        for s in rollout.steps:
+            labels.setdefault(s.anchor, draw(TEXTS))
+        steps = [Step(s.anchor, s.action, draw(st.floats()), labels[s.anchor]) for s in rollout.steps]
         cut = draw(st.booleans()) and not rollout.success
-        return Rollout(steps, rollout.success, cut, draw(st.none() | st.text(min_size=1, max_size=8)))
+        final = draw(st.none() | st.text(min_size=1, max_size=8))
+        return Rollout(steps, rollout.success, cut, final, draw(st.none() | st.floats(0, 1)))
 
     return RolloutGroup([dressed(rollout) for rollout in draw(groups()).rollouts], draw(TEXTS))
 
 
-def per_step(value: Callable[[int], Any], of: list[RolloutGroup]) -> list[list[list[Any]]]:
+def per_step(value: Callable[[int], Any], of: list[RolloutGroup]) -> list[Any]:
     """A value for every step, made from the step's number in its rollout."""
-    return [[[value(t) for t in range(len(rollout))] for rollout in group.rollouts] for group in of]
+    return [value(t) for group in of for rollout in group.rollouts for t in range(len(rollout))]
 
 
 def some_groups(seed: int = 0, count: int = 3) -> list[RolloutGroup]:
@@ -96,7 +101,7 @@ def test_half_a_surrogate_pair_in_a_reply_is_no_obstacle(tmp_path: Path) -> None
     write_groups(tmp_path / "t.parquet", there, turns=per_step(lambda t: odd, there))
     found = read_recording(tmp_path / "t.parquet").turns
     assert found is not None
-    assert (found[0][0][0].prompt, found[0][0][0].reply) == ("a?", "?b")
+    assert (found[0].prompt, found[0].reply) == ("a?", "?b")
 
 
 def test_images_decode_to_the_frames(tmp_path: Path) -> None:
@@ -108,13 +113,14 @@ def test_images_decode_to_the_frames(tmp_path: Path) -> None:
             seen[m].append(frames[m].copy())
         frames, *_ = envs.step(["left", "up", "down", "right"])
     there = envs.groups()
-    write_groups(tmp_path / "f.parquet", there, frames=[seen[:2], seen[2:]])
+    write_groups(tmp_path / "f.parquet", there, frames=[frame for one in seen for frame in one])
     recording = read_recording(tmp_path / "f.parquet")
     assert recording.groups == there
     assert recording.images is not None
+    assert len(recording.images) == sum(map(len, seen))
     for m in range(4):
-        for png, frame in zip(recording.images[m // 2][m % 2], seen[m], strict=True):
-            assert np.array_equal(decode_frame(png), frame)
+        for t, frame in enumerate(seen[m]):
+            assert np.array_equal(decode_frame(recording.images[recording.row(m // 2, m % 2, t)]), frame)
 
 
 def test_other_readers_find_plain_columns(tmp_path: Path) -> None:
@@ -126,7 +132,7 @@ def test_other_readers_find_plain_columns(tmp_path: Path) -> None:
         **dict.fromkeys(("update", "group", "rollout", "step"), "int64"),
         **dict.fromkeys(("task_id", "anchor", "label", "action", "final_anchor", "prompt", "reply"), "string"),
         **dict.fromkeys(("valid", "success", "truncated"), "bool"),
-        **dict.fromkeys(("reward", "logprob"), "double"),
+        **dict.fromkeys(("reward", "score", "logprob"), "double"),
         **dict.fromkeys(("prompt_ids", "reply_ids"), "list<element: int64>"),
         "image": "struct<bytes: binary, path: string>",
     }
@@ -185,10 +191,12 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(GroupError, match="no groups given"):
         write_groups(tmp_path / "a", [])
     turns = per_step(turn, there)
-    turns[1][0].append(turn(0))
-    with pytest.raises(GroupError, match=r"turns: one per step is needed; group 1 has \[\["):
+    turns.append(turn(0))
+    with pytest.raises(
+        GroupError, match=rf"turns: one per step is needed; got {len(turns)} for {len(turns) - 1} steps"
+    ):
         write_groups(tmp_path / "a", there, turns=turns)
-    with pytest.raises(GroupError, match=r"frames: one per step is needed; group 2 has \[\] for \[\["):
+    with pytest.raises(GroupError, match=r"frames: one per step is needed; got \d+ for \d+ steps"):
         write_groups(tmp_path / "a", there, frames=per_step(lambda t: np.zeros((2, 2, 3), np.uint8), there[:2]))
     assert not list(tmp_path.iterdir())
 
@@ -300,14 +308,14 @@ def test_rows_that_are_not_those_written(tmp_path: Path, change: Callable[[pa.Ta
 def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh_policy().save(tmp_path / "model")
     config = small(tmp_path / "model", record_every=2)
-    samples: list[Sample] = []
+    samples: list[RolloutBatch] = []
 
-    def watched(players: Players, update: int) -> Sample:
-        samples.append(sample(players, update))
+    def watched(worker: RolloutWorker, update: int) -> RolloutBatch:
+        samples.append(sample(worker, update))
         return samples[-1]
 
-    sample = Players.sample
-    monkeypatch.setattr(Players, "sample", watched)
+    sample = RolloutWorker.sample
+    monkeypatch.setattr(RolloutWorker, "sample", watched)
     learner = Learner(config, Run.start(tmp_path / "run", config, resume=False))
     learner.train()
 
@@ -315,9 +323,10 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     assert sorted(file.name for file in folder.iterdir()) == ["000002.parquet", "000004.parquet"]
     recording = read_recording(folder / "000004.parquet")
     assert (recording.update, recording.env_id) == (4, "CRBC-Sokoban-v0")
-    assert repr(recording.groups) == repr(samples[3].groups)
+    assert repr(recording.groups) == repr(samples[3].rollouts.groups())
     assert recording.turns is not None
-    kept, trained = recording.turns[1][2][0], samples[3].turns[1][2][0]
+    row = recording.row(1, 2, 0)
+    kept, trained = recording.turns[row], samples[3].turns[row]
     assert (kept.prompt_ids, kept.reply_ids) == (tuple(trained.prompt), tuple(trained.response))
     assert kept.reply == trained.text
     assert f"Sokoban\n{recording.groups[1].rollouts[2].steps[0].label}\nYour move?" in kept.prompt
@@ -334,7 +343,7 @@ def test_frames_of_equal_bytes_and_unequal_shapes_stay_apart(tmp_path, order):
     shapes = [(2, 6, 3), (6, 2, 3), (3, 4, 3), (2, 6, 3)][::order]
     group = RolloutGroup([Rollout([Step("s", "a")] * 4, True)])
     frames = [np.full(shape, 7, dtype=np.uint8) for shape in shapes]
-    write_groups(tmp_path / "a.parquet", [group], frames=[[frames]])
+    write_groups(tmp_path / "a.parquet", [group], frames=frames)
     images = read_recording(tmp_path / "a.parquet").images
     assert images is not None
-    assert [decode_frame(png).shape for png in images[0][0]] == shapes
+    assert [decode_frame(png).shape for png in images] == shapes

@@ -49,11 +49,10 @@ def session(path: Path, *lines: str, group: int = 0, rollout: int = 0) -> list[s
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
     turns = [
-        [
-            [RecordedTurn("p", f"<think>t{t}</think>\x1b[2J", -1.5, (1,), (2,)) for t in range(len(r))]
-            for r in g.rollouts
-        ]
+        RecordedTurn("p", f"<think>t{t}</think>\x1b[2J", -1.5, (1,), (2,))
         for g in GROUPS
+        for r in g.rollouts
+        for t in range(len(r))
     ]
     write_groups(tmp_path / "a.parquet", GROUPS, env_id="CRBC-Sokoban-v0", update=30, turns=turns)
     return tmp_path / "a.parquet"

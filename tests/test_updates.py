@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from door_env import door_config
 from strategies import group
+from tables import table
 
-from anchors import RolloutGroup
-from crbc_rl.batches import Row, Turn
+from anchors import InternedRollouts, RolloutGroup
+from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.learner import Learner, rescored
-from crbc_rl.rollout.collect import Sample
 from crbc_rl.rollout.evaluate import Evaluation
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -28,42 +28,41 @@ GROUPS = [
 ]
 
 
-def _turns(groups: Sequence[RolloutGroup]) -> list[list[list[Turn]]]:
+def _turns(groups: Sequence[RolloutGroup]) -> list[Turn]:
     """Each says in its prompt where it stands, and has log-probabilities of its own."""
     return [
-        [
-            [Turn([g + 1, i + 1, t + 1], [5, 6], [-1.0 - g, -2.0 - 0.1 * t]) for t in range(len(rollout))]
-            for i, rollout in enumerate(one.rollouts)
-        ]
+        Turn([g + 1, i + 1, t + 1], [5, 6], [-1.0 - g, -2.0 - 0.1 * t])
         for g, one in enumerate(groups)
+        for i, rollout in enumerate(one.rollouts)
+        for t in range(len(rollout))
     ]
 
 
-SAMPLE = Sample(GROUPS, _turns(GROUPS), waited=1.5)
+SAMPLE = RolloutBatch.of(InternedRollouts.from_groups(GROUPS), _turns(GROUPS), waited=1.5)
 
 
 class Watched:
-    """A learner whose players have played `SAMPLE`, and whose optimiser only remembers."""
+    """A learner whose worker has played `SAMPLE`, and whose optimiser only remembers."""
 
     def __init__(self, folder: Path, model: Path, **changes: Any) -> None:
         config = door_config(model, rollout={"group_size": 3}, **changes)
         self.run = Run.start(folder, config, resume=False)
         self.learner = Learner(config, self.run)
         self.done: list[tuple[str, Any]] = []
-        self.learner.players.sample = lambda update: self.done.append(("sample", update)) or SAMPLE
-        self.learner.players.refresh = lambda: self.done.append(("refresh", None))
-        self.learner.trainer.optimise = self._optimise
-        self.learner.players.evaluate = self._evaluate
+        self.learner.worker.sample = lambda update: self.done.append(("sample", update)) or SAMPLE
+        self.learner.worker.refresh = lambda: self.done.append(("refresh", None))
+        self.learner.actor.optimise = self._optimise
+        self.learner.worker.evaluate = self._evaluate
         self.wins = iter([2, 1, 3, 3, 2, 4, 0, 1])
 
-    def _optimise(self, groups: list[list[Row]], dice: np.random.Generator) -> dict[str, float]:
-        self.done.append(("optimise", (groups, dice.random())))
+    def _optimise(self, batch: RolloutBatch, dice: np.random.Generator) -> dict[str, float]:
+        self.done.append(("optimise", (batch, dice.random())))
         return {"loss": 1.0}
 
     def _evaluate(self, split: str, episodes: int) -> Evaluation:
         self.done.append((split, (self.learner.update, episodes)))
         won = next(self.wins) if split == "validation" else 0
-        return Evaluation(split, episodes, won, 0.0, 0.0, 1.0, 0.0)
+        return Evaluation(split, episodes, won, 0.0, 0.0, 0.0, 1.0, 0.0)
 
     def named(self, name: str) -> list[Any]:
         return [value for kind, value in self.done if kind == name]
@@ -73,12 +72,12 @@ def test_every_step_is_a_row_with_its_own_credit_and_log_probabilities(model: Pa
     """Of "grpo", whose credit has the sign of a rollout's reward against its group's mean."""
     watched = Watched(tmp_path, model, credit={"method": "grpo"})
     watched.learner.step()
-    ((groups, _),) = watched.named("optimise")
-    assert [[row.turn for row in g] for g in groups] == [[t for i in g for t in i] for g in SAMPLE.turns]
-    assert all(list(row.old) == row.turn.logprobs for g in groups for row in g)
-    assert [{row.group for row in g} for g in groups] == [{0}, {1}, {2}]
-    assert all(row.correction is None for g in groups for row in g)
-    signs = [[int(np.sign(row.advantage)) for row in g] for g in groups]
+    ((batch, _),) = watched.named("optimise")
+    assert list(batch.turns) == list(SAMPLE.turns)
+    assert batch.old.tolist() == [value for turn in batch.turns for value in turn.logprobs]
+    assert batch.group.tolist() == [turn.prompt[0] - 1 for turn in batch.turns]
+    assert batch.correction is None
+    signs = [np.sign(batch.advantage[batch.group == g]).astype(int).tolist() for g in range(3)]
     assert signs == [[1, 1, -1, 1, 1, 1], [0] * 4, [1, 1, -1, -1]]  # the last reply of all was malformed
 
 
@@ -87,21 +86,24 @@ def test_a_row_has_the_credit_of_its_own_step_by_the_method_and_options_of_the_c
 ) -> None:
     asked = []
 
-    def numbered(interned: object, method: str, **options: object) -> list[list[np.ndarray]]:
+    def numbered(interned: object, method: str, **options: object) -> np.ndarray:
         asked.append((method, options))
-        return [
-            [100.0 * g + 10.0 * i + np.arange(len(rollout)) for i, rollout in enumerate(one.rollouts)]
-            for g, one in enumerate(GROUPS)
-        ]
+        return np.concatenate(
+            [
+                100.0 * g + 10.0 * i + np.arange(len(rollout))
+                for g, one in enumerate(GROUPS)
+                for i, rollout in enumerate(one.rollouts)
+            ]
+        )
 
-    monkeypatch.setattr("crbc_rl.credit.advantages_batch", numbered)
+    monkeypatch.setattr("crbc_rl.credit.advantages_interned", numbered)
     watched = Watched(tmp_path, model, credit={"method": "crbc", "crbc": {"beta": 0.9}})
     watched.learner.step()
-    ((groups, _),) = watched.named("optimise")
+    ((batch, _),) = watched.named("optimise")
     assert asked == [("crbc", {"beta": 0.9})]
-    for row in (row for one in groups for row in one):
-        g, i, t = (n - 1 for n in row.turn.prompt)
-        assert row.advantage == 100.0 * g + 10.0 * i + t
+    for turn, advantage in zip(batch.turns, batch.advantage, strict=True):
+        g, i, t = (n - 1 for n in turn.prompt)
+        assert advantage == 100.0 * g + 10.0 * i + t
 
 
 def test_an_update_samples_then_learns_then_hands_on(model: Path, tmp_path: Path) -> None:
@@ -161,29 +163,32 @@ OLD = [[-1.0, -2.0], [-3.0, -0.5, -1.0]]
 SAMPLED = [[-1.5, -1.0], [-3.0, -2.5, -1.1]]
 
 
-def _rescored(**settings: Any) -> tuple[list[list[Row]], dict[str, float]]:
+def _rescored(**settings: Any) -> tuple[RolloutBatch, dict[str, float]]:
     turns = [Turn([i], [1] * len(values), values) for i, values in enumerate(SAMPLED)]
-    rows = [[Row(turn, i, float(i), turn.logprobs)] for i, turn in enumerate(turns)]
+    batch = table(turns, group=[0, 1], advantage=[0.0, 1.0])
     engine = {"generator": {"engine": settings.pop("engine", "vllm")}}
-    return rescored(rows, SimpleNamespace(score=lambda rows: OLD), door_config(loss=settings, **engine))
+    actor = SimpleNamespace(score=lambda batch: np.concatenate(OLD))
+    return rescored(batch, actor, door_config(loss=settings, **engine))
 
 
 def test_ratios_start_from_the_trained_model_and_factors_make_up_for_the_engine() -> None:
-    groups, figures = _rescored(correction_cap=2.0)
-    assert [row.old for g in groups for row in g] == OLD
-    assert [row.turn.logprobs for g in groups for row in g] == SAMPLED
-    assert [(row.group, row.advantage) for g in groups for row in g] == [(0, 0.0), (1, 1.0)]
-    assert groups[0][0].correction == pytest.approx([math.exp(0.5), math.exp(-1.0)])
-    assert groups[1][0].correction == pytest.approx([1.0, 2.0, math.exp(0.1)])  # exp(2) is above the cap
+    batch, figures = _rescored(correction_cap=2.0)
+    assert batch.old.tolist() == [*OLD[0], *OLD[1]]
+    assert [turn.logprobs for turn in batch.turns] == SAMPLED
+    assert list(zip(batch.group.tolist(), batch.advantage.tolist(), strict=True)) == [(0, 0.0), (1, 1.0)]
+    assert batch.correction is not None
+    assert batch.correction[:2].tolist() == pytest.approx([math.exp(0.5), math.exp(-1.0)])
+    assert batch.correction[2:].tolist() == pytest.approx([1.0, 2.0, math.exp(0.1)])  # exp(2) is above the cap
     assert figures["mismatch"] == pytest.approx((0.5 + 1.0 + 0.0 + 2.0 + 0.1) / 5)
     assert figures["mismatch_max"] == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize(("cap", "greatest"), [(1.0, 1.0), (5.0, 5.0), (50.0, math.exp(2.0))])
 def test_a_factor_is_at_most_the_cap(cap: float, greatest: float) -> None:
-    groups, _ = _rescored(correction_cap=cap)
-    assert groups[1][0].correction[1] == pytest.approx(greatest)
-    assert groups[0][0].correction[1] == pytest.approx(math.exp(-1.0)), "and may be small"
+    batch, _ = _rescored(correction_cap=cap)
+    assert batch.correction is not None
+    assert batch.correction[3] == pytest.approx(greatest)
+    assert batch.correction[1] == pytest.approx(math.exp(-1.0)), "and may be small"
 
 
 @pytest.mark.parametrize(
@@ -198,19 +203,19 @@ def test_a_factor_is_at_most_the_cap(cap: float, greatest: float) -> None:
     ],
 )
 def test_factors_are_made_where_the_config_wants_them(correction: str, engine: str, made: bool) -> None:
-    groups, figures = _rescored(correction=correction, engine=engine)
-    assert all((row.correction is not None) == made for g in groups for row in g)
-    assert [row.old for g in groups for row in g] == OLD
+    batch, figures = _rescored(correction=correction, engine=engine)
+    assert (batch.correction is not None) == made
+    assert batch.old.tolist() == [*OLD[0], *OLD[1]]
     assert figures["mismatch_max"] == pytest.approx(2.0)
 
 
 def test_a_model_that_samples_for_itself_is_not_rescored_and_any_other_is(model: Path, tmp_path: Path) -> None:
     watched = Watched(tmp_path, model)
     scored: list[int] = []
-    watched.learner.trainer.score = lambda rows: scored.append(len(rows)) or [[-9.0, -9.0] for _ in rows]
+    watched.learner.actor.score = lambda batch: scored.append(len(batch)) or np.full(len(batch.old), -9.0)
     assert "mismatch" not in watched.learner.step() and not scored
-    watched.learner.players.exact = False
+    watched.learner.worker.exact = False
     assert watched.learner.step()["mismatch_max"] == pytest.approx(8.0)
     assert scored == [14]
-    groups, _ = watched.named("optimise")[-1]
-    assert {tuple(row.old) for g in groups for row in g} == {(-9.0, -9.0)}
+    batch, _ = watched.named("optimise")[-1]
+    assert batch.old.tolist() == [-9.0] * 28
