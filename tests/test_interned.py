@@ -224,3 +224,106 @@ def test_a_solution_that_does_not_solve_the_system_is_refused(monkeypatch, error
     monkeypatch.setattr(solve, "_factorise", lambda *system: right(*system) + error)
     with pytest.raises(credit.CreditError, match="left a Bellman residual"):
         credit.closure(process)
+
+
+# ---- groups put together and taken out ------------------------------------------------------------
+
+
+def dressed(drawn, random):
+    """The groups with a task, rewards, labels, scores and ends of every kind."""
+
+    def ended(rollout):
+        steps = [Step(s.anchor, s.action, random.uniform(-1, 1), f"label of {s.anchor}") for s in rollout.steps]
+        cut = not rollout.success and random.random() < 0.5
+        final = random.choice([None, "never left", *(step.anchor for step in steps)])
+        return Rollout(steps, rollout.success, cut, final, random.random())
+
+    return [RolloutGroup([ended(rollout) for rollout in one.rollouts], f"task {random.random()}") for one in drawn]
+
+
+def transitions(made):
+    """N(s, a, x) with anchors as numbers and actions by name."""
+    process = EmpiricalProcess.from_interned(made)
+    counts = process.counts
+    found = zip(
+        (process.pairs[row] for row in counts.row.tolist()), counts.col.tolist(), counts.data.tolist(), strict=True
+    )
+    return sorted(found)
+
+
+def assert_alike(made, wanted):
+    for name in ("rollout", "step", "anchor", "valid", "reward", "group", "length", "success", "score", "truncated"):
+        np.testing.assert_array_equal(getattr(made, name), getattr(wanted, name), err_msg=name)
+        assert getattr(made, name).dtype == getattr(wanted, name).dtype, name
+    np.testing.assert_array_equal(made.final_anchor, wanted.final_anchor)
+    for name in ("anchor_names", "anchor_labels", "final_names", "tasks"):
+        assert tuple(getattr(made, name)) == tuple(getattr(wanted, name)), name
+    assert [made.action_names[a] for a in made.action.tolist()] == [
+        wanted.action_names[a] for a in wanted.action.tolist()
+    ]
+    assert transitions(made) == transitions(wanted)
+
+
+@given(batches, st.randoms(use_true_random=False))
+def test_rollouts_are_the_groups_they_were_made_of(drawn, random):
+    drawn = dressed(drawn, random)
+    assert repr(InternedRollouts.from_groups(drawn).groups()) == repr(drawn)
+
+
+@given(st.lists(batches, min_size=1, max_size=3), st.randoms(use_true_random=False))
+def test_parts_that_are_put_together_are_what_their_groups_make_together(parts, random):
+    parts = [dressed(part, random) for part in parts]
+    made = InternedRollouts.concat([InternedRollouts.from_groups(part) for part in parts])
+    together = [one for part in parts for one in part]
+    assert_alike(made, InternedRollouts.from_groups(together))
+    assert repr(made.groups()) == repr(together)
+    assert len({number for number, valid in zip(made.action.tolist(), made.valid, strict=True) if not valid}) <= 1
+
+
+@given(
+    st.lists(batches, min_size=2, max_size=3),
+    st.randoms(use_true_random=False),
+    st.sampled_from(sorted(credit.METHODS)),
+)
+def test_every_step_keeps_its_credit_when_parts_are_put_together(parts, random, method):
+    parts = [InternedRollouts.from_groups(dressed(part, random)) for part in parts]
+    apart = np.concatenate([credit.advantages_interned(part, method) for part in parts])
+    np.testing.assert_allclose(
+        credit.advantages_interned(InternedRollouts.concat(parts), method), apart, rtol=1e-9, atol=1e-9
+    )
+
+
+@given(batches, st.randoms(use_true_random=False), st.data())
+def test_groups_that_are_taken_out_are_what_they_make_by_themselves(drawn, random, data):
+    drawn = dressed(drawn, random)
+    numbers = data.draw(st.lists(st.integers(0, len(drawn) - 1), min_size=1, unique=True))
+    whole = InternedRollouts.from_groups(drawn)
+    made = whole.select(numbers)
+    assert repr(made.groups()) == repr([drawn[g] for g in numbers])
+    assert made.tasks == [drawn[g].task for g in numbers]
+    assert_alike(whole.select(sorted(numbers)), InternedRollouts.from_groups([drawn[g] for g in sorted(numbers)]))
+    gains = credit.advantages_interned(whole, "crbc")[whole.rows_of(numbers)]
+    np.testing.assert_allclose(credit.advantages_interned(made, "crbc"), gains, rtol=1e-9, atol=1e-9)
+
+
+def test_a_final_anchor_stays_that_of_its_own_group():
+    steps = [Step("s", "a"), Step("m", "a")]
+    parts = [
+        InternedRollouts.from_groups([RolloutGroup([Rollout(steps, False, final_anchor=name)])])
+        for name in ("m", None, "never left", "s")
+    ]
+    made = InternedRollouts.concat(parts)
+    assert made.final_anchor.tolist() == [1, -1, -1, 6]
+    assert made.final_names == ["m", "", "never left", "s"]
+    assert made.select([3, 0]).final_anchor.tolist() == [2, 1]
+
+
+def test_parts_without_names_are_put_together_without_names():
+    bare, named = InternedRollouts(**columns()), InternedRollouts.from_groups(TWO)
+    for parts in ([bare, bare], [bare, named]):
+        made = InternedRollouts.concat(parts)
+        assert made.anchor_names is made.action_names is made.tasks is None
+        np.testing.assert_array_equal(made.anchor, InternedRollouts.concat([named, named]).anchor)
+        assert made.select([1]).anchor_names is None
+        with pytest.raises(GroupError, match="without the names"):
+            made.groups()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import pytest
-from door_env import Asked, Clerk, door_config, worker_of
+from door_env import Asked, Clerk, DoorEnv, door_config, worker_of
+from safetensors.numpy import load
 
+from anchors import InternedRollouts
+from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_rl.batches import RolloutBatch
-from crbc_rl.credit import advantages_batch
-from crbc_rl.distributed import Distributed
+from crbc_rl.credit import METHODS, advantages_batch, advantages_interned
+from crbc_rl.distributed import Distributed, to_bytes
+from crbc_rl.rollout import exchange
+from crbc_rl.rollout.evaluate import play_panel
 from crbc_rl.rollout.worker import RolloutWorker
 
 OPEN, KNOCK = tagged("open"), tagged("knock")
@@ -99,9 +103,9 @@ class Pretended(Distributed):
     __slots__ = ("given", "others")
 
     def gather(self, columns: Mapping[str, Any]) -> list[Any]:
-        assert all(isinstance(column, np.ndarray) for column in columns.values()), "ranks exchange arrays alone"
-        self.given.append(columns)
-        return self.others.pop(0) if self.others else [columns] * self.size
+        sent = load(to_bytes(columns))  # arrays alone, as bytes
+        self.given.append(sent)
+        return self.others.pop(0) if self.others else [sent] * self.size
 
 
 def _pretended(rank: int, size: int = 2) -> Pretended:
@@ -144,6 +148,62 @@ def test_two_processes_evaluate_between_them_what_one_evaluates() -> None:
     rank = _pretended(1)
     rank.others.append([other.given[0] for other in ranks])
     assert worker_of(Clerk(), config, rank).evaluate("test", 5) == alone
+
+
+def test_a_process_without_a_task_to_evaluate_gives_nothing_and_knows_the_figures() -> None:
+    config = door_config(rollout={"num_groups": 4})
+    ranks = [_pretended(0), _pretended(1)]
+    for rank in ranks:
+        rank.others.append([play_panel(Clerk(), config, "test", range(1)[r::2], config.seed) for r in (0, 1)])
+        told = worker_of(Clerk(), config, rank).evaluate("test", 1)
+        assert told == worker_of(Clerk(), config).evaluate("test", 1)
+    assert [len(rank.given[0]) > 0 for rank in ranks] == [True, False]
+
+
+class Key(str):
+    """An anchor that counts how often one of its kind is hashed, while it is wanted."""
+
+    hashed = 0
+    counting = False
+
+    def __hash__(self) -> int:
+        Key.hashed += Key.counting
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_no_anchor_is_looked_up_by_name_between_the_environments_and_the_advantages(
+    monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
+    """Through dynamic sampling, and through what two ranks send each other."""
+
+    def counting(on: bool, method: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **options: Any) -> Any:
+            Key.counting = on
+            return method(*arguments, **options)
+
+        return called
+
+    anchor, read_texts = DoorEnv._anchor, exchange.read_texts
+    monkeypatch.setattr(DoorEnv, "_anchor", lambda env: Key(anchor(env)))
+    monkeypatch.setattr(exchange, "read_texts", lambda name, columns: [Key(text) for text in read_texts(name, columns)])
+    monkeypatch.setattr(GroupVectorEnv, "reset", counting(False, GroupVectorEnv.reset))
+    monkeypatch.setattr(GroupVectorEnv, "interned", counting(True, GroupVectorEnv.interned))
+    monkeypatch.setattr(Key, "hashed", 0)
+    # Everyone behind an even door fails, so that a second round is played and groups are chosen.
+    clerk = Clerk(lambda asked: OPEN if asked.door % 2 and asked.seed % 3 == 0 else KNOCK)
+    config = door_config(rollout={"num_groups": 4, "rounds": 6})
+    rank = _pretended(0, processes) if processes > 1 else None
+    batch = worker_of(clerk, config, rank).sample(1)
+    assert len({asked.ticket for asked in clerk.asked}) > 4 / processes, "one round was enough"
+    for method in METHODS:
+        advantages_interned(batch.rollouts, method)
+    assert Key.hashed == 0
+    groups = batch.rollouts.groups()
+    assert {type(step.anchor) for group in groups for r in group.rollouts for step in r.steps} == {Key}
+    InternedRollouts.from_groups(groups)
+    assert Key.hashed > 0, "it counts"
+    Key.counting = False
 
 
 def test_processes_that_hold_one_model_together_play_the_same_and_count_once() -> None:

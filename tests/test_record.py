@@ -347,3 +347,34 @@ def test_frames_of_equal_bytes_and_unequal_shapes_stay_apart(tmp_path, order):
     images = read_recording(tmp_path / "a.parquet").images
     assert images is not None
     assert [decode_frame(png).shape for png in images] == shapes
+
+
+# ---- the task score -------------------------------------------------------------------------------
+
+GRADED = [
+    RolloutGroup(
+        [Rollout([Step("s", "a"), Step("t", "b")], False, score=0.75), Rollout([Step("s", "a")], True)], "one"
+    ),
+    RolloutGroup([Rollout([Step("s", "a")], False, True), Rollout([Step("s", "b")], False, score=0.1)], "two"),
+]
+
+
+def test_a_score_comes_back_as_it_was(tmp_path: Path) -> None:
+    write_groups(tmp_path / "s.parquet", GRADED)
+    assert read_groups(tmp_path / "s.parquet") == GRADED
+    assert pq.read_table(tmp_path / "s.parquet").column("score").to_pylist() == [0.75, 0.75, 1.0, 0.0, 0.1]
+    with pytest.raises(DataError, match=r"group 0, rollout 0, step 1: score is 0.5, and 0.75 in the rows before it"):
+        read_groups(rewritten(tmp_path / "s.parquet", set_value("score", 1, 0.5)))
+
+
+def test_a_file_from_before_scores_were_kept_has_the_successes(tmp_path: Path) -> None:
+    write_groups(tmp_path / "s.parquet", GRADED, turns=per_step(turn, GRADED))
+    older = rewritten(tmp_path / "s.parquet", lambda table: table.drop_columns(["score"]))
+    plain = [
+        RolloutGroup([Rollout(r.steps, r.success, r.truncated, r.final_anchor) for r in one.rollouts], one.task)
+        for one in GRADED
+    ]
+    assert read_groups(older) == plain != GRADED
+    recording = read_recording(older)
+    assert recording.groups == plain and recording.turns == per_step(turn, GRADED)
+    assert [r.score for one in recording.groups for r in one.rollouts] == [0.0, 1.0, 0.0, 0.0]

@@ -132,8 +132,9 @@ def play_panel(
 
 
 def joined(parts: Sequence[Columns]) -> Columns:
-    """The columns of all parts, concatenated."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """The columns of all parts, one part after the other. A rank without a task has none."""
+    full = [part for part in parts if part]
+    return {name: np.concatenate([part[name] for part in full]) for part in full[:1] for name in part}
 
 
 def summarise(split: str, played: Columns) -> Evaluation:
