@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import closing
 from pathlib import Path
 
+import gymnasium
 import pytest
 from learner_fixtures import fresh_policy, small
 
-from crbc_rl.rollout.evaluate import evaluate
+from crbc_envs.actions import tagged
+from crbc_envs.prompts import PromptWindow
+from crbc_envs.storage.rollouts import read_groups, write_groups
+from crbc_rl.batches import Turn
+from crbc_rl.rollout.collect import collect, open_groups
+from crbc_rl.rollout.evaluate import evaluate, play_panel
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +36,44 @@ def test_a_panel_without_kinds_is_told_as_a_whole(policy):
     assert told.kinds == {}
     assert not [name for name in told.to_dict() if "/" in name]
     assert told.episodes == 3
+
+
+def test_a_purchase_that_is_nearly_right_has_its_score_everywhere(tmp_path):
+    """In what a group keeps, in what is recorded and in evaluations; success it is none."""
+    shopper = Shopper("CRBC-WebShop-v0")
+    config = small(Path("unused"), env={"id": "CRBC-WebShop-v0", "prompt": "compact", "kwargs": {"max_steps": 4}})
+    with closing(open_groups(config, "test", 2, 1)) as envs:
+        batch = collect(envs, shopper, [5, 13], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
+        scores = [shopper.score(task) for task in (5, 13)]
+        assert scores == [pytest.approx(1 / 4), pytest.approx(3 / 7)]
+        assert [rollout.score for group in envs.groups() for rollout in group.rollouts] == scores
+        assert envs.interned().score.tolist() == batch.rollouts.score.tolist() == scores
+        assert not batch.rollouts.success.any() and not batch.rollouts.truncated.any()
+    write_groups(tmp_path / "a.parquet", batch.rollouts)
+    assert [group.rollouts[0].score for group in read_groups(tmp_path / "a.parquet")] == scores
+    assert play_panel(shopper, config, "test", [13, 5], seed=0)["score"].tolist() == scores[::-1]
+    told = evaluate(shopper, config, "test", 6, seed=0)  # of the first six, the last alone has a score
+    assert told.score == told.to_dict()["score"] == pytest.approx(1 / 24)
+    assert (told.successes, told.reward, told.length) == (0, 0.0, 3.0)
+
+
+class Shopper:
+    """Searches for shoes, opens the first product and buys it."""
+
+    def __init__(self, env_id):
+        self.env = gymnasium.make(env_id, split="test", disable_env_checker=True).unwrapped
+
+    def generate(self, prompts, seeds, temperature, max_new_tokens):
+        return [Turn([1], [1], [0.0], tagged(self.say(prompt.text))) for prompt in prompts]
+
+    def say(self, text):
+        found = re.search(r"\[(buy now|b0gen\w+)\]", text)
+        return f"click[{found[1]}]" if found else "search[shoes]"
+
+    def score(self, task):
+        """Of the same purchase, by the environment itself."""
+        window = PromptWindow.of(self.env, "compact")
+        seen, info = self.env.reset(seed=0, options={"task": task})
+        for _ in range(3):
+            seen, *_, info = self.env.step(self.say(window.prompt(seen, info)))
+        return info["score"]
