@@ -1,7 +1,7 @@
 """TRL's GRPO trainer on our rows (`trl.GRPOTrainer`, Apache 2.0), for comparison with `crbc_rl.training.actor.Actor`.
 
 Only the source of TRL's rows is replaced. Its loss, passes, reference, optimizer and loop are its own.
-`tests/test_parity.py` compares the two losses and their gradients.
+`tests/rl/training/test_parity.py` compares the two losses and their gradients.
 """
 
 from __future__ import annotations

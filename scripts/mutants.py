@@ -7,7 +7,7 @@
     find = "exact text, occurring exactly once in the file"
     replace = "the faulty text"
     why = "one short sentence: what is wrong now"
-    tests = ["tests/test_group.py"]
+    tests = ["tests/envs/vector/test_group.py"]
     # equivalent = "why no test can notice it"
 
 Every fault is put into a copy of the tree, and the fast ones of its tests run there. A failing test or
