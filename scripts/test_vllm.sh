@@ -19,4 +19,4 @@ if [ ! -f "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
 fi
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 # vLLM logs all it was asked when it fails: tens of pages.
-exec .venv-vllm/bin/python -m pytest tests_vllm -o pythonpath=tests --tb=short --show-capture=no "$@"
+exec .venv-vllm/bin/python -m pytest tests_vllm -o pythonpath=tests/support --tb=short --show-capture=no "$@"

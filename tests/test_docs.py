@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from importlib import import_module
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PACKAGES = ("anchors", "crbc_envs", "crbc_rl")
 DOTTED = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|credit)(?:\.\w+)+)(?:\(.*?\))?`")

@@ -11,11 +11,10 @@ import ast
 import json
 import re
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PAPER = ROOT.parent / "shared" / "paper.tex"
 STORED = json.loads((ROOT / "tests" / "data" / "equations.json").read_text(encoding="utf-8"))
 FOLDERS = ("anchors", "crbc_envs", "crbc_rl", "benchmarks", "docs", "configs")

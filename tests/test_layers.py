@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 import graphlib
 import sys
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("anchors", "crbc_envs", "crbc_rl")
 FILES = {str(path.relative_to(ROOT)): path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}

@@ -1,11 +1,10 @@
 """The list of deliberate faults fits the tree it is meant for (scripts/mutants.py)."""
 
 import tomllib
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-ROOT = Path(__file__).parents[1]
 MUTANTS = [
     pytest.param(mutant, id=f"{path.stem}-{number}")
     for path in sorted((ROOT / "scripts" / "mutants").glob("*.toml"))

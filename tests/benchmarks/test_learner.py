@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from learner_fixtures import write_config
+from paths import ROOT
 
 from benchmarks import learner
 
-MODEL = Path(__file__).resolve().parents[1] / "warmstarts" / "sokoban-tiny"
+MODEL = ROOT / "warmstarts" / "sokoban-tiny"
 
 
 @pytest.fixture(scope="module")

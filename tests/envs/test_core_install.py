@@ -6,11 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
+from paths import ROOT, SUPPORT
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def test_every_id_is_played_to_a_reward_or_refuses_in_make(core_python, tmp_path
     # No Chromium on the PATH either: the site refuses before it is played.
     env = {**os.environ, "PATH": str(core_python.parent)}
     env.pop("PYTHONPATH", None)
-    script = Path(__file__).with_name("core_play.py")
+    script = SUPPORT / "core_play.py"
     done = subprocess.run([core_python, script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

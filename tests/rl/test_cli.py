@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from learner_fixtures import write_config
+from paths import ROOT
 from rich.console import Console
 
 from anchors import Rollout, Step
@@ -150,7 +151,7 @@ def test_play_names_the_known_environments() -> None:
 
 def test_the_doctor_names_what_is_missing_and_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "TESTS", ("no-such-package",))
+    monkeypatch.setattr(doctor, "SUPPORT", ("no-such-package",))
     out = io.StringIO()
     assert not doctor.show(doctor.examine(), Console(file=out, width=200))
     assert "no-such-package" in out.getvalue() and "pip install 'crbc[dev]'" in out.getvalue()
@@ -158,14 +159,14 @@ def test_the_doctor_names_what_is_missing_and_the_cure(monkeypatch: pytest.Monke
 
 
 def test_the_doctor_looks_for_everything_that_is_needed() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     looked_for = {"": doctor.CORE, "train": doctor.TRAIN}
     for extra, needed in (("", project["dependencies"]), ("train", project["optional-dependencies"]["train"])):
         assert {re.split(r"[<>=]", line)[0] for line in needed} <= set(looked_for[extra])
 
 
 def test_the_shortened_warm_start_runs(tmp_path: Path) -> None:
-    config = Path(__file__).parents[1] / "configs" / "warmstart_sokoban.yaml"
+    config = ROOT / "configs" / "warmstart_sokoban.yaml"
     done = _crbc("warmstart", str(config), "--steps", "3", "--out", str(tmp_path / "w"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     policy = load_policy(tmp_path / "w")

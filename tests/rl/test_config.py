@@ -2,13 +2,14 @@ from pathlib import Path
 
 import pytest
 from learner_fixtures import small_config
+from paths import ROOT
 
 from crbc_rl.commands.warmstart import load_warmstart_config
 from crbc_rl.config import load_config, parse_config
 from crbc_rl.credit import METHODS
 from crbc_rl.errors import ConfigError
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)

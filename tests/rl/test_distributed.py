@@ -18,6 +18,7 @@ import pytest
 import several_processes
 import torch
 from learner_fixtures import write_config
+from paths import ROOT, SUPPORT
 from safetensors import safe_open
 from safetensors.torch import load_file
 from vision_fixtures import fresh_vision_policy
@@ -28,8 +29,6 @@ from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
-
-TESTS = Path(__file__).parent
 
 SETTINGS = {
     "rollout": {"num_groups": 4, "group_size": 3, "max_new_tokens": 4},
@@ -55,9 +54,9 @@ def launch(processes: int, jobs: list[dict[str, Any]], folder: Path) -> None:
     file = folder / f"jobs-{processes}.json"
     file.write_text(json.dumps(jobs))
     started = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    path = os.pathsep.join([str(ROOT), str(SUPPORT)])
     done = subprocess.run(
-        [sys.executable, *started, str(TESTS / "several_processes.py"), str(file)],
+        [sys.executable, *started, str(SUPPORT / "several_processes.py"), str(file)],
         capture_output=True,
         text=True,
         timeout=1200,

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import SHARED
 
 from crbc_envs.alfworld.engine.game import GameFile
 from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.tasks import Task, TaskPanel
 
-PUBLISHED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "alfworld"
+PUBLISHED = SHARED / "data" / "alfworld"
 
 OBJECTS = {
     "apple_bar_1": "Apple",

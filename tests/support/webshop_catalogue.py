@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
+from paths import SHARED
 
 from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.session import Session
 from crbc_envs.webshop.shop.shop import Shop
 
-PUBLISHED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "webshop"
+PUBLISHED = SHARED / "data" / "webshop"
 needs_published = pytest.mark.skipif(
     not (PUBLISHED / "items_shuffle_1000.json").is_file(), reason="the small official catalogue is not here"
 )

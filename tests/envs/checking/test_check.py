@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import broken_envs
 import gymnasium
 import numpy as np
 import pytest
 import toy_env  # registers Corridor-v0
+from paths import ROOT, SUPPORT
 
 import crbc_envs
 from anchors import INVALID, anchor_key
@@ -18,8 +18,7 @@ from crbc_envs.checking.check import AnchorEnvError
 from crbc_envs.checking.fuzz import MALFORMED, MEGABYTE, fuzzed_reply
 from crbc_envs.checking.probe import plain
 
-TESTS = Path(__file__).parent
-PAGE = TESTS.parent / "docs" / "your_own_environment.md"
+PAGE = ROOT / "docs" / "your_own_environment.md"
 
 # Which check finds which breakage, and what it says about it.
 BREAKAGES = {
@@ -378,9 +377,9 @@ def blocks(language):
 
 
 def test_the_page_shows_the_toy_as_it_is():
-    assert blocks("python")[0] == (TESTS / "toy_env.py").read_text(encoding="utf-8")
+    assert blocks("python")[0] == (SUPPORT / "toy_env.py").read_text(encoding="utf-8")
 
 
 def test_the_code_on_the_page_prints_what_the_page_says(run_python):
-    code = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n" + "".join(blocks("python")[1:])
+    code = f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n" + "".join(blocks("python")[1:])
     assert run_python(code) == "".join(blocks("text")).strip()

@@ -12,13 +12,13 @@ from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from sokoban_boards import on_board
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID, anchor_key
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.render import TILE, atlas, render
-from crbc_envs.sokoban.rules import MOVES, Room, parse_room
-from crbc_envs.tasks import Task, TaskPanel
+from crbc_envs.sokoban.rules import MOVES, parse_room
 
 GOLDEN_ANCHOR = "038291e3141c84d6f9a1d078650fa6a8"
 """The anchor after reset(seed=7) of the default environment."""
@@ -28,26 +28,6 @@ GYM_SOKOBAN_TILES = "9e507fe63d499210ee4c7f3f870ae10e73247959b721c69878ff269349a
 
 CORRIDOR = "#######\n#@$_._#\n#_____#\n#######"
 TWO = "#######\n#@$.__#\n#_$.__#\n#######"
-
-
-class OneBoard(TaskPanel[Room]):
-    """A panel whose only task is the given board."""
-
-    def __init__(self, room):
-        super().__init__("train", 1)
-        self.room = room
-
-    def _task(self, index):
-        return Task("board/0", "Solve it.", self.room, "0")
-
-
-def on_board(board, **options):
-    """An environment that has just begun the given board."""
-    room = parse_room(board)
-    env = SokobanEnv(height=room.height, width=room.width, num_boxes=len(room.targets), **options)
-    env.panel = OneBoard(room)
-    env.reset(seed=0)
-    return env
 
 
 def after(board, *moves):

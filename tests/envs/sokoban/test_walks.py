@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from test_sokoban_env import on_board
+from sokoban_boards import on_board
 
 from anchors import INVALID, anchor_key
 from crbc_envs.sokoban.rules import SYMBOLS

@@ -9,12 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from paths import ROOT, SUPPORT
 from worker_play import corridors, play, processes
 
 from crbc_envs import GroupVectorEnv
 from crbc_envs.vector.workers import WorkerError
 
-ROOT = Path(__file__).resolve().parent.parent
 SOON = 3.0
 """The timeout of tests in which an actor hangs."""
 
@@ -37,7 +37,7 @@ def _cluster():
     """Two actors' worth of Ray on this machine, whose actors find what the tests import."""
     ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "crbc[ray]"')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "tests")]))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(SUPPORT)]))
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
         yield
         ray.shutdown()

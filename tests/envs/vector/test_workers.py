@@ -17,6 +17,7 @@ from pathlib import Path
 
 import gymnasium
 import pytest
+from paths import ROOT, SUPPORT
 from toy_env import CorridorEnv
 from worker_play import corridors, play, processes
 
@@ -412,7 +413,7 @@ def started(tmp_path):
 
 def _start(tmp_path, how, scripts):
     (tmp_path / "script.py").write_text(SCRIPT)
-    path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parent.parent), *sys.path])
+    path = os.pathsep.join([str(SUPPORT), str(ROOT), *sys.path])
     script = subprocess.Popen(
         [sys.executable, str(tmp_path / "script.py"), str(tmp_path), how],
         stdout=subprocess.PIPE,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import SHARED
 
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.expert.expert import Shopper, demonstrations
@@ -20,7 +20,7 @@ from crbc_envs.webshop.shop.goals import shuffled
 from crbc_envs.webshop.shop.session import Session
 from crbc_envs.webshop.shop.shop import Shop
 
-WALKS = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop" / "original_walks_text_rich.jsonl"
+WALKS = SHARED / "data" / "webshop" / "original_walks_text_rich.jsonl"
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import tarfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import SHARED
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import install, verify
@@ -16,7 +16,7 @@ from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS, open_official
 from crbc_envs.webshop.shop.open import open_shop
 
-REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "webshop"
+REAL = SHARED / "data" / "webshop"
 
 
 @pytest.fixture(autouse=True)

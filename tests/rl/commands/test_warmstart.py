@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from learner_fixtures import fresh_policy
+from paths import ROOT
 
 from crbc_rl.batches import Turn
 from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _demonstrations, load_warmstart_config, warmstart
 from crbc_rl.config import load_config
 from crbc_rl.policies.load import load_policy
 
-ROOT = Path(__file__).parents[1]
 TEXT_WORLDS = ["alfworld", "webshop"]
 
 

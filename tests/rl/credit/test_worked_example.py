@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import ast
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import ROOT
 from strategies import group
 
 from anchors import EmpiricalProcess
 from crbc_rl import credit
 
-PAGE = Path(__file__).parent.parent / "docs" / "credit" / "example.md"
+PAGE = ROOT / "docs" / "credit" / "example.md"
 EXAMPLE = group("s:left m:jump +", "s:left m:jump n:walk -", "s:right n:walk +")
 
 Row = tuple[str, list[str]]

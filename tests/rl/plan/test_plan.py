@@ -8,6 +8,7 @@ import pytest
 import torch
 from huggingface_hub import constants
 from learner_fixtures import fresh_policy, small
+from paths import ROOT
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -23,7 +24,7 @@ from crbc_rl.plan.memory import GIB, estimate
 from crbc_rl.plan.requirements import check_requirements
 from crbc_rl.policies.transformers import TransformersPolicy
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = ROOT / "configs"
 PAPER = sorted((CONFIGS / "paper").glob("*.yaml"))
 
 SETUP = {  # model, tensor parallel, micro-batch, mini-batch, groups, steps, prompt tokens, GraphGPO's discount
