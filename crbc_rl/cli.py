@@ -98,19 +98,19 @@ def evaluate(
 
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
-    player: Any
+    evaluated: Any
     if endpoint is not None and model is not None:
         config = Run.open(run).config if run.is_dir() else load_config(run)
-        player, name = ChatPolicy(endpoint, model, key_variable=key_variable), model
+        evaluated, name = ChatPolicy(endpoint, model, key_variable=key_variable), model
     else:
         opened = Run.open(run)
-        config, player, name = opened.config, opened.policy(policy), policy
+        config, evaluated, name = opened.config, opened.policy(policy), policy
     torch.set_num_threads(config.threads)
     count = episodes or config.eval.test_episodes
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{split} tasks", total=count)
         result = play_panel(
-            player,
+            evaluated,
             config,
             split,
             count,
