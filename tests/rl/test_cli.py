@@ -33,6 +33,7 @@ def _crbc(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_train_eval_and_report_from_the_command_line(model: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "c.yaml", model, updates=2)
     done = _crbc("train", str(config), "--run", "r", "--seed", "5", "--set", "credit.crbc.w_step=2", cwd=tmp_path)
@@ -151,7 +152,7 @@ def test_play_names_the_known_environments() -> None:
 
 def test_the_doctor_names_what_is_missing_and_the_cure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(doctor, "SUPPORT", ("no-such-package",))
+    monkeypatch.setattr(doctor, "TESTS", ("no-such-package",))
     out = io.StringIO()
     assert not doctor.show(doctor.examine(), Console(file=out, width=200))
     assert "no-such-package" in out.getvalue() and "pip install 'crbc[dev]'" in out.getvalue()
@@ -165,6 +166,7 @@ def test_the_doctor_looks_for_everything_that_is_needed() -> None:
         assert {re.split(r"[<>=]", line)[0] for line in needed} <= set(looked_for[extra])
 
 
+@pytest.mark.slow
 def test_the_shortened_warm_start_runs(tmp_path: Path) -> None:
     config = ROOT / "configs" / "warmstart_sokoban.yaml"
     done = _crbc("warmstart", str(config), "--steps", "3", "--out", str(tmp_path / "w"), cwd=tmp_path)

@@ -46,6 +46,7 @@ def test_two_seeded_trainings_are_equal(model: Path, tmp_path: Path) -> None:
     assert not _same_weights(tmp_path / "a/checkpoints/000004", model)
 
 
+@pytest.mark.slow
 def test_environments_in_worker_processes_train_the_same_weights(model: Path, tmp_path: Path) -> None:
     sizes = {"num_groups": 2, "group_size": 3, "max_new_tokens": 4}
     for name, more in (("here", {}), ("workers", {"backend": "process", "num_workers": 2})):

@@ -290,6 +290,6 @@ def test_a_command_the_game_answers_with_nothing_has_no_effect(monkeypatch):
     env = gymnasium.make("CRBC-ALFWorld-v0", rooms="small", disable_env_checker=True).unwrapped
     env.reset(seed=0)
     assert env.step("look")[-1]["effect"]
-    monkeypatch.setattr(env.player, "do", lambda command: setattr(env.player, "said", "Nothing happens."))
+    monkeypatch.setattr(env.backend, "step", lambda command: setattr(env.backend, "feedback", "Nothing happens."))
     info = env.step("look")[-1]
     assert (info["valid"], info["effect"]) == (True, False)

@@ -68,6 +68,7 @@ def test_a_saved_policy_is_a_plain_model_with_its_factors_added_in(model: Path, 
     assert saved.model.state_dict().keys() == load_policy(model).model.state_dict().keys()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_to_the_same_bytes_and_not_with_another_rank(model: Path, tmp_path: Path) -> None:
     for name, updates in (("whole", 4), ("cut", 2)):
         config = _config(model, updates=updates)

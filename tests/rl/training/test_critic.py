@@ -45,6 +45,7 @@ def test_gradient_checkpointing_changes_no_value(model: Path) -> None:
     assert plain == checkpointed and plain[0] != [0.0] * 3
 
 
+@pytest.mark.slow
 def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
     for name, updates in (("whole", 4), ("cut", 2)):
         config = ppo(model, updates=updates)

@@ -81,7 +81,7 @@ def test_a_token_s_loss_and_slope(ratio: float, advantage: float, loss: float, s
     assert found.loss == pytest.approx(loss, rel=1e-5, abs=1e-7)
     assert found.gradient[0] == pytest.approx([slope], rel=1e-5, abs=1e-7)
     assert found.figures["clip_share"] == float(abs(slope) < 1e-9 and advantage != 0.0)
-    assert found.figures["ratio_max"] == pytest.approx(abs(ratio - 1.0), abs=1e-6)
+    assert found.figures["ratio_max"] == pytest.approx(ratio, rel=1e-6)
     assert found.figures["drift"] == pytest.approx(abs(math.log(ratio)), abs=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_a_ratio_is_of_the_token_or_the_product_of_the_reply() -> None:
     assert by_token.loss == pytest.approx(-(2.2 + 2.1 + 1.4) / 3, rel=1e-5)
     assert by_token.gradient[0] == pytest.approx([-2.2 / 3, -2.1 / 3], rel=1e-5)
     assert by_token.figures["drift"] == pytest.approx((math.log(1.1) + math.log(1.05) - math.log(0.7)) / 3, rel=1e-4)
-    assert by_token.figures["ratio_max"] == pytest.approx(0.3, rel=1e-4)
+    assert by_token.figures["ratio_max"] == pytest.approx(1.1, rel=1e-4)
     product = told(ratios, advantage, ratio="response")
     assert product.loss == pytest.approx(-(2 * 2 * 1.155 + 1.4) / 3, rel=1e-5)
     assert product.gradient[0] == pytest.approx([-2 * 2 * 1.155 / 3] * 2, rel=1e-5), "each token moves both"
@@ -187,5 +187,8 @@ def test_an_advantage_per_token_is_that_token_s() -> None:
 
 def test_figures_count_no_padding() -> None:
     found = told([[1.0], [1.0, 1.0, 1.0]], [1.0, 1.0], entropy=2.0, reference=0.0)
-    assert found.figures["ratio_max"] == found.figures["drift"] == found.figures["clip_share"] == 0.0
+    assert found.figures["drift"] == found.figures["clip_share"] == 0.0
+    assert found.figures["ratio_max"] == 1.0
     assert found.figures["entropy"] == pytest.approx(2.0)
+    below = told([[0.5], [0.5, 0.25, 0.5]], [1.0, 1.0])
+    assert below.figures["ratio_max"] == pytest.approx(0.5), "padding has the ratio 1"

@@ -182,7 +182,7 @@ def plain(case: Case, loss: LossConfig) -> Result:
             figures["kl"] += weight * kl.item()
             figures["clip_share"] += weight * (not gain.requires_grad)
             figures["drift"] += weight * abs(ratio.log().item())
-            figures["ratio_max"] = max(figures["ratio_max"], abs(ratio.item() - 1))
+            figures["ratio_max"] = max(figures["ratio_max"], ratio.item())
     return Result(total.item(), figures, gradient(case.policy, total))
 
 
