@@ -12,9 +12,8 @@ import gymnasium
 from gymnasium.envs.registration import load_env_creator
 
 import crbc_envs  # noqa: F401  registers the ids
-from crbc_envs.errors import DataError
+from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.vector.members import make_member
-from crbc_envs.webshop.site.browser import missing
 from crbc_rl.config import TrainConfig
 from crbc_rl.plan.architecture import Architecture, has_weights
 from crbc_rl.plan.findings import Finding, package
@@ -46,6 +45,8 @@ def check_requirements(config: TrainConfig, model: Architecture | None) -> Requi
             made.close()
     except DataError as error:
         findings.append(Finding("data", "-", str(error), config.env.id))
+    except RequirementError as error:  # packages or programs; each environment knows its own
+        findings.append(Finding("environment", "-", str(error), config.env.id))
     except (TypeError, ValueError) as error:
         errors.append(f"env.kwargs: {error}")
     errors += _mismatches(config, creator, panels, model)
@@ -104,10 +105,7 @@ def _packages(config: TrainConfig) -> Iterator[Finding]:
     needs = (
         (config.generator.engine == "vllm", "vllm", "[vllm]", "generator.engine=vllm"),
         (config.rollout.backend == "ray", "ray", "[ray]", "rollout.backend=ray"),
-        (config.env.kwargs.get("engine") == "textworld", "alfworld", "[alfworld]", "env.kwargs.engine=textworld"),
     )
     for needed, name, extra, purpose in needs:
         if needed and not (found := package(name, extra, purpose)).ok:
             yield found
-    if config.env.id == "CRBC-WebShopSite-v0":
-        yield from (Finding(name, "-", command, config.env.id) for name, command in missing())

@@ -13,6 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from crbc_envs.alfworld.engine import textworld
+from crbc_envs.webshop.site import browser
 from crbc_rl import cli
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.config import TrainConfig, load_config
@@ -305,6 +307,22 @@ def test_requirements_know_the_limit_of_an_environment_by_default(model: Path) -
     for env, steps in (("CRBC-ALFWorld-v0", 50), ("CRBC-WebShopSite-v0", 15), ("CRBC-Sokoban-v0", 15)):
         config = small(model, env={"id": env, "kwargs": {}, "prompt": "compact"})
         assert check_requirements(config, None).max_steps == steps
+
+
+def test_what_an_environment_lacks_is_listed_with_the_command_that_installs_it(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(browser, "PROGRAMS", {"chromium": ("no-chromium",)})
+    monkeypatch.setattr(textworld, "PACKAGES", ("no_such_package",))
+    for env_id, kwargs, fix in (
+        ("CRBC-WebShopSite-v0", {}, "chromium is missing: apt-get install"),
+        ("CRBC-ALFWorld-v0", {"engine": "textworld"}, "no_such_package is not installed: pip install"),
+    ):
+        config = small(model, env={"id": env_id, "kwargs": kwargs, "prompt": "compact"})
+        found = check_requirements(config, None)
+        (finding,) = [finding for finding in found.findings if finding.name == "environment"]
+        assert fix in finding.fix
+        assert not finding.ok and not found.errors
 
 
 @pytest.mark.parametrize(
