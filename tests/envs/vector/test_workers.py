@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import gc
 import logging
-import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from contextlib import closing, suppress
+from contextlib import closing
 from multiprocessing import forkserver
-from pathlib import Path
 
 import gymnasium
 import pytest
-from paths import ROOT, SUPPORT
 from toy_env import CorridorEnv
-from worker_play import corridors, play, processes
+from worker_play import corridors, play
+from worker_processes import SOON, inflict, workers
 
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
@@ -27,25 +22,6 @@ from crbc_envs.vector.workers import WorkerError
 from crbc_envs.vector.workers.process import ProcessWorker
 from crbc_envs.vector.workers.supervisor import MAX_RESTARTS
 from crbc_envs.vector.workers.worker import WorkerLost
-
-SOON = 0.5
-"""The timeout of tests in which a worker hangs."""
-
-
-def workers():
-    """The worker processes of this test, in the order they were started."""
-    return sorted(multiprocessing.active_children(), key=lambda process: process.pid)
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left_running():
-    yield
-    gc.collect()
-    deadline = time.monotonic() + 10
-    while workers() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not workers()
-
 
 # ---- one behaviour --------------------------------------------------------------------------------
 
@@ -120,14 +96,6 @@ def test_wrong_settings_are_refused(options, message):
 
 
 # ---- faults ---------------------------------------------------------------------------------------
-
-
-def inflict(fault, faults):
-    """One fault: on a worker from outside, or in an environment at its next step."""
-    if fault in ("SIGKILL", "SIGSTOP"):
-        os.kill(workers()[0].pid, getattr(signal, fault))
-    else:
-        (faults / fault).touch()
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -207,14 +175,6 @@ def test_a_worker_lost_in_its_replay_is_replaced_again(tmp_path):
 
         assert play(envs, 2, before_step=both) == expected
         assert envs.restarts == 2
-
-
-@pytest.fixture
-def listens_to_ctrl_c():
-    """A shell that runs something in the background has it ignore Ctrl-C, and so would what it starts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path, listens_to_ctrl_c):
@@ -333,130 +293,3 @@ def test_a_class_registered_in_this_process_alone_plays_in_workers():
             assert max(len(rollout) for group in envs.groups() for rollout in group.rollouts) == 3
     finally:
         gymnasium.registry.pop("Registered-Here-v0")
-
-
-# ---- the end --------------------------------------------------------------------------------------
-
-
-def test_close_ends_workers_and_closes_their_environments(tmp_path):
-    envs = corridors(backend="process", num_workers=2, faults=str(tmp_path))
-    pids = {process.pid for process in workers()}
-    envs.close()
-    envs.close()
-    assert not workers()
-    assert processes(tmp_path, "closed") == pids | {os.getpid()}
-    with pytest.raises(gymnasium.error.ClosedEnvironmentError):
-        envs.reset(seed=0)
-
-
-@pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP"])
-def test_close_ends_workers_that_are_dead_or_stopped(fault, tmp_path, monkeypatch):
-    monkeypatch.setattr("crbc_envs.vector.workers.CLOSE_TIMEOUT", 0.3)
-    envs = corridors(backend="process", num_workers=2)
-    envs.reset(seed=0)
-    inflict(fault, tmp_path)
-    envs.close()
-    assert not workers()
-
-
-def test_nothing_leaks_over_restarts_and_environments(tmp_path):
-    def descriptors():
-        gc.collect()
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
-
-    def round_trip():
-        with closing(corridors(backend="process", num_workers=2)) as envs:
-            for _ in range(3):
-                envs.reset(seed=0)
-                inflict("SIGKILL", tmp_path)
-                envs.step(["right"] * 6)
-            assert envs.restarts == 3
-
-    round_trip()  # the fork server and the resource tracker stay
-    before = descriptors()
-    for _ in range(4):
-        round_trip()
-    assert descriptors() == before
-
-
-SCRIPT = """
-import os, signal, sys, time
-import faulty_env
-from crbc_envs import GroupVectorEnv
-
-def main():
-    envs = GroupVectorEnv("FaultyCorridor-v0", 2, 2, backend="process", num_workers=2, faults=sys.argv[1])
-    envs.reset(seed=0)
-    print(*[supervisor.worker.process.pid for supervisor in envs.members.supervisors], flush=True)
-    if sys.argv[2] == "forget":
-        os.kill(envs.members.supervisors[0].worker.process.pid, signal.SIGSTOP)
-        return
-    while True:
-        envs.step(["?"] * 4)
-        if not envs.active.any():
-            envs.reset(seed=0)
-
-if __name__ == "__main__":
-    main()
-"""
-
-
-@pytest.fixture
-def started(tmp_path):
-    """Starts a script with two workers: the script, which does not outlive the test, and their process ids."""
-    scripts = []
-    yield lambda how: _start(tmp_path, how, scripts)
-    for script in scripts:
-        with suppress(ProcessLookupError):
-            os.killpg(script.pid, signal.SIGKILL)
-
-
-def _start(tmp_path, how, scripts):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    path = os.pathsep.join([str(SUPPORT), str(ROOT), *sys.path])
-    script = subprocess.Popen(
-        [sys.executable, str(tmp_path / "script.py"), str(tmp_path), how],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    scripts.append(script)
-    return script, [int(pid) for pid in script.stdout.readline().split()]
-
-
-def gone(pids, within):
-    deadline = time.monotonic() + within
-    while time.monotonic() < deadline:
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def test_ctrl_c_ends_the_parent_alone_with_one_traceback(started, listens_to_ctrl_c):
-    script, pids = started("play")
-    time.sleep(0.3)
-    os.killpg(script.pid, signal.SIGINT)
-    _, errors = script.communicate(timeout=30)
-    assert errors.count("Traceback") == 1
-    assert errors.strip().endswith("KeyboardInterrupt")
-    assert gone(pids, within=10)
-
-
-@pytest.mark.slow
-def test_workers_do_not_outlive_a_parent_that_is_killed(started, tmp_path):
-    script, pids = started("play")
-    (tmp_path / "hang").touch()
-    time.sleep(0.3)
-    script.kill()
-    script.communicate()
-    assert gone(pids, within=20)
-
-
-def test_an_exit_without_close_does_not_wait_for_a_stopped_worker(started):
-    script, pids = started("forget")
-    _, errors = script.communicate(timeout=30)
-    assert errors == ""
-    assert gone(pids, within=10)
