@@ -51,8 +51,8 @@ def advantages_batch(
     The groups do not affect each other; they only share one linear solve. Interned rollouts are the fast path, since no
     string is processed.
     """
-    check_options(method, config)
     if not isinstance(groups, InternedRollouts):
+        check_options(method, config)  # before the strings are read
         groups = InternedRollouts.from_groups(groups)
     return groups.split(advantages_interned(groups, method, **config))
 
