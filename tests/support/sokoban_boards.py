@@ -25,3 +25,12 @@ def on_board(board, **options):
     env.panel = OneBoard(room)
     env.reset(seed=0)
     return env
+
+
+def after(board, *moves):
+    """A board as text after some moves."""
+    room = parse_room(board)
+    state = room.start
+    for move in moves:
+        state = room.move(state, move)
+    return room.text(state).replace(" ", "")

@@ -30,14 +30,6 @@ CORRIDOR = "#######\n#@$_._#\n#_____#\n#######"
 TWO = "#######\n#@$.__#\n#_$.__#\n#######"
 
 
-def after(board, *moves):
-    room = parse_room(board)
-    state = room.start
-    for move in moves:
-        state = room.move(state, move)
-    return room.text(state).replace(" ", "")
-
-
 # ---- frames ---------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sokoban_boards import after
 
 import crbc_envs  # noqa: F401  registers the id
 from crbc_envs.sokoban.published import gym_sokoban_room
@@ -30,14 +31,6 @@ TWO = "#######\n#@$.__#\n#_$.__#\n#######"
 def rooms():
     rng = np.random.default_rng(11)
     return [generate_room(rng) for _ in range(200)]
-
-
-def after(board, *moves):
-    room = parse_room(board)
-    state = room.start
-    for move in moves:
-        state = room.move(state, move)
-    return room.text(state).replace(" ", "")
 
 
 # ---- rules ----------------------------------------------------------------------------------------
