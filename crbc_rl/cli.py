@@ -119,8 +119,8 @@ def evaluate(
         )
     console.print(f"{name}: success {result}", highlight=False, soft_wrap=True)
     console.print(
-        f"reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  length {result.length:.1f}  "
-        f"invalid {result.invalid_share:.1%}",
+        f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
+        f"length {result.length:.1f}  invalid {result.invalid_share:.1%}",
         highlight=False,
     )
     for kind, (won, played) in result.kinds.items():
