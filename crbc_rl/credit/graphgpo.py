@@ -74,6 +74,5 @@ def _beyond(process: EmpiricalProcess, distance: Floats) -> Floats:
     """One more than the longest finite distance of each group, 1 where no anchor reaches success."""
     rollouts = process.steps()[0]
     known = np.where(np.isfinite(distance), distance, 0.0)[rollouts.anchor]
-    starts = np.cumsum(rollouts.length) - rollouts.length
-    of_rollout = np.maximum.reduceat(known, starts)
+    of_rollout = np.maximum.reduceat(known, rollouts.starts)
     return 1.0 + np.maximum.reduceat(of_rollout, np.flatnonzero(np.diff(rollouts.group, prepend=-1)))
