@@ -6,6 +6,7 @@ env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0")
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -64,24 +65,18 @@ def __dir__() -> list[str]:
     return __all__
 
 
-# make_vec gives one group: num_envs copies of one task.
-register(
-    id="CRBC-Sokoban-v0",
-    entry_point="crbc_envs.sokoban.env:SokobanEnv",
-    vector_entry_point="crbc_envs.vector.group:sokoban_group",
-)
-register(
-    id="CRBC-ALFWorld-v0",
-    entry_point="crbc_envs.alfworld.env:AlfworldEnv",
-    vector_entry_point="crbc_envs.vector.group:alfworld_group",
-)
-register(
-    id="CRBC-WebShop-v0",
-    entry_point="crbc_envs.webshop.env:WebShopEnv",
-    vector_entry_point="crbc_envs.vector.group:webshop_group",
-)
-register(
-    id="CRBC-WebShopSite-v0",
-    entry_point="crbc_envs.webshop.site.env:WebShopSiteEnv",
-    vector_entry_point="crbc_envs.vector.group:webshop_site_group",
-)
+def _one_group(env_id: str, num_envs: int, **kwargs: Any) -> Any:
+    from crbc_envs.vector.group import one_group
+
+    return one_group(env_id, num_envs, **kwargs)
+
+
+def _register(env_id: str, entry_point: str) -> None:
+    """Register an environment whose `gymnasium.make_vec` gives one group: num_envs copies of one task."""
+    register(id=env_id, entry_point=entry_point, vector_entry_point=partial(_one_group, env_id))
+
+
+_register("CRBC-Sokoban-v0", "crbc_envs.sokoban.env:SokobanEnv")
+_register("CRBC-ALFWorld-v0", "crbc_envs.alfworld.env:AlfworldEnv")
+_register("CRBC-WebShop-v0", "crbc_envs.webshop.env:WebShopEnv")
+_register("CRBC-WebShopSite-v0", "crbc_envs.webshop.site.env:WebShopSiteEnv")

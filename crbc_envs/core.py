@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID
 from crbc_envs.actions import normalise, requested_action
+from crbc_envs.errors import RequirementError
 from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
 
@@ -21,6 +23,9 @@ Obs = TypeVar("Obs")
 T = TypeVar("T")
 
 Infos = dict[str, Any]
+
+Expert = Callable[[Any, Infos], str]
+"""Maps an observation and its info to a reply, during one episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,19 +72,32 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     After a step it also holds `action` (as executed), `valid`, `success` and `score`. Success terminates the
     episode; a final failure may do so too. After `max_steps` steps without either, it is truncated.
 
-    A subclass sets `domain`, `data`, `templates` and the spaces, and implements the seven abstract hooks below.
+    A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
+    brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`
+    and `expert`.
     """
 
     domain: str
     """The environment's name in reports."""
     templates: Mapping[str, Template] = MappingProxyType({})
-    """The prompt templates, by style (`crbc_envs.prompts`)."""
+    """Its own prompt templates, by style. The generic ones of `crbc_envs.prompts` serve any other style."""
+    requires: Mapping[str, str] = MappingProxyType({})
+    """The packages it needs beyond the core dependencies, each with the command that installs it."""
+    stochastic = False
+    """Whether the same action in the same situation may lead to different situations."""
+    placeholder = ""
+    """The part of an admissible action that the agent replaces by its own words, such as "<your query>"."""
+    dataset = ""
+    """Its official data: "module:attribute" of the `storage.datasets.Dataset` that `crbc data` installs, or ""."""
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
 
     def __init__(self, panel: TaskPanel[T], max_steps: int, require_tags: bool) -> None:
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
+        for package, command in self.requires.items():
+            if find_spec(package) is None:
+                raise RequirementError(f"{type(self).__name__} needs {package}: {command}")
         self.panel = panel
         self.max_steps = max_steps
         self.require_tags = require_tags
@@ -122,6 +140,17 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         """Whether the episode has ended. It equals the success unless an episode can also end in failure."""
         return self._success()
 
+    def _cut(self) -> bool:
+        """Whether the environment truncates the episode itself, before `max_steps`."""
+        return False
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Expert | None:
+        """An expert for the episode that has just begun, which `crbc warmstart` imitates.
+
+        It draws from `rng` alone. `options` are its own, such as how often it errs. None: there is no expert.
+        """
+        return None
+
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are stepped together, if that is faster than one by one.
 
@@ -156,7 +185,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         reward = self._execute(executed)
         self._steps += 1
         success, ended = self._success(), self._ended()
-        truncated = not ended and self._steps >= self.max_steps
+        truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
         info = self._info()
         info.update(action=executed, valid=executed != INVALID, success=success, score=self._score())

@@ -259,7 +259,7 @@ def bench(
 
 
 def data(
-    name: Positional[Literal["alfworld", "webshop"]],
+    name: Positional[str],
     /,
     sources: Annotated[tuple[tuple[Path, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
 ) -> None:

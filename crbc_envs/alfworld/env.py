@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from anchors import INVALID, anchor_key
 from crbc_envs.alfworld.engine.backends import ENGINES, EngineBackend, make_engine_backend, require_engine, shared_parse
@@ -16,6 +18,9 @@ from crbc_envs.alfworld.observation import Tracker
 from crbc_envs.alfworld.prompts import TEMPLATES
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
+
+if TYPE_CHECKING:
+    from crbc_envs.core import Expert
 
 ANCHORS = ("paper", "observation")
 REWARD = 10.0
@@ -46,6 +51,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     domain = "alfworld"
     templates = TEMPLATES
+    dataset = "crbc_envs.alfworld.games.official:DATASET"
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
@@ -112,6 +118,12 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     def _success(self) -> bool:
         return self.backend.won
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
+        from crbc_envs.alfworld.experts.searcher import make_expert
+
+        assert self._task is not None
+        return make_expert(self._task.text, rng, **options)
 
     def _info(self) -> dict[str, Any]:
         return {**super()._info(), "family": self.family, "effect": self._effect}

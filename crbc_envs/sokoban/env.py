@@ -17,7 +17,7 @@ from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
-    from crbc_envs.core import Members
+    from crbc_envs.core import Expert, Members
 
 OBSERVATIONS = ("rgb", "text")
 
@@ -118,6 +118,11 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         if self.state not in self._frames:
             self._frames[self.state] = resize(render(self.room.tiles(self.state)), self.frame_shape)
         return self._frames[self.state].copy()
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
+        from crbc_envs.sokoban.expert import make_expert
+
+        return make_expert(self, rng, **options)
 
     def batch(self, num_envs: int) -> Members | None:
         """All members as one array of boards. None for a subclass, because it may have other rules."""

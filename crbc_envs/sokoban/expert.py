@@ -6,12 +6,12 @@ direction, often into a corner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 
 from crbc_envs.actions import tagged
-from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.sokoban.solver import best_moves, distances
 
@@ -52,20 +52,22 @@ def _next_push(room: Room, state: State, distance: Mapping[State, int]) -> str |
     return None
 
 
-def demonstrations(
-    env: SokobanEnv, rng: np.random.Generator, hasty: float
-) -> Iterator[tuple[str, dict[str, object], str]]:
-    """An endless stream of steps: text observation, info and the expert's reply, episode after episode.
+class Board(Protocol):
+    """What the expert sees: the room and its current state."""
+
+    room: Room
+    state: State
+
+
+def make_expert(board: Board, rng: np.random.Generator, hasty: float = 0.0) -> Callable[[object, object], str]:
+    """An expert for the episode that begins on `board`.
 
     A reply is hasty with probability `hasty`, and always at a dead end. Otherwise it is careful.
     """
-    while True:
-        obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
-        distance = distances(env.room)
-        over = False
-        while not over:
-            careful = None if rng.random() < hasty else careful_reply(env.room, env.state, distance, rng)
-            reply = careful or hasty_reply(env.room, env.state, rng)
-            yield obs, info, reply
-            obs, _, terminated, truncated, info = env.step(reply)
-            over = terminated or truncated
+    distance = distances(board.room)
+
+    def reply(observation: object, info: object) -> str:
+        careful = None if rng.random() < hasty else careful_reply(board.room, board.state, distance, rng)
+        return careful or hasty_reply(board.room, board.state, rng)
+
+    return reply

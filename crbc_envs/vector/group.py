@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import gymnasium
@@ -287,9 +286,3 @@ def one_group(env_id: str, num_envs: int, max_episode_steps: int | None = None, 
     if max_episode_steps is not None:
         kwargs["max_steps"] = max_episode_steps
     return GroupVectorEnv(env_id, num_groups=1, group_size=num_envs, **kwargs)
-
-
-sokoban_group = partial(one_group, "CRBC-Sokoban-v0")
-alfworld_group = partial(one_group, "CRBC-ALFWorld-v0")
-webshop_group = partial(one_group, "CRBC-WebShop-v0")
-webshop_site_group = partial(one_group, "CRBC-WebShopSite-v0")

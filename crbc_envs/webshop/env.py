@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from anchors import INVALID, anchor_key
 from crbc_envs.core import AnchorEnv
@@ -10,9 +12,12 @@ from crbc_envs.spaces import UnicodeText
 from crbc_envs.webshop.prompts import TEMPLATES
 from crbc_envs.webshop.shop.goals import Goal, Kind
 from crbc_envs.webshop.shop.open import open_shop
-from crbc_envs.webshop.shop.pages import ANY_SEARCH
+from crbc_envs.webshop.shop.pages import ANY_SEARCH, QUERY
 from crbc_envs.webshop.shop.panels import Panel, make_panel, shop_seed
 from crbc_envs.webshop.shop.session import OBSERVATIONS, Session, parse
+
+if TYPE_CHECKING:
+    from crbc_envs.core import Expert
 
 ANCHORS = ("page", "state")
 
@@ -46,6 +51,8 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
     domain = "webshop"
     templates = TEMPLATES
+    dataset = "crbc_envs.webshop.shop.official:DATASET"
+    placeholder = QUERY
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
@@ -114,6 +121,11 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
     def _score(self) -> float:
         return self.session.reward.total if self.session.reward else 0.0
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
+        from crbc_envs.webshop.expert.expert import make_expert
+
+        return make_expert(self.max_steps, rng, **options)
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()

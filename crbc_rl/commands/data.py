@@ -4,26 +4,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
+import gymnasium
+from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine.conformance import Outcome, conform_all, game_folders
-from crbc_envs.alfworld.games.official import DATASET as ALFWORLD
 from crbc_envs.storage.datasets import Dataset, install, verify
-from crbc_envs.webshop.shop.official import DATASET as WEBSHOP
+from crbc_rl.errors import ConfigError, nearest
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in (ALFWORLD, WEBSHOP)}
+
+def datasets() -> dict[str, Dataset]:
+    """The datasets that the suite's environments declare, by name."""
+    found: dict[str, Dataset] = {}
+    for spec in gymnasium.registry.values():
+        if spec.id.startswith("CRBC-"):
+            place = load_env_creator(spec.entry_point).dataset  # type: ignore[arg-type, attr-defined]
+            module, _, attribute = place.partition(":")
+            if module:
+                dataset = getattr(import_module(module), attribute)
+                found[dataset.name] = dataset
+    return found
 
 
 def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> None:
     """Install `sources`, or without sources compare every installed file with its checksum. Prints the result.
 
-    Raises `DataError`, as `install` and `verify` do.
+    Raises `ConfigError` for an unknown name, and `DataError` as `install` and `verify` do.
     """
-    dataset = DATASETS[name]
+    known = datasets()
+    if name not in known:
+        raise ConfigError(f"there is no dataset {name!r}{nearest(name, known)}")
+    dataset = known[name]
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{'installing' if sources else 'checking'} {name}", total=None)
 

@@ -9,31 +9,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from pydantic import Field, ValidationError
 
-import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.core import AnchorEnv
+from crbc_envs.demonstrations import Demonstration, expert_steps, random_successes
 from crbc_envs.prompts import PromptWindow
+from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config import EnvConfig, Section, explain, read_mapping
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import versions
-
-EXPERTS = {
-    "sokoban": "crbc_envs.sokoban.expert",
-    "alfworld": "crbc_envs.alfworld.experts.searcher",
-    "webshop": "crbc_envs.webshop.expert.expert",
-}
-"""Modules by domain. Their `demonstrations(env, rng, **options)` yields observation, info and reply."""
 
 TOKENIZER_TEXTS = 4_000
 
@@ -45,7 +38,9 @@ class WarmstartConfig(Section):
     threads: int = Field(2, ge=1)
     env: EnvConfig = EnvConfig()
     teacher: dict[str, Any] = Field(default_factory=dict)
-    """Keyword options of the expert's `demonstrations`, such as how often it errs."""
+    """Keyword options of the environment's `expert`, such as how often it errs."""
+    random_episodes: int = Field(2000, ge=1)
+    """Without an expert: episodes of random play, whose successes are the demonstrations."""
     copies: bool = False
     """Start with an induction head, which text environments need."""
     vocabulary: int = Field(tiny.VOCABULARY, ge=300)
@@ -99,20 +94,36 @@ def warmstart(
 
 
 def _demonstrations(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
-    """An endless iterator of prompts and expert replies over the training tasks."""
-    env: Any = gymnasium.make(config.env.id, disable_env_checker=True, **config.env.kwargs, split="train").unwrapped
-    if env.domain not in EXPERTS:
-        raise ConfigError(
-            f"env.id: there is no expert for {config.env.id}; choose an environment of {', '.join(EXPERTS)}"
-        )
-    demonstrate = import_module(EXPERTS[env.domain]).demonstrations
+    """An endless iterator of prompts and replies over the training tasks."""
+    env = make_member(config.env.id, {**config.env.kwargs, "split": "train"})
     rng = np.random.default_rng([config.seed, 1])
     window = PromptWindow.of(env, config.env.prompt)
-    for observation, info, reply in demonstrate(env, rng, **config.teacher):
-        if info["step"] == 0:
+    seen: Any = None
+    for observation, info, reply in _steps(config, env, rng):
+        if info["step"]:
+            window.record(seen, info["action"])
+        else:
             window.history.clear()
         yield window.prompt(observation, info), reply
-        window.record(observation, reply)
+        seen = observation
+
+
+def _steps(config: WarmstartConfig, env: AnchorEnv[Any, Any], rng: np.random.Generator) -> Iterator[Demonstration]:
+    """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
+    steps = expert_steps(env, rng, **config.teacher)
+    first = next(steps, None)
+    if first is not None:
+        yield first
+        yield from steps
+    episodes = random_successes(env, rng, config.random_episodes)
+    if not episodes:
+        raise ConfigError(
+            f"{config.env.id} has no expert, and none of {config.random_episodes:,} episodes of random play succeeded: "
+            "raise random_episodes, make the tasks easier with env.kwargs, or give the environment an `expert`"
+        )
+    while True:
+        for number in rng.permutation(len(episodes)):
+            yield from episodes[number]
 
 
 def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:

@@ -4,19 +4,13 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 
 import gymnasium
 import numpy as np
 
 import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.demonstrations import expert_steps
 from crbc_envs.errors import RequirementError
-
-EXPERTS = {
-    "sokoban": "crbc_envs.sokoban.expert",
-    "alfworld": "crbc_envs.alfworld.experts.searcher",
-    "webshop": "crbc_envs.webshop.expert.expert",
-}
 
 
 class Rewards(gymnasium.Wrapper):
@@ -41,7 +35,7 @@ def played(env_id, **options):
         env = Rewards(gymnasium.make(env_id, disable_env_checker=True, **options).unwrapped)
     except RequirementError as error:
         return {"refused": str(error)}
-    demonstrations = import_module(EXPERTS[env.domain]).demonstrations(env, np.random.default_rng(0), hasty=0.0)
+    demonstrations = expert_steps(env, np.random.default_rng(0))
     while max(env.paid, default=0) <= 0:
         next(demonstrations)
     return {"reward": max(env.paid)}

@@ -7,7 +7,7 @@ It searches receptacle kinds in order of how often they hold the thing, and with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,23 +185,23 @@ def _likely(receptacle: str, thing: str) -> tuple[float, str, int]:
     return -attraction(kind, thing), kind, int(number)
 
 
-def demonstrations(env: Any, rng: np.random.Generator, hasty: float) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """An endless stream of steps: observation, info and the expert's reply, episode after episode.
+def make_expert(task: str, rng: np.random.Generator, hasty: float = 0.0) -> Callable[[object, dict[str, Any]], str]:
+    """An expert for one episode of `task`, which ends when the environment ends it.
 
-    `env` is a `CRBC-ALFWorld-v0`. With probability `hasty` the reply goes to a random receptacle; otherwise it is
-    the command of a `Searcher`.
+    With probability `hasty` the reply goes to a random receptacle; otherwise it is the command of a `Searcher`.
     """
-    while True:
-        obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
-        searcher, over = Searcher(info["task"]), False
-        while not over:
-            admissible = info["admissible_actions"]
-            command, aim = searcher.act(admissible), searcher.aim
-            if rng.random() < hasty:
-                ways = [text for text in admissible if text.startswith("go to ")]
-                command, aim = ways[rng.integers(len(ways))], "look around"
-            reply = tagged(command, aim)
-            yield obs, info, reply
-            obs, _, terminated, truncated, info = env.step(reply)
+    searcher = Searcher(task)
+    commands: list[str] = []
+
+    def reply(observation: object, info: dict[str, Any]) -> str:
+        for command in commands:
             searcher.record(command)
-            over = terminated or truncated
+        admissible = info["admissible_actions"]
+        command, aim = searcher.act(admissible), searcher.aim
+        if rng.random() < hasty:
+            ways = [text for text in admissible if text.startswith("go to ")]
+            command, aim = ways[rng.integers(len(ways))], "look around"
+        commands[:] = [command]
+        return tagged(command, aim)
+
+    return reply

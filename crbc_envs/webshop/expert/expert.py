@@ -7,18 +7,14 @@ options and reads their pages. Then it buys the best product it has seen.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from crbc_envs.actions import tagged
 from crbc_envs.webshop.expert.reading import Page, read_page
 from crbc_envs.webshop.expert.request import Request, read_request
-
-if TYPE_CHECKING:
-    from crbc_envs.webshop.env import WebShopEnv
 
 ENOUGH = 0.99
 """A product is bought at once if its pages have at least this fraction of the keywords."""
@@ -141,22 +137,18 @@ def _value(request: Request, note: ProductNotes) -> float:
     return request.coverage(note.text) - note.lacks / 3
 
 
-def demonstrations(
-    env: WebShopEnv, rng: np.random.Generator, hasty: float, careless: float = 0.0
-) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """An endless stream of steps: observation, info and the expert's reply, episode after episode.
+def make_expert(
+    max_steps: int, rng: np.random.Generator, hasty: float = 0.0, careless: float = 0.0
+) -> Callable[[str, object], str]:
+    """A shopper for one episode of at most `max_steps` steps, hasty and careless with these probabilities.
 
-    In each episode the shopper is hasty with probability `hasty` and careless with probability `careless`. `env` must
-    have `text_rich` observations.
+    The observations must be "text_rich".
     """
-    while True:
-        obs, info = env.reset(options={"task": int(rng.integers(len(env.panel)))})
-        is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()
-        shopper = Shopper(env.max_steps, is_hasty, is_careless)
-        over = False
-        while not over:
-            thought, action = shopper.act(obs)
-            reply = tagged(action, thought)
-            yield obs, info, reply
-            obs, _, terminated, truncated, info = env.step(reply)
-            over = terminated or truncated
+    is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()
+    shopper = Shopper(max_steps, is_hasty, is_careless)
+
+    def reply(observation: str, info: object) -> str:
+        thought, action = shopper.act(observation)
+        return tagged(action, thought)
+
+    return reply

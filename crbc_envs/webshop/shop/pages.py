@@ -20,7 +20,8 @@ SEARCH, BACK, PREVIOUS, NEXT, BUY = "Search", "Back to Search", "< Prev", "Next 
 DETAILS = ("Description", "Features", "Reviews")
 ATTRIBUTES = "Attributes"
 
-ANY_SEARCH = "search[<your query>]"
+QUERY = "<your query>"
+ANY_SEARCH = f"search[{QUERY}]"
 """The listed action that stands for any search."""
 
 SEPARATOR = " [SEP] "

@@ -15,11 +15,12 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import parse
 from crbc_envs.alfworld.experts.expert import plan
-from crbc_envs.alfworld.experts.searcher import Searcher, demonstrations
+from crbc_envs.alfworld.experts.searcher import Searcher
 from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, generate_game
 from crbc_envs.alfworld.games.goals import read_task
 from crbc_envs.alfworld.games.household import SIZES
 from crbc_envs.alfworld.games.official import OfficialPanel
+from crbc_envs.demonstrations import expert_steps
 
 draws = st.tuples(
     st.integers(0, 10**6), st.sampled_from(sorted(ROOMS_OF)), st.sampled_from(SIZES), st.sampled_from(VERBS)
@@ -171,8 +172,8 @@ def test_a_searcher_recovers_from_what_others_did(family, verb):
 
 def test_demonstrations_follow_the_environment_and_mostly_succeed():
     env = gymnasium.make("CRBC-ALFWorld-v0", disable_env_checker=True).unwrapped
-    lessons = list(islice(demonstrations(env, np.random.default_rng(0), hasty=0.2), 300))
-    assert lessons == list(islice(demonstrations(env, np.random.default_rng(0), hasty=0.2), 300))
+    lessons = list(islice(expert_steps(env, np.random.default_rng(0), hasty=0.2), 300))
+    assert lessons == list(islice(expert_steps(env, np.random.default_rng(0), hasty=0.2), 300))
     for _, info, reply in lessons:
         think, action = reply.removeprefix("<think>").removesuffix("</action>").split("</think><action>")
         assert think

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from paths import SHARED
 
+from crbc_envs.demonstrations import expert_steps
 from crbc_envs.webshop.env import WebShopEnv
-from crbc_envs.webshop.expert.expert import Shopper, demonstrations
+from crbc_envs.webshop.expert.expert import Shopper
 from crbc_envs.webshop.expert.reading import read_page, read_prices
 from crbc_envs.webshop.expert.request import read_request
 from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
@@ -194,7 +195,7 @@ def test_pages_decide_what_it_does(shops):
 
 
 def lessons(seed, count, hasty=0.5):
-    stream = demonstrations(WebShopEnv(tagger="fallback"), np.random.default_rng(seed), hasty)
+    stream = expert_steps(WebShopEnv(tagger="fallback"), np.random.default_rng(seed), hasty=hasty)
     return [(obs, info["task_id"], info["step"], reply) for obs, info, reply in islice(stream, count)]
 
 
@@ -206,7 +207,7 @@ def test_demonstrations_are_a_function_of_the_seed():
 def test_demonstrated_replies_are_valid_in_the_paper_s_format():
     env = WebShopEnv(tagger="fallback", require_tags=True)
     steps = 0
-    for obs, info, reply in islice(demonstrations(env, np.random.default_rng(0), hasty=0.5), 200):
+    for obs, info, reply in islice(expert_steps(env, np.random.default_rng(0), hasty=0.5), 200):
         assert read_page(obs).kind in ("index", "results", "item", "details")
         assert info["step"] == 0 or info["valid"]
         assert reply.startswith("<think>") and reply.endswith("]</action>")
@@ -216,7 +217,7 @@ def test_demonstrated_replies_are_valid_in_the_paper_s_format():
 
 def test_careless_demonstrations_are_the_shortest_of_all():
     env = WebShopEnv(tagger="fallback")
-    stream = islice(demonstrations(env, np.random.default_rng(0), hasty=1.0, careless=1.0), 90)
+    stream = islice(expert_steps(env, np.random.default_rng(0), hasty=1.0, careless=1.0), 90)
     assert [info["step"] for _, info, _ in stream] == 30 * [0, 1, 2]
 
 
