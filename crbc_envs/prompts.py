@@ -1,22 +1,24 @@
 """Prompts: the text, and the image if any, that a policy reads at a step.
 
-Each environment has its own templates, by style (`AnchorEnv.templates`). A prompt holds the task, the current
-observation, the admissible actions and at most the `HISTORY_LENGTH` most recent observation-action records
-(paper, appendix "Prompt Templates"). The records are never part of the anchor.
+An environment may have its own templates, by style (`AnchorEnv.templates`); the generic ones (`GENERIC`) serve every
+other. A prompt holds the task, the current observation, the admissible actions and the most recent observation-action
+records, two in the paper (appendix "Prompt Templates"). The records are never part of the anchor.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 HISTORY_LENGTH = 2
-
+"""Records in a prompt, as in the paper."""
 
 IMAGE = "<image>"
 """The placeholder for an image in a prompt's text."""
@@ -24,25 +26,68 @@ IMAGE = "<image>"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A user message: its text, and one frame, uint8 (H, W, 3), for each `IMAGE` in the text."""
+    """A user message: its text, and one frame, uint8 (H, W, 3), for each `IMAGE` in the text.
+
+    `system` is the system message before it. None: the default of the model's chat template.
+    """
 
     text: str
     images: tuple[NDArray[np.uint8], ...] = ()
+    system: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The input of a template: everything it may use at one step."""
+    """The input of a template: everything it may use at one step.
+
+    `observation` is the text of the observation, empty for a frame. `frame` says that it is one: a template shows it
+    by `IMAGE`. `step` counts the steps before this one; `history` has the last (observation, action) records of them.
+    """
 
     task: str
     observation: str
     admissible: tuple[str, ...]
     step: int
     history: tuple[tuple[str, str], ...]
+    frame: bool = False
 
 
 Template = Callable[[View], str]
 """Makes the text of a prompt from a `View`."""
+
+
+def generic_text(view: View) -> str:
+    """For any environment: the task, the records, the observation, the admissible actions, and how to reply."""
+    lines = [f"Your task is: {view.task.removesuffix('.')}."]
+    if view.history:
+        first = view.step - len(view.history) + 1
+        lines.append(f"You have taken {view.step} step(s). Your last {len(view.history)} observation(s) and action(s):")
+        lines += [
+            f"[Observation {k}: '{seen}', Action {k}: '{act}']" for k, (seen, act) in enumerate(view.history, first)
+        ]
+    lines.append(f"You are now at step {view.step + 1}. Your current observation is: {_shown(view)}")
+    if view.admissible:
+        lines.append(f"Your admissible actions are: [{', '.join(repr(action) for action in view.admissible)}].")
+    lines.append(
+        "First reason step by step about the current situation, within <think> </think> tags. "
+        "Then give one action for the current step, within <action> </action> tags."
+    )
+    return "\n".join(lines)
+
+
+def generic_compact(view: View) -> str:
+    """For any environment and a tiny model: the same in few tokens."""
+    records = [line for seen, done in view.history for line in (seen, f"> {done}")]
+    actions = [f"Actions: {', '.join(view.admissible)}"] if view.admissible else []
+    return "\n".join([f"Task: {view.task}", *records, _shown(view), *actions, "Your action?"])
+
+
+def _shown(view: View) -> str:
+    return IMAGE if view.frame else view.observation
+
+
+GENERIC: Mapping[str, Template] = {"text": generic_text, "compact": generic_compact}
+"""The styles that every environment has, unless its own templates replace them."""
 
 
 class HasTemplates(Protocol):
@@ -54,33 +99,65 @@ class HasTemplates(Protocol):
 
 @dataclass
 class PromptWindow:
-    """Makes the prompts of one member during an episode. It keeps the last `HISTORY_LENGTH` records."""
+    """Makes the prompts of one member during an episode. It keeps the last records, two by default."""
 
     template: Template
     history: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    system: str | None = None
 
     @classmethod
-    def of(cls, env: HasTemplates | type[HasTemplates], style: str) -> PromptWindow:
-        """The window of one member of `env`. Raises `ValueError` if the environment has no such style."""
-        if style not in env.templates:
-            known = ", ".join(env.templates) or "none"
-            raise ValueError(f"no prompt style {style!r} for {env.domain}; known: {known}")
-        return cls(env.templates[style])
+    def of(
+        cls,
+        env: HasTemplates | type[HasTemplates],
+        prompt: str | Template,
+        history: int = HISTORY_LENGTH,
+        system: str | None = None,
+    ) -> PromptWindow:
+        """The window of one member of `env`. `prompt` is a style or a template of one's own.
+
+        Raises `ValueError` if there is no such style.
+        """
+        styles = {**GENERIC, **env.templates}
+        if isinstance(prompt, str) and prompt not in styles:
+            near = get_close_matches(prompt, styles, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(styles)}"
+            raise ValueError(f"no prompt style {prompt!r} for {env.domain}; {hint}")
+        template = styles[prompt] if isinstance(prompt, str) else prompt
+        return cls(template, deque(maxlen=history), system)
 
     def prompt(self, observation: Any, info: dict[str, Any]) -> str:
         """The prompt's text, without the image."""
         return self.template(
-            View(info["task"], _text(observation), info["admissible_actions"], info["step"], tuple(self.history))
+            View(
+                task=info["task"],
+                observation=_text(observation),
+                admissible=info["admissible_actions"],
+                step=info["step"],
+                history=tuple(self.history),
+                frame=is_frame(observation),
+            )
         )
 
     def ask(self, observation: Any, info: dict[str, Any]) -> Prompt:
         """The prompt: its text, and the current frame if the template uses `IMAGE`."""
         text = self.prompt(observation, info)
-        return Prompt(text, (observation,) if IMAGE in text and isinstance(observation, np.ndarray) else ())
+        return Prompt(text, (observation,) if IMAGE in text and is_frame(observation) else (), self.system)
 
     def record(self, observation: Any, action: str) -> None:
         self.history.append((_text(observation), action))
 
 
+def is_frame(observation: Any) -> bool:
+    """Whether an observation is a picture: an array (H, W, 3) uint8."""
+    return (
+        isinstance(observation, np.ndarray)
+        and observation.dtype == np.uint8
+        and observation.ndim == 3
+        and observation.shape[2] == 3
+    )
+
+
 def _text(observation: Any) -> str:
-    return "" if isinstance(observation, np.ndarray) else str(observation)
+    if isinstance(observation, np.ndarray):
+        return "" if is_frame(observation) else np.array2string(observation, separator=", ", threshold=sys.maxsize)
+    return str(observation)

@@ -33,6 +33,7 @@ def train(
     gpus: int | None = None,
     gpu_memory: float | None = None,
     online: bool = False,
+    allow_import: bool = False,
 ) -> None:
     """Train a policy as defined in CONFIG. Prints held-out success before and after, and writes a report.
 
@@ -46,9 +47,11 @@ def train(
         gpus: dry run: number of GPUs to plan for; default 8 with vLLM, else 1.
         gpu_memory: dry run: memory of each GPU in GiB; default 80.
         online: dry run: look up a model that is not on this machine on the Hugging Face hub.
+        allow_import: run the modules that the config names ("module:attribute").
     """
     from crbc_rl.config import load_config
 
+    _permit(allow_import)
     overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
     settings = load_config(config, overrides)
     if dry_run:
@@ -76,6 +79,7 @@ def evaluate(
     endpoint: str | None = None,
     model: str | None = None,
     key_variable: str | None = None,
+    allow_import: bool = False,
 ) -> None:
     """Play a run's policy on held-out tasks and print its success with a confidence interval.
 
@@ -87,26 +91,29 @@ def evaluate(
         endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
         model: the name of that model.
         key_variable: the environment variable that holds the server's API key.
+        allow_import: run the modules that the run's config names.
     """
     import torch
     from rich.progress import Progress
 
     from crbc_rl.config import load_config
+    from crbc_rl.plan.check import check_run
     from crbc_rl.policies.chat import ChatPolicy
     from crbc_rl.rollout.evaluate import evaluate as play_panel
     from crbc_rl.runs.folder import Run
 
+    _permit(allow_import)
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
+    config = load_config(run) if endpoint is not None and run.is_file() else Run.open(run).config
+    count = config.eval.test_episodes if episodes is None else episodes
+    check_run(config, evaluation=(split, count)).require()
     evaluated: Any
     if endpoint is not None and model is not None:
-        config = Run.open(run).config if run.is_dir() else load_config(run)
         evaluated, name = ChatPolicy(endpoint, model, key_variable=key_variable), model
     else:
-        opened = Run.open(run)
-        config, evaluated, name = opened.config, opened.policy(policy), policy
+        evaluated, name = Run.open(run).policy(policy), policy
     torch.set_num_threads(config.threads)
-    count = episodes or config.eval.test_episodes
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{split} tasks", total=count)
         result = play_panel(
@@ -172,18 +179,28 @@ def play(
     play_env(env, split, task, seed, console)
 
 
-def warmstart(config: Positional[Path], /, steps: int | None = None, out: Path | None = None) -> None:
-    """Make a warm start: train a tokenizer and a tiny policy on an expert's imperfect demonstrations.
+def warmstart(
+    config: Positional[Path],
+    /,
+    steps: int | None = None,
+    out: Path | None = None,
+    allow_import: bool = False,
+) -> None:
+    """Make a warm start: train a tokenizer and a tiny policy on demonstrations of the environment's expert.
+
+    Without an expert, the successful episodes of random play are the demonstrations.
 
     Args:
         config: a YAML file such as configs/warmstart_sokoban.yaml.
         steps: replaces the config's number of optimizer steps.
         out: replaces the config's output folder.
+        allow_import: run the modules that the config names ("module:attribute").
     """
     from rich.progress import Progress
 
     from crbc_rl.commands import warmstart as module
 
+    _permit(allow_import)
     settings = module.load_warmstart_config(config)
     settings = settings.model_copy(
         update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
@@ -196,7 +213,16 @@ def warmstart(config: Positional[Path], /, steps: int | None = None, out: Path |
             if step % 50 == 0 or step == settings.steps:
                 console.print(f"step {step:5d}  nll per reply token {nll:.4f}", highlight=False)
 
-        module.warmstart(settings, tell)
+        played: list[bool] = []
+
+        def on_episode(success: bool) -> None:
+            played.append(success)
+            won, total = sum(played), settings.random_episodes
+            progress.update(bar, description=f"random play, {won:,} of {len(played):,} episodes succeeded")
+            if len(played) == total:
+                console.print(f"no expert: {won:,} of {total:,} episodes of random play succeeded", highlight=False)
+
+        module.warmstart(settings, tell, on_episode)
     console.print(f"saved {settings.out}", soft_wrap=True, highlight=False)
 
 
@@ -321,6 +347,13 @@ def doctor() -> None:
 
     if not show(examine(), console):
         sys.exit(1)
+
+
+def _permit(allow_import: bool) -> None:
+    from crbc_rl.config import extensions
+
+    if allow_import:
+        extensions.allow()
 
 
 COMMANDS: dict[str, Any] = {

@@ -21,6 +21,7 @@ from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.distributed import Distributed
+from crbc_rl.policies.engines import engine_of
 from crbc_rl.rollout.collect import rng
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
@@ -86,7 +87,7 @@ class Learner:
         """The batch with the advantage of every step. With a critic it is unchanged: its advantages come later."""
         if self.critic is not None:
             return batch
-        credits = credit.advantages_interned(batch.rollouts, self.config.credit.method, **self.config.credit.options)
+        credits = credit.advantages_interned(batch.rollouts, self.config.method(), **self.config.credit.options)
         return replace(batch, advantage=credits)
 
     def _optimise(self, batch: RolloutBatch) -> Record:
@@ -171,7 +172,7 @@ def rescored(batch: RolloutBatch, actor: Actor, config: TrainConfig) -> tuple[Ro
     loss, old = config.loss, actor.score(batch)
     gap = old - batch.old
     factor = np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap)
-    wanted = loss.correction == "truncate" or (loss.correction == "auto" and config.generator.engine == "vllm")
+    wanted = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).same)
     figures = {"mismatch": float(np.abs(gap).mean()), "mismatch_max": float(np.abs(gap).max())}
     return replace(batch, old=old, correction=factor if wanted else None), figures
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
+from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -19,6 +20,7 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
     """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
+    check_run(config, gpus=distributed.size).require()
     run = Run.start(folder, config, resume) if distributed.main else Run(folder, config)
     distributed.barrier()
     learner = Learner(config, run, distributed=distributed)

@@ -15,28 +15,29 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from crbc_envs.core import AnchorEnv
 from crbc_envs.demonstrations import Demonstration, expert_steps, random_successes
-from crbc_envs.prompts import PromptWindow
+from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
-from crbc_rl.config import EnvConfig, Section, explain, read_mapping
+from crbc_rl.config import RunConfig, parse, read_mapping
 from crbc_rl.errors import ConfigError
+from crbc_rl.plan.environment import check_env
 from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import versions
 
 TOKENIZER_TEXTS = 4_000
 
 
-class WarmstartConfig(Section):
+class WarmstartConfig(RunConfig):
     out: str
     """Folder to write, relative to the config file, or absolute."""
     seed: int = Field(0, ge=0)
     threads: int = Field(2, ge=1)
-    env: EnvConfig = EnvConfig()
     teacher: dict[str, Any] = Field(default_factory=dict)
     """Keyword options of the environment's `expert`, such as how often it errs."""
     random_episodes: int = Field(2000, ge=1)
@@ -56,23 +57,30 @@ class WarmstartConfig(Section):
 
 def load_warmstart_config(path: Path) -> WarmstartConfig:
     """Read a warm start's config. Raises `ConfigError` naming the file and the key."""
-    try:
-        config = WarmstartConfig.model_validate(read_mapping(path))
-    except ValidationError as error:
-        raise ConfigError(explain(str(path), WarmstartConfig, error)) from error
+    config = parse(WarmstartConfig, read_mapping(path), str(path), path.parent)
     return config.model_copy(update={"out": str((path.parent / config.out).resolve())})
 
 
 def warmstart(
-    config: WarmstartConfig, tell: Callable[[int, float], None] = lambda step, nll: None
+    config: WarmstartConfig,
+    tell: Callable[[int, float], None] = lambda step, nll: None,
+    on_episode: Callable[[bool], None] = lambda success: None,
 ) -> TransformersPolicy:
     """Train the tokenizer and the policy, save both to `config.out` with config and versions, and return the policy.
 
-    `tell(step, nll)` is called after every step with the negative log-likelihood per reply token.
+    `tell(step, nll)` is called after every step with the negative log-likelihood per reply token, `on_episode(success)`
+    after every episode of random play, which serves where the environment has no expert. Raises `ConfigError` for an
+    environment that cannot be played as the config says.
     """
+    checked = check_env(config)
+    problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
+    if problems:
+        raise ConfigError("; ".join(problems))
+    if checked.prompt is not None and checked.prompt.images:
+        raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
     torch.set_num_threads(config.threads)
-    demonstrations = _demonstrations(config)
-    texts = [text for pair in islice(demonstrations, TOKENIZER_TEXTS // 2) for text in pair]
+    demonstrations = _demonstrations(config, on_episode)
+    texts = [text for prompt, reply in islice(demonstrations, TOKENIZER_TEXTS // 2) for text in (prompt.text, reply)]
     tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
@@ -93,29 +101,33 @@ def warmstart(
     return policy
 
 
-def _demonstrations(config: WarmstartConfig) -> Iterator[tuple[str, str]]:
+def _demonstrations(
+    config: WarmstartConfig, on_episode: Callable[[bool], None] = lambda success: None
+) -> Iterator[tuple[Prompt, str]]:
     """An endless iterator of prompts and replies over the training tasks."""
-    env = make_member(config.env.id, {**config.env.kwargs, "split": "train"})
+    env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
     rng = np.random.default_rng([config.seed, 1])
-    window = PromptWindow.of(env, config.env.prompt)
+    window = PromptWindow.of(env, **prompt_options(config))
     seen: Any = None
-    for observation, info, reply in _steps(config, env, rng):
+    for observation, info, reply in _steps(config, env, rng, on_episode):
         if info["step"]:
             window.record(seen, info["action"])
         else:
             window.history.clear()
-        yield window.prompt(observation, info), reply
+        yield window.ask(observation, info), reply
         seen = observation
 
 
-def _steps(config: WarmstartConfig, env: AnchorEnv[Any, Any], rng: np.random.Generator) -> Iterator[Demonstration]:
+def _steps(
+    config: WarmstartConfig, env: AnchorEnv[Any, Any], rng: np.random.Generator, on_episode: Callable[[bool], None]
+) -> Iterator[Demonstration]:
     """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
     steps = expert_steps(env, rng, **config.teacher)
     first = next(steps, None)
     if first is not None:
         yield first
         yield from steps
-    episodes = random_successes(env, rng, config.random_episodes)
+    episodes = random_successes(env, rng, config.random_episodes, on_episode)
     if not episodes:
         raise ConfigError(
             f"{config.env.id} has no expert, and none of {config.random_episodes:,} episodes of random play succeeded: "
@@ -140,6 +152,6 @@ def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> floa
     return total
 
 
-def _as_turn(policy: TransformersPolicy, prompt: str, reply: str) -> Turn:
+def _as_turn(policy: TransformersPolicy, prompt: Prompt, reply: str) -> Turn:
     ids = [*policy.tokenizer.encode(reply, add_special_tokens=False), policy.eos]
-    return Turn(policy.encode_text(prompt), ids, [0.0] * len(ids))
+    return Turn(policy.encode(prompt), ids, [0.0] * len(ids))

@@ -4,7 +4,7 @@ from crbc_rl import credit
 credit.advantages(group, method="crbc")     # one float64 array per rollout, one value per step
 """
 
-from crbc_rl.credit.api import METHODS, advantages, advantages_batch, advantages_interned, check_options
+from crbc_rl.credit.api import METHODS, Method, advantages, advantages_batch, advantages_interned, check_options
 from crbc_rl.credit.closure import Closure, closure
 from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.errors import CreditError
@@ -14,6 +14,7 @@ __all__ = [
     "METHODS",
     "Closure",
     "CreditError",
+    "Method",
     "advantages",
     "advantages_batch",
     "advantages_interned",

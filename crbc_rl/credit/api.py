@@ -22,7 +22,11 @@ from crbc_rl.credit.rtmc import rtmc
 
 Floats = NDArray[np.float64]
 
-METHODS: dict[str, Callable[..., Floats]] = {
+Method = Callable[..., Floats]
+"""An estimator: a function that maps a process built from rollouts, and keyword options, to one value per step, (n,)
+float64, in the order of `EmpiricalProcess.steps`."""
+
+METHODS: dict[str, Method] = {
     "crbc": crbc,
     **trajectory.METHODS,
     "gigpo": gigpo,
@@ -31,11 +35,10 @@ METHODS: dict[str, Callable[..., Floats]] = {
     "g2po": g2po,
     "rtmc": rtmc,
 }
-"""Every estimator by name: a function that maps a process built from rollouts, and keyword options, to one value per
-step."""
+"""Every estimator by name. `advantages` also takes a `Method` of one's own."""
 
 
-def advantages(group: RolloutGroup, /, method: str = "crbc", **config: Any) -> list[Floats]:
+def advantages(group: RolloutGroup, /, method: str | Method = "crbc", **config: Any) -> list[Floats]:
     """The advantage of every step of `group`: one float64 array per rollout, one value per step.
 
     `config` are the method's keyword options. Raises `CreditError` for an unknown method or option.
@@ -44,7 +47,7 @@ def advantages(group: RolloutGroup, /, method: str = "crbc", **config: Any) -> l
 
 
 def advantages_batch(
-    groups: Sequence[RolloutGroup] | InternedRollouts, /, method: str = "crbc", **config: Any
+    groups: Sequence[RolloutGroup] | InternedRollouts, /, method: str | Method = "crbc", **config: Any
 ) -> list[list[Floats]]:
     """`advantages` of all the groups of one update, computed together: one list per group.
 
@@ -57,20 +60,37 @@ def advantages_batch(
     return groups.split(advantages_interned(groups, method, **config))
 
 
-def advantages_interned(rollouts: InternedRollouts, /, method: str = "crbc", **config: Any) -> Floats:
+def advantages_interned(rollouts: InternedRollouts, /, method: str | Method = "crbc", **config: Any) -> Floats:
     """The advantage of every step of an update, one value per row of its table, shape (n,)."""
     check_options(method, config)
-    return METHODS[method](EmpiricalProcess.from_interned(rollouts), **config)
+    process = EmpiricalProcess.from_interned(rollouts)
+    if isinstance(method, str):
+        return METHODS[method](process, **config)
+    credits = np.asarray(method(process, **config), dtype=np.float64)
+    if credits.shape != rollouts.anchor.shape or not np.isfinite(credits).all():
+        raise CreditError(
+            f"{_name(method)} gave an array of shape {credits.shape}; wanted are {rollouts.anchor.shape[0]} finite "
+            "numbers, one per step"
+        )
+    return credits
 
 
-def check_options(method: str, config: dict[str, Any]) -> None:
+def check_options(method: str | Method, config: dict[str, Any]) -> None:
     """Raise `CreditError` for an unknown method, or an option that the method does not have."""
-    if method not in METHODS:
+    if isinstance(method, str) and method not in METHODS:
         raise CreditError(f"unknown credit method {method!r}{_hint(method, METHODS)}")
-    options = [p for p in inspect.signature(METHODS[method]).parameters if p != "process"]
+    function = METHODS[method] if isinstance(method, str) else method
+    _process, *options = inspect.signature(function).parameters.values()
+    if any(option.kind is option.VAR_KEYWORD for option in options):
+        return
+    known = [option.name for option in options]
     for name in config:
-        if name not in options:
-            raise CreditError(f"{method} has no option {name!r}{_hint(name, options)}")
+        if name not in known:
+            raise CreditError(f"{_name(method)} has no option {name!r}{_hint(name, known)}")
+
+
+def _name(method: str | Method) -> str:
+    return method if isinstance(method, str) else getattr(method, "__name__", repr(method))
 
 
 def _hint(name: str, known: Iterable[str]) -> str:

@@ -12,25 +12,25 @@ from typing import Any
 
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan.architecture import Architecture, find_architecture
+from crbc_rl.plan.architecture import Architecture
 from crbc_rl.plan.batches import Batches, arithmetic, contradictions
+from crbc_rl.plan.check import Checked, check_run
 from crbc_rl.plan.memory import Memory, estimate, microbatch, tokens_per_row
-from crbc_rl.plan.requirements import Requirements, check_requirements
+from crbc_rl.policies.engines import ENGINES, engine_of
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of `config` for `gpus` GPUs of `gib` GiB.
 
-    `model` is None where its shape cannot be read on this machine. `memory` is None without the shape or without a
-    limit on prompts. Each of `remedies` is a change that makes the run fit; it is empty where the run fits.
+    `memory` is None without the model's shape, without a limit on prompts, or for an engine of one's own. Each of
+    `remedies` is a change that makes the run fit; it is empty where the run fits.
     """
 
     config: TrainConfig
     gpus: int
     gib: float
-    model: Architecture | None
-    requirements: Requirements
+    checked: Checked
     batches: Batches
     memory: Memory | None
     remedies: tuple[str, ...]
@@ -39,24 +39,22 @@ class Plan:
 def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, online: bool = False) -> Plan:
     """Plan `config` for `gpus` GPUs with `gib` GiB of memory, one rank each.
 
-    The default of `gpus` is 8 with vLLM, as in the paper, else 1. Raises `ConfigError` naming everything that can never
-    work.
+    The default of `gpus` is 8 with an engine that can split weights (vLLM), as in the paper, else 1. Raises
+    `ConfigError` naming everything that can never work.
     """
     if gpus is None:
-        gpus = 8 if config.generator.engine == "vllm" else 1
+        gpus = 8 if engine_of(config).splits else 1
     if gpus < 1 or gib <= 0:
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
-    model = find_architecture(config.model, online)
-    requirements = check_requirements(config, model)
-    errors = [*contradictions(config, gpus, model), *requirements.errors]
-    if errors:
-        raise ConfigError("\n".join([f"{config.name} can never work:", *(f"  {line}" for line in errors)]))
+    checked = check_run(config, gpus=gpus, online=online)
+    model = checked.model
     memory: Memory | None = None
     remedies: list[str] = []
-    if model is not None and tokens_per_row(config) is not None:
+    known = config.generator.engine in ENGINES
+    if known and model is not None and tokens_per_row(config) is not None:
         memory, remedies = estimate(config, model, gpus, gib), list(_remedies(config, model, gpus, gib))
-    batches = arithmetic(config, gpus, requirements.max_steps)
-    return Plan(config, gpus, gib, model, requirements, batches, memory, tuple(remedies))
+    batches = arithmetic(config, gpus, checked.env.max_steps)
+    return Plan(config, gpus, gib, checked, batches, memory, tuple(remedies))
 
 
 def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:

@@ -9,6 +9,7 @@ from math import ceil
 from crbc_rl.config import TrainConfig
 from crbc_rl.plan.architecture import Architecture
 from crbc_rl.plan.memory import microbatch, tokens_per_row
+from crbc_rl.policies.engines import engine_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -
         yield f"generator.tensor_parallel: {gpus} GPUs cannot be put together by {parallel}"
     elif groups % (gpus // parallel):
         yield f"rollout.num_groups: {groups} groups cannot be dealt evenly to {gpus // parallel} generators"
-    if parallel > 1 and config.generator.engine == "transformers":
+    if parallel > 1 and not engine_of(config).splits:
         yield f"generator.tensor_parallel: {parallel} needs generator.engine=vllm"
     if model is None:
         return

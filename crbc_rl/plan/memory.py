@@ -14,6 +14,7 @@ from math import ceil
 
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.plan.architecture import Architecture
+from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
 
 GIB = 2**30
@@ -76,7 +77,7 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
         **max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values())),
         **reserve,
     }
-    if config.generator.engine == "vllm":
+    if not engine_of(config).same:
         share = int(config.generator.memory * gib * GIB)
         handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest full tensor given to vLLM
         engine, concurrent = {"vLLM": share, "a weight on its way": handed}, _replies(config, model, share)
@@ -110,7 +111,7 @@ def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
         parts["critic, with its moments"] = 12 * share
     if config.loss.kl and not (config.policy.offload_reference or config.policy.lora_rank):
         parts["reference, float32"] = 4 * share
-    if config.generator.engine == "transformers" and _sharded(config, gpus):
+    if engine_of(config).same and _sharded(config, gpus):
         parts["copy that samples"] = _bytes(config) * model.parameters
     return parts
 

@@ -26,10 +26,11 @@ def show(plan: Plan, console: Console) -> None:
 
 
 def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
-    config, batches, model, memory = plan.config, plan.batches, plan.model, plan.memory
+    config, batches, model, memory = plan.config, plan.batches, plan.checked.model, plan.memory
     yield "model", config.model + ("" if model is None else f": {model.parameters:,} parameters, {model.source}")
-    sizes = [f"{size:,} {split} tasks" for split, size in plan.requirements.panels.items()]
-    yield "environment", f"{config.env.id}, {', '.join(sizes) or 'its data is not installed here'}"
+    sizes = [f"{size:,} {split} tasks" for split, size in plan.checked.env.panels.items()]
+    noise = "; stochastic, and the copies of a group share one noise stream" * plan.checked.env.stochastic
+    yield "environment", f"{config.env.id}, {', '.join(sizes) or 'it cannot be made here'}{noise}"
     yield "credit", " ".join([config.credit.method, *(f"{k}={v}" for k, v in config.credit.options.items())])
     room = (
         "" if memory is None or memory.concurrent is None else f", room for {memory.concurrent:,} full replies in each"
@@ -40,7 +41,7 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     yield (
         "an update",
         f"{config.rollout.num_groups} groups of {config.rollout.group_size}, {batches.groups} with each generator: "
-        f"{batches.rollouts:,} rollouts of at most {plan.requirements.max_steps} steps, "
+        f"{batches.rollouts:,} rollouts of at most {plan.checked.env.max_steps} steps, "
         f"so at most {batches.rows:,} rows" + ("" if tokens is None else f" of at most {tokens:,} tokens"),
     )
     yield (
@@ -84,11 +85,11 @@ def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
 
 
 def _findings(plan: Plan, console: Console) -> None:
-    if not plan.requirements.findings:
+    if not plan.checked.findings:
         console.print("[green]everything is installed here[/]")
         return
     console.print("missing here, but needed on the training machine:", highlight=False)
-    for finding in plan.requirements.findings:
+    for finding in plan.checked.findings:
         console.print(
             f"  [yellow]{escape(finding.name)}[/] (for {escape(finding.needed_for)}): {escape(finding.fix)}",
             highlight=False,

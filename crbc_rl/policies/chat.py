@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.api import answer
+from crbc_rl.policies.api import answer, messages
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
 """HTTP status codes after which a request is repeated."""
@@ -83,7 +83,7 @@ class ChatPolicy:
         """Send one request, with repetitions, and return the reply."""
         body = {
             "model": self.model,
-            "messages": [{"role": "user", "content": _content(prompt)}],
+            "messages": messages(_content(prompt), prompt.system),
             "temperature": temperature,
             "max_tokens": max_new_tokens,
             "seed": seed % 2**31,  # servers differ in how many bits they take

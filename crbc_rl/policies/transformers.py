@@ -20,6 +20,7 @@ from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.api import messages
 from crbc_rl.policies.lora import merged_tensors
 
 LOGITS_PER_CHUNK = 2**26
@@ -46,7 +47,7 @@ class TransformersPolicy:
         """Longer prompts are cut at the beginning; None means no limit."""
         self.suppressed_tokens: list[int] = []
         """Tokens that a reply cannot contain, since they stand for something other than text."""
-        self._encoded: dict[str, list[int]] = {}
+        self._encoded: dict[tuple[str | None, str], list[int]] = {}
 
     @property
     def device(self) -> torch.device:
@@ -56,21 +57,21 @@ class TransformersPolicy:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of one user message in the chat template, up to the start of the reply."""
-        return self.cut(self.encode_text(prompt.text))
+        return self.cut(self.encode_text(prompt.text, prompt.system))
 
     def cut(self, ids: list[int]) -> list[int]:
         """The last `max_prompt_tokens` ids; all of them where there is no limit."""
         return ids[-self.max_prompt_tokens :] if self.max_prompt_tokens else ids
 
-    def encode_text(self, prompt: str) -> list[int]:
-        """Token ids of a text-only message, not cut."""
-        if prompt not in self._encoded:
+    def encode_text(self, prompt: str, system: str | None = None) -> list[int]:
+        """Token ids of a text-only message, not cut, after a system message if there is one."""
+        if (system, prompt) not in self._encoded:
             if len(self._encoded) > 50_000:
                 self._encoded.clear()
-            chat = [{"role": "user", "content": prompt}]
+            chat = messages(prompt, system)
             ids = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
-            self._encoded[prompt] = ids
-        return self._encoded[prompt]
+            self._encoded[system, prompt] = ids
+        return self._encoded[system, prompt]
 
     def text(self, response: Sequence[int]) -> str:
         """The text of a reply's ids, without the end token."""

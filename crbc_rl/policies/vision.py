@@ -46,7 +46,7 @@ class VisionPolicy(TransformersPolicy):
         """
         if prompt.text.count(IMAGE) != len(prompt.images):
             raise ValueError(f"{len(prompt.images)} frames for {prompt.text.count(IMAGE)} places in the prompt")
-        ids = self.encode_text(prompt.text.replace(IMAGE, VISION_START + IMAGE_PAD + VISION_END))
+        ids = self.encode_text(prompt.text.replace(IMAGE, VISION_START + IMAGE_PAD + VISION_END), prompt.system)
         sizes = iter([self._tokens(image) for image in prompt.images])
         whole = [token for i in ids for token in ([i] * next(sizes) if i == self.image_token else [i])]
         left = self.cut(whole)

@@ -12,7 +12,7 @@ import numpy as np
 
 from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Outcome
-from crbc_envs.prompts import PromptWindow
+from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, Template
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy, Queue, queue_of
@@ -21,7 +21,7 @@ from crbc_rl.policies.api import Policy, Queue, queue_of
 def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: int) -> GroupVectorEnv:
     """The config's environments on one split. A reply without its tags is malformed, as in training and evaluation."""
     return GroupVectorEnv(
-        config.env.id,
+        config.registered_id(),
         num_groups,
         group_size,
         config.rollout.backend,
@@ -38,9 +38,11 @@ def collect(
     tasks: Sequence[int],
     seeds: Sequence[int],
     *,
-    prompt: str,
+    prompt: str | Template,
     temperature: float,
     max_new_tokens: int,
+    history: int = HISTORY_LENGTH,
+    system: str | None = None,
     waves: int = 1,
 ) -> RolloutBatch:
     """Play one group per task to the end. Only live members are sent to the policy, so a finished one costs no token.
@@ -48,11 +50,14 @@ def collect(
     `tasks` and `seeds` have one value per group. Every draw in a group is a function of its seed, the member and the
     step, so a group's rollouts do not depend on the other groups.
 
+    `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`.
+
     Environments step in their own thread while the policy works on other prompts. A `Continuous` policy gets each
     member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
     with two, the environments of one part step while the replies of the other are sampled.
     """
-    members = _Members(envs, prompt, tasks, seeds)
+    windows = [PromptWindow.of(envs, prompt, history, system) for _ in range(envs.num_envs)]
+    members = _Members(envs, windows, tasks, seeds)
     numbers = np.arange(envs.num_envs).reshape(envs.num_groups, -1)
     upcoming = deque(wave.ravel().tolist() for wave in np.array_split(numbers, min(waves, envs.num_groups)))
     moving: Future[Outcome] | None = None
@@ -78,13 +83,15 @@ def collect(
 class _Members:
     """The observation, prompt history and turns of every member."""
 
-    def __init__(self, envs: GroupVectorEnv, prompt: str, tasks: Sequence[int], seeds: Sequence[int]) -> None:
+    def __init__(
+        self, envs: GroupVectorEnv, windows: Sequence[PromptWindow], tasks: Sequence[int], seeds: Sequence[int]
+    ) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
         members = range(envs.num_envs)
         self.group_size, self.seeds = envs.group_size, seeds
-        self.windows = [PromptWindow.of(envs, prompt) for _ in members]
+        self.windows = windows
         self.observations: list[Any] = list(observations)
-        self.infos = [_info(infos, m) for m in members]
+        self.infos = [member_info(infos, m) for m in members]
         self.turns: list[list[Turn]] = [[] for _ in members]
 
     def ask(self, members: Iterable[int], queue: Queue) -> None:
@@ -104,7 +111,7 @@ class _Members:
         """Store the environments' answers and return the members that are still live."""
         for place, m in enumerate(members):
             self.windows[m].record(self.observations[m], outcome.infos["action"][place])
-            self.observations[m], self.infos[m] = outcome.observations[place], _info(outcome.infos, place)
+            self.observations[m], self.infos[m] = outcome.observations[place], member_info(outcome.infos, place)
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
 
@@ -119,10 +126,10 @@ def rng(name: str, *path: int) -> np.random.Generator:
     return np.random.default_rng(stream(name, *path))
 
 
-def _info(infos: dict[str, Any], member: int) -> dict[str, Any]:
+def member_info(infos: dict[str, Any], member: int) -> dict[str, Any]:
     """One member's info, unpacked from Gymnasium's vector form. Nested infos are unpacked too."""
     return {
-        name: _info(values, member) if isinstance(values, dict) else values[member]
+        name: member_info(values, member) if isinstance(values, dict) else values[member]
         for name, values in infos.items()
         if not name.startswith("_")
     }

@@ -16,6 +16,7 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups, stream
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
+from crbc_rl.rollout.prompts import prompt_options
 
 BATCH = 128
 """Tasks played at the same time. It affects speed and memory only."""
@@ -111,7 +112,7 @@ def play_panel(
                 policy,
                 some,
                 [stream("evaluation", seed, task) for task in some],
-                prompt=config.env.prompt,
+                **prompt_options(config),
                 temperature=config.eval.temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,

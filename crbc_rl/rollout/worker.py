@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.api import Generator
-from crbc_rl.policies.load import load_policy
+from crbc_rl.policies.engines import engine_of
 from crbc_rl.rollout.collect import collect, open_groups, rng, stream
 from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
 from crbc_rl.rollout.exchange import pack, unpack
+from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.training.actor import Actor
 
 
@@ -35,20 +35,12 @@ class RolloutWorker:
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
 
     def _engine(self) -> Generator:
-        actor = self.actor
-        if self.config.generator.engine == "vllm":
-            from crbc_rl.policies.vllm import VllmPolicy
-
-            engine: Generator = VllmPolicy.colocated(self.config, actor.policy)
-        elif not actor.sharded:
+        actor, engine = self.actor, engine_of(self.config)
+        if engine.same and not actor.sharded:
             return actor.policy
-        else:
-            limit = self.config.rollout.max_prompt_tokens
-            whole = load_policy(self.config.model, self.distributed.device, limit)
-            whole.model.to(getattr(torch, self.config.policy.precision)).requires_grad_(False)
-            engine = whole
-        engine.load_weights(actor.policy.weights())
-        return engine
+        generator = engine.create(self.config, actor.policy)
+        generator.load_weights(actor.policy.weights())
+        return generator
 
     def sample(self, update: int) -> RolloutBatch:
         """The groups of one update, from all ranks. Every draw is a function of the seed, the update and the group."""
@@ -76,7 +68,7 @@ class RolloutWorker:
             self.engine,
             [tasks[g] for g in mine],
             [stream("group", seed, update, attempt, g) for g in mine],
-            prompt=self.config.env.prompt,
+            **prompt_options(self.config),
             temperature=rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
             waves=rollout.waves,

@@ -59,8 +59,10 @@ class Run:
             raise ConfigError(f"{folder} already holds a run: add --resume to continue it, or --run DIR for another")
         before, now = _flat(cls.open(folder).config.model_dump()), _flat(config.model_dump())
         for name in {**before, **now}:
-            # These keys may change in a resumed run: they do not affect what is trained.
-            if name not in ("updates", "save_every", "record_every") and before.get(name) != now.get(name):
+            # These may change in a resumed run: they do not affect what is trained.
+            moved = name.startswith("modules.") and name.endswith(".file")
+            free = moved or name in ("updates", "save_every", "record_every")
+            if not free and before.get(name) != now.get(name):
                 raise ConfigError(
                     f"{folder} was started with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
                     "undo the change to resume, or choose another folder with --run DIR"

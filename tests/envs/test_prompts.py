@@ -75,7 +75,9 @@ class Chess(AnchorEnv):
 
 
 def test_an_unknown_style_or_domain_is_refused_with_what_is_known():
-    with pytest.raises(ValueError, match="no prompt style 'haiku' for sokoban; known: image, text, compact"):
+    with pytest.raises(ValueError, match="no prompt style 'haiku' for sokoban; known: text, compact, image"):
         PromptWindow.of(SokobanEnv, "haiku")
-    with pytest.raises(ValueError, match="no prompt style 'text' for chess; known: none"):
-        PromptWindow.of(Chess, "text")
+    with pytest.raises(ValueError, match="no prompt style 'image' for chess; known: text, compact"):
+        PromptWindow.of(Chess, "image")
+    with pytest.raises(ValueError, match="did you mean 'compact'"):
+        PromptWindow.of(Chess, "compat")

@@ -54,4 +54,4 @@ def test_the_teacher_s_replies_fit_the_training_config(world):
     for prompt, reply in islice(_demonstrations(lessons), 300):
         length = len(policy.tokenizer.encode(reply)) + 1
         assert length <= config.rollout.max_new_tokens, reply
-        assert len(policy.encode_text(prompt)) + length <= policy.model.config.max_position_embeddings
+        assert len(policy.encode(prompt)) + length <= policy.model.config.max_position_embeddings

@@ -22,8 +22,8 @@ from crbc_rl.credit import METHODS
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan import architecture, make_plan
 from crbc_rl.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
+from crbc_rl.plan.environment import check_env
 from crbc_rl.plan.memory import GIB, estimate
-from crbc_rl.plan.requirements import check_requirements
 from crbc_rl.policies.transformers import TransformersPolicy
 
 CONFIGS = ROOT / "configs"
@@ -215,11 +215,19 @@ def test_a_model_of_unknown_shape_leaves_the_memory_open(capsys: pytest.CaptureF
         ("alfworld_qwen2.5_1.5b", ("generator.tensor_parallel=8",), "12 attention heads cannot be split by 8"),
         ("webshop_qwen2.5_7b", ("rollout.max_prompt_tokens=40000",), "40,512 tokens do not fit the model's context"),
         ("webshop_qwen2.5_7b", ("generator.engine=transformers",), "needs generator.engine=vllm"),
-        ("alfworld_qwen2.5_7b", ("env.kwargs.engin=exact",), "env.kwargs: "),
+        ("alfworld_qwen2.5_7b", ("env.kwargs.engin=exact",), "no argument 'engin'; did you mean 'engine'?"),
         ("webshop_qwen2.5_7b", ("env.kwargs.observation=rgb",), "env.kwargs: observation must be one of"),
-        ("sokoban_qwen2.5_vl_3b", ("env.id=CRBC-Nowhere-v0",), "no environment 'CRBC-Nowhere-v0' is registered"),
-        ("sokoban_qwen2.5_vl_3b", ("env.prompt=picture",), "no style 'picture'; known: image, text, compact"),
-        ("sokoban_qwen2.5_vl_3b", ("env.kwargs.observation=text",), "'image' needs env.kwargs.observation=rgb"),
+        ("sokoban_qwen2.5_vl_3b", ("env.id=CRBC-Nowhere-v0",), "no environment 'CRBC-Nowhere-v0'; did you mean"),
+        (
+            "sokoban_qwen2.5_vl_3b",
+            ("env.prompt=picture",),
+            "no prompt style 'picture' for sokoban; known: ",
+        ),
+        (
+            "sokoban_qwen2.5_vl_3b",
+            ("env.kwargs.observation=text",),
+            "'image' shows a frame, and the observation is none",
+        ),
         ("sokoban_qwen2.5_vl_3b", ("model=Qwen/Qwen2.5-7B-Instruct",), "sees no images"),
         ("sokoban_qwen2.5_vl_3b", ("eval.episodes=3000",), "3000 episodes, and the validation panel has 2,000 tasks"),
     ],
@@ -255,7 +263,7 @@ def test_the_arithmetic_of_an_update() -> None:
 
 def test_a_small_config_is_planned_for_one_process_and_is_all_there(model: Path) -> None:
     plan = make_plan(small(model))
-    assert (plan.gpus, plan.requirements.findings) == (1, ())
+    assert (plan.gpus, plan.checked.findings) == (1, ())
     assert plan.memory is None  # prompts have no limit
     rollout = {"num_groups": 2, "group_size": 3, "max_new_tokens": 4, "max_prompt_tokens": 60}
     memory = make_plan(small(model, rollout=rollout)).memory
@@ -306,7 +314,7 @@ def test_vllm_needs_room_for_a_reply() -> None:
 def test_requirements_know_the_limit_of_an_environment_by_default(model: Path) -> None:
     for env, steps in (("CRBC-ALFWorld-v0", 50), ("CRBC-WebShopSite-v0", 15), ("CRBC-Sokoban-v0", 15)):
         config = small(model, env={"id": env, "kwargs": {}, "prompt": "compact"})
-        assert check_requirements(config, None).max_steps == steps
+        assert check_env(config).max_steps == steps
 
 
 def test_what_an_environment_lacks_is_listed_with_the_command_that_installs_it(
@@ -319,7 +327,7 @@ def test_what_an_environment_lacks_is_listed_with_the_command_that_installs_it(
         ("CRBC-ALFWorld-v0", {"engine": "textworld"}, "no_such_package is not installed: pip install"),
     ):
         config = small(model, env={"id": env_id, "kwargs": kwargs, "prompt": "compact"})
-        found = check_requirements(config, None)
+        found = check_env(config)
         (finding,) = [finding for finding in found.findings if finding.name == "environment"]
         assert fix in finding.fix
         assert not finding.ok and not found.errors

@@ -1,24 +1,21 @@
-"""Configs: one YAML file defines a whole run. An unknown key is an error that names the nearest known key."""
+"""The sections of a config and their keys."""
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from anchors import Rollout, RolloutGroup, Step
 from crbc_rl import credit
-from crbc_rl.errors import ConfigError
+from crbc_rl.config.extensions import Module, import_extension, is_extension, load
 
 CRITIC = "gae"
 """The credit method that learns a critic instead of comparing the members of a group."""
 
-_SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
+SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
+"""A group to try an estimator's options on."""
 
 
 class Section(BaseModel):
@@ -27,10 +24,18 @@ class Section(BaseModel):
 
 class EnvConfig(Section):
     id: str = "CRBC-Sokoban-v0"
+    """A registered id, or "module:Id-v0", where importing the module registers the id."""
     kwargs: dict[str, Any] = Field(default_factory=lambda: {"observation": "text"})
     """Keyword arguments of the environment; `split` is set by the learner and the evaluation."""
     prompt: str = "compact"
-    """Prompt style, one of the environment's `templates`."""
+    """A style of the environment's `templates` or a generic one ("text", "compact"), or "module:attribute", a function
+    from a `crbc_envs.View` to text, or a Jinja file "name.j2", relative to the config file."""
+    template: str | None = None
+    """The text of a Jinja template, which replaces `prompt`; `load_config` fills it in from a file "name.j2"."""
+    history: int = Field(2, ge=0)
+    """Records of earlier steps, at most, that a template gets."""
+    system: str | None = None
+    """The system message before every prompt. None: the default of the model's chat template."""
 
     @field_validator("kwargs")
     @classmethod
@@ -55,7 +60,9 @@ class PolicyConfig(Section):
 class GeneratorConfig(Section):
     """The engine that samples."""
 
-    engine: Literal["transformers", "vllm"] = "transformers"
+    engine: str = "transformers"
+    """A name of `crbc_rl.policies.engines.ENGINES`, or "module:attribute", an `Engine` or a function that makes one's
+    generator."""
     tensor_parallel: int = Field(1, ge=1)
     """Ranks over which one copy of the weights is split; vllm only."""
     memory: float = Field(0.6, gt=0, lt=1)
@@ -83,9 +90,11 @@ class RolloutConfig(Section):
 
 
 class CreditConfig(BaseModel):
-    """`method` selects the estimator: one of `crbc_rl.credit.METHODS`, or "gae", PPO with a learned critic.
+    """`method` selects the estimator: one of `crbc_rl.credit.METHODS`, "gae", PPO with a learned critic, or
+    "module:attribute", a function like those of `METHODS`.
 
-    A section named after a method holds that method's options. One config may thus hold the settings of several.
+    A section named after a method (for the last kind, after its attribute) holds that method's options. One config may
+    thus hold the settings of several.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -94,19 +103,26 @@ class CreditConfig(BaseModel):
     @property
     def options(self) -> dict[str, Any]:
         """The options of the chosen method."""
-        section = (self.model_extra or {}).get(self.method)
+        section = (self.model_extra or {}).get(self.method.rpartition(":")[2])
         return dict(section) if isinstance(section, dict) else {}
 
     @model_validator(mode="after")
     def _known(self) -> CreditConfig:
+        sections = dict(self.model_extra or {})
+        if is_extension(self.method):
+            sections.pop(
+                self.method.rpartition(":")[2], None
+            )  # `check_run` checks it, since its module may not run yet
+        else:
+            sections = {self.method: {}, **sections}
         known = ", ".join(credit.METHODS)
-        for name, options in {self.method: {}, **(self.model_extra or {})}.items():
+        for name, options in sections.items():
             if name == CRITIC and not options:
                 continue
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
             try:
-                credit.advantages(_SMALLEST, name, **options)  # each method checks its own options
+                credit.advantages(SMALLEST, name, **options)  # each method checks its own options
             except TypeError as error:
                 raise ValueError(f"{name}: an option is of the wrong type: {error}") from error
         return self
@@ -158,7 +174,34 @@ class EvalConfig(Section):
     """Tasks of the test split, played by the first and by the last policy."""
 
 
-class TrainConfig(Section):
+class RunConfig(Section):
+    """What a config has that plays an environment."""
+
+    env: EnvConfig = EnvConfig()
+    modules: dict[str, Module] = Field(default_factory=dict)
+    """The modules that the config names, by name: filled in by `load_config`, and kept in the run folder."""
+
+    def extensions(self) -> Iterator[tuple[str, str]]:
+        """(key, value) of each key whose value is "module:attribute"."""
+        for key, value in self._names():
+            if is_extension(value):
+                yield key, value
+
+    def registered_id(self) -> str:
+        """The environment's id, registered: the module that `env.id` may name is imported, if that is permitted."""
+        if not is_extension(self.env.id):
+            return self.env.id
+        module, _, env_id = self.env.id.partition(":")
+        import_extension(module, self.modules, "env.id")
+        return env_id
+
+    def _names(self) -> Iterator[tuple[str, str]]:
+        yield "env.id", self.env.id
+        if self.env.template is None:
+            yield "env.prompt", self.env.prompt
+
+
+class TrainConfig(RunConfig):
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     model: str
     """Folder of a transformers checkpoint, absolute or relative to the config file; or a name on the Hugging Face
@@ -170,7 +213,6 @@ class TrainConfig(Section):
     """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
     threads: int = Field(2, ge=1)
     """CPU threads of torch. It is part of the config because it determines the order of float sums."""
-    env: EnvConfig = EnvConfig()
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -180,70 +222,12 @@ class TrainConfig(Section):
     optim: OptimConfig = OptimConfig()
     eval: EvalConfig = EvalConfig()
 
+    def method(self) -> str | credit.Method:
+        """The credit estimator: its name, or the function that `credit.method` names in a module."""
+        name = self.credit.method
+        return load(name, self.modules, "credit.method") if is_extension(name) else name
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a config file and apply `section.key=value` overrides.
-
-    Raises `ConfigError` naming the file and the key.
-    """
-    data = read_mapping(path)
-    for override in overrides:
-        _set(data, override)
-    return parse_config(data, str(path), path.parent)
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The keys and values of a YAML file. Raises `ConfigError` naming the file."""
-    try:
-        data = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
-    if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a config is a mapping of keys to values")
-    return data
-
-
-def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
-    """Validate plain data; a relative `model` is taken from `base`. Raises `ConfigError` naming `where` and the key."""
-    try:
-        config = TrainConfig.model_validate(data)
-    except ValidationError as error:
-        raise ConfigError(explain(where, TrainConfig, error)) from error
-    folder = (base / config.model).resolve()
-    on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model) and not folder.is_dir()
-    return config if on_hub else config.model_copy(update={"model": str(folder)})
-
-
-def _set(data: dict[str, Any], override: str) -> None:
-    name, equals, value = override.partition("=")
-    if not equals:
-        raise ConfigError(f"--set {override}: write it as section.key=value")
-    *sections, key = name.split(".")
-    for section in sections:
-        data = data.setdefault(section, {})
-        if not isinstance(data, dict):
-            raise ConfigError(f"--set {override}: {section!r} is not a section")
-    data[key] = yaml.safe_load(value)
-
-
-def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:
-    """One line on what is wrong in the config `where`: each key, its value, and the nearest known key."""
-    return f"{where}: " + "; ".join(_explain(model, problem) for problem in error.errors())
-
-
-def _explain(model: type[BaseModel], problem: Any) -> str:
-    *sections, key = problem["loc"] or ("",)
-    name = ".".join(map(str, problem["loc"]))
-    if problem["type"] != "extra_forbidden":
-        cause = problem.get("ctx", {}).get("error", problem["msg"])
-        shown = "" if isinstance(problem["input"], dict) else f" (got {problem['input']!r})"
-        return f"{name}: {cause}{shown}" if name else str(cause)
-    for section in sections:
-        annotation = model.model_fields[str(section)].annotation
-        assert isinstance(annotation, type)
-        model = annotation
-    near = difflib.get_close_matches(str(key), model.model_fields, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(model.model_fields)}"
-    return f"unknown key {name!r}; {hint}"
+    def _names(self) -> Iterator[tuple[str, str]]:
+        yield from super()._names()
+        yield "credit.method", self.credit.method
+        yield "generator.engine", self.generator.engine

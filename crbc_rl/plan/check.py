@@ -1,0 +1,130 @@
+"""check_run: everything that can be said about a run before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crbc_rl import credit
+from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.config.sections import SMALLEST
+from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.plan.architecture import Architecture, find_architecture, has_weights
+from crbc_rl.plan.batches import contradictions
+from crbc_rl.plan.environment import EnvCheck, check_env
+from crbc_rl.plan.findings import Finding, package
+from crbc_rl.policies.engines import Engine, engine_of
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A config that can work. `findings` say what is missing for it on this machine."""
+
+    config: TrainConfig
+    env: EnvCheck
+    model: Architecture | None
+    """None where its shape cannot be read on this machine."""
+    findings: tuple[Finding, ...]
+
+    def require(self) -> None:
+        """Raise `ConfigError` with everything that is missing here and would stop the run."""
+        missing = [f"{found.name}: {found.fix}" for found in self.findings if not found.optional]
+        if missing:
+            raise ConfigError(_lines(f"{self.config.name} cannot start here", missing))
+
+
+def check_run(
+    config: TrainConfig, *, gpus: int = 1, online: bool = False, evaluation: tuple[str, int] | None = None
+) -> Checked:
+    """Check a config for training on `gpus` ranks, or for an `evaluation` of (split, episodes) with any policy.
+
+    Training needs a model, an engine and an estimator too. `online` looks up a model on the Hugging Face hub that is
+    not on this machine. Raises `ConfigError` naming everything that can never work.
+    """
+    env = check_env(config)
+    errors, findings = [*env.errors, *_panels(config, env, evaluation)], [*env.findings]
+    model: Architecture | None = None
+    if evaluation is None:
+        model = find_architecture(config.model, online)
+        findings += _model(config, model)
+        try:
+            findings += _packages(config, engine_of(config))
+            errors += contradictions(config, gpus, model)
+        except ConfigError as error:  # an unknown engine: there is no more to say about sizes
+            errors.append(str(error))
+        errors += [*_credit(config), *_learning(config, env, model)]
+    if errors:
+        raise ConfigError(_lines(f"{config.name} can never work", errors))
+    return Checked(config, env, model, tuple(findings))
+
+
+def _lines(title: str, messages: list[str]) -> str:
+    """One line for one message, else a list."""
+    return f"{title}: {messages[0]}" if len(messages) == 1 else "\n".join([f"{title}:", *(f"  {m}" for m in messages)])
+
+
+def _panels(config: TrainConfig, env: EnvCheck, evaluation: tuple[str, int] | None) -> Iterator[str]:
+    """Where more episodes are wanted than there are tasks."""
+    wanted = [
+        ("validation", "eval.episodes", config.eval.episodes),
+        ("test", "eval.test_episodes", config.eval.test_episodes),
+    ]
+    if evaluation is not None:
+        wanted = [(evaluation[0], "--episodes", evaluation[1])]
+    for split, key, episodes in wanted:
+        if episodes > env.panels.get(split, episodes):
+            yield f"{key}: {episodes} episodes, and the {split} panel has {env.panels[split]:,} tasks"
+
+
+def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) -> Iterator[str]:
+    """Combinations from which nothing can be learned."""
+    if config.rollout.group_size == 1 and config.credit.method in credit.METHODS:
+        yield (
+            f"rollout.group_size: 1, and {config.credit.method} compares the rollouts of a group, so every advantage "
+            "would be 0: use 2 or more, or credit.method=gae"
+        )
+    if env.prompt is not None and env.prompt.images and model is not None and not model.vision:
+        yield (
+            f"env.prompt: {config.env.prompt!r} shows frames, and {config.model} sees no images: choose another style, "
+            "a text observation, or a vision model"
+        )
+
+
+def _credit(config: TrainConfig) -> Iterator[str]:
+    """What is wrong with an estimator that the config names in a module of its own."""
+    if config.credit.method == CRITIC or config.credit.method in credit.METHODS:
+        return  # checked when the config was read
+    try:
+        credit.advantages(SMALLEST, config.method(), **config.credit.options)
+    except (ConfigError, ValueError, TypeError) as error:
+        yield f"credit.method: {config.credit.method}: {error}"
+
+
+def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]:
+    place = Path(config.model)
+    if not place.is_absolute():
+        if model is None:
+            fix = f"hf download {config.model}, or add --online to read its shape from the hub"
+            yield Finding("model", "-", fix, "parameters, context and memory in this plan; training", optional=True)
+        elif not has_weights(config.model):  # training downloads them
+            yield Finding("weights", f"only {model.source}", f"hf download {config.model}", "training", optional=True)
+        return
+    others = [path.parent.name for path in place.parent.glob("*/config.json")]
+    hint = nearest(place.name, others) if others else ""
+    if model is None:
+        fix = f"{place} is no transformers checkpoint{hint}; `crbc warmstart` makes a tiny one"
+        yield Finding("model", "-", fix, "parameters, context and memory in this plan; training")
+    elif not has_weights(config.model):
+        fix = f"{place} has no weights; `crbc warmstart` makes a tiny policy"
+        yield Finding("weights", f"only {model.source}", fix, "training")
+
+
+def _packages(config: TrainConfig, engine: Engine) -> Iterator[Finding]:
+    """Missing packages that this config needs and others do not."""
+    needs = [("ray", "[ray]", "rollout.backend=ray")] if config.rollout.backend == "ray" else []
+    if engine.package:
+        needs.append((engine.package, engine.extra, f"generator.engine={config.generator.engine}"))
+    for name, extra, purpose in needs:
+        if not (found := package(name, extra, purpose)).ok:
+            yield found

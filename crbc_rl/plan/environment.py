@@ -1,0 +1,147 @@
+"""Checks of a config's environment: its id, arguments, requirements, panels and first prompt."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+
+import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.core import AnchorEnv
+from crbc_envs.errors import DataError, RequirementError
+from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
+from crbc_envs.vector.members import LocalMembers, make_member
+from crbc_rl.config import RunConfig
+from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.plan.findings import Finding
+from crbc_rl.rollout.collect import member_info
+from crbc_rl.rollout.prompts import prompt_options
+
+
+@dataclass(slots=True)
+class EnvCheck:
+    """What was found: in `errors` what can never work, in `findings` what is missing on this machine."""
+
+    max_steps: int = 1
+    panels: dict[str, int] = field(default_factory=dict)
+    """Number of tasks by split; empty where the environment cannot be made here."""
+    stochastic: bool = False
+    prompt: Prompt | None = None
+    """The first prompt of training."""
+    errors: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def check_env(config: RunConfig) -> EnvCheck:
+    """Make the config's environment for each split, as training does, and ask for its first prompt.
+
+    Raises `ConfigError` where a module that the config names may not run, or cannot.
+    """
+    found = EnvCheck()
+    env_id = config.registered_id()
+    spec = gymnasium.registry.get(env_id.rpartition(":")[2])
+    if spec is None:
+        found.errors.append(f"env.id: no environment {env_id!r}{nearest(env_id, gymnasium.registry)}")
+        return found
+    try:
+        found.max_steps = _max_steps(spec, config.env.kwargs)
+        if inspect.isclass(creator := _creator(spec)) and issubclass(creator, AnchorEnv):
+            _window(config, creator, found)  # also where the environment cannot be made here
+        for split in ("train", "validation", "test"):
+            if not found.errors:
+                _play_one(config, spec, split, found)
+    except DataError as error:
+        found.findings.append(Finding("data", "-", str(error), env_id))
+    except RequirementError as error:  # packages or programs; each environment knows its own
+        found.findings.append(Finding("environment", "-", str(error), env_id))
+    except ModuleNotFoundError as error:
+        found.findings.append(Finding("environment", "-", f"install the package of {error.name!r}", env_id))
+    except ConfigError as error:
+        found.errors.append(str(error))
+    return found
+
+
+def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> None:
+    try:
+        env = make_member(spec, {**config.env.kwargs, "split": split, "require_tags": True})
+    except DataError:
+        raise
+    except (TypeError, ValueError) as error:
+        found.errors.append(f"env.kwargs: {_unknown(spec, config.env.kwargs) or error}")
+        return
+    with closing(env):
+        found.panels[split] = len(env.panel)
+        if split != "train":
+            return
+        found.max_steps, found.stochastic = env.max_steps, env.stochastic
+        window = _window(config, env, found)
+        if window is None:
+            return
+        outcome = LocalMembers([env]).reset([0], [0], [0])
+        observation = outcome.observations[0]
+        found.prompt = window.ask(observation, member_info(outcome.infos, 0))
+        found.errors += _frames(config, observation, found.prompt)
+
+
+def _window(config: RunConfig, env: Any, found: EnvCheck) -> PromptWindow | None:
+    try:
+        return PromptWindow.of(env, **prompt_options(config))
+    except ConfigError:
+        raise
+    except ValueError as error:
+        found.errors.append(f"env.prompt: {error}")
+        return None
+
+
+def _frames(config: RunConfig, observation: Any, prompt: Prompt) -> Iterator[str]:
+    """Where the prompt and the observation disagree about a frame."""
+    places = prompt.text.count(IMAGE)
+    if places and not is_frame(observation) and IMAGE not in str(observation):
+        yield (
+            f"env.prompt: {config.env.prompt!r} shows a frame, and the observation is none: env.kwargs.observation=rgb"
+        )
+    if not places and is_frame(observation):
+        yield (
+            f"env.prompt: {config.env.prompt!r} has no place for a frame, so the policy would not see the observation: "
+            "choose another style, or a text observation"
+        )
+
+
+def _creator(spec: EnvSpec) -> Any:
+    return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+
+
+def _parameters(spec: EnvSpec) -> tuple[dict[str, inspect.Parameter], bool]:
+    """The keyword arguments of the environment's constructor, and whether these are all of them.
+
+    A class that passes the rest on has those of its base class too.
+    """
+    creator = _creator(spec)
+    known: dict[str, inspect.Parameter] = {}
+    for kind in inspect.getmro(creator) if inspect.isclass(creator) else (creator,):
+        parameters = inspect.signature(kind).parameters.values()
+        known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} | known
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return known, True
+    return known, False
+
+
+def _max_steps(spec: EnvSpec, kwargs: dict[str, Any]) -> int:
+    """`max_steps` of the config, or its default, for an environment that cannot be made here."""
+    parameter = _parameters(spec)[0].get("max_steps")
+    default = 1 if parameter is None or not isinstance(parameter.default, int) else parameter.default
+    return int(kwargs.get("max_steps", default))
+
+
+def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
+    """What is wrong with a keyword argument that no constructor of the environment has; empty if nothing is."""
+    known, all_of_them = _parameters(spec)
+    for name in kwargs if all_of_them else ():
+        if name not in known:
+            return f"{spec.id} has no argument {name!r}{nearest(name, known)}"
+    return ""
