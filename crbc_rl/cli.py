@@ -1,4 +1,4 @@
-"""The `crbc` command: train, eval, report, play, warmstart, study, bench, data, webshop, doctor."""
+"""The `crbc` command: init, train, eval, report, play, warmstart, study, bench, data, webshop, doctor."""
 
 from __future__ import annotations
 
@@ -93,45 +93,17 @@ def evaluate(
         key_variable: the environment variable that holds the server's API key.
         allow_import: run the modules that the run's config names.
     """
-    import torch
-    from rich.progress import Progress
-
-    from crbc_rl.config import load_config
-    from crbc_rl.plan.check import check_run
-    from crbc_rl.policies.chat import ChatPolicy
-    from crbc_rl.rollout.evaluate import evaluate as play_panel
-    from crbc_rl.runs.folder import Run
+    from crbc_rl.commands.evaluate import evaluate as play_tasks
 
     _permit(allow_import)
-    if (endpoint is None) != (model is None):
-        raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
-    config = load_config(run) if endpoint is not None and run.is_file() else Run.open(run).config
-    count = config.eval.test_episodes if episodes is None else episodes
-    check_run(config, evaluation=(split, count)).require()
-    evaluated: Any
-    if endpoint is not None and model is not None:
-        evaluated, name = ChatPolicy(endpoint, model, key_variable=key_variable), model
-    else:
-        evaluated, name = Run.open(run).policy(policy), policy
-    torch.set_num_threads(config.threads)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(f"{split} tasks", total=count)
-        result = play_panel(
-            evaluated,
-            config,
-            split,
-            count,
-            seed=config.seed,
-            progress=lambda done: progress.update(bar, completed=done),
-        )
-    console.print(f"{name}: success {result}", highlight=False, soft_wrap=True)
-    console.print(
-        f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
-        f"length {result.length:.1f}  invalid {result.invalid_share:.1%}",
-        highlight=False,
-    )
-    for kind, (won, played) in result.kinds.items():
-        console.print(f"    {kind:8} {won / played:6.1%} ({won} of {played})", highlight=False)
+    if endpoint is None or model is None:
+        if endpoint is not None or model is not None:
+            raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
+        play_tasks(run, policy, split, episodes, console)
+        return
+    from crbc_rl.policies.chat import ChatPolicy
+
+    play_tasks(run, ChatPolicy(endpoint, model, key_variable=key_variable), split, episodes, console)
 
 
 def report(run: Positional[Path], /) -> None:
@@ -224,6 +196,19 @@ def warmstart(
 
         module.warmstart(settings, tell, on_episode)
     console.print(f"saved {settings.out}", soft_wrap=True, highlight=False)
+
+
+def init(name: Positional[str], /, folder: Path = Path()) -> None:
+    """Write a small installable package: an environment, its test, configs to train on it, and a README.
+
+    Args:
+        name: the package's name, such as my_env.
+        folder: the folder that gets it.
+    """
+    from crbc_rl.commands.init import init as write
+
+    target = write(name, folder)
+    console.print(f"wrote {target}: its README.md says how to install, test and train it", soft_wrap=True)
 
 
 def study(
@@ -357,6 +342,7 @@ def _permit(allow_import: bool) -> None:
 
 
 COMMANDS: dict[str, Any] = {
+    "init": init,
     "train": train,
     "eval": evaluate,
     "report": report,

@@ -7,12 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
 import crbc_envs  # noqa: F401  registers the ids
-from crbc_rl.errors import ConfigError
+from crbc_envs.core import AnchorEnv
+from crbc_envs.vector.members import make_member
+from crbc_rl.config.extensions import allow, import_extension, is_extension
+from crbc_rl.errors import ConfigError, nearest
 
 _TILES = {
     "#": ("  ", "on grey30"),
@@ -35,12 +40,15 @@ def play(
 ) -> None:
     """Play episodes until the user quits. `read` returns the user's input for a prompt.
 
-    Raises `ConfigError` for an id that is not registered.
+    Raises `ConfigError` for an id that is not registered, and for a task that the panel does not have.
     """
     env = _make(env_id, split)
+    rng, size = np.random.default_rng(seed), len(env.panel)
+    current = int(rng.integers(size)) if task is None else task
+    if not 0 <= current < size:
+        raise ConfigError(f"--task {task}: the {split} panel of {env_id} has tasks 0 to {size - 1}")
     console.print("[dim]Type an action or its first letters; 'again' restarts, 'next' is another task, 'quit' ends.[/]")
-    _, info = env.reset(seed=seed, options=None if task is None else {"task": task})
-    current = int(info["task_id"].rsplit("/", 1)[1])
+    _, info = env.reset(seed=seed, options={"task": current})
     over = False
     while True:
         _show(console, info)
@@ -51,8 +59,9 @@ def play(
         if line == "quit":
             return
         if line in ("again", "next"):
-            _, info = env.reset(options={"task": current} if line == "again" else None)
-            current, over = int(info["task_id"].rsplit("/", 1)[1]), False
+            current = current if line == "again" else int(rng.integers(size))
+            _, info = env.reset(options={"task": current})
+            over = False
         elif over:
             console.print("[yellow]The episode is over: 'again', 'next' or 'quit'.[/]")
         elif line:
@@ -67,14 +76,21 @@ def complete(line: str, admissible: tuple[str, ...]) -> str:
     return matches[0] if len(matches) == 1 else line
 
 
-def _make(env_id: str, split: str) -> gymnasium.Env[Any, str]:
-    try:
-        spec = gymnasium.spec(env_id)
-    except gymnasium.error.Error as error:
-        known = ", ".join(sorted(name for name in gymnasium.registry if name.startswith("CRBC-")))
-        raise ConfigError(f"no environment {env_id!r}; known: {known}") from error
-    text = "observation" in inspect.signature(gymnasium.envs.registration.load_env_creator(spec.entry_point)).parameters
-    return gymnasium.make(env_id, split=split, **({"observation": "text"} if text else {}))
+def _make(env_id: str, split: str) -> AnchorEnv[Any, Any]:
+    """The environment, with text observations where it has a choice.
+
+    The module of a "module:Id" may be in the current folder. Whoever types its name has permitted its import.
+    """
+    if is_extension(env_id):
+        allow()
+        module, _, env_id = env_id.partition(":")
+        import_extension(module, {}, "the environment")
+    name = env_id.rpartition(":")[2]
+    if name not in gymnasium.registry:
+        raise ConfigError(f"no environment {name!r}{nearest(name, gymnasium.registry)}")
+    creator = load_env_creator(gymnasium.spec(name).entry_point)
+    text = "observation" in inspect.signature(creator).parameters
+    return make_member(name, {"split": split, **({"observation": "text"} if text else {})})
 
 
 def _show(console: Console, info: dict[str, Any]) -> None:

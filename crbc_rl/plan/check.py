@@ -73,6 +73,8 @@ def _panels(config: TrainConfig, env: EnvCheck, evaluation: tuple[str, int] | No
     if evaluation is not None:
         wanted = [(evaluation[0], "--episodes", evaluation[1])]
     for split, key, episodes in wanted:
+        if episodes < 1:
+            yield f"{key}: {episodes} episodes; play at least one"
         if episodes > env.panels.get(split, episodes):
             yield f"{key}: {episodes} episodes, and the {split} panel has {env.panels[split]:,} tasks"
 

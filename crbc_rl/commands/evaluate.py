@@ -1,0 +1,45 @@
+"""`crbc eval`: plays a policy on held-out tasks and prints its success with a confidence interval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import Progress
+
+from crbc_rl.config import load_config
+from crbc_rl.plan.check import check_run
+from crbc_rl.policies.api import Policy
+from crbc_rl.policies.chat import ChatPolicy
+from crbc_rl.rollout.evaluate import evaluate as play_panel
+from crbc_rl.runs.folder import Run
+
+
+def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | None, console: Console) -> None:
+    """Play `episodes` tasks of `split` (by default as many as the config says) and print the result.
+
+    `policy` is "best", "last" or "start" of the run folder `path`, or a chat endpoint; `path` may then be a config.
+    """
+    chat = isinstance(policy, ChatPolicy)
+    config = load_config(path) if chat and path.is_file() else Run.open(path).config
+    count = config.eval.test_episodes if episodes is None else episodes
+    check_run(config, evaluation=(split, count)).require()
+    player: Policy = policy if isinstance(policy, ChatPolicy) else Run.open(path).policy(policy)
+    name = policy.model if isinstance(policy, ChatPolicy) else policy
+    torch.set_num_threads(config.threads)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(f"{split} tasks", total=count)
+
+        def tell(done: int) -> None:
+            progress.update(bar, completed=done)
+
+        result = play_panel(player, config, split, count, seed=config.seed, progress=tell)
+    console.print(f"{name}: success {result}", highlight=False, soft_wrap=True)
+    console.print(
+        f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
+        f"length {result.length:.1f}  invalid {result.invalid_share:.1%}",
+        highlight=False,
+    )
+    for kind, (won, played) in result.kinds.items():
+        console.print(f"    {kind:8} {won / played:6.1%} ({won} of {played})", highlight=False)

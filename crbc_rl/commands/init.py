@@ -1,0 +1,68 @@
+"""`crbc init NAME`: a small installable package with an environment, its test, configs and a README."""
+
+from __future__ import annotations
+
+import json
+import keyword
+import os
+import re
+import sys
+from importlib import metadata
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from tempfile import mkdtemp
+from urllib.parse import urlparse
+from urllib.request import url2pathname
+
+import gymnasium
+
+from crbc_rl.errors import ConfigError
+
+PLACES = {
+    "pyproject.toml": "pyproject.toml",
+    "README.md": "README.md",
+    "init.py": "{name}/__init__.py",
+    "env.py": "{name}/env.py",
+    "test_env.py": "tests/test_env.py",
+    "train.yaml": "configs/train.yaml",
+    "warmstart.yaml": "configs/warmstart.yaml",
+}
+"""Where each file of `skeleton/` goes; there, names end with ".txt", since they are not modules of ours."""
+
+
+def init(name: str, folder: Path) -> Path:
+    """Write the package `name` into the new folder `folder`/`name`, and return that folder.
+
+    Raises `ConfigError` for a name that no package can have, and where the folder exists.
+    """
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError(f"{name!r} is no package name: use lower-case letters, digits and _, as in my_env")
+    if name in sys.stdlib_module_names or name in ("anchors", "crbc_envs", "crbc_rl", "tests"):
+        raise ConfigError(f"{name!r} is the name of another module: choose another")
+    env_id = "".join(part.capitalize() for part in name.split("_")) + "-v0"
+    if env_id in gymnasium.registry:
+        raise ConfigError(f"{env_id} is registered already: choose another name")
+    target = folder / name
+    if target.exists():
+        raise ConfigError(f"{target} exists already: choose another name, or another folder with --folder")
+    words = {"name": name, "env_id": env_id, "cls": env_id.removesuffix("-v0") + "Env", "install": _install()}
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = Path(mkdtemp(prefix=f".{name}.", dir=folder))
+    for source, place in PLACES.items():
+        path = temporary / place.format(name=name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = files("crbc_rl.commands").joinpath("skeleton", f"{source}.txt").read_text(encoding="utf-8")
+        path.write_text(Template(text).substitute(words), encoding="utf-8")
+    temporary.chmod(0o755)
+    os.replace(temporary, target)
+    return target
+
+
+def _install() -> str:
+    """The command that installs what training needs, from where this package was installed."""
+    source = metadata.distribution("crbc").read_text("direct_url.json")
+    url = urlparse(json.loads(source)["url"]) if source else None
+    if url is None or url.scheme != "file":
+        return '`pip install "crbc[train]"`'
+    return f'`pip install "{url2pathname(url.path)}[train]"`'
