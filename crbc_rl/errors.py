@@ -14,8 +14,8 @@ class ConfigError(ValueError):
     """
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """The end of a message about an unknown name: the nearest known one, or all of them if none is near."""
     by_lower = {other.lower(): other for other in known}
-    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
+    near = get_close_matches(name.lower(), by_lower, n=1, cutoff=cutoff)
     return f"; did you mean {by_lower[near[0]]!r}?" if near else f"; known: {', '.join(sorted(by_lower.values()))}"

@@ -17,7 +17,8 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.vector.members import make_member
 from crbc_rl.config.extensions import allow, import_extension, is_extension
-from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.errors import ConfigError
+from crbc_rl.plan.environment import unknown_id
 
 _TILES = {
     "#": ("  ", "on grey30"),
@@ -87,7 +88,7 @@ def _make(env_id: str, split: str) -> AnchorEnv[Any, Any]:
         import_extension(module, {}, "the environment")
     name = env_id.rpartition(":")[2]
     if name not in gymnasium.registry:
-        raise ConfigError(f"no environment {name!r}{nearest(name, gymnasium.registry)}")
+        raise ConfigError(unknown_id(name))
     creator = load_env_creator(gymnasium.spec(name).entry_point)
     text = "observation" in inspect.signature(creator).parameters
     return make_member(name, {"split": split, **({"observation": "text"} if text else {})})

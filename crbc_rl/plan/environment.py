@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import gymnasium
@@ -46,7 +47,7 @@ def check_env(config: RunConfig) -> EnvCheck:
     env_id = config.registered_id()
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None:
-        found.errors.append(f"env.id: no environment {env_id!r}{nearest(env_id, gymnasium.registry)}")
+        found.errors.append(f"env.id: {unknown_id(env_id)}")
         return found
     try:
         found.max_steps = _max_steps(spec, config.env.kwargs)
@@ -64,6 +65,13 @@ def check_env(config: RunConfig) -> EnvCheck:
     except ConfigError as error:
         found.errors.append(str(error))
     return found
+
+
+def unknown_id(name: str) -> str:
+    """The message about an id that is not registered, with the nearest one that is."""
+    near = get_close_matches(name, gymnasium.registry, n=1, cutoff=0.75)
+    known = near or [env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-")]
+    return f"no environment {name!r}{nearest(name, known, cutoff=0.75)}"
 
 
 def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> None:

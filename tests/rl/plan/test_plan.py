@@ -217,7 +217,11 @@ def test_a_model_of_unknown_shape_leaves_the_memory_open(capsys: pytest.CaptureF
         ("webshop_qwen2.5_7b", ("generator.engine=transformers",), "needs generator.engine=vllm"),
         ("alfworld_qwen2.5_7b", ("env.kwargs.engin=exact",), "no argument 'engin'; did you mean 'engine'?"),
         ("webshop_qwen2.5_7b", ("env.kwargs.observation=rgb",), "env.kwargs: observation must be one of"),
-        ("sokoban_qwen2.5_vl_3b", ("env.id=CRBC-Nowhere-v0",), "no environment 'CRBC-Nowhere-v0'; did you mean"),
+        (
+            "sokoban_qwen2.5_vl_3b",
+            ("env.id=CRBC-Nowhere-v0",),
+            "no environment 'CRBC-Nowhere-v0'; known: CRBC-ALFWorld-v0",
+        ),
         (
             "sokoban_qwen2.5_vl_3b",
             ("env.prompt=picture",),
