@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from crbc_envs.vector.group import GroupVectorEnv as GroupVectorEnv
     from crbc_envs.vector.workers.worker import WorkerError as WorkerError
     from crbc_envs.wrappers import DiscreteActions as DiscreteActions
+    from crbc_envs.wrappers import VectorDiscreteActions as VectorDiscreteActions
 
 _LAZY = {
     "AnchorEnv": "crbc_envs.core",
@@ -43,6 +44,7 @@ _LAZY = {
     "RequirementError": "crbc_envs.errors",
     "Task": "crbc_envs.tasks",
     "TaskPanel": "crbc_envs.tasks",
+    "VectorDiscreteActions": "crbc_envs.wrappers",
     "View": "crbc_envs.prompts",
     "WorkerError": "crbc_envs.vector.workers.worker",
     "check_anchor_env": "crbc_envs.checking.check",

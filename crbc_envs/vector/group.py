@@ -61,6 +61,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
+        self.placeholder, self.require_tags = env.placeholder, env.require_tags
         self.panel = env.panel
         self.render_mode = env.render_mode
         self.single_observation_space = env.observation_space
