@@ -309,13 +309,13 @@ def _choices(
 ) -> Choices:
     """The choices in one environment, with what it declares."""
     _check_takes_text(env, env.action_space)
-    declared = {
-        name: env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
-        for name, default in (("placeholder", ""), ("require_tags", False))
-    }
     if placeholder is None:
-        placeholder = declared["placeholder"]
-    return Choices(num_actions, length, queries, placeholder, declared["require_tags"])
+        placeholder = _declared(env, "placeholder", "")
+    return Choices(num_actions, length, queries, placeholder, _declared(env, "require_tags", False))
+
+
+def _declared(env: gymnasium.Env[Any, str], name: str, default: Any) -> Any:
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
 
 
 def _check_takes_text(env: object, space: Space[Any]) -> None:
