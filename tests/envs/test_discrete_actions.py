@@ -197,9 +197,7 @@ def test_more_actions_than_numbers_are_refused_at_once():
 def test_a_text_longer_than_its_bytes_is_refused_at_once():
     env = shop(length=200)
     env.reset(seed=0)
-    with pytest.raises(
-        ValueError, match=r"observation at task \S+, step 1 has \d+ bytes, and length is 200; pass length="
-    ):
+    with pytest.raises(ValueError, match=r"at task \S+, step 1 has \d+ bytes, and length is 200; pass length="):
         env.step(0)
     boards = gymnasium.make("CRBC-Sokoban-v0", observation="text")
     size = len(boards.reset(seed=0)[0])
@@ -301,6 +299,8 @@ def test_members_equal_single_environments(env_id, backend):
                 np.testing.assert_array_equal(seen[m], alone)
                 assert [rewards[m], terminated[m], truncated[m]] == rest
                 assert unpack(infos, m) == info
+        assert envs.texts == [env.texts for env in singles] == [()] * 4
+        assert envs.action_masks().all()
         assert len(envs.groups()) == len(envs.transition_counts()) == 2
         assert envs.interned().groups() == envs.groups() == group.groups()
 
@@ -355,4 +355,4 @@ def test_an_info_is_unpacked_as_it_was_packed():
     told = unpack(pack(infos), 0)
     np.testing.assert_array_equal(told.pop("e"), infos[0].pop("e"))
     assert told == infos[0] and type(told["a"]) is int
-    assert unpack(pack(infos[:1] + [{}]), 1) == {}
+    assert unpack(pack([*infos[:1], {}]), 1) == {}
