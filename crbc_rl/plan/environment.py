@@ -16,11 +16,10 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
-from crbc_envs.vector.members import LocalMembers, make_member
+from crbc_envs.vector.members import LocalMembers, make_member, unpack
 from crbc_rl.config import RunConfig
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.plan.findings import Finding
-from crbc_rl.rollout.collect import member_info
 from crbc_rl.rollout.prompts import prompt_options
 
 
@@ -92,7 +91,7 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
             return
         outcome = LocalMembers([env]).reset([0], [0], [0])
         observation = outcome.observations[0]
-        found.prompt = window.ask(observation, member_info(outcome.infos, 0))
+        found.prompt = window.ask(observation, unpack(outcome.infos, 0))
         found.errors += _frames(config, observation, found.prompt)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Outcome
 from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, Template
+from crbc_envs.vector.members import unpack
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy, Queue, queue_of
@@ -91,7 +92,7 @@ class _Members:
         self.group_size, self.seeds = envs.group_size, seeds
         self.windows = windows
         self.observations: list[Any] = list(observations)
-        self.infos = [member_info(infos, m) for m in members]
+        self.infos = [unpack(infos, m) for m in members]
         self.turns: list[list[Turn]] = [[] for _ in members]
 
     def ask(self, members: Iterable[int], queue: Queue) -> None:
@@ -111,7 +112,7 @@ class _Members:
         """Store the environments' answers and return the members that are still live."""
         for place, m in enumerate(members):
             self.windows[m].record(self.observations[m], outcome.infos["action"][place])
-            self.observations[m], self.infos[m] = outcome.observations[place], member_info(outcome.infos, place)
+            self.observations[m], self.infos[m] = outcome.observations[place], unpack(outcome.infos, place)
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
 
@@ -124,12 +125,3 @@ def stream(name: str, *path: int) -> int:
 def rng(name: str, *path: int) -> np.random.Generator:
     """A generator for one random stream; see `stream`."""
     return np.random.default_rng(stream(name, *path))
-
-
-def member_info(infos: dict[str, Any], member: int) -> dict[str, Any]:
-    """One member's info, unpacked from Gymnasium's vector form. Nested infos are unpacked too."""
-    return {
-        name: member_info(values, member) if isinstance(values, dict) else values[member]
-        for name, values in infos.items()
-        if not name.startswith("_")
-    }
