@@ -15,12 +15,13 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from anchors import INVALID, TransitionCounts
+from anchors import INVALID
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
+from crbc_envs.checking.group import check_group
 from crbc_envs.checking.probe import (
-    MAX_STEPS,
     AnchorEnvError,
     Choose,
     Env,
@@ -37,23 +38,20 @@ from crbc_envs.checking.probe import (
     replay,
     short,
     starts_of,
-    tagged,
+    usable_spec,
 )
 from crbc_envs.checking.subprocess import make_request, replay_in_subprocess
-from crbc_envs.core import AnchorEnv
-from crbc_envs.vector.group import GroupVectorEnv
+from crbc_envs.vector.contract import bare
 
 __all__ = ["AnchorEnvError", "AnchorReport", "check_anchor_env"]
 
 HASH_SEEDS = ("1", "2")
 """PYTHONHASHSEED of the other processes. This process has a third one."""
-GROUP_SIZE = 3
 
 SITUATION = ("info['anchor']", "info['label']", "info['admissible_actions']")
 """The fields that an invalid reply must not change. The observation may change, for example to "Nothing happens."."""
 
-NO_SPEC = "the environment has no spec; make it by a registered id"
-NO_ANCHOR_ENV = "the environment is not an AnchorEnv"
+NO_ANCHOR_ENV = "the environment is not an AnchorEnv, or has wrappers of its own"
 NOT_PORTABLE = "its class cannot be imported elsewhere (__main__ or a function), or its arguments are not JSON"
 
 
@@ -100,12 +98,13 @@ class AnchorReport:
 def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int = 32, fuzz: int = 1_000) -> AnchorReport:
     """Check an environment with anchors, and report figures about its anchors.
 
-    `env` is an `AnchorEnv`, or any environment whose `info` has the same keys. Tasks are drawn from its
-    `panel`; without a panel they are seeds. `episodes` random walks are distributed over `tasks` tasks, and
+    `env` is an `AnchorEnv`, or any environment whose `info` has the same keys. Tasks are drawn from its `panel`, a
+    `TaskPanel`; without a panel they are seeds. `episodes` random walks are distributed over `tasks` tasks, and
     `fuzz` hostile replies are tried. All random draws depend on `seed` alone.
 
-    An environment made by a registered id is also compared with fresh copies, in this process and in others.
-    For any other, the report lists these checks as skipped. Reset the environment before using it again.
+    An environment made by a registered id is also compared with fresh copies, wrappers included: in this process,
+    in a group and in other processes. For any other, the report lists these checks as skipped. Reset the environment
+    before using it again.
 
     Raises `AnchorEnvError` at the first fault, `ValueError` for a number that is too small, and `TypeError`
     for anything but one Gymnasium environment.
@@ -122,14 +121,18 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
     walks = [random_walk(env, start, rng) for start in islice(cycle(starts), episodes)]
     first_walks = walks[: len(starts)]  # one per task
     skipped: dict[str, str] = {}
-    _check_determinism(env, first_walks, skipped)
-    _check_stability(env, first_walks, skipped)
+    spec, no_spec = usable_spec(env)
+    if spec is None:
+        skipped.update(dict.fromkeys(("a fresh instance", "rendering", "a group", "other processes"), no_spec))
+    _check_determinism(env, spec, first_walks)
+    _check_stability(env, spec, first_walks, skipped)
     _check_identity(walks)
     _check_sharing(env, first_walks)
     _check_invalid(env, first_walks)
     refused = _check_fuzz(env, starts, rng, fuzz)
-    _check_group(env, starts[0], rng, skipped)
-    _check_processes(env, first_walks, skipped)
+    if spec is not None:
+        check_group(env, spec, starts[0], rng)
+        _check_processes(spec, first_walks, skipped)
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), skipped=skipped)
 
@@ -137,37 +140,38 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
 # ---- reproducibility ------------------------------------------------------------------------------
 
 
-def _check_determinism(env: Env, walks: list[Walk], skipped: dict[str, str]) -> None:
+def _check_determinism(env: Env, spec: EnvSpec | None, walks: list[Walk]) -> None:
     """The same seed and replies give the same results, from this instance and from a fresh one."""
     for walk in walks:
         with Location("determinism", walk.start.name) as at:
             expect_replay(env, walk, at, "when played again")
-    if env.spec is None:
-        skipped["a fresh instance"] = NO_SPEC
+    if spec is None:
         return
-    with closing(env.spec.make()) as fresh:
+    with closing(spec.make()) as fresh:
         for walk in walks:
             with Location("determinism", walk.start.name) as at:
                 expect_replay(fresh, walk, at, "from a fresh instance")
 
 
-def _check_stability(env: Env, walks: list[Walk], skipped: dict[str, str]) -> None:
+def _check_stability(env: Env, spec: EnvSpec | None, walks: list[Walk], skipped: dict[str, str]) -> None:
     """An anchor is the same when computed again, and rendering changes nothing."""
-    if isinstance(env.unwrapped, AnchorEnv):
+    anchor_env = bare(env)
+    if anchor_env is not None:
         for walk in walks:
             with Location("stability", walk.start.name) as at:
                 for result in episode(env, walk.start, replay(walk.replies), at):
                     anchor = result.info["anchor"]
-                    for again in (env.unwrapped._anchor(), env.unwrapped._anchor()):
+                    for again in (anchor_env._anchor(), anchor_env._anchor()):
                         at.expect(again == anchor, f"the anchor {anchor}, asked for again, is {again}")
     else:
         skipped["anchors asked for again"] = NO_ANCHOR_ENV
-    modes = [mode for mode in env.metadata.get("render_modes", ()) if mode != "human"]
-    if env.spec is None or not modes:
-        skipped["rendering"] = "there is no render mode without a window" if env.spec else NO_SPEC
+    if spec is None:
         return
+    modes = [mode for mode in env.metadata.get("render_modes", ()) if mode != "human"]
+    if not modes:
+        skipped["rendering"] = "there is no render mode without a window"
     for mode in modes:
-        with closing(env.spec.make(render_mode=mode)) as renderer:
+        with closing(spec.make(render_mode=mode)) as renderer:
             for walk in walks:
                 with Location("stability", walk.start.name) as at:
                     expect_replay(renderer, walk, at, f"while rendering {mode}", disturb=partial(_render, renderer))
@@ -177,11 +181,11 @@ def _render(renderer: Env, _: StepResult) -> None:
     renderer.render()
 
 
-def _check_processes(env: Env, walks: list[Walk], skipped: dict[str, str]) -> None:
+def _check_processes(spec: EnvSpec, walks: list[Walk], skipped: dict[str, str]) -> None:
     """The walks give the same results in fresh interpreters, each with another PYTHONHASHSEED."""
-    request = make_request(env, walks)
+    request = make_request(spec, walks)
     if request is None:
-        skipped["other processes"] = NO_SPEC if env.spec is None else NOT_PORTABLE
+        skipped["other processes"] = NOT_PORTABLE
         return
     for hash_seed in HASH_SEEDS:
         with Location("processes"):
@@ -360,41 +364,3 @@ def _check_fuzz(env: Env, starts: list[Start], rng: np.random.Generator, count: 
                         _expect_situation(at, result, before)
                 before = result.fields()
     return refused
-
-
-# ---- a group --------------------------------------------------------------------------------------
-
-
-def _check_group(env: Env, start: Start, rng: np.random.Generator, skipped: dict[str, str]) -> None:
-    """The copies of a group start alike, their counts are right, and each behaves as it does alone."""
-    if env.spec is None or not isinstance(env.unwrapped, AnchorEnv):
-        skipped["a group"] = NO_SPEC if env.spec is None else NO_ANCHOR_ENV
-        return
-    with Location("group", start.name) as at:
-        with closing(GroupVectorEnv(env.spec.id, 1, GROUP_SIZE, **env.spec.kwargs)) as envs:
-            replies = _play_group(env, envs, start, rng, at)
-            (group,), (counts,) = envs.groups(), envs.transition_counts()
-        at.expect(counts == TransitionCounts.from_rollouts(group.rollouts), "its counts are not those of its rollouts")
-        for m, rollout in enumerate(group.rollouts):
-            # Without wrappers, as in the group: a TimeLimit wrapper would end the episode earlier.
-            alone = [result.info["anchor"] for result in episode(env.unwrapped, start, replay(replies[m]), at)]
-            together = [*(step.anchor for step in rollout.steps), rollout.final_anchor]
-            for at.step, (one, other) in enumerate(zip(together, alone, strict=True)):
-                at.expect(one == other, f"member {m} is at anchor {one}; alone it would be at {other}")
-
-
-def _play_group(
-    env: Env, envs: GroupVectorEnv, start: Start, rng: np.random.Generator, at: Location
-) -> list[list[str]]:
-    """Play every member to its end with random actions, some of them malformed. Returns the replies of each member."""
-    replies: list[list[str]] = [[] for _ in range(envs.num_envs)]
-    at.step = 0
-    _, info = envs.reset(seed=start.seed, options=start.options)
-    while envs.active.any():
-        at.step += 1
-        at.expect(at.step <= MAX_STEPS, f"the group has not ended in {MAX_STEPS} steps")
-        for m in np.flatnonzero(envs.active):
-            actions = [*info["admissible_actions"][m], INVALID]
-            replies[m].append(tagged(env, actions[rng.integers(len(actions))]))
-        _, _, _, _, info = envs.step([of_member[-1] for of_member in replies])
-    return replies

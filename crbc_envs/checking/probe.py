@@ -3,30 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from types import TracebackType
 from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
 from anchors import INVALID, anchor_key
 from crbc_envs import actions
+from crbc_envs.vector.contract import AFTER_STEP, AT_RESET, attribute, broken_rule, panel_of
 
 MAX_STEPS = 10_000
 """A longer episode counts as one that never ends."""
-
-AT_RESET: dict[str, type | tuple[type, ...]] = {
-    "anchor": str,
-    "admissible_actions": Sequence,
-    "task": str,
-    "task_id": str,
-    "step": int,
-}
-AFTER_STEP = {**AT_RESET, "action": str, "valid": bool, "success": bool, "score": (int, float)}
-"""The keys of `info` and their types."""
 
 Env = gymnasium.Env[Any, str]
 
@@ -115,11 +108,32 @@ class Walk:
     success: bool
 
 
+NO_SPEC = "the environment has no spec; make it by a registered id"
+
+
+def usable_spec(env: Env) -> tuple[EnvSpec | None, str]:
+    """The spec that makes environments like this one, wrappers included. Otherwise None, and the reason."""
+    spec = env.spec
+    if spec is None:
+        return None, NO_SPEC
+    if any(wrapper.kwargs is None for wrapper in spec.additional_wrappers):
+        with closing(replace(spec, additional_wrappers=()).make()) as made:
+            # Those that the entry point adds by itself need no record.
+            own = len(made.spec.additional_wrappers) if made.spec is not None else 0
+        lost = [wrapper.name for wrapper in spec.additional_wrappers[own:] if wrapper.kwargs is None]
+        if lost:
+            return None, (
+                f"the wrapper {lost[0]} does not record its arguments, so no copy can be made; derive it from "
+                "gymnasium.utils.RecordConstructorArgs too"
+            )
+    return spec, ""
+
+
 def starts_of(env: Env, rng: np.random.Generator, tasks: int) -> list[Start]:
     """Tasks of the panel, drawn without replacement. Seeds if the environment has no panel."""
     seeds = rng.integers(2**31, size=tasks).tolist()
-    panel = getattr(env.unwrapped, "panel", None)
-    if not isinstance(panel, Sized):
+    panel = panel_of(env)
+    if panel is None:
         return [Start(f"seed {seed}", seed, None) for seed in seeds]
     chosen = rng.choice(len(panel), size=min(tasks, len(panel)), replace=False).tolist()
     return [Start(f"task {index}", seed, {"task": index}) for index, seed in zip(chosen, seeds, strict=False)]
@@ -158,7 +172,7 @@ def random_walk(env: Env, start: Start, rng: np.random.Generator) -> Walk:
 
 def tagged(env: Env, action: str) -> str:
     """The action as a reply that this environment accepts."""
-    return actions.tagged(action, "check") if getattr(env.unwrapped, "require_tags", False) else action
+    return actions.tagged(action, "check") if attribute(env, "require_tags", False) else action
 
 
 def replay(replies: Iterable[str]) -> Choose:
@@ -190,9 +204,8 @@ def expect_equal(walk: Walk, results: list[Fields], at: Location, context: str) 
 def expect_contract(at: Location, result: StepResult, first: Fields | None) -> None:
     """`info` has the right keys and types, and consistent values. `first` is the result of the episode's reset."""
     info = result.info
-    for key, kind in (AT_RESET if first is None else AFTER_STEP).items():
-        at.expect(key in info, f"info has no {key!r}")
-        at.expect(isinstance(info[key], kind), f"info[{key!r}] is of type {type(info[key]).__name__}")
+    fault = broken_rule(info, AT_RESET if first is None else AFTER_STEP)
+    at.expect(fault is None, fault or "")
     form = re.fullmatch("[0-9a-f]{32}", info["anchor"])
     at.expect(form is not None, f"an anchor is 32 hex digits, as anchor_key makes them, not {short(info['anchor'])!r}")
     at.expect(info["step"] == at.step, f"info['step'] is {info['step']} after {at.step} steps")

@@ -10,23 +10,20 @@ import sys
 
 from gymnasium.envs.registration import EnvSpec
 
-from crbc_envs.checking.probe import Env, Fields, Location, Start, Walk, episode, replay
+from crbc_envs.checking.probe import Fields, Location, Start, Walk, episode, replay
 
 CODE = "from crbc_envs.checking.subprocess import serve_request; serve_request()"
 
 
-def make_request(env: Env, walks: list[Walk]) -> str | None:
+def make_request(spec: EnvSpec, walks: list[Walk]) -> str | None:
     """What another process needs to make the environment and replay the walks, as JSON.
 
-    None if it cannot: there is no spec, the class cannot be imported by name, or an argument is not JSON.
+    None if it cannot: the class cannot be imported by name, or an argument is not JSON.
     """
-    spec = env.spec
-    if spec is None or spec.entry_point is None:
-        return None
     entry = spec.entry_point
-    if not isinstance(entry, str):
+    if entry is not None and not isinstance(entry, str):
         entry = f"{entry.__module__}:{getattr(entry, '__qualname__', '<unnamed>')}"
-    if entry.startswith("__main__:") or "<" in entry:
+    if entry is None or entry.startswith("__main__:") or "<" in entry:
         return None
     spec = dataclasses.replace(spec, entry_point=entry, vector_entry_point=None)
     plays = [{"start": dataclasses.asdict(walk.start), "replies": walk.replies} for walk in walks]

@@ -8,12 +8,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome
+from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import make_member, scatter
 from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
 from crbc_envs.vector.workers import make_backend
@@ -32,7 +34,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     `transition_counts()` gives the merged counts of each group at any time. Once every member has ended,
     `interned()` gives the rollouts as integers for credit, and `groups()` the same rollouts by name.
-    `env_kwargs` go to the environment's constructor. After an error in `step`, call `reset`.
+    `env_id` is a registered id or an `EnvSpec`, and `env_kwargs` go to the environment's constructor. The environment
+    is an `AnchorEnv`, or any other whose `info` has the same keys; its wrappers are kept, and without a `panel` a task
+    is a seed. A `label` it does not give is the anchor. After an error in `step`, call `reset`.
 
     `backend` says where the members run: "sync" in this process, "process" in `num_workers` worker processes
     (default: one per processor), "ray" in Ray actors. A worker holds whole groups. The same seeds give the
@@ -44,7 +48,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def __init__(
         self,
-        env_id: str,
+        env_id: str | EnvSpec,
         num_groups: int = 1,
         group_size: int = 8,
         backend: str = "sync",
@@ -58,10 +62,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
         env = make_member(env_id, env_kwargs)  # tells the spaces and the panel
+        if isinstance(env, ForeignEnv):
+            env.check()
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
-        self.placeholder, self.require_tags = env.placeholder, env.require_tags
+        self.stochastic, self.placeholder, self.require_tags = env.stochastic, env.placeholder, env.require_tags
         self.panel = env.panel
         self.render_mode = env.render_mode
         self.single_observation_space = env.observation_space
@@ -198,7 +204,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                         f"group {group} is not identical at reset: member {m} has {name} {value!r}, "
                         f"member {first} has {expected!r}"
                     )
-        task_id, anchor, label = (infos[name][part.start] for name in ("task_id", "anchor", "label"))
+        task_id, anchor = infos["task_id"][part.start], infos["anchor"][part.start]
+        label = _labels(infos)[part.start]
         self._recorders[group] = GroupRecorder(task_id, anchor, label, self.group_size, self._actions)
 
     def _record(self, members: Sequence[int], outcome: Outcome) -> None:
@@ -207,7 +214,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             infos["action"].tolist(),
             outcome.rewards.tolist(),
             infos["anchor"].tolist(),
-            infos["label"].tolist(),
+            _labels(infos).tolist(),
             outcome.terminated.tolist(),
             outcome.truncated.tolist(),
             infos["success"].tolist(),
@@ -272,6 +279,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         if len(tasks) != self.num_groups:
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups; give one, or one per group")
         return [self.panel.index(operator.index(task)) for task in tasks]
+
+
+def _labels(infos: Infos) -> NDArray[np.object_]:
+    """The labels of the current situations; the anchors where the environment gives none."""
+    return np.where(infos["_label"], infos["label"], infos["anchor"]) if "label" in infos else infos["anchor"]
 
 
 def _checked_action(action: str | None, member: int) -> str:

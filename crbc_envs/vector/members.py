@@ -1,6 +1,6 @@
 """Members: the environment copies behind a `GroupVectorEnv`.
 
-There are three implementations of the `Members` protocol. `LocalMembers` has one `AnchorEnv` per member in
+There are three implementations of the `Members` protocol. `LocalMembers` has one environment per member in
 this process. An environment's own batch (`AnchorEnv.batch`) steps many members at once.
 `crbc_envs.vector.workers` runs either of these in other processes. The same seeds give the same bytes in all.
 """
@@ -17,12 +17,13 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
 from crbc_envs.core import AnchorEnv, Infos, Members, Outcome
+from crbc_envs.vector.contract import ForeignEnv, bare, step_limits
 
 
 class LocalMembers:
     """One environment per member, in this process."""
 
-    def __init__(self, envs: Sequence[AnchorEnv[Any, Any]]) -> None:
+    def __init__(self, envs: Sequence[AnchorEnv[Any, Any] | ForeignEnv]) -> None:
         self.envs = list(envs)
 
     def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
@@ -54,18 +55,17 @@ class LocalMembers:
             env.close()
 
 
-def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any]:
-    """Make one environment by id or spec, without Gymnasium's wrappers: they only repeat the checks of `check_env`.
+def make_member(env: str | EnvSpec, env_kwargs: dict[str, Any]) -> AnchorEnv[Any, Any] | ForeignEnv:
+    """Make one environment by id or spec.
 
-    Raises `TypeError` for an environment that is not an `AnchorEnv`.
+    An `AnchorEnv` comes without Gymnasium's own wrappers: they only repeat the checks of `check_env`, and their time
+    limit becomes its `max_steps`. Anything else is kept as it is made and becomes a `ForeignEnv`.
     """
     made = gymnasium.make(env, disable_env_checker=True, **env_kwargs)
-    member = made.unwrapped
-    if not isinstance(member, AnchorEnv):
-        name = env if isinstance(env, str) else env.id
-        raise TypeError(f"{name} is not an AnchorEnv, so it has no anchors; derive it from crbc_envs.AnchorEnv")
-    if made.spec and made.spec.max_episode_steps:  # `unwrapped` has removed the TimeLimit wrapper
-        member.max_steps = min(member.max_steps, made.spec.max_episode_steps)
+    member = bare(made)
+    if member is None:
+        return ForeignEnv(made, name_of(env))
+    member.max_steps = min([member.max_steps, *step_limits(made)])
     return member
 
 
@@ -78,19 +78,24 @@ def make_members(env: str | EnvSpec, env_kwargs: dict[str, Any], num_envs: int) 
     return LocalMembers([first, *(make_member(env, env_kwargs) for _ in range(num_envs - 1))])
 
 
-def importable_spec(env_id: str) -> EnvSpec:
-    """The spec of a registered environment, with its entry point as an import path ("module:Class").
+def name_of(env: str | EnvSpec) -> str:
+    """The id of an environment, without the module that "module:id" names."""
+    return env.id if isinstance(env, EnvSpec) else env.rpartition(":")[-1]
+
+
+def importable_spec(env: str | EnvSpec) -> EnvSpec:
+    """The spec of an environment, with its entry point as an import path ("module:Class").
 
     Another process can make the environment from it without registering it first. Raises `ValueError` if
     the import path does not give the same entry point.
     """
-    spec = gymnasium.spec(env_id.rpartition(":")[-1])
+    spec = env if isinstance(env, EnvSpec) else gymnasium.spec(name_of(env))
     entry = spec.entry_point
     if not isinstance(entry, str):
         name = f"{getattr(entry, '__module__', '')}:{getattr(entry, '__qualname__', '')}"
         if "<" in name or load_env_creator(name) is not entry:
             raise ValueError(
-                f"a worker cannot make {env_id}: its entry point {entry!r} cannot be imported by name. "
+                f"a worker cannot make {spec.id}: its entry point {entry!r} cannot be imported by name. "
                 'Define it at the top level of a module, or use backend="sync"'
             )
         entry = name

@@ -8,6 +8,7 @@ of `Worker`: `process` for processes of this machine, `ray` for Ray actors on on
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -46,9 +47,10 @@ class SupervisedMembers:
     ) -> None:
         self.supervisors: list[Supervisor] = []
         self._supervisor_of: list[Supervisor] = []  # by member
+        folders = [folder or os.getcwd() for folder in sys.path]
         for groups in np.array_split(np.arange(num_groups), min(num_workers, num_groups)):
             size = len(groups) * group_size
-            make = Call("make", columns=(spec, env_kwargs, size))
+            make = Call("make", columns=(spec, env_kwargs, size, folders))
             self.supervisors.append(Supervisor(start, make, len(self._supervisor_of), size, timeout))
             self._supervisor_of += [self.supervisors[-1]] * size
         self._closed = False
@@ -103,7 +105,7 @@ class SupervisedMembers:
 
 def make_backend(
     backend: str,
-    env_id: str,
+    env_id: str | EnvSpec,
     env_kwargs: dict[str, Any],
     num_groups: int,
     group_size: int,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -53,7 +54,11 @@ class Worker(Protocol):
 
 
 class MemberServer:
-    """Runs inside a worker: it holds the worker's members and executes requests on them."""
+    """Runs inside a worker: it holds the worker's members and executes requests on them.
+
+    "make" also brings the folders in which the caller finds modules. An actor on another machine, or one started
+    before a folder was added, would not find the environment.
+    """
 
     def __init__(self) -> None:
         self.members: Members | None = None
@@ -61,7 +66,9 @@ class MemberServer:
     def handle(self, number: int, method: str, arguments: tuple[Any, ...]) -> tuple[int, Any]:
         """Execute a request. Returns its number and its result."""
         if method == "make":
-            self.members = make_members(*arguments)
+            *description, folders = arguments
+            sys.path += [folder for folder in folders if folder not in sys.path]
+            self.members = make_members(*description)
             return number, None
         replay, method = method.startswith(REPLAY), method.removeprefix(REPLAY)
         assert method in ("reset", "step", "render")

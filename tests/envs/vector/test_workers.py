@@ -193,7 +193,7 @@ def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path, listens_to_c
 def test_a_worker_stopped_in_the_middle_of_an_answer_is_lost_not_waited_for():
     worker = ProcessWorker(timeout=SOON)
     spec = gymnasium.spec("CRBC-Sokoban-v0")
-    worker.send((1, "make", (spec, {"observation": "rgb"}, 40)))
+    worker.send((1, "make", (spec, {"observation": "rgb"}, 40, [])))
     assert worker.receive(10.0) == (1, None)
     worker.send((2, "reset", (range(40), [0] * 40, [0] * 40)))  # a megabyte of frames: more than the socket holds
     while not worker.connection.poll(0.01):

@@ -1,0 +1,148 @@
+"""The contract of anchors: what `info` must hold for an environment to play in a group, whatever its class.
+
+An `AnchorEnv` keeps it by construction. Any other environment takes part as a `ForeignEnv`, which shows a group the
+attributes of an `AnchorEnv` and checks every info. `check_anchor_env` reads the same tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import parse_env_id
+from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
+
+from anchors import INVALID
+from crbc_envs.core import AnchorEnv, Expert
+from crbc_envs.tasks import Task, TaskPanel
+
+Keys = Mapping[str, type | tuple[type, ...]]
+
+AT_RESET: Keys = {
+    "anchor": str,
+    "admissible_actions": Sequence,
+    "task": str,
+    "task_id": str,
+    "step": int,
+}
+AFTER_STEP: Keys = {**AT_RESET, "action": str, "valid": bool, "success": bool, "score": (int, float)}
+"""The keys of `info` and their types. `label` is optional; without it, the anchor is the label of its situation."""
+
+BOOKKEEPING = (PassiveEnvChecker, OrderEnforcing, TimeLimit)
+"""The wrappers of `gymnasium.make` itself. They repeat what an `AnchorEnv` checks and counts."""
+
+
+def broken_rule(info: Mapping[str, Any], keys: Keys) -> str | None:
+    """What is wrong with the keys of an info, in words; None if nothing is."""
+    for key, kind in keys.items():
+        if key not in info:
+            return f"info has no {key!r}"
+        if not isinstance(info[key], kind):
+            return f"info[{key!r}] is of type {type(info[key]).__name__}"
+    return None
+
+
+def bare(env: gymnasium.Env[Any, Any]) -> AnchorEnv[Any, Any] | None:
+    """The `AnchorEnv` below Gymnasium's bookkeeping; None if there is another wrapper, or no `AnchorEnv`."""
+    while isinstance(env, gymnasium.Wrapper) and type(env) in BOOKKEEPING:
+        env = env.env
+    return env if isinstance(env, AnchorEnv) else None
+
+
+def step_limits(env: gymnasium.Env[Any, Any]) -> list[int]:
+    """The limits of the `TimeLimit` wrappers around an environment, from the outside in."""
+    limits = []
+    while isinstance(env, gymnasium.Wrapper):
+        if isinstance(env, TimeLimit):
+            limits.append(env._max_episode_steps)
+        env = env.env
+    return limits
+
+
+def panel_of(env: gymnasium.Env[Any, Any]) -> TaskPanel[Any] | None:
+    """The task panel of an environment, also through its wrappers; None if its tasks are seeds."""
+    panel = attribute(env, "panel", None)
+    return panel if isinstance(panel, TaskPanel) else None
+
+
+def attribute(env: gymnasium.Env[Any, Any], name: str, default: Any) -> Any:
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
+
+
+class SeedPanel(TaskPanel[int]):
+    """The stand-in panel of an environment without one: task i is the seed i."""
+
+    def __init__(self, domain: str) -> None:
+        super().__init__("train", size=2**31)
+        self.domain = domain
+
+    def _task(self, index: int) -> Task[int]:
+        return Task(f"{self.domain}/seed/{index}", "", index, f"{index:08x}")
+
+
+class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
+    """An environment that keeps the contract without being a bare `AnchorEnv`, with the attributes of one.
+
+    With a panel, `reset(seed=..., options={"task": index})` is passed on. Without one, a task is a seed: it becomes
+    `reset(seed=index)`, and the seed of the dynamics is not used. Attributes that the environment lacks have the
+    defaults of `AnchorEnv`; its domain is the name in its id.
+
+    Raises `TypeError` where an info breaks the contract.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, str], env_id: str) -> None:
+        super().__init__(env)
+        panel = panel_of(env)
+        self.env_id = env_id
+        self.domain: str = attribute(env, "domain", parse_env_id(env_id)[1])
+        self.templates = attribute(env, "templates", AnchorEnv.templates)
+        self.stochastic: bool = attribute(env, "stochastic", AnchorEnv.stochastic)
+        self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
+        self.has_panel = panel is not None
+        self.panel: TaskPanel[Any] = SeedPanel(self.domain) if panel is None else panel
+
+    def check(self) -> None:
+        """Play one step of task 0, to find at once what a group would find later."""
+        self.reset(seed=0, options={"task": 0})
+        if not isinstance(self.action_space.sample(), str):
+            raise TypeError(f"{self.env_id}: its actions are not text but {self.action_space}; {_WAY_OUT}")
+        self.step(INVALID)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        task = (options or {}).get("task")
+        if self.has_panel or task is None:
+            observation, info = self.env.reset(seed=seed, options=options)
+        else:
+            observation, info = self.env.reset(seed=task)
+        self._expect(info, AT_RESET, "at reset")
+        return observation, info
+
+    def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self._expect(info, AFTER_STEP, "after a step")
+        # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
+        return observation, float(reward), terminated, truncated, {**info, "score": float(info["score"])}
+
+    def _expect(self, info: dict[str, Any], keys: Keys, when: str) -> None:
+        fault = broken_rule(info, keys)
+        if fault is not None:
+            raise TypeError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
+
+    def expert(self, rng: np.random.Generator, **options: Any) -> Expert | None:
+        """The expert of the wrapped environment, if it has one."""
+        if not self.env.has_wrapper_attr("expert"):
+            return None
+        found: Expert | None = self.env.get_wrapper_attr("expert")(rng, **options)
+        return found
+
+    def batch(self, num_envs: int) -> None:
+        """A batch would leave out the wrappers."""
+        return
+
+
+_WAY_OUT = (
+    "a group needs text actions and the keys of check_anchor_env. Derive the environment from crbc_envs.AnchorEnv or "
+    "wrap it in crbc_envs.AnchorWrapper"
+)
