@@ -1,0 +1,178 @@
+"""Groups of environments that are no AnchorEnv, or one in wrappers: whatever keeps the contract of anchors."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import foreign_envs  # registers Countdown-v0 and wrapped Sokobans
+import gymnasium
+import numpy as np
+import pytest
+from worker_play import play
+
+import crbc_envs
+from anchors import TransitionCounts
+from crbc_envs import GroupVectorEnv
+from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.vector.contract import ForeignEnv
+from crbc_envs.vector.members import make_member
+
+FOREIGN = ["Countdown-v0", "HintedSokoban-v0", "UnrecordedSokoban-v0", "HintsAddedSokoban-v0"]
+
+
+def one_episode(envs, seed=0):
+    """Random admissible actions to the end. Returns every info."""
+    rng = np.random.default_rng(seed)
+    _, info = envs.reset(seed=seed)
+    infos = [info]
+    while envs.active.any():
+        admissible = infos[-1]["admissible_actions"]
+        infos.append(envs.step([rng.choice(admissible[m]) if on else None for m, on in enumerate(envs.active)])[-1])
+    return infos
+
+
+@pytest.mark.parametrize("env_id", FOREIGN)
+def test_they_play_alike_here_and_in_worker_processes(env_id):
+    def trace(**backend):
+        with closing(GroupVectorEnv(env_id, 3, 2, **backend)) as envs:
+            return [play(envs, seed) for seed in range(2)]
+
+    assert trace(backend="process", num_workers=2) == trace()
+
+
+@pytest.mark.parametrize("env_id", FOREIGN)
+def test_the_check_accepts_what_a_group_accepts(env_id):
+    report = crbc_envs.check_anchor_env(gymnasium.make(env_id), episodes=4, fuzz=50)
+    windowless = {"rendering"} if env_id == "Countdown-v0" else set()
+    assert set(report.skipped) == {"anchors asked for again"} | windowless
+
+
+@pytest.mark.parametrize(
+    ("env_id", "word"), [("HintedSokoban-v0", "by the entry point"), ("HintsAddedSokoban-v0", "by the spec")]
+)
+def test_wrappers_are_kept(env_id, word):
+    with closing(GroupVectorEnv(env_id, 2, 2)) as envs:
+        infos = one_episode(envs)
+        assert set(infos[0]["hint"]) == {f"{word} 0"}
+        assert envs.domain == "sokoban"
+        assert envs.panel[7].id == "sokoban-v2/train/7"
+        assert set(envs.reset(options={"task": [7, 8]})[1]["task_id"]) == {"sokoban-v2/train/7", "sokoban-v2/train/8"}
+
+
+def test_wrapping_changes_no_result():
+    with (
+        closing(GroupVectorEnv("HintedSokoban-v0", 2, 3)) as wrapped,
+        closing(GroupVectorEnv("CRBC-Sokoban-v0", 2, 3, observation="text")) as plain,
+    ):
+        one_episode(wrapped, 3), one_episode(plain, 3)
+        assert wrapped.groups() == plain.groups()
+
+
+def test_a_spec_makes_a_group_with_its_wrappers_and_arguments():
+    env = foreign_envs.Hints(gymnasium.make("CRBC-Sokoban-v0", observation="text", max_steps=4), "mine")
+    with closing(GroupVectorEnv(env.spec, 1, 2, backend="process")) as envs:
+        infos = one_episode(envs)
+    assert len(infos) == 5
+    assert set(infos[0]["hint"]) == {"mine 0"}
+
+
+def test_the_wrappers_of_gymnasium_alone_are_removed_and_their_limit_is_kept():
+    member = make_member("CRBC-Sokoban-v0", {"max_episode_steps": 4})
+    assert type(member) is SokobanEnv and member.max_steps == 4
+    twice = gymnasium.wrappers.TimeLimit(gymnasium.make("CRBC-Sokoban-v0", max_episode_steps=5), 7).spec
+    assert make_member(twice, {}).max_steps <= 7
+    kept = make_member("HintsAddedSokoban-v0", {})
+    assert isinstance(kept, ForeignEnv) and kept.batch(4) is None
+    assert GroupVectorEnv("HintsAddedSokoban-v0", 1, 1).members.envs[0].spec.max_episode_steps == 9
+
+
+def test_a_task_is_a_seed_where_there_is_no_panel():
+    with closing(GroupVectorEnv("Countdown-v0", 2, 2)) as envs:
+        _, info = envs.reset(options={"task": [5, 6]})
+        alone = [gymnasium.make("Countdown-v0").reset(seed=seed)[1]["task_id"] for seed in (5, 6)]
+        assert info["task_id"].tolist() == np.repeat(alone, 2).tolist()
+        assert len(envs.panel) == 2**31
+        assert (envs.panel[5].content, envs.panel[5].kind, envs.panel.index(6)) == (5, "", 6)
+        with pytest.raises(IndexError, match="task -1 is not in the train panel"):
+            envs.reset(options={"task": -1})
+
+
+def test_attributes_an_environment_lacks_have_defaults():
+    with closing(GroupVectorEnv("Countdown-v0", 1, 2)) as envs:
+        assert (envs.domain, dict(envs.templates), envs.stochastic, envs.placeholder) == ("Countdown", {}, False, "")
+        assert envs.render_mode is None
+    with closing(GroupVectorEnv("CRBC-WebShop-v0", 1, 1)) as envs:
+        assert envs.placeholder == "<your query>"
+
+
+def test_the_anchor_is_the_label_where_there_is_none():
+    with closing(GroupVectorEnv("Countdown-v0", 1, 4)) as envs:
+        one_episode(envs)
+        (group,), (counts,) = envs.groups(), envs.transition_counts()
+    assert all(step.label == step.anchor for rollout in group.rollouts for step in rollout.steps)
+    assert counts == TransitionCounts.from_rollouts(group.rollouts)
+
+
+def test_scores_stay_fractions_where_some_are_integers():
+    with closing(GroupVectorEnv("Countdown-v0", 1, 2)) as envs:
+        envs.reset(options={"task": 5})
+        envs.step(["one", "half"])
+        envs.step(["half", None])
+        assert [rollout.score for rollout in envs.groups()[0].rollouts] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("key", ["anchor", "admissible_actions", "task", "task_id", "step"])
+def test_a_key_that_is_missing_at_reset_is_named(key):
+    with pytest.raises(TypeError, match=f"Countdown-v0: info has no '{key}' at reset; .*AnchorEnv or .*AnchorWrapper"):
+        GroupVectorEnv("Countdown-v0", missing=key)
+
+
+@pytest.mark.parametrize("key", ["action", "valid", "success", "score"])
+def test_a_key_that_is_missing_after_a_step_is_named(key):
+    with pytest.raises(TypeError, match=f"Countdown-v0: info has no '{key}' after a step; .*AnchorWrapper"):
+        GroupVectorEnv("Countdown-v0", missing=key)
+
+
+def test_actions_that_are_not_text_are_refused():
+    with pytest.raises(TypeError, match=r"NumberedSokoban-v0: its actions are not text but Discrete\(4\)"):
+        GroupVectorEnv("NumberedSokoban-v0")
+
+
+def test_a_wrapper_without_a_record_is_said_to_be_skipped():
+    env = foreign_envs.Unrecorded(gymnasium.make("Countdown-v0"))
+    report = crbc_envs.check_anchor_env(env, episodes=4, fuzz=0)
+    for part in ("a fresh instance", "a group", "rendering", "other processes"):
+        assert "the wrapper Unrecorded does not record its arguments" in report.skipped[part]
+
+
+MODULE = """
+import foreign_envs
+class LateEnv(foreign_envs.CountdownEnv):
+    pass
+"""
+
+
+def test_workers_find_modules_in_folders_added_at_run_time(tmp_path, monkeypatch):
+    with closing(GroupVectorEnv("Countdown-v0", backend="process")):
+        pass  # the server that workers are forked from has started
+    (tmp_path / "late_module.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    gymnasium.register("Late-v0", entry_point="late_module:LateEnv")
+    try:
+        with closing(GroupVectorEnv("Late-v0", backend="process")) as envs:
+            assert one_episode(envs)
+            assert envs.restarts == 0
+    finally:
+        del gymnasium.registry["Late-v0"]
+
+
+def test_a_worker_appends_the_callers_folders(monkeypatch):
+    import sys
+
+    from crbc_envs.vector.workers.worker import MemberServer
+
+    monkeypatch.setattr(sys, "path", ["/a", *sys.path])
+    server = MemberServer()
+    with closing(server):
+        server.handle(1, "make", (gymnasium.spec("Countdown-v0"), {}, 1, ["/nowhere/else", "/a"]))
+    assert sys.path[-1] == "/nowhere/else" and sys.path.count("/a") == 1

@@ -1,0 +1,101 @@
+"""Environments that keep the contract of anchors in other ways than by being an AnchorEnv."""
+
+import gymnasium
+from gymnasium.utils import RecordConstructorArgs
+
+from anchors import INVALID, anchor_key
+from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.spaces import UnicodeText
+
+
+class CountdownEnv(gymnasium.Env):
+    """Count down from 3 to 8, a number the seed draws. No AnchorEnv, no panel, no label; "half" grades a failure."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(self, missing=None):
+        self.missing = missing
+        self.action_space = UnicodeText(examples=("one", "two", "half"))
+        self.observation_space = UnicodeText()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number = self.first = int(self.np_random.integers(3, 9))
+        self.steps = 0
+        return str(self.number), self._info()
+
+    def step(self, action):
+        action = action if action in ("one", "two", "half") else INVALID
+        self.number -= {"one": 1, "two": 2}.get(action, 0)
+        self.steps += 1
+        score = 0.5 if action == "half" else int(self.number == 0)  # an int here and a float there
+        over = self.number <= 0 or action == "half"
+        info = {"action": action, "valid": action != INVALID, "success": score == 1, "score": score}
+        return str(self.number), float(score), over, not over and self.steps >= 20, self._info(**info)
+
+    def _info(self, **more):
+        info = {
+            "anchor": anchor_key(f"{self.number}"),
+            "admissible_actions": ["one", "two", "half"],
+            "task": "Count down to zero.",
+            "task_id": f"countdown/{self.first}",
+            "step": self.steps,
+            **more,
+        }
+        return {key: value for key, value in info.items() if key != self.missing}
+
+
+class Hints(gymnasium.Wrapper, RecordConstructorArgs):
+    """Adds a hint to the info, and to the label what the hint says."""
+
+    def __init__(self, env, word="hint"):
+        RecordConstructorArgs.__init__(self, word=word)
+        gymnasium.Wrapper.__init__(self, env)
+        self.word = word
+
+    def reset(self, **kwargs):
+        observation, info = self.env.reset(**kwargs)
+        return observation, {**info, "hint": f"{self.word} 0"}
+
+    def step(self, action):
+        *rest, info = self.env.step(action)
+        return *rest, {**info, "hint": f"{self.word} {info['step']}"}
+
+
+class Unrecorded(gymnasium.Wrapper):
+    """Records no arguments, so Gymnasium cannot make it again from a spec."""
+
+
+class Numbers(gymnasium.Wrapper):
+    """Takes numbers, which a group does not give."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.action_space = gymnasium.spaces.Discrete(4)
+
+
+def hinted_sokoban(**options):
+    return Hints(SokobanEnv(observation="text", **options), "by the entry point")
+
+
+def unrecorded_sokoban(**options):
+    return Unrecorded(SokobanEnv(observation="text", **options))
+
+
+def numbered_sokoban(**options):
+    return Numbers(SokobanEnv(observation="text", **options))
+
+
+HINTS = Hints.wrapper_spec(word="by the spec")
+
+gymnasium.register("Countdown-v0", entry_point="foreign_envs:CountdownEnv")
+gymnasium.register("HintedSokoban-v0", entry_point="foreign_envs:hinted_sokoban")
+gymnasium.register("UnrecordedSokoban-v0", entry_point="foreign_envs:unrecorded_sokoban")
+gymnasium.register("NumberedSokoban-v0", entry_point="foreign_envs:numbered_sokoban")
+gymnasium.register(
+    "HintsAddedSokoban-v0",
+    entry_point="crbc_envs.sokoban.env:SokobanEnv",
+    kwargs={"observation": "text"},
+    max_episode_steps=9,
+    additional_wrappers=(HINTS,),
+)
