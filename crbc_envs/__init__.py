@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
+    from crbc_envs.anchor_wrapper import AnchorWrapper as AnchorWrapper
     from crbc_envs.checking.check import AnchorEnvError as AnchorEnvError
     from crbc_envs.checking.check import check_anchor_env as check_anchor_env
     from crbc_envs.core import AnchorEnv as AnchorEnv
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _LAZY = {
     "AnchorEnv": "crbc_envs.core",
     "AnchorEnvError": "crbc_envs.checking.check",
+    "AnchorWrapper": "crbc_envs.anchor_wrapper",
     "BrowserError": "crbc_envs.errors",
     "DataError": "crbc_envs.errors",
     "DiscreteActions": "crbc_envs.wrappers",

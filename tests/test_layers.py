@@ -151,7 +151,8 @@ FOLDERS = sorted({module.rpartition(".")[0] for module in GRAPH if "." in module
 FLOORS = {
     "anchors": "key rollout columns interned process coverage",
     "crbc_envs": (
-        "errors actions spaces tasks prompts core demonstrations storage ENVIRONMENTS vector wrappers checking"
+        "errors actions spaces tasks prompts core anchor_wrapper demonstrations storage ENVIRONMENTS vector wrappers "
+        "checking"
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
@@ -196,7 +197,7 @@ def test_the_top_of_each_package_is_short():
 
 def test_rooms_know_few_others():
     """Distinct arrows between what lies at the top of each package; there were 102 and 47 before there were rooms."""
-    for package, most in (("crbc_rl", 65), ("crbc_envs", 35)):
+    for package, most in (("crbc_rl", 65), ("crbc_envs", 36)):
         assert sum(len(others - ENVIRONMENTS) for here, others in rooms(package).items()) <= most
 
 

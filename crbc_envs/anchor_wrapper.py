@@ -1,0 +1,295 @@
+"""AnchorWrapper: any Gymnasium environment with text actions, tasks and the anchors that a function gives it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
+from numpy.typing import NDArray
+
+from anchors import INVALID, anchor_key
+from crbc_envs.actions import normalise, requested_action
+from crbc_envs.core import AnchorEnv
+from crbc_envs.spaces import UnicodeText
+from crbc_envs.tasks import SPLITS, Task, TaskPanel
+
+Inner = gymnasium.Env[Any, Any]
+
+MAX_STEPS = 100
+"""The default of `max_steps` for an environment whose spec sets no limit."""
+TRIES = 200
+"""How many seeds are tried for a task. One in three begins in the right split, unless there are few beginnings."""
+WRITTEN_OUT = 1_000
+"""The label of an array has all its numbers up to this many; beyond, its key."""
+
+
+class AnchorWrapper(AnchorEnv[Any, int]):
+    """Any Gymnasium environment as an `AnchorEnv`.
+
+    `env` is an environment, or a callable that makes the environment of a task from its seed: give a callable where
+    the level is an argument of the constructor, as FrozenLake's map is. The environment of the previous task is
+    closed. All levels have the same actions and, if the agent reads arrays, the same shape.
+
+    `phi(env, observation)` gives the payload of the anchor: everything that matters for the future, and nothing else.
+    It is text, bytes, an array, a number, None, or a tuple of these. The anchor is its key. The label is the payload
+    in a readable form, equal exactly if the payload is; an array of more than `WRITTEN_OUT` numbers shows its key.
+
+    `success(reward, terminated, info)` says whether a step has reached the goal. Success terminates the episode.
+    Termination without success is a failure. Where the environment truncates by itself, the episode is truncated.
+
+    `actions` has one text per action of a `Discrete` space, or maps texts to actions of any space. The default is
+    "0", "1" and so on. `admissible(env)` gives the texts that are admissible now; the default is all of them. An
+    invalid reply takes no step inside and has reward 0.
+
+    `show(env, observation)` gives what the agent reads, text or an array. The default is the observation if it is
+    text or a frame, uint8 (H, W, 3), and otherwise its text, with arrays in full.
+
+    Tasks are told apart by how they begin. Task i of a split is a seed, drawn from (split, i) alone, whose initial
+    anchor falls into this split's third of all anchors. So no two splits share a beginning, and two seeds that begin
+    alike are one task, with one `task_id`. The seed resets the environment. `tasks=1` is one task that is the same
+    in every split, for environments that always begin alike.
+
+    With `stochastic`, the task's seed decides how the environment begins. Once it is reset, its `np_random` is
+    replaced by that of this environment, so that what happens later follows the seed given to `reset`. An environment
+    must draw its noise from `np_random` for this, as Gymnasium asks. Without `stochastic` the noise belongs to the
+    task: it is the same in every episode.
+
+    `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to the
+    inner id's name, and `text` is the task's text. `render` shows the inner environment in its render mode, which is
+    the only one named in `metadata`: make `env` with the mode that is wanted.
+
+    The tasks are found with a copy of `env`, so a running episode is left alone.
+
+    Raises `TypeError` and `ValueError` where one of these arguments, or what it returns, is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        env: Inner | Callable[[int], Inner],
+        phi: Callable[[Inner, Any], Any],
+        *,
+        success: Callable[[float, bool, dict[str, Any]], bool],
+        actions: Sequence[str] | Mapping[str, Any] | None = None,
+        show: Callable[[Inner, Any], str | NDArray[Any]] | None = None,
+        text: str = "",
+        tasks: int = 1_000,
+        split: str = "train",
+        max_steps: int | None = None,
+        require_tags: bool = False,
+        admissible: Callable[[Inner], Sequence[str]] | None = None,
+        stochastic: bool = False,
+        domain: str | None = None,
+    ) -> None:
+        if not isinstance(env, gymnasium.Env) and not callable(env):
+            raise TypeError(f"env must be a gymnasium.Env, or make one from a seed; got {type(env).__name__}")
+        self._make = None if isinstance(env, gymnasium.Env) else env
+        self._scout: Inner | None = None  # resets to find tasks, if there is one environment for all of them
+        self._phi, self._success_of, self._show, self._admissible_of = phi, success, show or _shown, admissible
+        self.env = env if isinstance(env, gymnasium.Env) else self._made(0)
+        spec = self.env.spec
+        self.domain = domain or (spec.name if spec else type(self.env.unwrapped).__name__)
+        self.stochastic = stochastic
+        if max_steps is None:
+            max_steps = (spec and spec.max_episode_steps) or MAX_STEPS
+        super().__init__(Starts(split, tasks, self.domain, text, self._start), max_steps, require_tags)
+        # Other modes need another inner environment, which only who made this one can make.
+        mode = self.env.render_mode
+        self.metadata, self.render_mode = {**self.env.metadata, "render_modes": [mode] if mode else []}, mode
+        self._actions = named_actions(actions, self.env.action_space)
+        self.action_space = UnicodeText(examples=tuple(self._actions))
+        self._seen, _ = self.env.reset(seed=0)
+        self._anchor()  # phi is tried at once, so that its errors come from here
+        self.observation_space = _space_of(self._observation())
+
+    # ---- tasks --------------------------------------------------------------------------------
+
+    def _made(self, seed: int) -> Inner:
+        assert self._make is not None
+        env = self._make(seed)
+        if not isinstance(env, gymnasium.Env):
+            raise TypeError(f"env({seed}) must return a gymnasium.Env, got {type(env).__name__}")
+        return env
+
+    def _start(self, seed: int) -> str:
+        """The anchor that a seed begins with, found without touching the environment that is played."""
+        if self._make is None and self._scout is None:
+            self._scout = deepcopy(self.env)
+        env = self._made(seed) if self._scout is None else self._scout
+        observation, _ = env.reset(seed=seed)
+        anchor = anchor_of(self._phi(env, observation))
+        if self._make is not None:
+            env.close()
+        return anchor
+
+    # ---- hooks --------------------------------------------------------------------------------
+
+    def _begin(self, task: int) -> None:
+        if self._make is not None:
+            self.env.close()
+            self.env = self._made(task)
+        self._seen, _ = self.env.reset(seed=task)
+        if self.stochastic:
+            self.env.np_random = self.np_random
+        self._won = self._terminated = self._truncated = False
+
+    def _execute(self, action: str) -> float:
+        if action == INVALID:
+            return 0.0
+        self._seen, reward, terminated, truncated, info = self.env.step(self._actions[action])
+        self._won = bool(self._success_of(float(reward), bool(terminated), info))
+        self._terminated, self._truncated = bool(terminated), bool(truncated)
+        return float(reward)
+
+    def _observation(self) -> str | NDArray[Any]:
+        shown = self._show(self.env, self._seen)
+        if isinstance(shown, np.ndarray):
+            return shown.copy()  # the environment may write on it later
+        if not isinstance(shown, str):
+            raise TypeError(f"show must return text or an array, got {type(shown).__name__}")
+        return shown
+
+    def _anchor(self) -> str:
+        return anchor_of(self._phi(self.env, self._seen))
+
+    def _label(self) -> str:
+        payload = self._phi(self.env, self._seen)
+        return payload if isinstance(payload, str) else written(payload)
+
+    def _admissible(self) -> tuple[str, ...]:
+        if self._admissible_of is None:
+            return tuple(self._actions)
+        admissible = tuple(self._admissible_of(self.env))
+        unknown = [action for action in admissible if action not in self._actions]
+        if unknown:
+            raise ValueError(f"admissible gave {unknown[0]!r}, which is none of the actions {', '.join(self._actions)}")
+        return admissible
+
+    def _success(self) -> bool:
+        return self._won
+
+    def _ended(self) -> bool:
+        return self._won or self._terminated
+
+    def _cut(self) -> bool:
+        return self._truncated
+
+    # ---- Gymnasium ----------------------------------------------------------------------------
+
+    def render(self) -> Any:
+        return self.env.render()
+
+    def close(self) -> None:
+        self.env.close()
+        if self._scout is not None:
+            self._scout.close()
+            self._scout = None
+
+
+class Starts(TaskPanel[int]):
+    """Seeds as tasks, told apart by the anchor they begin with: `start(seed)`, 32 hex digits."""
+
+    def __init__(self, split: str, size: int, domain: str, text: str, start: Callable[[int], str]) -> None:
+        if size < 1:
+            raise ValueError(f"tasks must be at least 1, got {size}")
+        super().__init__(split, size)
+        self.domain, self.text, self.start = domain, text, start
+        self._known: dict[int, Task[int]] = {}
+
+    def _task(self, index: int) -> Task[int]:
+        if index not in self._known:
+            seed, digest = self._found(index)
+            self._known[index] = Task(f"{self.domain}/{self.split}/{digest}", self.text, seed, digest)
+        return self._known[index]
+
+    def _found(self, index: int) -> tuple[int, str]:
+        """The first seed of a task's stream that begins in this split, and the anchor it begins with."""
+        if self.size == 1:
+            return 0, self.start(0)
+        third = SPLITS.index(self.split)
+        for seed in np.random.default_rng([third, index]).integers(2**31, size=TRIES).tolist():
+            digest = self.start(seed)
+            if int(digest, 16) % len(SPLITS) == third:
+                return seed, digest
+        raise ValueError(
+            f"{self.domain}: none of {TRIES} seeds begins a task of the {self.split} split. The environment begins in "
+            "too few ways to be split in three: give tasks=1, for one task that is the same in every split"
+        )
+
+
+# ---- payloads -------------------------------------------------------------------------------------
+
+
+def anchor_of(payload: Any) -> str:
+    """The anchor of a payload: `anchor_key` of text, bytes and arrays as they are, and of all else as `written`."""
+    return anchor_key(payload if isinstance(payload, str | bytes | np.ndarray) else written(payload))
+
+
+def written(payload: Any) -> str:
+    """A payload as text, equal exactly for equal payloads. Raises `TypeError` for one that is of no stable form."""
+    if isinstance(payload, tuple):
+        return f"({', '.join(map(written, payload))})"
+    if isinstance(payload, np.ndarray):
+        key = anchor_key(payload)
+        form = f"{payload.dtype.name}{list(payload.shape)}"
+        return f"{form} {payload.tolist() if payload.size <= WRITTEN_OUT else key}"
+    plain = payload.item() if isinstance(payload, np.generic) else payload
+    if plain is None or isinstance(plain, str | bytes | int | float):
+        return repr(plain)
+    raise TypeError(
+        f"phi must return text, bytes, an array, a number, None or a tuple of these, got {type(payload).__name__}; "
+        "write a list as tuple(...) and a set as tuple(sorted(...))"
+    )
+
+
+# ---- actions and observations ---------------------------------------------------------------------
+
+
+def named_actions(actions: Sequence[str] | Mapping[str, Any] | None, space: Space[Any]) -> dict[str, Any]:
+    """The action behind each text. Raises `TypeError` and `ValueError`."""
+    if not isinstance(actions, Mapping):
+        if not isinstance(space, Discrete):
+            raise TypeError(f"actions must map texts to actions, because the action space is {space}, not Discrete")
+        numbers = range(int(space.start), int(space.start + space.n))
+        names = [str(number) for number in numbers] if actions is None else actions
+        if isinstance(names, str) or len(names) != len(numbers):
+            raise ValueError(f"actions must be {len(numbers)} texts, one for each action of {space}; got {names!r}")
+        pairs = list(zip(names, numbers, strict=True))
+    else:
+        pairs = list(actions.items())
+    taken: dict[str | None, str] = {normalise(INVALID): INVALID}
+    for name, action in pairs:
+        if not isinstance(name, str):
+            raise TypeError(f"actions are named by texts, got {name!r}")
+        wanted = normalise(name)
+        if wanted is None or requested_action(name) != wanted:
+            raise ValueError(f"the action {name!r} could never be asked for: it is empty, too long or has a tag")
+        if wanted in taken:
+            raise ValueError(f"the actions {taken[wanted]!r} and {name!r} are one, apart from case and spacing")
+        if action not in space:
+            raise ValueError(f"the action {name!r} stands for {action!r}, which is not in {space}")
+        taken[wanted] = name
+    return dict(pairs)
+
+
+def _shown(env: Inner, observation: Any) -> str | NDArray[Any]:
+    """What the agent reads by default."""
+    if isinstance(observation, np.ndarray) and observation.dtype == np.uint8 and observation.shape[2:] == (3,):
+        return observation
+    with np.printoptions(threshold=sys.maxsize, precision=8, linewidth=120, suppress=False):
+        return str(observation)
+
+
+def _space_of(shown: str | NDArray[Any]) -> Space[Any]:
+    """The space of everything like `shown`: all text, or all arrays of this shape and dtype."""
+    if isinstance(shown, str):
+        return UnicodeText()
+    kind = shown.dtype.type
+    if issubclass(kind, np.integer):
+        low, high = np.iinfo(kind).min, np.iinfo(kind).max
+        return Box(low, high, shown.shape, kind)
+    return Box(0, 1, shown.shape, kind) if kind is np.bool_ else Box(-np.inf, np.inf, shown.shape, kind)
