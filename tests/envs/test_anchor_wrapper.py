@@ -166,7 +166,7 @@ def test_without_stochastic_the_noise_belongs_to_the_task():
         board = lake_env.generate_random_map(4, seed=seed)
         return gymnasium.make("FrozenLake-v1", desc=board, is_slippery=True)
 
-    env = AnchorWrapper(slippery, lake_env.phi, success=lambda *_: False, actions=("left", "down", "right", "up"))
+    env = AnchorWrapper(slippery, lake_env.situation, success=lambda *_: False, actions=("left", "down", "right", "up"))
     assert len({tuple(walk(env, seed)) for seed in range(12)}) == 1
 
 
@@ -188,7 +188,7 @@ def test_success_ends_and_so_does_failure_without_it():
     board = ["SFG", "FFF", "FHF"]
     make = lambda seed: gymnasium.make("FrozenLake-v1", desc=board, is_slippery=False)  # noqa: E731
     names = ("left", "down", "right", "up")
-    env = AnchorWrapper(make, lake_env.phi, success=lambda r, t, i: r > 0, actions=names, tasks=1)
+    env = AnchorWrapper(make, lake_env.situation, success=lambda r, t, i: r > 0, actions=names, tasks=1)
     env.reset(seed=0)
     assert env.step("right")[1:4] == (0.0, False, False)
     _, reward, terminated, truncated, info = env.step("<think>go</think><action> RIGHT</action>")

@@ -6,9 +6,8 @@ from gymnasium.envs.toy_text.frozen_lake import generate_random_map
 from crbc_envs import AnchorWrapper
 
 
-def phi(env, cell):
-    rows = env.unwrapped.desc.astype(str)
-    return "\n".join(map("".join, rows)) + f"\nYou are in cell {cell}, counted row by row from 0."
+def situation(env, cell):
+    return "\n".join(map("".join, env.unwrapped.desc.astype(str))) + f"\nYou are in cell {cell}, row by row from 0."
 
 
 def make(render_mode=None, slippery=False, **options):
@@ -18,10 +17,10 @@ def make(render_mode=None, slippery=False, **options):
 
     return AnchorWrapper(
         level,
-        phi,
+        situation,
         success=lambda reward, terminated, info: reward > 0,
         actions=("left", "down", "right", "up"),
-        show=phi,
+        show=situation,
         text="Cross the frozen lake from S to G. A hole, H, ends the walk.",
         stochastic=slippery,
         **options,

@@ -6,6 +6,7 @@ import re
 
 import broken_envs
 import gymnasium
+import lake_env  # registers Lake-v0
 import numpy as np
 import pytest
 import toy_env  # registers Corridor-v0
@@ -378,10 +379,24 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 
 
-def test_the_page_shows_the_toy_as_it_is():
-    assert blocks("python")[0] == (SUPPORT / "toy_env.py").read_text(encoding="utf-8")
+def saved():
+    return {name: (SUPPORT / name).read_text(encoding="utf-8") for name in ("toy_env.py", "lake_env.py")}
+
+
+def test_the_page_shows_its_environments_as_they_are():
+    assert set(saved().values()) <= set(blocks("python"))
+
+
+def test_the_page_has_the_figures_of_the_lake():
+    report = crbc_envs.check_anchor_env(make("Lake-v0"))
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"finds {report.anchors} anchors, {report.shared:.1%} of them met by two walks or more" in page
+    assert f"random play succeeds in {report.success_rate:.1%} of its episodes" in page
+    panel = lake_env.make().panel
+    assert f"of the first hundred tasks, {len({panel[index].id for index in range(100)})} differ" in page
 
 
 def test_the_code_on_the_page_prints_what_the_page_says(run_python):
-    code = f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n" + "".join(blocks("python")[1:])
+    played = [block for block in blocks("python") if block not in saved().values()]
+    code = f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n" + "".join(played)
     assert run_python(code) == "".join(blocks("text")).strip()
