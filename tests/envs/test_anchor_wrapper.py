@@ -381,7 +381,7 @@ def test_payloads_keep_their_own_anchor_and_numbers_are_numbers():
     assert written(np.arange(4.0)[::-1]) == written(np.array([3.0, 2.0, 1.0, 0.0]))
 
 
-@pytest.mark.parametrize("payload", [[1], {1}, {"a": 1}, object(), (1, [2]), np.array([None])], ids=repr)
+@pytest.mark.parametrize("payload", [[1], {1}, {"a": 1}, object(), (1, [2]), np.array([None])], ids=type)
 def test_payloads_of_no_stable_form_are_refused_at_once(payload):
     with pytest.raises(TypeError, match=r"phi must return text|an anchor is made from"):
         AnchorWrapper(Screen(1), lambda env, seen: payload, success=lambda *_: False)
