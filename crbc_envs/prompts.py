@@ -7,7 +7,6 @@ records, two in the paper (appendix "Prompt Templates"). The records are never p
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -159,5 +158,5 @@ def is_frame(observation: Any) -> bool:
 
 def _text(observation: Any) -> str:
     if isinstance(observation, np.ndarray):
-        return "" if is_frame(observation) else np.array2string(observation, separator=", ", threshold=sys.maxsize)
+        return "" if is_frame(observation) else str(observation.tolist())
     return str(observation)

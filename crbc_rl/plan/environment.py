@@ -89,7 +89,13 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
         window = _window(config, env, found)
         if window is None:
             return
-        outcome = LocalMembers([env]).reset([0], [0], [0])
+        try:
+            outcome = LocalMembers([env]).reset([0], [0], [0])
+        except DataError:
+            raise
+        except ValueError as error:  # some arguments can only be judged with a task
+            found.errors.append(f"env.kwargs: {error}")
+            return
         observation = outcome.observations[0]
         found.prompt = window.ask(observation, unpack(outcome.infos, 0))
         found.errors += _frames(config, observation, found.prompt)

@@ -120,28 +120,28 @@ def test_a_group_of_final_failures_has_no_success_in_its_counts():
 
 
 def test_success_final_failure_and_cut_are_told_apart_in_one_group():
-    # Task 2 of the corridors starts at cell 1 with the key in cell 1.
-    envs = GroupVectorEnv(TRAPDOOR, 1, 4, max_steps=6)
-    won = ["take key", "right", "right", "right", "open door"]
-    told = play(envs, [["left"], won, ["right", "left", "left"], ["right", "right"]], task=2)
+    # Task 4 of the corridors starts at cell 1 with the key in cell 3.
+    envs = GroupVectorEnv(TRAPDOOR, 1, 4, max_steps=10)
+    won = ["right", "right", "take key", *["right"] * 5, "open door"]
+    told = play(envs, [["left"], won, ["right", "left", "left"], ["right", "right"]], task=4)
     group = check(envs, told)
     assert [r.success for r in group.rollouts] == [False, True, False, False]
     assert [r.truncated for r in group.rollouts] == [False, False, False, True]
-    assert [len(r) for r in group.rollouts] == [1, 5, 3, 6]
-    assert [r.invalid for r in group.rollouts] == [0, 0, 0, 4]
+    assert [len(r) for r in group.rollouts] == [1, 9, 3, 10]
+    assert [r.invalid for r in group.rollouts] == [0, 0, 0, 8]
 
 
 def test_an_end_on_the_last_step_there_is_cuts_nothing():
-    envs = GroupVectorEnv(TRAPDOOR, 1, 2, max_steps=5)
-    won = ["take key", "right", "right", "right", "open door"]
-    lost = ["right", "left", "right", "left", "left"]
-    group = check(envs, play(envs, [won, lost], task=2))
+    envs = GroupVectorEnv(TRAPDOOR, 1, 2, max_steps=9)
+    won = ["right", "right", "take key", *["right"] * 5, "open door"]
+    lost = [*["right"] * 4, *["left"] * 5]
+    group = check(envs, play(envs, [won, lost], task=4))
     assert [(r.success, r.truncated) for r in group.rollouts] == [(True, False), (False, False)]
 
 
 def test_a_terminated_failure_is_over_for_the_environment_too():
     env = gymnasium.make(TRAPDOOR, disable_env_checker=True).unwrapped
-    env.reset(options={"task": 2})
+    env.reset(options={"task": 4})
     *_, terminated, truncated, info = env.step("left")
     assert (terminated, truncated, info["success"], info["score"]) == (True, False, False, 0.0)
     with pytest.raises(gymnasium.error.ResetNeeded):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from crbc_envs.core import AnchorEnv
-from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, View
+from crbc_envs.prompts import GENERIC, HISTORY_LENGTH, IMAGE, PromptWindow, View
 from crbc_envs.sokoban.env import SokobanEnv
 
 INFO = {"task": "Push every box.", "admissible_actions": ("up", "down"), "step": 3}
@@ -81,3 +82,64 @@ def test_an_unknown_style_or_domain_is_refused_with_what_is_known():
         PromptWindow.of(Chess, "image")
     with pytest.raises(ValueError, match="did you mean 'compact'"):
         PromptWindow.of(Chess, "compat")
+
+
+# ---- generic prompts -------------------------------------------------------------------------------
+
+
+def view(**changes):
+    base = {"task": "Open the door.", "observation": "A hall.", "admissible": ("go", "wait"), "step": 0, "history": ()}
+    return View(**{**base, **changes})
+
+
+def test_the_generic_text_has_task_records_observation_actions_and_the_format():
+    text = GENERIC["text"](view(step=3, history=(("Hall 1", "go"), ("Hall 2", "wait"))))
+    for part in (
+        "Your task is: Open the door.\n",
+        "You have taken 3 step(s). Your last 2 observation(s) and action(s):",
+        "[Observation 2: 'Hall 1', Action 2: 'go']",
+        "[Observation 3: 'Hall 2', Action 3: 'wait']",
+        "You are now at step 4. Your current observation is: A hall.",
+        "['go', 'wait']",
+        "<think> </think>",
+        "<action> </action>",
+    ):
+        assert part in text
+    assert "have taken" not in GENERIC["text"](view())
+    assert "admissible" not in GENERIC["text"](view(admissible=()))
+
+
+def test_the_generic_compact_prompt_is_short():
+    assert GENERIC["compact"](view(history=(("Hall 1", "go"),))) == (
+        "Task: Open the door.\nHall 1\n> go\nA hall.\nActions: go, wait\nYour action?"
+    )
+
+
+@pytest.mark.parametrize("style", sorted(GENERIC))
+def test_a_frame_has_its_place_in_a_generic_prompt_and_other_arrays_are_written_out(style):
+    info = {"task": "Look.", "admissible_actions": ("a",), "step": 0}
+    window = PromptWindow.of(Chess, style)
+    frame = np.zeros((4, 5, 3), dtype=np.uint8)
+    asked = window.ask(frame, info)
+    assert asked.text.count(IMAGE) == 1 and len(asked.images) == 1
+    numbers = np.arange(2_000) / 8
+    asked = window.ask(numbers, info)
+    assert not asked.images and "249.875" in asked.text and "..." not in asked.text
+
+
+def test_history_and_system_message_are_the_window_s():
+    info = {"task": "Look.", "admissible_actions": ("a",), "step": 5}
+    window = PromptWindow.of(Chess, "compact", history=3, system="You play chess.")
+    for step in range(5):
+        window.record(f"seen {step}", f"move {step}")
+    asked = window.ask("now", info)
+    assert asked.system == "You play chess."
+    assert "seen 2\n> move 2" in asked.text and "seen 1" not in asked.text
+    window = PromptWindow.of(Chess, "compact", history=0)
+    window.record("seen", "move")
+    assert "seen" not in window.prompt("now", info)
+
+
+def test_a_template_of_one_s_own_is_used_as_it_is():
+    info = {"task": "Look.", "admissible_actions": ("a",), "step": 0}
+    assert PromptWindow.of(Chess, lambda view: view.task.upper()).prompt("now", info) == "LOOK."

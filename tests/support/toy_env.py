@@ -11,19 +11,20 @@ TEXT = "Find the key and open the door at the right end of the corridor."
 
 
 class Corridors(TaskPanel[tuple[int, int]]):
-    """Where the agent starts and where the key lies, of cells 0 to 4; eight tasks a split."""
+    """Where the agent starts and where the key lies, of cells 0 to 8; no key's cell is in two splits."""
 
     def _task(self, index: int) -> Task[tuple[int, int]]:
-        number = 3 * index + SPLITS.index(self.split)  # so no two splits share a corridor
-        return Task(f"corridor/{self.split}/{index}", TEXT, divmod(number, 5), f"{number:02x}")
+        start, third = divmod(index, 3)
+        key = 3 * third + SPLITS.index(self.split)
+        return Task(f"corridor/{self.split}/{index}", TEXT, (start, key), f"{start}{key}")
 
 
 class CorridorEnv(AnchorEnv[str, tuple[int, int]]):
     domain = "corridor"
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
-    def __init__(self, split="train", max_steps=20, require_tags=False, render_mode=None):
-        super().__init__(Corridors(split, size=8), max_steps, require_tags)
+    def __init__(self, split="train", max_steps=30, require_tags=False, render_mode=None):
+        super().__init__(Corridors(split, size=27), max_steps, require_tags)
         self.render_mode = render_mode
         self.action_space = UnicodeText(examples=("left", "right", "take key", "open door"))
         self.observation_space = UnicodeText(max_length=100)
@@ -39,14 +40,14 @@ class CorridorEnv(AnchorEnv[str, tuple[int, int]]):
         return float(self.open)
 
     def _admissible(self):
-        here = {"left": self.cell > 0, "right": self.cell < 4}
+        here = {"left": self.cell > 0, "right": self.cell < 8}
         here["take key"] = self.cell == self.key and not self.held
-        here["open door"] = self.cell == 4 and self.held
+        here["open door"] = self.cell == 8 and self.held
         return tuple(action for action, possible in here.items() if possible)
 
     def _observation(self):
         key = "You hold the key." if self.held else "A key lies here." if self.cell == self.key else "No key here."
-        return "The door is open." if self.open else f"You are in cell {self.cell} of 0 to 4. {key}"
+        return "The door is open." if self.open else f"You are in cell {self.cell} of 0 to 8. {key}"
 
     def _label(self):
         return f"cell {self.cell}, key {'held' if self.held else f'in cell {self.key}'}, open {self.open}"

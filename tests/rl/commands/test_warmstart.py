@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import toy_env  # noqa: F401  registers Corridor-v0
 from learner_fixtures import fresh_policy
 from paths import ROOT
 
 from crbc_rl.batches import Turn
 from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _demonstrations, load_warmstart_config, warmstart
 from crbc_rl.config import load_config
+from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 
 TEXT_WORLDS = ["alfworld", "webshop"]
@@ -55,3 +57,48 @@ def test_the_teacher_s_replies_fit_the_training_config(world):
         length = len(policy.tokenizer.encode(reply)) + 1
         assert length <= config.rollout.max_new_tokens, reply
         assert len(policy.encode(prompt)) + length <= policy.model.config.max_position_embeddings
+
+
+# ---- without an expert -----------------------------------------------------------------------------
+
+
+def own(tmp_path, **changes):
+    data = {"out": str(tmp_path / "w"), "threads": 1, "steps": 1, "batch": 4, "random_episodes": 40, **changes}
+    return WarmstartConfig(**{"env": {"id": "Corridor-v0", "kwargs": {}}, **data})
+
+
+def test_successful_random_play_is_the_demonstration_where_there_is_no_expert(tmp_path):
+    outcomes = []
+    config = own(tmp_path)
+    pairs = list(islice(_demonstrations(config, outcomes.append), 400))
+    assert len(outcomes) == 40 and 0 < sum(outcomes) < 40
+    assert all(reply.startswith("<think></think><action>") for _, reply in pairs)
+    # Only successes: as many doors are opened as episodes are begun.
+    begun = sum("> " not in prompt.text for prompt, _ in pairs)
+    opened = sum("<action>open door" in reply for _, reply in pairs)
+    assert abs(begun - opened) <= 1
+    assert pairs == list(islice(_demonstrations(config), 400))  # a function of the seed
+
+
+def test_the_history_of_a_demonstration_has_the_executed_actions(tmp_path):
+    config = own(tmp_path, env={"id": "Corridor-v0", "kwargs": {}, "history": 1})
+    before = None
+    for prompt, reply in islice(_demonstrations(config), 50):
+        if "> " in prompt.text:
+            assert f"> {before}\n" in prompt.text
+        before = reply.partition("<action>")[2].removesuffix("</action>")
+
+
+def test_random_play_that_never_succeeds_is_an_error_that_says_what_to_do(tmp_path):
+    with pytest.raises(ConfigError, match="none of 5 episodes of random play succeeded: raise random_episodes"):
+        warmstart(own(tmp_path, random_episodes=5, env={"id": "Corridor-v0", "kwargs": {"max_steps": 2}}))
+    assert not (tmp_path / "w").exists()
+
+
+def test_a_warm_start_makes_the_checks_of_a_run(tmp_path):
+    with pytest.raises(ConfigError, match="did you mean 'Corridor-v0'"):
+        warmstart(own(tmp_path, env={"id": "Coridor-v0", "kwargs": {}}))
+    with pytest.raises(ConfigError, match="no prompt style 'haiku'"):
+        warmstart(own(tmp_path, env={"id": "Corridor-v0", "kwargs": {}, "prompt": "haiku"}))
+    with pytest.raises(ConfigError, match="a tiny policy reads text alone"):
+        warmstart(own(tmp_path, env={"id": "CRBC-Sokoban-v0", "kwargs": {}, "prompt": "image"}))

@@ -205,3 +205,11 @@ def test_loading_tells_what_is_wrong(policy: TransformersPolicy, tmp_path: Path)
     (tmp_path / "model.safetensors").write_bytes(b"not weights")
     with pytest.raises(ConfigError, match="cannot be loaded"):
         load_policy(tmp_path)
+
+
+def test_a_system_message_is_before_the_prompt():
+    policy = fresh_policy()
+    plain, told = (policy.encode(Prompt("up or down?", system=system)) for system in (None, "Play well."))
+    assert policy.tokenizer.decode(told).startswith("<|im_start|>system\nPlay well.<|im_end|>\n")
+    assert told[-len(plain) :] == plain
+    assert policy.encode(Prompt("up or down?")) == plain  # neither is taken for the other
