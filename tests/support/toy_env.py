@@ -46,7 +46,8 @@ class CorridorEnv(AnchorEnv[str, tuple[int, int]]):
         return tuple(action for action, possible in here.items() if possible)
 
     def _observation(self):
-        key = "You hold the key." if self.held else "A key lies here." if self.cell == self.key else "No key here."
+        where = "here" if self.cell == self.key else "to the left" if self.key < self.cell else "to the right"
+        key = "You hold the key." if self.held else f"The key lies {where}."
         return "The door is open." if self.open else f"You are in cell {self.cell} of 0 to 8. {key}"
 
     def _label(self):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import group, groups
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_rl import credit
 
 METHODS = sorted(credit.METHODS)
@@ -126,3 +126,34 @@ def test_weights_that_are_not_non_negative_numbers_are_refused(weights):
 def test_an_unknown_group_advantage_is_refused():
     with pytest.raises(credit.CreditError, match="group must be one of grpo, drgrpo, rloo; got 'ppo'"):
         credit.advantages(MIXED, group="ppo")
+
+
+# ---- estimators of one's own -----------------------------------------------------------------------
+
+
+def leveled(process, *, level=2.0):
+    rollouts, _ = process.steps("leveled")
+    return level * rollouts.step
+
+
+@given(groups())
+def test_a_function_is_an_estimator_like_any_other(drawn):
+    advantages = credit.advantages(drawn, leveled, level=3.0)
+    assert [per_step.tolist() for per_step in advantages] == [
+        [3.0 * t for t in range(len(rollout))] for rollout in drawn.rollouts
+    ]
+    assert credit.advantages_batch([drawn, drawn], leveled)[1][0].dtype == np.float64
+
+
+def short(process):
+    return [1.0]
+
+
+def test_what_a_function_gives_is_checked():
+    one = RolloutGroup([Rollout([Step("a", "x"), Step("b", "y")], success=True)])
+    with pytest.raises(credit.CreditError, match="leveled has no option 'levl'; did you mean 'level'"):
+        credit.advantages(one, leveled, levl=1)
+    with pytest.raises(credit.CreditError, match=r"short gave an array of shape \(1,\); wanted are 2 finite numbers"):
+        credit.advantages(one, short)
+    with pytest.raises(credit.CreditError, match="finite"):
+        credit.advantages(one, lambda process, **rest: [1.0, float("nan")], anything=3)
