@@ -26,17 +26,13 @@ def package(tmp_path, monkeypatch):
 
 
 def test_the_environment_keeps_the_contract(package):
-    import init_probe
-
-    init_probe.register()
-    init_probe.register()  # Gymnasium may call it again
-    report = crbc_envs.check_anchor_env(gymnasium.make("InitProbe-v0"), fuzz=50)
+    report = crbc_envs.check_anchor_env(gymnasium.make("init_probe:InitProbe-v0"), fuzz=50)
     assert not report.skipped and report.shared > 0.5
 
 
 def test_its_own_tests_pass_in_a_process_of_their_own(package):
-    code = "import init_probe, pytest, sys; init_probe.register(); sys.exit(pytest.main(['-q']))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=package, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=package, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
 
 
@@ -47,15 +43,12 @@ def test_no_task_is_in_two_splits(package):
     assert len(set.union(*corridors)) == sum(map(len, corridors)) == 35
 
 
-def test_its_configs_fit_each_other_and_need_no_permission(package):
-    import init_probe
-
-    init_probe.register()
+def test_its_configs_fit_each_other_and_name_its_module(package):
     config = load_config(package / "configs/train.yaml")
     warm = load_warmstart_config(package / "configs/warmstart.yaml")
     assert config.model == warm.out == str(package / "warmstart")
     assert config.env == warm.env
-    assert not config.modules
+    assert config.modules["init_probe"].file == str(package / "init_probe/__init__.py")
     assert yaml.safe_load((package / "configs/train.yaml").read_text())["name"] == "init_probe"
 
 
@@ -64,7 +57,6 @@ def test_the_name_is_in_every_place(package):
     assert len(texts) == 7
     assert not [path for path, text in texts.items() if "$" in text]
     assert 'pip install -e ".[test]"' in texts[package / "README.md"]
-    assert '__root__ = "init_probe:register"' in texts[package / "pyproject.toml"]
 
 
 @pytest.mark.parametrize("name", ["Demo", "my-env", "1st", "class", "json", "crbc_envs", "../up", "", "a b"])
