@@ -63,6 +63,8 @@ def check_env(config: RunConfig) -> EnvCheck:
         found.findings.append(Finding("environment", "-", f"install the package of {error.name!r}", env_id))
     except ConfigError as error:
         found.errors.append(str(error))
+    except gymnasium.error.Error as error:  # Gymnasium refuses it, or an optional part of Gymnasium is missing
+        found.errors.append(f"env.id: {error}")
     return found
 
 
@@ -154,6 +156,11 @@ def _max_steps(spec: EnvSpec, kwargs: dict[str, Any]) -> int:
 def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
     """What is wrong with a keyword argument that no constructor of the environment has; empty if nothing is."""
     known, all_of_them = _parameters(spec)
+    if all_of_them and not {"split", "require_tags"} <= set(known):
+        return (
+            f"{spec.id} takes no split and require_tags, which every run passes: derive it from crbc_envs.AnchorEnv, "
+            "or register a function that wraps it in crbc_envs.AnchorWrapper"
+        )
     for name in kwargs if all_of_them else ():
         if name not in known:
             return f"{spec.id} has no argument {name!r}{nearest(name, known)}"

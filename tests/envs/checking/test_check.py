@@ -207,7 +207,7 @@ def test_a_broken_environment_fails_the_check_it_should(name):
     assert caught.value.check == check
     assert str(caught.value).startswith(f"check {check!r}")
     if check != "gymnasium" and name != "OnlyHere":
-        assert re.fullmatch(r"task \d", caught.value.task)
+        assert re.fullmatch(r"task \d+", caught.value.task)
         assert caught.value.step is not None
     assert isinstance(caught.value, AssertionError)
     assert len(str(caught.value)) < 3_000

@@ -166,3 +166,8 @@ def test_a_template_that_is_not_there(model):
 def test_history_and_system_reach_the_rollouts(model):
     options = prompt_options(small(model, env={"history": 5, "system": "Hello"}))
     assert options == {"prompt": "compact", "history": 5, "system": "Hello"}
+
+
+def test_an_environment_without_anchors_is_told_how_to_get_them(model):
+    with pytest.raises(ConfigError, match=r"CartPole-v1 takes no split .*crbc_envs.AnchorWrapper"):
+        check_run(small(model, env={"id": "CartPole-v1", "kwargs": {}}))
