@@ -25,7 +25,7 @@ class Section(BaseModel):
 class EnvConfig(Section):
     id: str = "CRBC-Sokoban-v0"
     """A registered id, or "module:Id-v0", where importing the module registers the id."""
-    kwargs: dict[str, Any] = Field(default_factory=lambda: {"observation": "text"})
+    kwargs: dict[str, Any] = Field(default_factory=dict)
     """Keyword arguments of the environment; `split` is set by the learner and the evaluation."""
     prompt: str = "compact"
     """A style of the environment's `templates` or a generic one ("text", "compact"), or "module:attribute", a function
@@ -177,7 +177,7 @@ class EvalConfig(Section):
 class RunConfig(Section):
     """What a config has that plays an environment."""
 
-    env: EnvConfig = EnvConfig()
+    env: EnvConfig = EnvConfig(kwargs={"observation": "text"})
     modules: dict[str, Module] = Field(default_factory=dict)
     """The modules that the config names, by name: filled in by `load_config`, and kept in the run folder."""
 

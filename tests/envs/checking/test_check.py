@@ -400,3 +400,17 @@ def test_the_code_on_the_page_prints_what_the_page_says(run_python):
     played = [block for block in blocks("python") if block not in saved().values()]
     code = f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n" + "".join(played)
     assert run_python(code) == "".join(blocks("text")).strip()
+
+
+def test_the_configs_of_the_page_are_valid_and_fit_its_environment(tmp_path, monkeypatch):
+    from crbc_rl.commands.warmstart import load_warmstart_config
+    from crbc_rl.config import load_config
+
+    warm, train = blocks("yaml")
+    (tmp_path / "toy_env.py").write_text((SUPPORT / "toy_env.py").read_text())
+    (tmp_path / "warmstart.yaml").write_text(warm)
+    (tmp_path / "train.yaml").write_text(train)
+    first, second = load_warmstart_config(tmp_path / "warmstart.yaml"), load_config(tmp_path / "train.yaml")
+    assert first.env == second.env and first.out == second.model
+    panels = {split: len(toy_env.Corridors(split, 27)) for split in ("validation", "test")}
+    assert (second.eval.episodes, second.eval.test_episodes) == tuple(panels.values())

@@ -129,7 +129,7 @@ def test_the_first_prompt_is_the_one_that_training_asks(model):
 
 def with_template(model, tmp_path, text, **env):
     (tmp_path / "mine.j2").write_text(text)
-    data = small_config(model, env={"prompt": "mine.j2", **env})
+    data = small_config(model, env={"kwargs": {"observation": "text"}, "prompt": "mine.j2", **env})
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(data))
     return load_config(tmp_path / "c.yaml")
 
