@@ -96,7 +96,7 @@ def import_extension(module: str, modules: Mapping[str, Module], key: str) -> Mo
         raise ConfigError(
             f"{key} names the module {module!r}, so {file} would run: allow it with --allow-import, or {VARIABLE}=1"
         )
-    if _digest(file) != known.sha256:
+    if module not in sys.modules and _digest(file) != known.sha256:
         warnings.warn(f"{file} has changed since {key} was read", stacklevel=2)
     root = str(file.parents[module.count(".") + (file.name == "__init__.py")])
     if root not in sys.path:
