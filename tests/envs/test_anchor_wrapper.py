@@ -21,18 +21,12 @@ from crbc_envs.tasks import SPLITS
 IDS = ["Lake-v0", "SlipperyLake-v0", "Cliff-v0", "Taxi-v0", "Pole-v0", "DoorKey-v0"]
 
 
-def needs(env_id):
-    if env_id == "DoorKey-v0":
-        pytest.importorskip("minigrid")
-
-
 # ---- every wrapped environment ------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:.*infinity")
 @pytest.mark.parametrize("env_id", IDS)
 def test_the_check_passes(env_id):
-    needs(env_id)
     report = crbc_envs.check_anchor_env(gymnasium.make(env_id), episodes=4, fuzz=50)
     assert report.skipped == {"rendering": "there is no render mode without a window"}
     assert report.label_collisions == report.aliasing == 0
@@ -41,7 +35,6 @@ def test_the_check_passes(env_id):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_groups_play_alike_here_and_in_worker_processes(env_id):
-    needs(env_id)
 
     def trace(**backend):
         with closing(GroupVectorEnv(env_id, 2, 2, **backend)) as envs:
