@@ -65,7 +65,7 @@ def start_seconds(env_id: str, kwargs: dict[str, Any], members: int) -> float:
     """The seconds to start a worker and make its members."""
     start = time.perf_counter()
     worker = ProcessWorker(timeout=60.0)
-    worker.send((0, "make", (importable_spec(env_id), kwargs, members)))
+    worker.send((0, "make", (importable_spec(env_id), kwargs, members, [])))
     worker.receive(60.0)
     spent = time.perf_counter() - start
     worker.kill()

@@ -100,6 +100,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.templates = attribute(env, "templates", AnchorEnv.templates)
         self.stochastic: bool = attribute(env, "stochastic", AnchorEnv.stochastic)
         self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
+        self.require_tags: bool = attribute(env, "require_tags", False)
         self.max_steps: int = attribute(env, "max_steps", min(step_limits(env), default=1))
         self.has_panel = panel is not None
         self.panel: TaskPanel[Any] = SeedPanel(self.domain) if panel is None else panel
