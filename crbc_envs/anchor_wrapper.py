@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import normalise, requested_action
 from crbc_envs.core import AnchorEnv
+from crbc_envs.prompts import is_frame
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
@@ -278,7 +279,7 @@ def named_actions(actions: Sequence[str] | Mapping[str, Any] | None, space: Spac
 
 def _shown(env: Inner, observation: Any) -> str | NDArray[Any]:
     """What the agent reads by default."""
-    if isinstance(observation, np.ndarray) and observation.dtype == np.uint8 and observation.shape[2:] == (3,):
+    if is_frame(observation):
         return observation
     with np.printoptions(threshold=sys.maxsize, precision=8, linewidth=120, suppress=False):
         return str(observation)

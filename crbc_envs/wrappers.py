@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anchors import INVALID, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.actions import MAX_ACTION_LENGTH, normalise, requested_action, tagged
+from crbc_envs.vector.contract import attribute
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import unpack
 
@@ -310,12 +311,8 @@ def _choices(
     """The choices in one environment, with what it declares."""
     _check_takes_text(env, env.action_space)
     if placeholder is None:
-        placeholder = _declared(env, "placeholder", "")
-    return Choices(num_actions, length, queries, placeholder, _declared(env, "require_tags", False))
-
-
-def _declared(env: gymnasium.Env[Any, str], name: str, default: Any) -> Any:
-    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
+        placeholder = attribute(env, "placeholder", "")
+    return Choices(num_actions, length, queries, placeholder, attribute(env, "require_tags", False))
 
 
 def _check_takes_text(env: object, space: Space[Any]) -> None:

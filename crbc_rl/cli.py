@@ -94,16 +94,15 @@ def evaluate(
         allow_import: run the modules that the run's config names.
     """
     from crbc_rl.commands.evaluate import evaluate as play_tasks
-
-    _permit(allow_import)
-    if endpoint is None or model is None:
-        if endpoint is not None or model is not None:
-            raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
-        play_tasks(run, policy, split, episodes, console)
-        return
     from crbc_rl.policies.chat import ChatPolicy
 
-    play_tasks(run, ChatPolicy(endpoint, model, key_variable=key_variable), split, episodes, console)
+    _permit(allow_import)
+    if (endpoint is None) != (model is None):
+        raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
+    player: Any = policy
+    if endpoint is not None and model is not None:
+        player = ChatPolicy(endpoint, model, key_variable=key_variable)
+    play_tasks(run, player, split, episodes, console)
 
 
 def report(run: Positional[Path], /) -> None:

@@ -68,6 +68,7 @@ def panel_of(env: gymnasium.Env[Any, Any]) -> TaskPanel[Any] | None:
 
 
 def attribute(env: gymnasium.Env[Any, Any], name: str, default: Any) -> Any:
+    """An attribute of an environment or of a wrapper around it; `default` if neither has it."""
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
 
 
@@ -118,19 +119,20 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
             observation, info = self.env.reset(seed=seed, options=options)
         else:
             observation, info = self.env.reset(seed=task)
-        self._expect(info, AT_RESET, "at reset")
-        return observation, info
+        return observation, self._kept(info, AT_RESET, "at reset")
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._expect(info, AFTER_STEP, "after a step")
+        info = self._kept(info, AFTER_STEP, "after a step")
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
         return observation, float(reward), terminated, truncated, {**info, "score": float(info["score"])}
 
-    def _expect(self, info: dict[str, Any], keys: Keys, when: str) -> None:
+    def _kept(self, info: dict[str, Any], keys: Keys, when: str) -> dict[str, Any]:
+        """An info that keeps the contract, with a label."""
         fault = broken_rule(info, keys)
         if fault is not None:
             raise TypeError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
+        return {"label": info["anchor"], **info}
 
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert | None:
         """The expert of the wrapped environment, if it has one."""

@@ -204,8 +204,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                         f"group {group} is not identical at reset: member {m} has {name} {value!r}, "
                         f"member {first} has {expected!r}"
                     )
-        task_id, anchor = infos["task_id"][part.start], infos["anchor"][part.start]
-        label = _labels(infos)[part.start]
+        task_id, anchor, label = (infos[name][part.start] for name in ("task_id", "anchor", "label"))
         self._recorders[group] = GroupRecorder(task_id, anchor, label, self.group_size, self._actions)
 
     def _record(self, members: Sequence[int], outcome: Outcome) -> None:
@@ -214,7 +213,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             infos["action"].tolist(),
             outcome.rewards.tolist(),
             infos["anchor"].tolist(),
-            _labels(infos).tolist(),
+            infos["label"].tolist(),
             outcome.terminated.tolist(),
             outcome.truncated.tolist(),
             infos["success"].tolist(),
@@ -279,11 +278,6 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         if len(tasks) != self.num_groups:
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups; give one, or one per group")
         return [self.panel.index(operator.index(task)) for task in tasks]
-
-
-def _labels(infos: Infos) -> NDArray[np.object_]:
-    """The labels of the current situations; the anchors where the environment gives none."""
-    return np.where(infos["_label"], infos["label"], infos["anchor"]) if "label" in infos else infos["anchor"]
 
 
 def _checked_action(action: str | None, member: int) -> str:

@@ -21,12 +21,16 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
 
     `policy` is "best", "last" or "start" of the run folder `path`, or a chat endpoint; `path` may then be a config.
     """
-    chat = isinstance(policy, ChatPolicy)
-    config = load_config(path) if chat and path.is_file() else Run.open(path).config
+    run = None if isinstance(policy, ChatPolicy) and path.is_file() else Run.open(path)
+    config = load_config(path) if run is None else run.config
     count = config.eval.test_episodes if episodes is None else episodes
     check_run(config, evaluation=(split, count)).require()
-    player: Policy = policy if isinstance(policy, ChatPolicy) else Run.open(path).policy(policy)
-    name = policy.model if isinstance(policy, ChatPolicy) else policy
+    player: Policy
+    if isinstance(policy, ChatPolicy):
+        player, name = policy, policy.model
+    else:
+        assert run is not None
+        player, name = run.policy(policy), policy
     torch.set_num_threads(config.threads)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task(f"{split} tasks", total=count)

@@ -16,7 +16,7 @@ from rich.text import Text
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.vector.members import make_member
-from crbc_rl.config.extensions import allow, import_extension, is_extension
+from crbc_rl.config.extensions import allow, is_extension, registered_id
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.environment import unknown_id
 
@@ -84,9 +84,7 @@ def _make(env_id: str, split: str) -> AnchorEnv[Any, Any]:
     """
     if is_extension(env_id):
         allow()
-        module, _, env_id = env_id.partition(":")
-        import_extension(module, {}, "the environment")
-    name = env_id.rpartition(":")[2]
+    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
     if name not in gymnasium.registry:
         raise ConfigError(unknown_id(name))
     creator = load_env_creator(gymnasium.spec(name).entry_point)

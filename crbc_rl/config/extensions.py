@@ -80,6 +80,15 @@ def load(name: str, modules: Mapping[str, Module], key: str) -> Any:
         raise ConfigError(f"{key}: {imported.__file__} has no {attribute!r}{nearest(attribute, known)}") from error
 
 
+def registered_id(env_id: str, modules: Mapping[str, Module], key: str) -> str:
+    """An environment's id, registered: the module of "module:Id" is imported. See `load`."""
+    if not is_extension(env_id):
+        return env_id
+    module, _, name = env_id.partition(":")
+    import_extension(module, modules, key)
+    return name
+
+
 def import_extension(module: str, modules: Mapping[str, Module], key: str) -> ModuleType:
     """Import a named module from its place in `modules`, or where it is found now. See `load`."""
     known = modules.get(module) or locate(module, [Path.cwd()], key)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from anchors import Rollout, RolloutGroup, Step
 from crbc_rl import credit
-from crbc_rl.config.extensions import Module, import_extension, is_extension, load
+from crbc_rl.config.extensions import Module, is_extension, load, registered_id
 
 CRITIC = "gae"
 """The credit method that learns a critic instead of comparing the members of a group."""
@@ -189,11 +189,7 @@ class RunConfig(Section):
 
     def registered_id(self) -> str:
         """The environment's id, registered: the module that `env.id` may name is imported, if that is permitted."""
-        if not is_extension(self.env.id):
-            return self.env.id
-        module, _, env_id = self.env.id.partition(":")
-        import_extension(module, self.modules, "env.id")
-        return env_id
+        return registered_id(self.env.id, self.modules, "env.id")
 
     def _names(self) -> Iterator[tuple[str, str]]:
         yield "env.id", self.env.id
