@@ -9,12 +9,15 @@ import numpy as np
 
 from crbc_envs.actions import tagged
 from crbc_envs.core import AnchorEnv, Expert, Infos
+from crbc_envs.vector.contract import ForeignEnv
+
+Env = AnchorEnv[Any, Any] | ForeignEnv
 
 Demonstration = tuple[Any, Infos, str]
 """One step: the observation, its info and the reply to it."""
 
 
-def expert_steps(env: AnchorEnv[Any, Any], rng: np.random.Generator, **options: Any) -> Iterator[Demonstration]:
+def expert_steps(env: Env, rng: np.random.Generator, **options: Any) -> Iterator[Demonstration]:
     """The expert's steps, episode after episode on drawn tasks; endless, and empty without an expert.
 
     All draws are `rng`'s. `options` go to `env.expert`.
@@ -28,7 +31,7 @@ def expert_steps(env: AnchorEnv[Any, Any], rng: np.random.Generator, **options: 
 
 
 def random_successes(
-    env: AnchorEnv[Any, Any],
+    env: Env,
     rng: np.random.Generator,
     episodes: int,
     on_episode: Callable[[bool], None] = lambda success: None,
@@ -46,23 +49,27 @@ def random_successes(
 
     won: list[list[Demonstration]] = []
     for _ in range(episodes):
-        steps = list(_episode(env, _begin(env, rng), draw))
-        if env._success():
+        ended: list[bool] = []
+        steps = list(_episode(env, _begin(env, rng), draw, ended.append))
+        if ended[0]:
             won.append(steps)
-        on_episode(env._success())
+        on_episode(ended[0])
     return won
 
 
-def _begin(env: AnchorEnv[Any, Any], rng: np.random.Generator) -> tuple[Any, Infos]:
+def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:
     # A stochastic environment draws from its own generator, so every episode seeds it.
     seed = int(rng.integers(2**31)) if env.stochastic else None
     return env.reset(seed=seed, options={"task": int(rng.integers(len(env.panel)))})
 
 
-def _episode(env: AnchorEnv[Any, Any], first: tuple[Any, Infos], reply_to: Expert) -> Iterator[Demonstration]:
+def _episode(
+    env: Env, first: tuple[Any, Infos], reply_to: Expert, on_end: Callable[[bool], None] = lambda success: None
+) -> Iterator[Demonstration]:
     (observation, info), over = first, False
     while not over:
         reply = reply_to(observation, info)
         yield observation, info, reply
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
+    on_end(bool(info["success"]))

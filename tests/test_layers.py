@@ -151,7 +151,7 @@ FOLDERS = sorted({module.rpartition(".")[0] for module in GRAPH if "." in module
 FLOORS = {
     "anchors": "key rollout columns interned process coverage",
     "crbc_envs": (
-        "errors actions spaces tasks prompts core anchor_wrapper demonstrations storage ENVIRONMENTS vector wrappers "
+        "errors actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector demonstrations wrappers "
         "checking"
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env",

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from crbc_envs.core import AnchorEnv
-from crbc_envs.demonstrations import Demonstration, expert_steps, random_successes
+from crbc_envs.demonstrations import Demonstration, Env, expert_steps, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
@@ -119,7 +118,7 @@ def _demonstrations(
 
 
 def _steps(
-    config: WarmstartConfig, env: AnchorEnv[Any, Any], rng: np.random.Generator, on_episode: Callable[[bool], None]
+    config: WarmstartConfig, env: Env, rng: np.random.Generator, on_episode: Callable[[bool], None]
 ) -> Iterator[Demonstration]:
     """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
     steps = expert_steps(env, rng, **config.teacher)

@@ -13,6 +13,7 @@ from worker_play import play
 import crbc_envs
 from anchors import TransitionCounts
 from crbc_envs import GroupVectorEnv
+from crbc_envs.demonstrations import expert_steps, random_successes
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import make_member
@@ -176,3 +177,12 @@ def test_a_worker_appends_the_callers_folders(monkeypatch):
     with closing(server):
         server.handle(1, "make", (gymnasium.spec("Countdown-v0"), {}, 1, ["/nowhere/else", "/a"]))
     assert sys.path[-1] == "/nowhere/else" and sys.path.count("/a") == 1
+
+
+def test_random_play_and_the_expert_demonstrate_in_them():
+    env, outcomes = make_member("HintedSokoban-v0", {}), []
+    won = random_successes(env, np.random.default_rng(0), 60, outcomes.append)
+    assert len(outcomes) == 60 and len(won) == sum(outcomes) > 0
+    _, info, reply = next(expert_steps(env, np.random.default_rng(0)))
+    assert info["step"] == 0 and reply.startswith("<think>")
+    assert next(expert_steps(make_member("Countdown-v0", {}), np.random.default_rng(0)), None) is None
