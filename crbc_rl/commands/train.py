@@ -20,7 +20,7 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
     """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
-    check_run(config, gpus=distributed.size).require()
+    check_run(config, gpus=distributed.size, online=True).require()
     run = Run.start(folder, config, resume) if distributed.main else Run(folder, config)
     distributed.barrier()
     learner = Learner(config, run, distributed=distributed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,7 +18,7 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
 
-from crbc_rl.errors import ConfigError
+from crbc_rl.errors import ConfigError, nearest
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 
@@ -172,10 +173,19 @@ def _from_hub(model: str) -> PretrainedConfig:
         try:
             hf_hub_download(model, CONFIG, local_dir=folder)
         except RepositoryNotFoundError as error:
-            raise ConfigError(f"model: the hub has no {model!r}, or requires a login for it: hf auth login") from error
+            raise ConfigError(
+                f"model: the hub has no {model!r}, or requires a login for it: hf auth login{_hint(model)}"
+            ) from error
         except (HfHubHTTPError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
-                f"model: the hub cannot be reached for {model!r}; plan without --online ({reason})"
+                f"model: {model!r} is not on this machine, and the hub cannot be reached; a plan without --online "
+                f"needs neither ({reason}){_hint(model)}"
             ) from error
         return _read(Path(folder))
+
+
+def _hint(model: str) -> str:
+    """The published name that a name nearly is."""
+    near = get_close_matches(model, PUBLISHED, n=1, cutoff=0.8)
+    return nearest(model, near) if near else ""

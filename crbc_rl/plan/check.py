@@ -40,7 +40,7 @@ def check_run(
     """Check a config for training on `gpus` ranks, or for an `evaluation` of (split, episodes) with any policy.
 
     Training needs a model, an engine and an estimator too. `online` looks up a model on the Hugging Face hub that is
-    not on this machine. Raises `ConfigError` naming everything that can never work.
+    not on this machine, as a start must. Raises `ConfigError` naming everything that can never work.
     """
     env = check_env(config)
     errors, findings = [*env.errors, *_panels(config, env, evaluation)], [*env.findings]

@@ -3,13 +3,16 @@
 import shutil
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
+from huggingface_hub.errors import RepositoryNotFoundError
 from learner_fixtures import small, small_config, write_config
 
 from crbc_rl import cli
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
+from crbc_rl.plan import architecture
 from crbc_rl.plan.check import check_run
 from crbc_rl.plan.findings import Finding
 from crbc_rl.rollout.prompts import prompt_options
@@ -43,16 +46,31 @@ def crbc(capsys, *args):
     return 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["train", "dry run"])
-@pytest.mark.parametrize("override", MISSPELT)
+@pytest.mark.parametrize(
+    ("override", "flags"),
+    # A plan is often made where the model is not: there it is a finding, see below.
+    [(o, f) for o in MISSPELT for f in ((), ("--dry-run",)) if not (f and o.startswith("model"))],
+)
 def test_a_misspelt_name_is_one_line_with_the_nearest_and_leaves_no_folder(config, capsys, override, flags):
     run = config.parent / "run"
-    if override.startswith("model") and flags:
-        pytest.skip("a plan is often made where the model is not; the finding is another test's")
     status, shown = crbc(capsys, "train", config, "--run", run, "--set", override, *flags)
     assert status == 2
     assert shown.strip().count("\n") == 0
     assert MISSPELT[override] in shown
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("refusal", [RepositoryNotFoundError, ConnectionError])
+def test_a_model_that_the_hub_does_not_have_leaves_no_folder(config, capsys, monkeypatch, refusal):
+    def refuse(name, file, local_dir):
+        request = httpx.Request("GET", "https://hub.test")
+        missing = RepositoryNotFoundError("404", response=httpx.Response(404, request=request))
+        raise missing if refusal is RepositoryNotFoundError else ConnectionError("no network")
+
+    monkeypatch.setattr(architecture, "hf_hub_download", refuse)
+    run = config.parent / "run"
+    status, shown = crbc(capsys, "train", config, "--run", run, "--set", "model=Qwen/Qwen2.5-1.5B-Instuct")
+    assert status == 2 and "did you mean 'Qwen/Qwen2.5-1.5B-Instruct'?" in shown
     assert not run.exists()
 
 
