@@ -1,4 +1,13 @@
-"""Errors for what is missing on the machine: data files, a package or a browser."""
+"""Errors for what is missing on the machine, what is installed there, and the commands that install the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 
 class DataError(ValueError):
@@ -19,3 +28,62 @@ class RequirementError(RuntimeError):
 
 class BrowserError(RequirementError):
     """No browser was found, or the browser keeps exiting."""
+
+
+def install(*packages: str) -> str:
+    """The command that installs packages into the environment of this interpreter."""
+    installer = [sys.executable, "-m", "pip", "install"]
+    if find_spec("pip") is None:  # an environment made by uv
+        installer = ["uv", "pip", "install", "--python", sys.executable]
+    return shlex.join([*installer, *packages])
+
+
+def install_extra(extra: str) -> str:
+    """The command that adds an extra of this package, from where the package itself was installed.
+
+    That is a clone or a wheel's file, which the package index cannot replace. Where it is unknown, the command names
+    the package and the index is asked.
+    """
+    source, editable = _source()
+    suffix = f"[{extra}]"
+    return install("-e", f"{source}{suffix}") if editable else install(f"{source}{suffix}")
+
+
+def packages(extra: str) -> list[str]:
+    """The packages that an extra asks for beyond the core dependencies; with "", the latter."""
+    from importlib import metadata  # slow to import, and only messages need it
+
+    found = []
+    for line in metadata.requires("crbc") or ():
+        marker = re.search(r"""extra == ['"]([\w-]+)['"]""", line)
+        if (marker[1] if marker else "") == extra:
+            found.append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+    return found
+
+
+def version(package: str) -> str | None:
+    """The installed version of a package; None where it is not installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _source() -> tuple[str, bool]:
+    """What pip installs this package from, and whether it is a clone that is used in place (PEP 610)."""
+    from importlib import metadata
+    from urllib.parse import urlparse
+    from urllib.request import url2pathname
+
+    root = Path(__file__).resolve().parents[1]
+    try:
+        record = metadata.distribution("crbc").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return (str(root), True) if (root / "pyproject.toml").is_file() else ("crbc", False)
+    origin = json.loads(record) if record else {}
+    url = urlparse(origin.get("url", ""))
+    if url.scheme != "file":
+        return "crbc", False
+    return url2pathname(url.path), bool(origin.get("dir_info", {}).get("editable"))

@@ -1,372 +1,114 @@
-"""The `crbc` command: init, train, eval, report, play, warmstart, study, bench, data, webshop, doctor."""
+"""The `crbc` command: runs a command of `commands/table.py`, and tells in one line what went wrong.
+
+This file imports the standard library alone, since it also says which packages are missing.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
-from itertools import chain
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import TracebackType
 
-import tyro
-from rich.console import Console
-from rich.markup import escape
-
-from crbc_envs.errors import DataError, RequirementError
+from crbc_envs.errors import DataError, RequirementError, install_extra, packages, version
 from crbc_rl.errors import ConfigError
+from crbc_rl.version import __version__
 
-Positional = tyro.conf.Positional
-Repeated = tyro.conf.UseAppendAction
-"""A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
-
-console = Console(stderr=False)
-
-
-def train(
-    config: Positional[Path],
-    /,
-    run: Path | None = None,
-    resume: bool = False,
-    seed: int | None = None,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
-    dry_run: bool = False,
-    gpus: int | None = None,
-    gpu_memory: float | None = None,
-    online: bool = False,
-    allow_import: bool = False,
-) -> None:
-    """Train a policy as defined in CONFIG. Prints held-out success before and after, and writes a report.
-
-    Args:
-        config: a YAML file such as configs/sokoban_tiny.yaml.
-        run: run folder; default runs/NAME-seedSEED.
-        resume: continue the run in that folder, from its last checkpoint.
-        seed: replaces the config's seed.
-        set: replaces config values, each as section.key=value.
-        dry_run: check everything that can be checked without training, print the plan, and stop.
-        gpus: dry run: number of GPUs to plan for; default 8 with vLLM, else 1.
-        gpu_memory: dry run: memory of each GPU in GiB; default 80.
-        online: dry run: look up a model that is not on this machine on the Hugging Face hub.
-        allow_import: run the modules that the config names ("module:attribute").
-    """
-    from crbc_rl.config import load_config
-
-    _permit(allow_import)
-    overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
-    settings = load_config(config, overrides)
-    if dry_run:
-        from crbc_rl.plan import make_plan
-        from crbc_rl.plan.show import show
-
-        show(make_plan(settings, gpus, 80.0 if gpu_memory is None else gpu_memory, online), console)
-        return
-    if online or gpus is not None or gpu_memory is not None:
-        raise ConfigError(
-            "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
-            "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
-        )
-    from crbc_rl.commands.train import train as run_training
-
-    run_training(settings, run or Path("runs") / f"{settings.name}-seed{settings.seed}", resume, console)
-
-
-def evaluate(
-    run: Positional[Path],
-    /,
-    policy: Literal["best", "last", "start"] = "last",
-    split: Literal["validation", "test"] = "test",
-    episodes: int | None = None,
-    endpoint: str | None = None,
-    model: str | None = None,
-    key_variable: str | None = None,
-    allow_import: bool = False,
-) -> None:
-    """Play a run's policy on held-out tasks and print its success with a confidence interval.
-
-    Args:
-        run: a run folder, or with --endpoint a config file.
-        policy: the best policy on validation, the last one saved, or the initial one.
-        split: the held-out split.
-        episodes: number of tasks; default eval.test_episodes of the config.
-        endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
-        model: the name of that model.
-        key_variable: the environment variable that holds the server's API key.
-        allow_import: run the modules that the run's config names.
-    """
-    from crbc_rl.commands.evaluate import evaluate as play_tasks
-    from crbc_rl.policies.chat import ChatPolicy
-
-    _permit(allow_import)
-    if (endpoint is None) != (model is None):
-        raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
-    player: Any = policy
-    if endpoint is not None and model is not None:
-        player = ChatPolicy(endpoint, model, key_variable=key_variable)
-    play_tasks(run, player, split, episodes, console)
-
-
-def report(run: Positional[Path], /) -> None:
-    """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
-
-    Args:
-        run: a run folder.
-    """
-    from crbc_rl.report import write_report
-
-    console.print(str(write_report(run)), soft_wrap=True, highlight=False)
-
-
-def play(
-    env: Positional[str | None] = None,
-    /,
-    split: Literal["train", "validation", "test"] = "train",
-    task: int | None = None,
-    seed: int = 0,
-    replay: Path | None = None,
-    group: int = 0,
-    rollout: int = 0,
-) -> None:
-    """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
-    with replies, rewards and each step's V, Q and Q - V.
-
-    Args:
-        env: an environment id such as CRBC-Sokoban-v0; not needed with --replay.
-        split: the split of the tasks.
-        task: index of the first task; by default drawn with the seed.
-        seed: seed of the draw.
-        replay: a file of recorded rollouts, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
-        group: the first group shown of that file.
-        rollout: the first rollout shown of that group.
-    """
-    if replay is not None:
-        from crbc_rl.commands.replay import replay as step_through
-
-        step_through(replay, group, rollout, console)
-        return
-    if env is None:
-        raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
-    from crbc_rl.commands.play import play as play_env
-
-    play_env(env, split, task, seed, console)
-
-
-def warmstart(
-    config: Positional[Path],
-    /,
-    steps: int | None = None,
-    out: Path | None = None,
-    allow_import: bool = False,
-) -> None:
-    """Make a warm start: train a tokenizer and a tiny policy on demonstrations of the environment's expert.
-
-    Without an expert, the successful episodes of random play are the demonstrations.
-
-    Args:
-        config: a YAML file such as configs/warmstart_sokoban.yaml.
-        steps: replaces the config's number of optimizer steps.
-        out: replaces the config's output folder.
-        allow_import: run the modules that the config names ("module:attribute").
-    """
-    from rich.progress import Progress
-
-    from crbc_rl.commands import warmstart as module
-
-    _permit(allow_import)
-    settings = module.load_warmstart_config(config)
-    settings = settings.model_copy(
-        update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
-    )
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("imitation", total=settings.steps)
-
-        def tell(step: int, nll: float) -> None:
-            progress.update(bar, completed=step, description=f"imitation, nll {nll:.3f}")
-            if step % 50 == 0 or step == settings.steps:
-                console.print(f"step {step:5d}  nll per reply token {nll:.4f}", highlight=False)
-
-        played: list[bool] = []
-
-        def on_episode(success: bool) -> None:
-            played.append(success)
-            won, total = sum(played), settings.random_episodes
-            progress.update(bar, description=f"random play, {won:,} of {len(played):,} episodes succeeded")
-            if len(played) == total:
-                console.print(f"no expert: {won:,} of {total:,} episodes of random play succeeded", highlight=False)
-
-        module.warmstart(settings, tell, on_episode)
-    console.print(f"saved {settings.out}", soft_wrap=True, highlight=False)
-
-
-def init(name: Positional[str], /, folder: Path = Path()) -> None:
-    """Write a small installable package: an environment, its test, configs to train on it, and a README.
-
-    Args:
-        name: the package's name, such as my_env.
-        folder: the folder that gets it.
-    """
-    from crbc_rl.commands.init import init as write
-
-    target = write(name, folder)
-    console.print(f"wrote {target}: its README.md says how to install, test and train it", soft_wrap=True)
-
-
-def study(
-    name: Positional[Literal["credit-accuracy"]],
-    /,
-    out: Path = Path("runs/studies"),
-    quick: bool = False,
-    seed: int = 0,
-) -> None:
-    """Test a claim of the paper where the truth can be computed exactly. Prints tables and writes a figure.
-
-    Args:
-        name: credit-accuracy: every estimator's step credit against the exact truth on small Sokoban rooms.
-        out: folder for the JSON and PNG files.
-        quick: a few seconds instead of about a minute.
-        seed: seed of every draw.
-    """
-    from dataclasses import replace
-
-    from rich.progress import Progress
-
-    from crbc_rl.studies import credit_accuracy, credit_figure, credit_tables
-
-    settings = replace(credit_accuracy.QUICK if quick else credit_accuracy.Settings(), seed=seed)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("behaviours x group sizes")
-        cells = credit_accuracy.run(settings, lambda done, total: progress.update(bar, completed=done, total=total))
-    credit_tables.show(cells, settings, console)
-    out.mkdir(parents=True, exist_ok=True)
-    stem = name.replace("-", "_")
-    credit_tables.write_json(cells, settings, out / f"{stem}.json")
-    credit_figure.draw(cells, settings, out / f"{stem}.png")
-    console.print(f"wrote {out / stem}.json and {out / stem}.png", soft_wrap=True, highlight=False)
-
-
-def bench(
-    name: Positional[Literal["conformance"]],
-    /,
-    games: Path,
-    count: int | None = None,
-    steps: int = 105,
-    seed: int = 0,
-    out: Path = Path("runs/conformance.jsonl"),
-) -> None:
-    """Compare the suite's own engines with the originals. Exits with status 1 where they differ.
-
-    Args:
-        name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step.
-        games: a folder with game.tw-pddl files anywhere below it.
-        count: number of games, in order of their names; default all.
-        steps: steps in each game: its walkthrough, then random play.
-        seed: seed of the first game's random play; each further game has the next seed.
-        out: file for the results of finished games; a run that was stopped continues from it.
-    """
-    from crbc_rl.commands.data import conformance
-
-    if not conformance(games, count, steps, seed, out, console):
-        sys.exit(1)
-
-
-def data(
-    name: Positional[str],
-    /,
-    sources: Annotated[tuple[tuple[Path, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
-) -> None:
-    """Install a benchmark's official data, or check the installed data.
-
-    Args:
-        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2); webshop: the products and
-            instructions, the small set of 1,000 or the full one.
-        sources: a folder with the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without sources,
-            every installed file is compared with its checksum.
-    """
-    from crbc_rl.commands.data import install_or_verify
-
-    install_or_verify(name, tuple(chain(*sources)), console)
-
-
-def webshop(
-    what: Positional[Literal["serve"]],
-    /,
-    port: int = 3000,
-    host: str = "127.0.0.1",
-    exposed: bool = False,
-    data: Literal["generated", "official"] = "generated",
-    data_dir: str | None = None,
-    goals: Literal["synthetic", "human"] = "synthetic",
-    panel: Literal["official", "by_product", "verl"] = "official",
-    split: Literal["train", "validation", "test"] = "train",
-    price_seed: int = 0,
-    show_attributes: bool = False,
-    seed: int = 0,
-) -> None:
-    """Serve the shop as a web site for people on this machine. Ctrl-C ends it.
-
-    Args:
-        what: serve.
-        port: the port; 0 selects a free one.
-        host: 127.0.0.1 or ::1, which only this machine can reach.
-        exposed: allow other hosts, and requests from other machines; there is no login.
-        data: the embedded catalogue, or the official products.
-        data_dir: a folder of official products; default the installed ones.
-        goals: instructions generated from products, or written by people.
-        panel: how goals are divided into splits.
-        split: the split whose goals are served.
-        price_seed: seed of prices and price limits.
-        show_attributes: pages also list the attributes of products.
-        seed: seed of the goals of "Draw a goal".
-    """
-    from crbc_rl.commands.serve import serve_shop
-
-    shop = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
-    serve_shop(
-        {**shop, "price_seed": price_seed, "show_attributes": show_attributes}, host, port, exposed, seed, console
-    )
-
-
-def doctor() -> None:
-    """Print what is installed, what is missing, and the command that installs it."""
-    from crbc_rl.commands.doctor import examine, show
-
-    if not show(examine(), console):
-        sys.exit(1)
-
-
-def _permit(allow_import: bool) -> None:
-    from crbc_rl.config import extensions
-
-    if allow_import:
-        extensions.allow()
-
-
-COMMANDS: dict[str, Any] = {
-    "init": init,
-    "train": train,
-    "eval": evaluate,
-    "report": report,
-    "play": play,
-    "warmstart": warmstart,
-    "study": study,
-    "bench": bench,
-    "data": data,
-    "webshop": webshop,
-    "doctor": doctor,
+REMEDIES = {
+    errno.ENOSPC: "free some space on that disk, then run the same command again; `crbc train` needs --resume",
+    errno.EDQUOT: "free some of your quota, then run the same command again; `crbc train` needs --resume",
+    errno.EACCES: "it needs your permission to read or write there, or another folder",
+    errno.EPERM: "it needs your permission to write there, or another folder",
+    errno.EROFS: "choose a folder on a disk that can be written",
+    errno.EMFILE: "raise the limit of open files: ulimit -n 4096",
+    errno.ENOMEM: "close other programs, or take fewer groups or workers",
 }
+"""What helps against the machine's faults."""
 
 
-def main(args: Annotated[list[str] | None, tyro.conf.Suppress] = None) -> None:
-    """Entry point. Prints a `ConfigError`, `DataError` or `RequirementError` without a traceback and exits with 2."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Entry point. Exits with 2 after a person's mistake, with 1 after a fault of the machine, each told in one line
+    on stderr, and with 130 after Ctrl-C. A bug keeps its traceback, in a file that the line names."""
+    sys.excepthook = report_bug
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode
     # Must be set before torch is imported. OpenMP's threads spin while they wait for each other, by default for so
     # long that on two cores with one other busy process a generation of half a second took nine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    args = sys.argv[1:] if args is None else list(args)
+    with mistakes_told():
+        if args[:1] in (["--version"], ["-V"], ["version"]):
+            print(f"crbc {__version__}")
+            return
+        require("train", "the crbc command")
+        from crbc_rl.commands.parse import parse
+        from crbc_rl.commands.table import COMMANDS
+
+        parse(COMMANDS, args, "Train LLM agents with CRBC.")()
+
+
+@contextmanager
+def mistakes_told() -> Iterator[None]:
+    """Turn a mistake, a fault of the machine or Ctrl-C into one line and an exit status."""
     try:
-        tyro.extras.subcommand_cli_from_dict(
-            COMMANDS, prog="crbc", args=args, description="Train LLM agents with CRBC."
-        )
+        yield
     except (ConfigError, DataError, RequirementError) as error:
-        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        tell(str(error))
         sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone, as in `crbc ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename is not None else ""
+        remedy = REMEDIES.get(error.errno or 0)
+        tell(f"{place}{error.strerror or error}" + (f": {remedy}" if remedy else f" (details: {_keep(error)})"))
+        sys.exit(1)
+    except MemoryError as error:
+        tell(f"out of memory: smaller rollout.num_groups or optim.microbatch needs less (details: {_keep(error)})")
+        sys.exit(1)
+    except KeyboardInterrupt:
+        tell("interrupted")
+        sys.exit(130)
+
+
+def tell(message: str) -> None:
+    """Print one line to stderr, in red on a terminal."""
+    line = "; ".join(part for part in map(str.strip, message.splitlines()) if part)
+    line = "".join(symbol if symbol.isprintable() else "\ufffd" for symbol in line)
+    red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+    print(f"{red}error:{plain} {line}", file=sys.stderr)
+
+
+def require(extra: str, purpose: str) -> None:
+    """Raise `RequirementError` where a package of one of our extras is not installed."""
+    missing = [name for name in packages(extra) if version(name) is None]
+    if missing:
+        raise RequirementError(f"{purpose} needs {', '.join(missing)}, not installed here: {install_extra(extra)}")
+
+
+def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """`sys.excepthook` of the command: one line, and the traceback in a file."""
+    tell(f"{kind.__name__}: {error} (a bug in crbc; please report it with {_keep(error)})")
+
+
+def _keep(error: BaseException) -> str:
+    """Write an error's traceback to a file of its own, and return the file's name."""
+    text = f"crbc {__version__}, Python {sys.version}\n{sys.argv}\n{''.join(traceback.format_exception(error))}"
+    name = f"crbc-error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    for folder in (tempfile.gettempdir(), os.getcwd()):
+        try:
+            Path(folder, name).write_text(text, encoding="utf-8")
+        except OSError:  # a full disk, for example
+            continue
+        return str(Path(folder, name))
+    return "no file, as none could be written: " + text.strip().splitlines()[-1]
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crbc_envs.errors import RequirementError, install
+
 Image = NDArray[np.uint8]
 
 TILE = 16
@@ -107,12 +109,12 @@ def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int
 def resize(frame: Image, shape: tuple[int, int, int]) -> Image:
     """Resize a frame like the paper's code family (verl-agent) for its vision model: Pillow, bicubic.
 
-    Raises `ModuleNotFoundError` with the install command if Pillow is not installed.
+    Raises `RequirementError` with the install command if Pillow is not installed.
     """
     if frame.shape == shape:
         return frame
     try:
         from PIL import Image as Pillow
     except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError("pixels=... resizes frames with Pillow: pip install pillow") from missing
+        raise RequirementError(f"pixels=... resizes frames with Pillow, not installed: {install('pillow')}") from missing
     return np.array(Pillow.fromarray(frame).resize((shape[1], shape[0]), Pillow.Resampling.BICUBIC))

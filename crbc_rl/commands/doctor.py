@@ -1,90 +1,143 @@
-"""`crbc doctor`: what is installed, what is missing, and the command that installs it."""
+"""`crbc doctor`: what is installed, what is missing or set so that it harms, and the command that mends it."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
+from crbc_envs.errors import install, packages, version
 from crbc_envs.webshop.site.browser import find_program, missing
+from crbc_rl.commands.data import datasets
+from crbc_rl.config.shipped import shipped
 from crbc_rl.plan.findings import Finding, package
 
-CORE = ("numpy", "scipy", "gymnasium", "platformdirs", "rapidfuzz", "threadpoolctl")
-TRAIN = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "pyarrow",
-    "pydantic",
-    "pyyaml",
-    "tyro",
-    "rich",
-    "tensorboard",
-    "jinja2",
-    "matplotlib",
-    "pillow",
-    "httpx",
-)
-TESTS = ("pytest", "hypothesis", "ruff", "mypy")
-OPTIONAL = (
-    ("alfworld", "[alfworld]", 'ALFWorld with engine="textworld"'),
-    ("ray", "[ray]", 'groups with backend="ray"'),
-    ("vllm", "[vllm]", "generation with vLLM"),
-)
+EXTRAS = {
+    "train": "the learner and this command",
+    "vllm": "generator.engine=vllm",
+    "ray": 'groups with backend="ray"',
+    "alfworld": 'CRBC-ALFWorld-v0 with engine="textworld"',
+    "site": "CRBC-WebShopSite-v0",
+    "lora": "policy.lora_rank",
+    "dev": "the tests",
+}
+"""The extras, and what each is for. Only `train` is needed by every use of this command."""
+
+ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+COMPILERS = "apt-get install -y build-essential cmake"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+CUDA_INDEX = "https://download.pytorch.org/whl/cu128"
+
+Section = tuple[str, list[Finding]]
 
 
-def examine() -> list[Finding]:
-    """Check the interpreter, the packages by purpose, the browser, the processors, and the warm start."""
-    version = ".".join(map(str, sys.version_info[:3]))
-    findings = [Finding("python", version, "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer")]
-    for packages, extra, purpose in (
-        (CORE, "", "everything"),
-        (TRAIN, "[train]", "the learner"),
-        (TESTS, "[dev]", "tests"),
-    ):
-        findings += [package(name, extra, purpose) for name in packages]
-    findings += [replace(package(name, extra, purpose), optional=True) for name, extra, purpose in OPTIONAL]
-    findings += _browser()
-    findings.append(_processors())
-    warm = Path("warmstarts/sokoban-tiny/model.safetensors")
-    fix = "" if warm.is_file() else "crbc warmstart configs/warmstart_sokoban.yaml  (from a clone of the project)"
-    findings.append(Finding("warm start", str(warm.parent) if not fix else "-", fix, "the tiny agent"))
-    return findings
-
-
-def show(findings: list[Finding], console: Console) -> bool:
-    """Print the findings as a table and return whether nothing is missing."""
-    table = Table("what", "found", "needed for", "to fix")
-    for finding in findings:
-        mark = "[green]" if finding.ok else "[yellow]" if finding.optional else "[red]"
-        table.add_row(f"{mark}{finding.name}[/]", finding.found, finding.needed_for, finding.fix.replace("[", "\\["))
-    console.print(table)
-    missing = [finding.name for finding in findings if not finding.ok and not finding.optional]
-    console.print(
-        f"[red]{len(missing)} missing: {', '.join(missing)}[/]" if missing else "[green]nothing is missing[/]"
-    )
-    return not missing
-
-
-def _browser() -> list[Finding]:
-    """The browser of CRBC-WebShopSite-v0."""
-    purpose, lacking = "CRBC-WebShopSite-v0", dict(missing())
+def examine() -> list[Section]:
+    """What was found, in sections with titles."""
+    here = ".".join(map(str, sys.version_info[:3]))
+    python = Finding("python", here, "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer")
+    core = [package(name, "", "everything") for name in packages("")]
     return [
-        Finding(name, find_program(name) if name not in lacking else "-", lacking.get(name, ""), purpose, optional=True)
-        for name in ("selenium", "chromium", "chromedriver")
+        ("core", [python, *core]),
+        *_extras(),
+        ("compilers: they build the extra [alfworld]", list(_compilers())),
+        ("browser: CRBC-WebShopSite-v0", list(_browser())),
+        ("official data (crbc plays generated tasks without it)", list(_datasets())),
+        ("warm starts", [_warm_starts()]),
+        ("processors", list(_processors())),
+        ("settings", list(_settings())),
     ]
 
 
-def _processors() -> Finding:
-    cores = f"{os.cpu_count()} CPU cores"
-    try:
-        import torch
-    except ImportError:
-        return Finding("processors", cores, "", "speed")
-    names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return Finding("processors", f"{cores}; {', '.join(names) or 'no GPU seen by torch'}", "", "speed")
+def show(sections: list[Section], console: Console) -> bool:
+    """Print the findings, and return whether nothing that is needed is missing."""
+    for title, findings in sections:
+        console.print(f"[bold]{escape(title)}[/]", highlight=False)
+        present = [f"{finding.name} {finding.found}".strip() for finding in findings if finding.ok]
+        if present:
+            console.print("  " + escape(", ".join(present)), highlight=False, soft_wrap=not console.is_terminal)
+        lacking: dict[str, list[Finding]] = {}
+        for finding in findings:
+            if not finding.ok:
+                lacking.setdefault(finding.fix, []).append(finding)
+        for fix, together in lacking.items():
+            colour = "yellow" if all(finding.optional for finding in together) else "red"
+            names = ", ".join(f"{finding.name} {finding.found}".removesuffix(" -").strip() for finding in together)
+            label = "missing" if all(finding.found == "-" for finding in together) else "to change"
+            console.print(f"  [{colour}]{label}: {escape(names)}[/]", highlight=False, soft_wrap=True)
+            console.print(f"    {escape(fix)}", highlight=False, soft_wrap=True)
+    needed = [found.name for _, findings in sections for found in findings if not found.ok and not found.optional]
+    console.print(
+        f"[red]{len(needed)} missing that are needed: {escape(', '.join(needed))}[/]"
+        if needed
+        else "[green]nothing is missing that training needs[/]",
+        highlight=False,
+    )
+    return not needed
+
+
+def _extras() -> Iterator[Section]:
+    """A section for each extra, with the packages that no extra before it asks for."""
+    seen: set[str] = set()
+    for extra, purpose in EXTRAS.items():
+        names = [name for name in packages(extra) if name not in seen]
+        seen |= set(names)
+        yield f"extra [{extra}]: {purpose}", [package(name, extra, purpose, extra != "train") for name in names]
+
+
+def _compilers() -> Iterator[Finding]:
+    for name in ("c++", "make", "cmake"):
+        found = shutil.which(name)
+        yield Finding(name, found or "-", "" if found else COMPILERS, "the extra [alfworld]", optional=True)
+
+
+def _browser() -> Iterator[Finding]:
+    lacking = dict(missing())
+    for name in ("selenium", "chromium", "chromedriver"):
+        found = "-" if name in lacking else find_program(name)
+        yield Finding(name, found or "-", lacking.get(name, ""), "CRBC-WebShopSite-v0", optional=True)
+
+
+def _datasets() -> Iterator[Finding]:
+    for name, dataset in datasets().items():
+        there = dataset.folder.is_dir()
+        yield Finding(
+            name, str(dataset.folder) if there else "-", "" if there else dataset.command, 'data="official"', optional=True
+        )
+
+
+def _warm_starts() -> Finding:
+    found = sorted(path.parent.name for path in (shipped() / "warmstarts").glob("*/model.safetensors"))
+    fix = "" if found else "crbc warmstart warmstart-sokoban"
+    return Finding(", ".join(found) or "warm starts", "" if found else "-", fix, "the tiny agents")
+
+
+def _processors() -> Iterator[Finding]:
+    yield Finding(f"{os.cpu_count()} CPU cores", "")
+    if version("torch") is None:
+        return
+    import torch
+
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    nvidia = Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+    if nvidia and not torch.backends.cuda.is_built():
+        fix = install("--force-reinstall", "torch", "--index-url", CUDA_INDEX)
+        yield Finding("a torch for the GPU", f"{torch.__version__} is a CPU build", fix, "GPUs", optional=True)
+    yield Finding(", ".join(gpus) or "no GPU seen by torch", "")
+
+
+def _settings() -> Iterator[Finding]:
+    """Environment variables that are known to harm."""
+    good = True
+    for name in ALLOCATORS:
+        value = os.environ.get(name, "")
+        if "expandable_segments:true" in value.lower():
+            good = False
+            found = f"={value}, and vLLM cannot sleep with expandable segments"
+            yield Finding(f"{name}{found}", "", f"unset {name}", "generator.engine=vllm", optional=True)
+    if good:
+        yield Finding("none that harms", "")

@@ -22,6 +22,7 @@ from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config import RunConfig, parse, read_mapping
+from crbc_rl.config.shipped import find_config, installed
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.environment import check_env
 from crbc_rl.policies import tiny
@@ -35,8 +36,8 @@ TOKENIZER_TEXTS = 4_000
 class WarmstartConfig(RunConfig):
     out: str
     """Folder to write, relative to the config file, or absolute."""
-    seed: int = Field(0, ge=0)
-    threads: int = Field(2, ge=1)
+    seed: int = Field(0, ge=0, lt=2**63)
+    threads: int = Field(2, ge=1, le=1_024)
     teacher: dict[str, Any] = Field(default_factory=dict)
     """Keyword options of the environment's `expert`, such as how often it errs."""
     random_episodes: int = Field(2000, ge=1)
@@ -55,9 +56,17 @@ class WarmstartConfig(RunConfig):
 
 
 def load_warmstart_config(path: Path) -> WarmstartConfig:
-    """Read a warm start's config. Raises `ConfigError` naming the file and the key."""
-    config = parse(WarmstartConfig, read_mapping(path), str(path), path.parent)
-    return config.model_copy(update={"out": str((path.parent / config.out).resolve())})
+    """Read a warm start's config, or the shipped one of that name. Raises `ConfigError` naming the file and the key.
+
+    Its output folder is relative to the file; for a config that was installed with the package, to the current folder.
+    """
+    path = find_config(path)
+    data = read_mapping(path)
+    if "model" in data and "out" not in data:
+        raise ConfigError(f"{path} is the config of a training: crbc train {path}")
+    config = parse(WarmstartConfig, data, str(path), path.parent)
+    base = Path("configs") if installed(path) else path.parent
+    return config.model_copy(update={"out": str((base / config.out).resolve())})
 
 
 def warmstart(

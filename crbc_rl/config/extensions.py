@@ -21,6 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from crbc_envs.errors import install
 from crbc_rl.errors import ConfigError, nearest
 
 VARIABLE = "CRBC_ALLOW_IMPORT"
@@ -114,7 +115,7 @@ def import_extension(module: str, modules: Mapping[str, Module], key: str) -> Mo
         imported = import_module(module)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{key}: {file} needs the module {error.name!r}, which is not installed: pip install its package"
+            f"{key}: {file} needs the module {error.name!r}, which is not installed: {install(error.name or module)}"
         ) from error
     if imported.__file__ is None or Path(imported.__file__).resolve() != file.resolve():
         raise ConfigError(f"{key}: {module!r} is {imported.__file__} already, not {file}: rename one of the two")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,17 +12,37 @@ from pydantic import BaseModel, ValidationError
 
 from crbc_rl.config.extensions import locate
 from crbc_rl.config.sections import RunConfig, TrainConfig
+from crbc_rl.config.shipped import find_config
 from crbc_rl.errors import ConfigError, nearest
 
 Config = TypeVar("Config", bound=RunConfig)
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a config file and apply `section.key=value` overrides.
+LONGEST_VALUE = 120
+"""Characters of a wrong value that a message shows."""
 
-    Raises `ConfigError` naming the file and the key.
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, which also refuses a key that is written twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        twice = next((key for key in keys if keys.count(key) > 1), None)
+        if twice is not None:
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice!r} stands there twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a config file, or one that comes with the package by its name, and apply `section.key=value` overrides.
+
+    Paths in a file are relative to its folder, paths in overrides to the current folder. Raises `ConfigError` naming
+    the file and the key.
     """
+    path = find_config(Path(path))
     data = read_mapping(path)
+    if "out" in data and "model" not in data:
+        raise ConfigError(f"{path} is the config of a warm start: crbc warmstart {path}")
     for override in overrides:
         _set(data, override)
     return parse_config(data, str(path), path.parent)
@@ -31,14 +51,30 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> TrainConfig:
 def read_mapping(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises `ConfigError` naming the file."""
     try:
-        data = yaml.safe_load(path.read_text())
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+        raise ConfigError(f"{path}: {error.strerror or error}: name a config, a YAML file") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not YAML: byte {error.start} is not text; name a config, a YAML file") from error
+    data = _yaml(text, f"{path} is not YAML")
     if not isinstance(data, dict):
-        raise ConfigError(f"{path}: a config is a mapping of keys to values")
+        found = "is empty" if data is None else f"holds {_shown(data)}"
+        raise ConfigError(f"{path} {found}: a config is a mapping of keys to values, such as name: my-run")
     return data
+
+
+def _yaml(text: str, complaint: str) -> Any:
+    """The value of a YAML text. Raises `ConfigError` that begins with `complaint`."""
+    try:
+        return _Loader(text).get_single_data()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{complaint}: {place}{error.problem or error.context}") from error
+    except (yaml.YAMLError, ValueError) as error:  # characters or dates that YAML does not know
+        raise ConfigError(f"{complaint}: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{complaint}: it is nested too deeply") from error
 
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
@@ -78,14 +114,16 @@ def _text(path: Path, where: str) -> str:
 
 def _set(data: dict[str, Any], override: str) -> None:
     name, equals, value = override.partition("=")
-    if not equals:
+    if not equals or not name:
         raise ConfigError(f"--set {override}: write it as section.key=value")
     *sections, key = name.split(".")
     for section in sections:
         data = data.setdefault(section, {})
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override}: {section!r} is not a section")
-    data[key] = yaml.safe_load(value)
+    data[key] = _yaml(value, f"--set {override}: the value is not YAML")
+    if name == "model" and Path(value).is_dir() or name == "env.prompt" and Path(value).is_file():
+        data[key] = str(Path(value).resolve())  # typed in the current folder, not in the config's
 
 
 def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:
@@ -93,15 +131,21 @@ def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:
     return f"{where}: " + "; ".join(_explain(model, problem) for problem in error.errors())
 
 
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+
+
 def _explain(model: type[BaseModel], problem: Any) -> str:
     *sections, key = problem["loc"] or ("",)
     name = ".".join(map(str, problem["loc"]))
     if problem["type"] != "extra_forbidden":
         cause = problem.get("ctx", {}).get("error", problem["msg"])
-        shown = "" if isinstance(problem["input"], dict) else f" (got {problem['input']!r})"
+        shown = "" if isinstance(problem["input"], dict) else f" (got {_shown(problem['input'])})"
         return f"{name}: {cause}{shown}" if name else str(cause)
     for section in sections:
-        annotation = model.model_fields[str(section)].annotation
-        assert isinstance(annotation, type)
+        annotation = model.model_fields[str(section)].annotation if str(section) in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return f"unknown key {name!r}"
         model = annotation
     return f"unknown key {name!r}{nearest(str(key), model.model_fields)}"

@@ -19,7 +19,17 @@ SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbers_are_no_booleans(cls, data: Any) -> Any:
+        """Python counts True as 1, and YAML reads "yes" and "on" as True."""
+        for key, value in data.items() if isinstance(data, dict) else ():
+            field = cls.model_fields.get(str(key))
+            if isinstance(value, bool) and field is not None and field.annotation in (int, float, int | None):
+                raise ValueError(f"{key} is {str(value).lower()}, and a number is wanted")
+        return data
 
 
 class EnvConfig(Section):
@@ -70,8 +80,8 @@ class GeneratorConfig(Section):
 
 
 class RolloutConfig(Section):
-    num_groups: int = Field(16, ge=1)
-    group_size: int = Field(8, ge=1)
+    num_groups: int = Field(16, ge=1, le=65_536)
+    group_size: int = Field(8, ge=1, le=4_096)
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
     max_prompt_tokens: int | None = Field(None, ge=1)
@@ -85,7 +95,7 @@ class RolloutConfig(Section):
     ready."""
     backend: Literal["sync", "process", "ray"] = "sync"
     """Where environments run: in this process, in worker processes or in Ray actors. Results do not differ."""
-    num_workers: int | None = Field(None, ge=1)
+    num_workers: int | None = Field(None, ge=1, le=4_096)
     """Number of workers of "process" and "ray"; one per CPU core by default."""
 
 
@@ -202,12 +212,12 @@ class TrainConfig(RunConfig):
     model: str
     """Folder of a transformers checkpoint, absolute or relative to the config file; or a name on the Hugging Face
     hub, such as Qwen/Qwen2.5-1.5B-Instruct."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, lt=2**63)
     updates: int = Field(150, ge=1)
     save_every: int = Field(5, ge=1)
     record_every: int = Field(0, ge=0)
     """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
-    threads: int = Field(2, ge=1)
+    threads: int = Field(2, ge=1, le=1_024)
     """CPU threads of torch. It is part of the config because it determines the order of float sums."""
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()

@@ -124,7 +124,7 @@ def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]
 
 def _packages(config: TrainConfig, engine: Engine) -> Iterator[Finding]:
     """Missing packages that this config needs and others do not."""
-    needs = [("ray", "[ray]", "rollout.backend=ray")] if config.rollout.backend == "ray" else []
+    needs = [("ray", "ray", "rollout.backend=ray")] if config.rollout.backend == "ray" else []
     if engine.package:
         needs.append((engine.package, engine.extra, f"generator.engine={config.generator.engine}"))
     for name, extra, purpose in needs:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import metadata
+
+from crbc_envs.errors import install, install_extra, version
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class Finding:
         return not self.fix
 
 
-def package(name: str, extra: str, purpose: str) -> Finding:
-    try:
-        return Finding(name, metadata.version(name), "", purpose)
-    except metadata.PackageNotFoundError:
-        return Finding(name, "-", f"pip install 'crbc{extra}'", purpose)
+def package(name: str, extra: str, purpose: str, optional: bool = False) -> Finding:
+    """Whether a package of one of our extras ("": of none) is installed."""
+    found = version(name)
+    fix = "" if found else install_extra(extra) if extra else install(name)
+    return Finding(name, found or "-", fix, purpose, optional)

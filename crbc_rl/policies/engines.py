@@ -27,7 +27,7 @@ class Engine:
     package: str = ""
     """The package that it needs beyond those of training."""
     extra: str = ""
-    """The extra of this package that installs it, such as "[vllm]"."""
+    """The extra of this package that installs it, such as "vllm"."""
     splits: bool = False
     """Whether `generator.tensor_parallel` ranks can share one copy of the weights."""
     same: bool = False
@@ -49,7 +49,7 @@ def _vllm(config: TrainConfig, policy: TransformersPolicy) -> Generator:
 
 ENGINES = {
     "transformers": Engine(_copy, same=True),
-    "vllm": Engine(_vllm, package="vllm", extra="[vllm]", splits=True),
+    "vllm": Engine(_vllm, package="vllm", extra="vllm", splits=True),
 }
 
 

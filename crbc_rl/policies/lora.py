@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from crbc_envs.errors import install_extra
 from crbc_rl.distributed import full_tensor, full_tensors
 from crbc_rl.errors import ConfigError
 
@@ -27,7 +28,7 @@ def adapt(model: nn.Module, rank: int, seed: int) -> None:
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ModuleNotFoundError as missing:
-        raise ConfigError("policy.lora_rank needs peft: pip install 'crbc[lora]'") from missing
+        raise ConfigError(f"policy.lora_rank needs peft, which is not installed: {install_extra('lora')}") from missing
     names = [n for n, m in model.named_modules() if isinstance(m, nn.Linear) and ".layers." in n and "visual" not in n]
     inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=names), model)
     generator = torch.Generator().manual_seed(seed)

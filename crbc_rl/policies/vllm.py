@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from crbc_envs.errors import install_extra
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
@@ -241,7 +242,7 @@ def _import_vllm() -> tuple[Any, Any]:
         import vllm
         from vllm.platforms import current_platform
     except ModuleNotFoundError as missing:
-        raise ConfigError("generation with vLLM needs it installed: pip install 'crbc[vllm]'") from missing
+        raise ConfigError(f"generator.engine=vllm: vLLM is not installed: {install_extra('vllm')}") from missing
     return vllm, current_platform
 
 

@@ -48,7 +48,7 @@ def test_the_error_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"bad\.yaml is not YAML"):
         load_config(bad)
     bad.write_text("- 1\n")
-    with pytest.raises(ConfigError, match=r"bad\.yaml: a config is a mapping"):
+    with pytest.raises(ConfigError, match=r"bad\.yaml holds \[1\]: a config is a mapping"):
         load_config(bad)
 
 

@@ -19,9 +19,7 @@ from typing import Any
 
 from anchors import anchor_key
 from crbc_envs.alfworld.engine.game import GameFile
-from crbc_envs.errors import RequirementError
-
-INSTALL = 'pip install "crbc[alfworld]"'
+from crbc_envs.errors import RequirementError, install_extra
 
 PACKAGES = ("alfworld", "textworld", "fast_downward")
 """The packages that the original engine imports."""
@@ -32,7 +30,7 @@ def require_packages() -> None:
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise RequirementError(
-            f'engine="textworld" uses the original ALFWorld, and {", ".join(missing)} is not installed: {INSTALL}'
+            f'engine="textworld" uses the original ALFWorld, and {", ".join(missing)} is not installed: {install_extra("alfworld")}'
         )
 
 
@@ -57,7 +55,7 @@ class Node:
 class TextWorldGame:
     """One game in the original engine. `root` is its start; `step` goes from any node to the next.
 
-    Raises `ModuleNotFoundError` if the packages are missing. It names the install command.
+    Raises `RequirementError` if the packages are missing. It names the install command.
     """
 
     def __init__(self, file: GameFile) -> None:
@@ -140,7 +138,7 @@ def original_env() -> Any:
         from textworld.envs.pddl import PddlEnv
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f'engine="textworld" uses the original ALFWorld, and {error.name} is not installed: {INSTALL}'
+            f'engine="textworld" uses the original ALFWorld, and {error.name} is not installed: {install_extra("alfworld")}'
         ) from error
     return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from crbc_envs.errors import RequirementError, install_extra
 from crbc_envs.vector.workers.worker import MemberServer, Request, WorkerLost
 
 try:
     import ray
     from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError('backend="ray" needs Ray: pip install "crbc[ray]"', name=missing.name) from missing
+    raise RequirementError(f'backend="ray" needs Ray, which is not installed: {install_extra("ray")}') from missing
 
 
 class RayWorker:

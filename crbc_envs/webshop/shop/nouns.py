@@ -9,9 +9,12 @@ goal's may differ. `info["reward_tagger"]` says which tagger was used.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Literal
+
+from crbc_envs.errors import RequirementError, install
 
 MODEL = "en_core_web_sm"
 FALLBACK = "fallback"
@@ -34,13 +37,14 @@ _NO_NOUNS = frozenset(_FUNCTION_WORDS.split())
 def make_tagger(wanted: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[str, Tagger]:
     """A tagger and its name: the spaCy model or "fallback". "auto" uses the model if it is installed.
 
-    Raises `ModuleNotFoundError` for "spacy" without the model, and `ValueError` for an unknown tagger.
+    Raises `RequirementError` for "spacy" without the model, and `ValueError` for an unknown tagger.
     """
     if wanted not in ("auto", "spacy", FALLBACK):
         raise ValueError(f"tagger must be one of auto, spacy, fallback; got {wanted!r}")
     installed = find_spec("spacy") is not None and find_spec(MODEL) is not None
     if wanted == "spacy" and not installed:
-        raise ModuleNotFoundError(f"{MODEL} is not installed: pip install spacy && python -m spacy download {MODEL}")
+        load = f"{sys.executable} -m spacy download {MODEL}"
+        raise RequirementError(f"tagger={wanted!r}: {MODEL} is not installed: {install('spacy')} && {load}")
     return (MODEL, _spacy_tagger()) if installed and wanted != FALLBACK else (FALLBACK, fallback_nouns)
 
 

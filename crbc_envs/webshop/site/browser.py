@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
-from crbc_envs.errors import BrowserError
+from crbc_envs.errors import BrowserError, install_extra
 from crbc_envs.webshop.shop.pages import Kind
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def find_program(name: str) -> str | None:
 
 def missing() -> list[tuple[str, str]]:
     """The missing requirements of the browser, each with the command that installs it."""
-    needs = {"selenium": "pip install 'crbc[site]'", **dict.fromkeys(PROGRAMS, PACKAGES)}
+    needs = {"selenium": install_extra("site"), **dict.fromkeys(PROGRAMS, PACKAGES)}
     return [(name, command) for name, command in needs.items() if find_program(name) is None]
 
 

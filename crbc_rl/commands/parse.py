@@ -1,0 +1,97 @@
+"""Command lines: the types of their numbers, and one line for each mistake in them."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr
+from functools import partial, wraps
+from typing import Annotated, Any
+from unittest.mock import patch
+
+import tyro
+from tyro.constructors import PrimitiveConstructorSpec
+
+from crbc_rl.errors import ConfigError, nearest
+
+
+def _number(kind: type[int] | type[float], wanted: str, fits: Callable[[float], bool]) -> Any:
+    """How tyro reads an optional number. A value that does not fit is a mistake that names what is `wanted`."""
+
+    def read(words: list[str]) -> int | float:
+        try:
+            value = kind(words[0])
+        except ValueError as error:
+            raise ValueError(f"{words[0]!r} is not {wanted}") from error
+        if not fits(value):
+            raise ValueError(f"{words[0]!r} is not {wanted}")
+        return value
+
+    def known(value: Any) -> bool:
+        return value is None or isinstance(value, kind)
+
+    return PrimitiveConstructorSpec(1, kind.__name__.upper(), read, known, lambda value: [str(value)])
+
+
+LARGEST = 2**63 - 1
+
+Count = Annotated[int | None, _number(int, "a whole number of at least 1", lambda n: 1 <= n <= LARGEST)]
+Index = Annotated[int | None, _number(int, "a whole number of at least 0", lambda n: 0 <= n <= LARGEST)]
+Port = Annotated[int, _number(int, "a port, a whole number from 0 to 65535", lambda n: 0 <= n <= 65_535)]
+Size = Annotated[float | None, _number(float, "a positive number", lambda x: math.isfinite(x) and x > 0)]
+
+
+def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: str) -> Callable[[], None]:
+    """The command that `args` call, with its arguments.
+
+    Prints the help and exits with 0 where it is asked for. Raises `ConfigError` with what is wrong with `args`.
+    """
+    args = list(args) or ["--help"]
+    if args[0] == "help":
+        args = [*args[1:], "--help"]
+    if not args[0].startswith("-") and args[0] not in commands:
+        raise ConfigError(f"there is no command {args[0]!r}{nearest(args[0], commands)}; for all of them: crbc --help")
+    later = {name: _deferred(command) for name, command in commands.items()}
+    complaint = io.StringIO()
+    try:
+        with redirect_stderr(complaint):
+            return tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args, description=about)
+    except SystemExit as ended:
+        if not ended.code:
+            raise
+    # The parser wraps its message at the terminal's width: ask again on a wide one.
+    complaint = io.StringIO()
+    with redirect_stderr(complaint), patch.dict(os.environ, COLUMNS="5000"):
+        try:
+            tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args)
+        except SystemExit:
+            pass
+    command = f"crbc {args[0]}" if args[0] in commands else "crbc"
+    raise ConfigError(f"{_one_line(complaint.getvalue())}; for its options: {command} --help")
+
+
+def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
+    """A function that reads the same arguments, and returns the call instead of making it."""
+
+    @wraps(command)
+    def later(*args: Any, **kwargs: Any) -> Callable[[], None]:
+        return partial(command, *args, **kwargs)
+
+    later.__annotations__ = {name: kind for name, kind in command.__annotations__.items() if name != "return"}
+    return later
+
+
+def _one_line(box: str) -> str:
+    """What the parser's box says: its first paragraph, and of its suggestions the first."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    rule = next((i for i, line in enumerate(lines) if line.startswith("─")), len(lines))
+    said, rest = " ".join(filter(None, lines[:rule])), lines[rule + 1 :]
+    said = re.sub(r"^Error parsing ([^:]+):", r"\1:", said)
+    if said.startswith("Missing from"):
+        said = re.sub(r"\s*\(required\)", "", said)
+    if rest and rest[0].startswith("Perhaps you meant"):
+        said += f"; did you mean {rest[1].split()[0]}?"
+    return said
