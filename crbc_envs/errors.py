@@ -44,9 +44,14 @@ def install_extra(extra: str) -> str:
     That is a clone or a wheel's file, which the package index cannot replace. Where it is unknown, the command names
     the package and the index is asked.
     """
-    source, editable = _source()
-    suffix = f"[{extra}]"
-    return install("-e", f"{source}{suffix}") if editable else install(f"{source}{suffix}")
+    wanted = requirement(extra)
+    return install("-e", wanted) if Path(wanted.partition("[")[0], "pyproject.toml").is_file() else install(wanted)
+
+
+def requirement(extra: str) -> str:
+    """What to ask an installer for: this package with an extra, "PATH[extra]" or "crbc[extra]"."""
+    root = Path(__file__).resolve().parents[1]
+    return f"{root if (root / 'pyproject.toml').is_file() else _source()}[{extra}]"
 
 
 def packages(extra: str) -> list[str]:
@@ -71,19 +76,15 @@ def version(package: str) -> str | None:
         return None
 
 
-def _source() -> tuple[str, bool]:
-    """What pip installs this package from, and whether it is a clone that is used in place (PEP 610)."""
+def _source() -> str:
+    """The wheel or the folder that this package was installed from (PEP 610); its name where that is unknown."""
     from importlib import metadata
     from urllib.parse import urlparse
     from urllib.request import url2pathname
 
-    root = Path(__file__).resolve().parents[1]
     try:
         record = metadata.distribution("crbc").read_text("direct_url.json")
     except metadata.PackageNotFoundError:
-        return (str(root), True) if (root / "pyproject.toml").is_file() else ("crbc", False)
-    origin = json.loads(record) if record else {}
-    url = urlparse(origin.get("url", ""))
-    if url.scheme != "file":
-        return "crbc", False
-    return url2pathname(url.path), bool(origin.get("dir_info", {}).get("editable"))
+        return "crbc"
+    url = urlparse(json.loads(record)["url"] if record else "")
+    return url2pathname(url.path) if url.scheme == "file" else "crbc"

@@ -116,5 +116,7 @@ def resize(frame: Image, shape: tuple[int, int, int]) -> Image:
     try:
         from PIL import Image as Pillow
     except ModuleNotFoundError as missing:
-        raise RequirementError(f"pixels=... resizes frames with Pillow, not installed: {install('pillow')}") from missing
+        raise RequirementError(
+            f"pixels=... resizes frames with Pillow, not installed: {install('pillow')}"
+        ) from missing
     return np.array(Pillow.fromarray(frame).resize((shape[1], shape[0]), Pillow.Resampling.BICUBIC))

@@ -106,7 +106,11 @@ def _datasets() -> Iterator[Finding]:
     for name, dataset in datasets().items():
         there = dataset.folder.is_dir()
         yield Finding(
-            name, str(dataset.folder) if there else "-", "" if there else dataset.command, 'data="official"', optional=True
+            name,
+            str(dataset.folder) if there else "-",
+            "" if there else dataset.command,
+            'data="official"',
+            optional=True,
         )
 
 

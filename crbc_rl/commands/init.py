@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 import os
 import re
 import sys
-from importlib import metadata
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from tempfile import mkdtemp
-from urllib.parse import urlparse
-from urllib.request import url2pathname
 
 import gymnasium
 
+from crbc_envs.errors import requirement
 from crbc_rl.errors import ConfigError
 
 PLACES = {
@@ -46,7 +43,12 @@ def init(name: str, folder: Path) -> Path:
     target = folder / name
     if target.exists():
         raise ConfigError(f"{target} exists already: choose another name, or another folder with --folder")
-    words = {"name": name, "env_id": env_id, "cls": env_id.removesuffix("-v0") + "Env", "install": _install()}
+    words = {
+        "name": name,
+        "env_id": env_id,
+        "cls": env_id.removesuffix("-v0") + "Env",
+        "install": f'`pip install "{requirement("train")}"`',
+    }
     folder.mkdir(parents=True, exist_ok=True)
     temporary = Path(mkdtemp(prefix=f".{name}.", dir=folder))
     for source, place in PLACES.items():
@@ -57,12 +59,3 @@ def init(name: str, folder: Path) -> Path:
     temporary.chmod(0o755)
     os.replace(temporary, target)
     return target
-
-
-def _install() -> str:
-    """The command that installs what training needs, from where this package was installed."""
-    source = metadata.distribution("crbc").read_text("direct_url.json")
-    url = urlparse(json.loads(source)["url"]) if source else None
-    if url is None or url.scheme != "file":
-        return '`pip install "crbc[train]"`'
-    return f'`pip install "{url2pathname(url.path)}[train]"`'

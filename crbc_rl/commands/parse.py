@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial, wraps
 from typing import Annotated, Any
 from unittest.mock import patch
@@ -62,13 +62,11 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
     except SystemExit as ended:
         if not ended.code:
             raise
-    # The parser wraps its message at the terminal's width: ask again on a wide one.
-    complaint = io.StringIO()
-    with redirect_stderr(complaint), patch.dict(os.environ, COLUMNS="5000"):
-        try:
-            tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args)
-        except SystemExit:
-            pass
+    # The parser draws its message for the terminal that it finds: ask again on a wide one that knows Unicode.
+    complaint, utf8 = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    wide = patch.dict(os.environ, COLUMNS="5000")
+    with suppress(SystemExit), redirect_stderr(complaint), redirect_stdout(utf8), wide:
+        tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args)
     command = f"crbc {args[0]}" if args[0] in commands else "crbc"
     raise ConfigError(f"{_one_line(complaint.getvalue())}; for its options: {command} --help")
 
@@ -86,7 +84,9 @@ def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]
 
 def _one_line(box: str) -> str:
     """What the parser's box says: its first paragraph, and of its suggestions the first."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
+    lines = [
+        re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))
+    ]
     rule = next((i for i, line in enumerate(lines) if line.startswith("─")), len(lines))
     said, rest = " ".join(filter(None, lines[:rule])), lines[rule + 1 :]
     said = re.sub(r"^Error parsing ([^:]+):", r"\1:", said)

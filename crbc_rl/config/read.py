@@ -29,7 +29,9 @@ class _Loader(yaml.SafeLoader):
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
         twice = next((key for key in keys if keys.count(key) > 1), None)
         if twice is not None:
-            raise yaml.constructor.ConstructorError(None, None, f"the key {twice!r} stands there twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(
+                None, None, f"the key {twice!r} stands there twice", node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
 
@@ -122,7 +124,7 @@ def _set(data: dict[str, Any], override: str) -> None:
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override}: {section!r} is not a section")
     data[key] = _yaml(value, f"--set {override}: the value is not YAML")
-    if name == "model" and Path(value).is_dir() or name == "env.prompt" and Path(value).is_file():
+    if (name == "model" and Path(value).is_dir()) or (name == "env.prompt" and Path(value).is_file()):
         data[key] = str(Path(value).resolve())  # typed in the current folder, not in the config's
 
 

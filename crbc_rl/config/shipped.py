@@ -39,7 +39,9 @@ def find_config(given: Path) -> Path:
     if given.suffix in (".yaml", ".yml", ".json"):
         others = [path.name for path in given.parent.glob("*.y*ml")] if given.parent.is_dir() else []
         raise ConfigError(f"{given}: No such file{nearest(given.name, others) if others else ''}")
-    raise ConfigError(f"no config {str(given)!r}: no such file, and none of that name comes with crbc{nearest(short, known)}")
+    raise ConfigError(
+        f"no config {str(given)!r}: no such file, and none of that name comes with crbc{nearest(short, known)}"
+    )
 
 
 def installed(path: Path) -> bool:

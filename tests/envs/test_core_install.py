@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -32,6 +33,6 @@ def test_every_id_is_played_to_a_reward_or_refuses_in_make(core_python, tmp_path
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert all(found[name]["reward"] > 0 for name in ("CRBC-ALFWorld-v0", "CRBC-Sokoban-v0", "CRBC-WebShop-v0"))
-    assert "selenium is missing: pip install 'crbc[site]'" in found["CRBC-WebShopSite-v0"]["refused"]
-    assert 'pip install "crbc[alfworld]"' in found["textworld"]["refused"]
+    assert re.search(r"selenium is missing: .* -m pip install .*\[site\]", found["CRBC-WebShopSite-v0"]["refused"])
+    assert re.search(r" -m pip install .*\[alfworld\]", found["textworld"]["refused"])
     assert all("reward" in came or "refused" in came for came in found.values())

@@ -53,7 +53,10 @@ def test_train_eval_and_report_from_the_command_line(model: Path, tmp_path: Path
     ("args", "message"),
     [
         (("train", "nowhere.yaml"), "nowhere.yaml: No such file"),
-        (("train", "sokoban-tny"), "no config 'sokoban-tny': no such file, and none of that name comes with crbc; did you"),
+        (
+            ("train", "sokoban-tny"),
+            "no config 'sokoban-tny': no such file, and none of that name comes with crbc; did you",
+        ),
         (("eval", "nowhere"), "nowhere is no run folder"),
         (("report", "nowhere"), "nowhere"),
         (

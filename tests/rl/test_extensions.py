@@ -66,7 +66,7 @@ def crbc(*args, cwd, allowed=False):
     command = [sys.executable, "-m", "crbc_rl.cli", *args, *(["--allow-import"] if allowed else [])]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=variables, check=False)
     assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout
+    return done.returncode, done.stdout + done.stderr
 
 
 # ---- permission ------------------------------------------------------------------------------------

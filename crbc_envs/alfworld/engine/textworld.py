@@ -29,9 +29,12 @@ def require_packages() -> None:
     """Raise `RequirementError` if a package of the original engine is missing. It names the install command."""
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
-        raise RequirementError(
-            f'engine="textworld" uses the original ALFWorld, and {", ".join(missing)} is not installed: {install_extra("alfworld")}'
-        )
+        raise RequirementError(_complaint(", ".join(missing)))
+
+
+def _complaint(missing: str) -> str:
+    cure = install_extra("alfworld")
+    return f'engine="textworld" uses the original ALFWorld, and {missing} is not installed: {cure}'
 
 
 @dataclass(eq=False, slots=True)
@@ -137,9 +140,7 @@ def original_env() -> Any:
         from textworld import EnvInfos
         from textworld.envs.pddl import PddlEnv
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f'engine="textworld" uses the original ALFWorld, and {error.name} is not installed: {install_extra("alfworld")}'
-        ) from error
+        raise RequirementError(_complaint(str(error.name))) from error
     return AlfredDemangler(PddlEnv(EnvInfos(won=True, admissible_commands=True)))
 
 

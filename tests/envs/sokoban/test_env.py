@@ -16,6 +16,7 @@ from sokoban_boards import on_board
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID, anchor_key
+from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.render import TILE, atlas, render
 from crbc_envs.sokoban.rules import MOVES, parse_room
@@ -276,7 +277,7 @@ def test_a_resized_frame_can_be_written_on_without_harm():
 
 def test_without_pillow_the_error_says_how_to_get_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(ModuleNotFoundError, match="pip install pillow"):
+    with pytest.raises(RequirementError, match="pip install pillow"):
         on_board(CORRIDOR, pixels=256)
     on_board(CORRIDOR)
 

@@ -42,7 +42,7 @@ def crbc(capsys, *args):
     try:
         cli.main(list(map(str, args)))
     except SystemExit as error:
-        return error.code, capsys.readouterr().out
+        return error.code, capsys.readouterr().err
     return 0, capsys.readouterr().out
 
 
@@ -85,7 +85,7 @@ def test_the_corrected_command_then_starts(config, capsys):
 def test_evaluation_makes_the_same_checks(config, capsys):
     chat = ("--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
     status, shown = crbc(capsys, "eval", config, *chat, "--episodes", "0")
-    assert status == 2 and "--episodes: 0 episodes" in shown
+    assert status == 2 and "--episodes: '0' is not a whole number of at least 1" in shown
     config.write_text(config.read_text() + "env: {id: CRBC-Sokban-v0}\n")
     status, shown = crbc(capsys, "eval", config, *chat)
     assert status == 2 and "did you mean 'CRBC-Sokoban-v0'?" in shown
