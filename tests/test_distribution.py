@@ -17,14 +17,16 @@ from pathlib import Path
 import pytest
 from paths import ROOT, SUPPORT
 
-TINY = "updates=2 rollout.num_groups=2 rollout.group_size=4 eval.every=2 eval.episodes=4 eval.test_episodes=4".split()
+SETS = "updates=2 rollout.num_groups=2 rollout.group_size=4 eval.every=2 eval.episodes=4 eval.test_episodes=4"
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A wheel and a source archive of this tree."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, capture_output=True
+    )
     return next(folder.glob("*.whl")), next(folder.glob("*.tar.gz"))
 
 
@@ -107,7 +109,7 @@ def test_the_wheel_trains_evaluates_and_reports_from_an_empty_folder(built: tupl
     there.pip(f"torch=={_torch()}")  # as the set-up script does, since the ordinary build brings gigabytes
     there.run(*shlex.split(refused.rpartition("not installed here: ")[2]))
 
-    sets = [word for value in TINY for word in ("--set", value)]
+    sets = ["--set", *SETS.split()]
     assert "a plan; nothing is started" in there.crbc("train", "sokoban-tiny", "--dry-run")
     trained = there.crbc("train", "sokoban-tiny", *sets)
     assert "held-out success" in trained and (work / "runs/sokoban-tiny-seed0/report.html").is_file()

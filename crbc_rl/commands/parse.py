@@ -49,7 +49,7 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
 
     Prints the help and exits with 0 where it is asked for. Raises `ConfigError` with what is wrong with `args`.
     """
-    args = list(args) or ["--help"]
+    args = _sets_end(list(args) or ["--help"])
     if args[0] == "help":
         args = [*args[1:], "--help"]
     if not args[0].startswith("-") and args[0] not in commands:
@@ -69,6 +69,17 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
         tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args)
     command = f"crbc {args[0]}" if args[0] in commands else "crbc"
     raise ConfigError(f"{_one_line(complaint.getvalue())}; for its options: {command} --help")
+
+
+def _sets_end(args: list[str]) -> list[str]:
+    """`args` with the arguments after `--set a=1 b=2` that set nothing at the front: the option takes all words."""
+    kept, others, setting = args[:1], [], False
+    for word in args[1:]:
+        setting = word == "--set" if word.startswith("-") else setting
+        (others if setting and "=" not in word and not word.startswith("-") else kept).append(word)
+    if others and kept[-1:] != ["--set"] and len(kept) > 1:
+        return [*kept[:1], *others, *kept[1:]]
+    return args
 
 
 def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
@@ -92,6 +103,8 @@ def _one_line(box: str) -> str:
     said = re.sub(r"^Error parsing ([^:]+):", r"\1:", said)
     if said.startswith("Missing from"):
         said = re.sub(r"\s*\(required\)", "", said)
-    if rest and rest[0].startswith("Perhaps you meant"):
+    if set_wanted := re.match(r"Unrecognized options: ([\w.]+=\S*)", said):
+        said += f"; to set a config's value: --set {set_wanted[1]}"
+    elif rest and rest[0].startswith("Perhaps you meant"):
         said += f"; did you mean {rest[1].split()[0]}?"
     return said

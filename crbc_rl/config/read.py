@@ -55,9 +55,10 @@ def read_mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}: name a config, a YAML file") from error
+        what = "it is a folder" if path.is_dir() else error.strerror or error
+        raise ConfigError(f"{path}: {what}; name a config, a YAML file") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not YAML: byte {error.start} is not text; name a config, a YAML file") from error
+        raise ConfigError(f"{path} is not YAML: byte {error.start} is not UTF-8 text; name a config") from error
     data = _yaml(text, f"{path} is not YAML")
     if not isinstance(data, dict):
         found = "is empty" if data is None else f"holds {_shown(data)}"
@@ -72,7 +73,8 @@ def _yaml(text: str, complaint: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{complaint}: {place}{error.problem or error.context}") from error
+        tabs = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
+        raise ConfigError(f"{complaint}: {place}{error.problem or error.context}{tabs}") from error
     except (yaml.YAMLError, ValueError) as error:  # characters or dates that YAML does not know
         raise ConfigError(f"{complaint}: {' '.join(str(error).split())}") from error
     except RecursionError as error:

@@ -123,7 +123,7 @@ def _frames(config: RunConfig, observation: Any, prompt: Prompt) -> Iterator[str
     if not places and is_frame(observation):
         yield (
             f"env.prompt: {config.env.prompt!r} has no place for a frame, so the policy would not see the observation: "
-            "choose another style, or a text observation"
+            "set env.kwargs.observation=text, or choose another style"
         )
 
 

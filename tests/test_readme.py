@@ -1,0 +1,128 @@
+"""Every command and every piece of code of the README is run as it is printed; what is long, in a short form."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chat_server import Server
+from paths import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+TINY = "rollout.num_groups=2 rollout.group_size=2 eval.episodes=2 eval.test_episodes=2 optim.minibatch=16 threads=1"
+
+ELSEWHERE = {
+    "bash scripts/train.sh": "tests/scripts/test_setup.py",
+    "bash scripts/test.sh": ".ci/run",
+}
+"""Commands that other checks run: they make whole environments."""
+
+SHORT = {
+    "crbc train configs/sokoban_tiny.yaml": f"--set updates=10 {TINY}",
+    "crbc train configs/alfworld_tiny.yaml": f"--set updates=1 {TINY}",
+    "crbc train configs/webshop_tiny.yaml": f"--set updates=1 {TINY}",
+    "crbc train sokoban-tiny": f"--set updates=1 {TINY}",
+    "crbc warmstart": "--steps 2",
+    "crbc study": "--quick",
+}
+"""What is added to a command, by its beginning."""
+
+
+def commands() -> Iterator[str]:
+    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL):
+        for line in block.splitlines():
+            command = line.partition("  #")[0].strip()
+            if command and not command.startswith("#"):
+                yield command
+
+
+def is_run_elsewhere(command: str) -> bool:
+    return command in ELSEWHERE or " -m pip install " in f" {command}" or command.startswith("pip install")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder that looks like the clone to a command, and may be written to."""
+    for name in ("configs", "warmstarts"):
+        shutil.copytree(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+def crbc(folder: Path, command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        shlex.split(command), cwd=folder, env=variables, input=stdin, capture_output=True, text=True, check=False
+    )
+
+
+def short_form(command: str) -> str:
+    """The command with less to do. Of eight GPUs and a 7B model it leaves two processes and a tiny one."""
+    if command.startswith("torchrun"):
+        there = command.replace("--nproc_per_node=8", "--nproc_per_node=2")
+        return re.sub(r"configs/paper/\S+", "configs/sokoban_tiny.yaml", there) + f" --set name=two updates=1 {TINY}"
+    added = next((more for beginning, more in SHORT.items() if command.startswith(beginning)), "")
+    return f"{command} {added}".strip() if "--dry-run" not in command else command
+
+
+def test_the_readme_has_commands() -> None:
+    assert len(list(commands())) >= 18
+    assert set(ELSEWHERE) <= set(commands())
+
+
+@pytest.mark.slow
+def test_the_commands_work_as_printed_and_in_this_order(folder: Path) -> None:
+    for command in commands():
+        if is_run_elsewhere(command):
+            continue
+        if command.startswith("crbc webshop serve"):
+            serve_and_stop(folder, f"{command} --port 0")
+            continue
+        if "--endpoint" in command:
+            done = ask_a_server(folder, command)
+        else:
+            done = crbc(folder, short_form(command), stdin="quit\nq\n")
+        assert done.returncode == 0, f"{command}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+
+
+def ask_a_server(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+    server = Server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        return crbc(folder, re.sub(r"http://\S+", server.url, command) + " --episodes 1")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def serve_and_stop(folder: Path, command: str) -> None:
+    """Start the shop, and end it with Ctrl-C as its message says."""
+    words = [str(Path(sys.executable).parent / "crbc"), *shlex.split(command)[1:]]
+    process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert "goals at http://127.0.0.1:" in line and "closed" in rest and not errors
+    assert process.returncode == 0
+
+
+@pytest.mark.slow
+def test_the_python_blocks_run_one_after_another(folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) >= 3
+    sets = ", ".join(repr(word) for word in TINY.split())
+    for block in blocks:
+        code = block.replace('"updates=10"', f'"updates=1", {sets}')
+        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block}\n{done.stderr[-2000:]}"
