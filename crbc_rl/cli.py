@@ -29,7 +29,18 @@ REMEDIES = {
     errno.EMFILE: "raise the limit of open files: ulimit -n 4096",
     errno.ENOMEM: "close other programs, or take fewer groups or workers",
 }
-"""What helps against the machine's faults."""
+"""What helps, by the system's number of the fault."""
+
+WRONG_PATHS = {
+    errno.ENOENT: "there is no such folder; make it first, or choose another",
+    errno.EEXIST: "a file is there, and a folder is wanted; choose another name",
+    errno.ENOTDIR: "a part of that path is a file, not a folder; choose another",
+    errno.EISDIR: "it is a folder, and a file is wanted",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ELOOP: "its links lead in a circle",
+}
+"""Mistakes in a path that somebody gave."""
+REMEDIES |= WRONG_PATHS
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -69,7 +80,7 @@ def mistakes_told() -> Iterator[None]:
         place = f"{error.filename}: " if error.filename is not None else ""
         remedy = REMEDIES.get(error.errno or 0)
         tell(f"{place}{error.strerror or error}" + (f": {remedy}" if remedy else f" (details: {_keep(error)})"))
-        sys.exit(1)
+        sys.exit(2 if error.errno in WRONG_PATHS else 1)
     except MemoryError as error:
         tell(f"out of memory: smaller rollout.num_groups or optim.microbatch needs less (details: {_keep(error)})")
         sys.exit(1)

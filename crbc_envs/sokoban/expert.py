@@ -64,6 +64,8 @@ def make_expert(board: Board, rng: np.random.Generator, hasty: float = 0.0) -> C
 
     A reply is hasty with probability `hasty`, and always at a dead end. Otherwise it is careful.
     """
+    if not 0 <= hasty <= 1:
+        raise ValueError(f"hasty is a probability, got {hasty!r}")
     distance = distances(board.room)
 
     def reply(observation: object, info: object) -> str:

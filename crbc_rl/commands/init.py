@@ -5,7 +5,9 @@ from __future__ import annotations
 import keyword
 import os
 import re
+import site
 import sys
+from importlib.machinery import PathFinder
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -33,9 +35,10 @@ def init(name: str, folder: Path) -> Path:
 
     Raises `ConfigError` for a name that no package can have, and where the folder exists.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise ConfigError(f"{name!r} is no package name: use lower-case letters, digits and _, as in my_env")
-    if name in sys.stdlib_module_names or name in ("anchors", "crbc_envs", "crbc_rl", "tests"):
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,49}", name) or keyword.iskeyword(name):
+        raise ConfigError(f"{name!r} is no package name: use up to 50 lower-case letters, digits and _, as in my_env")
+    ours = ("anchors", "crbc_envs", "crbc_rl", "tests")
+    if name in sys.stdlib_module_names or name in ours or PathFinder.find_spec(name, site.getsitepackages()):
         raise ConfigError(f"{name!r} is the name of another module: choose another")
     env_id = "".join(part.capitalize() for part in name.split("_")) + "-v0"
     if env_id in gymnasium.registry:

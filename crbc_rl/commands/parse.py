@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from functools import partial, wraps
+from pathlib import Path
 from typing import Annotated, Any
 from unittest.mock import patch
 
@@ -38,6 +39,21 @@ def _number(kind: type[int] | type[float], wanted: str, fits: Callable[[float], 
 
 LARGEST = 2**63 - 1
 
+
+def _path(words: list[str]) -> Path:
+    if not words[0]:
+        raise ValueError("it is empty; name a file or a folder")
+    return Path(words[0])
+
+
+def _paths(metavar: str) -> PrimitiveConstructorSpec[Any]:
+    return PrimitiveConstructorSpec(1, metavar, _path, lambda value: isinstance(value, Path | None), lambda p: [str(p)])
+
+
+ConfigPath = Annotated[Path, tyro.conf.Positional, _paths("CONFIG")]
+RunPath = Annotated[Path, tyro.conf.Positional, _paths("RUN")]
+SomePath = Annotated[Path, _paths("PATH")]
+MaybePath = Annotated[Path | None, _paths("PATH")]
 Count = Annotated[int | None, _number(int, "a whole number of at least 1", lambda n: 1 <= n <= LARGEST)]
 Index = Annotated[int | None, _number(int, "a whole number of at least 0", lambda n: 0 <= n <= LARGEST)]
 Port = Annotated[int, _number(int, "a port, a whole number from 0 to 65535", lambda n: 0 <= n <= 65_535)]
@@ -49,7 +65,7 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
 
     Prints the help and exits with 0 where it is asked for. Raises `ConfigError` with what is wrong with `args`.
     """
-    args = _sets_end(list(args) or ["--help"])
+    args = _set_ends(list(args) or ["--help"])
     if args[0] == "help":
         args = [*args[1:], "--help"]
     if not args[0].startswith("-") and args[0] not in commands:
@@ -71,15 +87,15 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
     raise ConfigError(f"{_one_line(complaint.getvalue())}; for its options: {command} --help")
 
 
-def _sets_end(args: list[str]) -> list[str]:
-    """`args` with the arguments after `--set a=1 b=2` that set nothing at the front: the option takes all words."""
-    kept, others, setting = args[:1], [], False
-    for word in args[1:]:
-        setting = word == "--set" if word.startswith("-") else setting
-        (others if setting and "=" not in word and not word.startswith("-") else kept).append(word)
-    if others and kept[-1:] != ["--set"] and len(kept) > 1:
-        return [*kept[:1], *others, *kept[1:]]
-    return args
+def _set_ends(args: list[str]) -> list[str]:
+    """`train --set a=1 CONFIG` as `train CONFIG --set a=1`: the option would take the config for a value."""
+    if "--set" not in args[1:2]:
+        return args
+    values = args[2 : next((i for i, word in enumerate(args) if i > 1 and word.startswith("-")), len(args))]
+    if len(values) < 2 or "=" in values[-1]:
+        return args
+    rest = args[2 + len(values) :]
+    return [args[0], values[-1], "--set", *values[:-1], *rest]
 
 
 def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:

@@ -11,12 +11,10 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from crbc_rl.commands.parse import Count, Index, Port, Size
+from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, Port, RunPath, Size, SomePath
 from crbc_rl.errors import ConfigError
 
 Positional = tyro.conf.Positional
-Config = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")]
-RunFolder = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 Repeated = tyro.conf.UseAppendAction
 """A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
 
@@ -24,9 +22,9 @@ console = Console(stderr=False)
 
 
 def train(
-    config: Config,
+    config: ConfigPath,
     /,
-    run: Path | None = None,
+    run: MaybePath = None,
     resume: bool = False,
     seed: Index = None,
     set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
@@ -41,7 +39,7 @@ def train(
     Args:
         config: a YAML file, or the name of a config that comes with crbc, such as sokoban-tiny.
         run: run folder; default runs/NAME-seedSEED.
-        resume: continue the run in that folder, from its last checkpoint.
+        resume: continue the run in that folder from its last checkpoint; where there is none, start it.
         seed: replaces the config's seed.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without training, print the plan, and stop.
@@ -53,6 +51,8 @@ def train(
     from crbc_rl.config import load_config
 
     _permit(allow_import)
+    if () in set:
+        raise ConfigError("--set: write what to set as section.key=value")
     overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
     settings = load_config(config, overrides)
     if dry_run:
@@ -72,7 +72,7 @@ def train(
 
 
 def evaluate(
-    run: RunFolder,
+    run: RunPath,
     /,
     policy: Literal["best", "last", "start"] = "last",
     split: Literal["validation", "test"] = "test",
@@ -100,13 +100,21 @@ def evaluate(
     _permit(allow_import)
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        raise ConfigError(f"--endpoint {endpoint!r}: write it as http://HOST:PORT/v1, or with https")
+    if model == "":
+        raise ConfigError("--model '': name a model of that server")
+    if endpoint is None and run.is_file():
+        raise ConfigError(
+            f"{run} is a file: name a run folder, or add --endpoint URL --model NAME to evaluate a server"
+        )
     player: Any = policy
     if endpoint is not None and model is not None:
         player = ChatPolicy(endpoint, model, key_variable=key_variable)
     play_tasks(run, player, split, episodes, console)
 
 
-def report(run: RunFolder, /) -> None:
+def report(run: RunPath, /) -> None:
     """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
 
     Args:
@@ -123,9 +131,9 @@ def play(
     split: Literal["train", "validation", "test"] = "train",
     task: Index = None,
     seed: Index = 0,
-    replay: Path | None = None,
-    group: Index = 0,
-    rollout: Index = 0,
+    replay: MaybePath = None,
+    group: Index = None,
+    rollout: Index = None,
 ) -> None:
     """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
     with replies, rewards and each step's V, Q and Q - V.
@@ -142,8 +150,10 @@ def play(
     if replay is not None:
         from crbc_rl.commands.replay import replay as step_through
 
-        step_through(replay, group, rollout, console)
+        step_through(replay, group or 0, rollout or 0, console)
         return
+    if group is not None or rollout is not None:
+        raise ConfigError("--group and --rollout belong to --replay FILE, the recorded rollouts to step through")
     if env is None:
         raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
     from crbc_rl.commands.play import play as play_env
@@ -152,10 +162,10 @@ def play(
 
 
 def warmstart(
-    config: Config,
+    config: ConfigPath,
     /,
     steps: Count = None,
-    out: Path | None = None,
+    out: MaybePath = None,
     allow_import: bool = False,
 ) -> None:
     """Make a warm start: train a tokenizer and a tiny policy on demonstrations of the environment's expert.
@@ -198,7 +208,7 @@ def warmstart(
     console.print(f"saved {settings.out}", soft_wrap=True, highlight=False)
 
 
-def init(name: Positional[str], /, folder: Path = Path()) -> None:
+def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
     """Write a small installable package: an environment, its test, configs to train on it, and a README.
 
     Args:
@@ -214,7 +224,7 @@ def init(name: Positional[str], /, folder: Path = Path()) -> None:
 def study(
     name: Positional[Literal["credit-accuracy"]],
     /,
-    out: Path = Path("runs/studies"),
+    out: SomePath = Path("runs/studies"),
     quick: bool = False,
     seed: Index = 0,
 ) -> None:
@@ -247,11 +257,11 @@ def study(
 def bench(
     name: Positional[Literal["conformance"]],
     /,
-    games: Path,
+    games: SomePath,
     count: Count = None,
     steps: Count = 105,
     seed: Index = 0,
-    out: Path = Path("runs/conformance.jsonl"),
+    out: SomePath = Path("runs/conformance.jsonl"),
 ) -> None:
     """Compare the suite's own engines with the originals. Exits with status 1 where they differ.
 
@@ -272,7 +282,7 @@ def bench(
 def data(
     name: Positional[str],
     /,
-    sources: Annotated[tuple[tuple[Path, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
+    sources: Annotated[tuple[tuple[SomePath, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
 ) -> None:
     """Install a benchmark's official data, or check the installed data.
 

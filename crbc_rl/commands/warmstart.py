@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,13 @@ def warmstart(
     problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
     if problems:
         raise ConfigError("; ".join(problems))
+    folder = Path(config.out)
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file()):
+        raise ConfigError(f"out: {folder} holds something else than a model; choose another folder with --out")
+    folder.mkdir(parents=True, exist_ok=True)  # fails now, not after the training, where it may not be made
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
+    _check_teacher(config)
     torch.set_num_threads(config.threads)
     demonstrations = _demonstrations(config, on_episode)
     texts = [text for prompt, reply in islice(demonstrations, TOKENIZER_TEXTS // 2) for text in (prompt.text, reply)]
@@ -102,11 +108,23 @@ def warmstart(
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         tell(step, nll)
-    folder = Path(config.out)
     policy.save(folder)
     recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
     (folder / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
     return policy
+
+
+def _check_teacher(config: WarmstartConfig) -> None:
+    """Ask for an expert with the config's options. Raises `ConfigError` for one that it does not know."""
+    env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
+    if not hasattr(env, "expert"):
+        return
+    with closing(env):
+        env.reset(seed=0, options={"task": 0})
+        try:
+            env.expert(np.random.default_rng(0), **config.teacher)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"teacher: {config.teacher}: {error}") from error
 
 
 def _demonstrations(

@@ -117,6 +117,10 @@ def import_extension(module: str, modules: Mapping[str, Module], key: str) -> Mo
         raise ConfigError(
             f"{key}: {file} needs the module {error.name!r}, which is not installed: {install(error.name or module)}"
         ) from error
+    except SyntaxError as error:
+        raise ConfigError(f"{key}: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except SystemExit as error:
+        raise ConfigError(f"{key}: {file} ended the program (exit) while it was imported") from error
     if imported.__file__ is None or Path(imported.__file__).resolve() != file.resolve():
         raise ConfigError(f"{key}: {module!r} is {imported.__file__} already, not {file}: rename one of the two")
     return imported

@@ -111,9 +111,12 @@ def parse(kind: type[Config], data: dict[str, Any], where: str, base: Path) -> C
 
 def _text(path: Path, where: str) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{where}: env.prompt: {path} cannot be read: {error}") from error
+    if not text.strip():
+        raise ConfigError(f"{where}: env.prompt: {path} is empty; write a template there")
+    return text
 
 
 def _set(data: dict[str, Any], override: str) -> None:
@@ -152,4 +155,15 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return f"unknown key {name!r}"
         model = annotation
+    if not sections and (inner := _inner(model, str(key))):
+        return f"unknown key {name!r}; did you mean {inner!r}?"
     return f"unknown key {name!r}{nearest(str(key), model.model_fields)}"
+
+
+def _inner(model: type[BaseModel], key: str) -> str:
+    """The key of that name in a section of `model`; empty where there is none."""
+    for section, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and key in kind.model_fields:
+            return f"{section}.{key}"
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from anchors import Rollout, RolloutGroup, Step
 from crbc_rl import credit
 from crbc_rl.config.extensions import Module, is_extension, load, registered_id
+from crbc_rl.errors import nearest
 
 CRITIC = "gae"
 """The credit method that learns a critic instead of comparing the members of a group."""
@@ -119,6 +121,10 @@ class CreditConfig(BaseModel):
     @model_validator(mode="after")
     def _known(self) -> CreditConfig:
         sections = dict(self.model_extra or {})
+        estimators = [*credit.METHODS, CRITIC]
+        if not is_extension(self.method) and self.method not in estimators:
+            near = "; PPO with a critic is 'gae'" if self.method.lower() == "ppo" else nearest(self.method, estimators)
+            raise ValueError(f"credit.method: no estimator {self.method!r}{near}")
         if is_extension(self.method):
             sections.pop(
                 self.method.rpartition(":")[2], None
@@ -141,7 +147,7 @@ class CreditConfig(BaseModel):
 class CriticConfig(Section):
     """The critic of the method "gae"; other methods ignore it."""
 
-    lr: float = Field(1e-5, gt=0)
+    lr: float = Field(1e-5, gt=0, le=1)
 
 
 class LossConfig(Section):
@@ -162,7 +168,7 @@ class LossConfig(Section):
 
 
 class OptimConfig(Section):
-    lr: float = Field(1e-6, gt=0)
+    lr: float = Field(1e-6, gt=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     grad_clip: float = Field(1.0, gt=0)
     minibatch: int = Field(256, ge=1)
@@ -208,7 +214,8 @@ class RunConfig(Section):
 
 
 class TrainConfig(RunConfig):
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(max_length=100)
+    """Names the run folder: letters, digits and . _ -"""
     model: str
     """Folder of a transformers checkpoint, absolute or relative to the config file; or a name on the Hugging Face
     hub, such as Qwen/Qwen2.5-1.5B-Instruct."""
@@ -227,6 +234,13 @@ class TrainConfig(RunConfig):
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()
     eval: EvalConfig = EvalConfig()
+
+    @field_validator("name")
+    @classmethod
+    def _name_of_a_folder(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", value):
+            raise ValueError("it names a folder: use the letters a to z, digits and . _ -")
+        return value
 
     def method(self) -> str | credit.Method:
         """The credit estimator: its name, or the function that `credit.method` names in a module."""

@@ -122,8 +122,8 @@ def _frames(config: RunConfig, observation: Any, prompt: Prompt) -> Iterator[str
         )
     if not places and is_frame(observation):
         yield (
-            f"env.prompt: {config.env.prompt!r} has no place for a frame, so the policy would not see the observation: "
-            "set env.kwargs.observation=text, or choose another style"
+            f"env.prompt: {config.env.prompt!r} has no place for a frame, so the policy would not see the observation "
+            "(rgb): set env.kwargs.observation=text, or choose another style"
         )
 
 

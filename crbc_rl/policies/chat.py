@@ -106,6 +106,8 @@ class ChatPolicy:
                 if response.status_code == 200:
                     return response
                 problem = f"answered {response.status_code}: {self._shown(response)}"
+                if response.status_code in (401, 403):
+                    problem += "; name the variable that holds your API key with --key-variable"
                 if response.status_code not in RETRY_STATUS:
                     raise self._error(problem)
                 wait = _asked_for(response) or wait
@@ -155,7 +157,8 @@ def _key(variable: str) -> str:
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ConfigError(
-            f"the environment variable {variable} for the endpoint's API key is not set: export {variable}=KEY"
+            f"--key-variable {variable}: there is no such environment variable; give the name of one that holds the "
+            "server's API key"
         )
     if not (key.isascii() and key.isprintable()):  # otherwise the HTTP library raises an error that contains the key
         raise ConfigError(f"the environment variable {variable} holds characters that no API key has")

@@ -52,5 +52,7 @@ def jinja_template(text: str, settings: EnvConfig) -> Template:
             return compiled.render(**fields, image=IMAGE)
         except TemplateError as error:
             raise ConfigError(f"env.prompt: {name}: {error.message}") from error
+        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:  # of its expressions
+            raise ConfigError(f"env.prompt: {name}: {type(error).__name__}: {error}") from error
 
     return template

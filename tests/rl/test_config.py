@@ -23,7 +23,7 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
         ({"updatez": 3}, r"unknown key 'updatez'; did you mean 'updates'\?"),
         ({"rollout": {"group_sise": 8}}, r"unknown key 'rollout.group_sise'; did you mean 'group_size'\?"),
         ({"rollout": {"group_size": -8}}, r"rollout.group_size: .*greater than or equal to 1 \(got -8\)"),
-        ({"credit": {"method": "crcb"}}, r"credit: unknown credit method 'crcb'; did you mean 'crbc'\?"),
+        ({"credit": {"method": "crcb"}}, r"credit.method: no estimator 'crcb'; did you mean 'crbc'\?"),
         ({"credit": {"crbc": {"w_stp": 1.0}}}, r"credit: crbc has no option 'w_stp'; did you mean 'w_step'\?"),
         ({"credit": {"crbc": {"beta": 1.5}}}, r"credit: beta must lie in \(0, 1\], got 1.5"),
         ({"credit": {"crbc": {"beta": "much"}}}, r"credit: crbc: an option is of the wrong type"),

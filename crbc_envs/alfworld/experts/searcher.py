@@ -190,6 +190,8 @@ def make_expert(task: str, rng: np.random.Generator, hasty: float = 0.0) -> Call
 
     With probability `hasty` the reply goes to a random receptacle; otherwise it is the command of a `Searcher`.
     """
+    if not 0 <= hasty <= 1:
+        raise ValueError(f"hasty is a probability, got {hasty!r}")
     searcher = Searcher(task)
     commands: list[str] = []
 

@@ -144,6 +144,8 @@ def make_expert(
 
     The observations must be "text_rich".
     """
+    if not (0 <= hasty <= 1 and 0 <= careless <= 1):
+        raise ValueError(f"hasty and careless are probabilities, got {hasty!r} and {careless!r}")
     is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()
     shopper = Shopper(max_steps, is_hasty, is_careless)
 

@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,11 @@ def build_official_store(
     packed = _Packed(object_entries(instructions, lambda done, _: on_progress(done, total)))
     streamed = array_entries(items, lambda done, _: on_progress(before + done, total))
     where = describe_files([items, instructions, *([human] if human is not None else [])])
-    return build_store(folder, products_of(streamed, packed, read_json(human) if human is not None else {}, where))
+    products = products_of(streamed, packed, read_json(human) if human is not None else {}, where)
+    first = next(products, None)
+    if first is None:
+        raise DataError(f"{items}: it holds no products; copy the file again, with: crbc data webshop --from DIR")
+    return build_store(folder, chain([first], products))
 
 
 class _Packed(Mapping[str, dict[str, Any]]):
@@ -166,7 +171,7 @@ def _write(folder: Path, products: Iterable[Product]) -> int:
             prices.extend((*product.prices, math.nan, math.nan)[:2])
             instructed.append(_SYNTHETIC * (product.instruction is not None) | _HUMAN * bool(product.human))
     if not instructed:
-        raise DataError(f"{folder}: nothing to store, there are no products")
+        raise DataError("there are no products to store")
     names = np.frombuffer(asins, dtype=_ARRAYS["asins"])
     arrays = {
         "starts": starts,

@@ -100,7 +100,7 @@ class SiteServer(ThreadingHTTPServer):
         if host not in LOOPBACK and not exposed:
             raise ValueError(
                 f"host must be one of {', '.join(LOOPBACK)}; got {host!r}, where other machines could reach the shop: "
-                "use exposed to allow that"
+                "use exposed (--exposed) to allow that"
             )
         self.site, self.exposed = site, exposed
         if ":" in host:

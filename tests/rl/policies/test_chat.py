@@ -215,7 +215,7 @@ def test_the_key_is_sent_and_never_shown(server: Server, monkeypatch: pytest.Mon
 
 def test_a_missing_key_is_named_and_a_damaged_one_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("A_SERVICE_KEY", raising=False)
-    with pytest.raises(ConfigError, match="A_SERVICE_KEY .* is not set"):
+    with pytest.raises(ConfigError, match="A_SERVICE_KEY: there is no such environment variable"):
         ChatPolicy("http://127.0.0.1:1/v1", "m", key_variable="A_SERVICE_KEY")
     monkeypatch.setenv("A_SERVICE_KEY", f"{KEY}\n{KEY}")
     with pytest.raises(ConfigError, match="characters that no API key has") as damaged:
