@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import sysconfig
 import tempfile
 import time
 import traceback
@@ -81,7 +82,9 @@ def mistakes_told() -> Iterator[None]:
         remedy = REMEDIES.get(error.errno or 0)
         tell(f"{place}{error.strerror or error}" + (f": {remedy}" if remedy else f" (details: {_keep(error)})"))
         sys.exit(2 if error.errno in WRONG_PATHS else 1)
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's, of a GPU
+            raise
         tell(f"out of memory: smaller rollout.num_groups or optim.microbatch needs less (details: {_keep(error)})")
         sys.exit(1)
     except KeyboardInterrupt:
@@ -105,8 +108,27 @@ def require(extra: str, purpose: str) -> None:
 
 
 def report_bug(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """`sys.excepthook` of the command: one line, and the traceback in a file."""
+    """`sys.excepthook` of the command: one line, and the traceback in a file.
+
+    What a module of the person's own raises is their mistake, and the line names its place.
+    """
+    place = _own_place(trace)
+    if place:
+        tell(f"{place}: {kind.__name__}: {error} (details: {_keep(error)})")
+        sys.exit(2)
     tell(f"{kind.__name__}: {error} (a bug in crbc; please report it with {_keep(error)})")
+
+
+def _own_place(trace: TracebackType | None) -> str:
+    """Where the error was raised, "FILE, line N", if neither this package, Python nor an installed package did."""
+    frames = traceback.extract_tb(trace)
+    if not frames:
+        return ""
+    file = Path(frames[-1].filename).resolve()
+    others = [Path(__file__).resolve().parents[1] / name for name in ("anchors", "crbc_envs", "crbc_rl")]
+    others += [Path(place).resolve() for place in sysconfig.get_paths().values()]
+    outside = file.is_file() and not any(file.is_relative_to(other) for other in others)
+    return f"{file}, line {frames[-1].lineno}" if outside else ""
 
 
 def _keep(error: BaseException) -> str:
