@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # The main job: train the tiny agent with CRBC and write a report. Further arguments go to `crbc train`.
 # Run again, it continues where it stopped.
-source "$(dirname "${BASH_SOURCE[0]}")/setup.sh" train
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+bash scripts/setup.sh train
 exec .venv/bin/crbc train configs/sokoban_tiny.yaml --resume "$@"

@@ -1,0 +1,378 @@
+"""Makes `.venv` at the root of the clone, or brings it up to date. Run by scripts/setup.sh; standard library only.
+
+    python3 scripts/setup.py train    # what `crbc train` needs
+    python3 scripts/setup.py dev      # what the tests need; checks the compiler and the browser first
+
+Nothing is contacted when `.venv` is up to date. Interrupted, it goes on when run again. What pip and uv say is kept in
+`.venv/setup.log`. The exit status is 0, 1 where a step failed, 2 where a variable is wrong, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[1]
+TORCH = "2.13.0"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+TICK = 4.0  # seconds between two lines of progress
+PROGRAMS = {  # a name for people, the names it may have, Debian's package
+    "a C++ compiler": (("c++",), "build-essential"),
+    "make": (("make",), "build-essential"),
+    "cmake": (("cmake",), "cmake"),
+    "Chromium": (("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "chromium"),
+    "chromedriver": (("chromedriver",), "chromium-driver"),
+}
+SIGNS = (  # what pip and uv print, and what they are doing then
+    (r"Downloading (?P<file>\S+?)(?<!\.metadata) \((?P<size>[^)]+)\)", "downloading {name} ({size})"),
+    (r"(?:Collecting|Downloading) (?P<name>[\w.-]+)", "looking up {name}"),
+    (r"Installing build dependencies|Getting requirements to build|Preparing metadata", "preparing a build"),
+    (r"(?:Building wheel for|Building) (?P<name>[\w.-]+)", "building {name} (it may be compiled, for minutes)"),
+    (r"Installing collected packages: (?P<list>.*)", "installing {count} packages"),
+    (r"Prepared (?P<count>\d+) packages?", "installing {count} packages"),
+    (r"WARNING: Retrying", "the package index does not answer; trying again"),
+)
+HINTS = (  # a failed step's log, and how to mend it
+    (
+        r"No space left|Disk quota",
+        "the disk is full: free some space (a CPU environment takes about 2 GB, with CUDA 8)",
+    ),
+    (
+        r"Temporary failure|Failed to establish|Max retries|error sending request|dns error|timed out|ProxyError",
+        "the package index does not answer: check the network, its proxy and pip's configuration",
+    ),
+    (r"Python\.h", "the headers of Python are missing (Debian: apt-get install python3-dev)"),
+)
+
+
+class SetupError(Exception):
+    """The set-up cannot go on; the message says how to mend it."""
+
+    def __init__(self, message: str, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """Which torch to install: a version, an index besides the usual one, and a line that says why."""
+
+    version: str
+    index: str | None
+    why: str
+
+
+def choose_torch(
+    version: str, index: str, *, system: str, gpu: bool, reachable: Callable[[str], bool], cpu_index: str = CPU_INDEX
+) -> Torch:
+    """The torch for this machine. `version` and `index` are CRBC_TORCH and CRBC_TORCH_INDEX, empty where not set.
+
+    Raises:
+        SetupError: `version` is none.
+    """
+    version = version or TORCH
+    if not re.fullmatch(r"\d+(\.\d+)+[\w.+]*", version):
+        raise SetupError(f"CRBC_TORCH={version} is no version of torch; for example CRBC_TORCH={TORCH}", 2)
+    if index:
+        parts = urlsplit(index)
+        return Torch(version, index, f"from {parts.hostname or index}")
+    if system != "Linux":
+        return Torch(version, None, "the ordinary build, which has no CUDA here")
+    if gpu:
+        return Torch(version, None, "the build with CUDA for the NVIDIA GPU, about 3 GB to download")
+    if reachable(cpu_index):
+        return Torch(version, cpu_index, f"the CPU build, from {urlsplit(cpu_index).hostname}")
+    return Torch(
+        version,
+        None,
+        f"the ordinary build, up to 3 GB to download: {urlsplit(cpu_index).hostname} does not answer "
+        "(CRBC_TORCH_INDEX=URL names another index of CPU builds)",
+    )
+
+
+def answers(index: str, seconds: float = 3.0) -> bool:
+    """Whether an index has a page for torch. A thread, since a look-up of its name knows no time limit."""
+    found = []
+
+    def ask() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            urllib.request.urlopen(f"{index.rstrip('/')}/torch/", timeout=seconds).close()
+            found.append(True)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return bool(found)
+
+
+def has_gpu() -> bool:
+    """Whether there is an NVIDIA GPU with its driver."""
+    return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
+
+
+def missing_programs(which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:
+    """What the tests need and the PATH lacks: its name for people, and Debian's package."""
+    return {
+        program: package for program, (names, package) in PROGRAMS.items() if not any(which(name) for name in names)
+    }
+
+
+def activity(lines: Sequence[str], downloads: Path) -> str:
+    """What pip or uv is doing, from what it has printed; empty where that is not known."""
+    for line in reversed(lines):
+        for sign, doing in SIGNS:
+            if not (match := re.search(sign, line)):
+                continue
+            words = match.groupdict()
+            if file := words.get("file"):
+                words["name"] = re.sub(r"(-\d[^-]*).*", r"\1", file).removesuffix(".tar.gz")
+                sizes = [path.stat().st_size for path in downloads.glob(f"pip-unpack-*/{file}")]
+                words["size"] += f", {sizes[0] / 1e6:.0f} MB so far" if sizes else ""
+            if packages := words.get("list"):
+                words["count"] = str(len(packages.split(",")))
+            return doing.format(**words)
+    return ""
+
+
+def explain(lines: Sequence[str]) -> str:
+    """The lines of a failed step that matter, and how to mend it."""
+    told = [line.rstrip() for line in lines if line.strip()]
+    told = [line for line in told if re.search(r"error|×|╰|├", line, re.IGNORECASE)][-6:] or told[-6:]
+    text = "\n".join(lines)
+    hints = [hint for sign, hint in HINTS if re.search(sign, text)]
+    return "\n".join([*(f"    {line[:300]}" for line in told), *hints[:1]])
+
+
+@dataclass(slots=True)
+class Setup:
+    """One set-up of `root/.venv` with a set of extras."""
+
+    root: Path
+    extras: str
+    torch_version: str
+    uv: str | None
+    started: float = field(default_factory=time.monotonic)
+    lock: int | None = None
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    @property
+    def python(self) -> Path:
+        return self.venv / "bin" / "python"
+
+    @property
+    def log(self) -> Path:
+        return self.venv / "setup.log"
+
+    @property
+    def downloads(self) -> Path:
+        """pip's temporary folder: its downloads can be measured there, and what a killed run left is removed."""
+        return self.venv / "tmp"
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.started:4.0f} s  {text}", flush=True)
+
+    # -- what is there ------------------------------------------------------------------------------------------
+
+    def site_packages(self) -> Path | None:
+        """Where the environment's own Python looks for packages; None where it does not run or is another one."""
+        ask = [self.python, "-c", "import sys; print('python%d.%d' % sys.version_info[:2])"]
+        try:
+            name = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return None
+        found = self.venv / "lib" / name / "site-packages"
+        return found if found.is_dir() else None
+
+    def stamps(self) -> dict[Path, str]:
+        """The files that say what is installed, with their text. Who has `dev` has `train`."""
+        names = ["train", "dev"] if self.extras == "dev" else [self.extras]
+        site = self.site_packages()
+        digest = hashlib.sha256((self.root / "pyproject.toml").read_bytes()).hexdigest()
+        text = (
+            f"{self.venv}\n{site.parent.name if site else '-'}\ntorch {self.torch_version}\npyproject.toml {digest}\n"
+        )
+        return {self.venv / f".crbc-{name}": text for name in names}
+
+    def fault(self) -> str:
+        """Why `.venv` has to be made again; empty where it is in order."""
+        site = self.site_packages()
+        if site is None:
+            return "its Python is gone or another one"
+        # pip writes INSTALLER last, and venv the script `activate`.
+        if not (self.uv or any(site.glob("pip-*.dist-info/INSTALLER"))) or not (self.venv / "bin/activate").exists():
+            return "it was only half made"
+        for stamp in self.venv.glob(".crbc-*"):
+            if (text := stamp.read_text("utf-8")) and not text.startswith(f"{self.venv}\n"):
+                return "it was made in another folder"
+        return ""
+
+    def up_to_date(self) -> bool:
+        stamps = self.stamps()
+        there = all(path.is_file() and path.read_text("utf-8") == text for path, text in stamps.items())
+        return there and not self.fault()
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One set-up of a clone at a time. pip inherits the lock: it may outlive a set-up that was killed."""
+        with (self.root / "pyproject.toml").open("rb+") as file:
+            waited = -TICK
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if (now := time.monotonic()) - waited >= TICK:
+                        self.say("another set-up of this folder is running: waiting for it")
+                        waited = now
+                    time.sleep(0.2)
+                    continue
+                except OSError:  # a file system without locks
+                    break
+                self.lock = file.fileno()
+                break
+            yield
+
+    def run(self, doing: str, command: Sequence[str | Path]) -> None:
+        """Runs a step, with a line every few seconds. Raises `SetupError` with the end of its log where it fails."""
+        self.say(doing)
+        self.downloads.mkdir(parents=True, exist_ok=True)
+        path = f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
+        env = {**os.environ, **quiet, "PATH": path, "TMPDIR": str(self.downloads), "PYTHONUNBUFFERED": "1"}
+        fds = () if self.lock is None else (self.lock,)
+        with self.log.open("a", encoding="utf-8") as log:
+            start = log.tell()
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.root, env=env, pass_fds=fds
+            )
+        try:
+            while True:
+                try:
+                    status = process.wait(TICK)
+                    break
+                except subprocess.TimeoutExpired:
+                    self.say(activity(self.told(start), self.downloads) or doing)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        if status:
+            raise SetupError(f"failed: {doing}\n{explain(self.told(start))}\nall of it: {self.log}")
+
+    def told(self, start: int) -> list[str]:
+        with self.log.open("rb") as log:
+            log.seek(start)
+            return log.read().decode("utf-8", "replace").splitlines()
+
+    def install(self, doing: str, *what: str) -> None:
+        pip = [self.python, "-m", "pip", "install"]
+        if self.uv:
+            pip = [self.uv, "pip", "install", "--python", str(self.python), "--compile-bytecode"]
+        self.run(doing, [*pip, *what])
+
+    def make_venv(self) -> None:
+        """An environment in order, empty where there was none. Raises `SetupError` where Python cannot make one."""
+        if (self.venv / "pyvenv.cfg").exists():
+            if not (fault := self.fault()):
+                return
+            self.say(f"removing .venv: {fault}")
+        if not self.uv and importlib.util.find_spec("ensurepip") is None:
+            package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+            raise SetupError(f"this Python cannot make environments. On Debian: {debian([package])}")
+        self.venv.mkdir(exist_ok=True)
+        for entry in self.venv.iterdir():
+            if entry != self.log:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        # uv installs without a pip inside, and makes pip one of the packages.
+        bare = ["--without-pip"] if self.uv else []
+        version = platform.python_version()
+        self.run(f"making .venv with Python {version}", [sys.executable, "-m", "venv", *bare, self.venv])
+
+    def install_packages(self) -> None:
+        site = self.site_packages()
+        assert site is not None, "make_venv has made it"
+        # INSTALLER is written last: without it a package is taken for installed, and lacks files.
+        for info in site.glob("*.dist-info"):
+            if not (info / "INSTALLER").exists():
+                shutil.rmtree(info)
+        if not any(site.glob(f"torch-{self.torch_version}[.+]*dist-info")):
+            torch = choose_torch(
+                self.torch_version,
+                os.environ.get("CRBC_TORCH_INDEX", ""),
+                system=platform.system(),
+                gpu=has_gpu(),
+                reachable=answers,
+            )
+            index = ["--extra-index-url", torch.index] if torch.index else []
+            self.install(f"torch {torch.version}: {torch.why}", f"torch=={torch.version}", *index)
+        pip = ["pip"] if self.uv else []
+        self.install(f"what crbc[{self.extras}] needs", *pip, "--editable", f".[{self.extras}]")
+
+    def go(self) -> None:
+        """Everything there is to do. Raises `SetupError` where a step fails."""
+        missing = missing_programs() if self.extras == "dev" else {}
+        command = debian(sorted(set(missing.values())))
+        if missing and not (os.geteuid() == 0 and shutil.which("apt-get")):
+            raise SetupError(f"the tests need {', '.join(missing)}, not found. On Debian or Ubuntu: {command}")
+        if not missing and self.up_to_date():
+            return
+        with self.alone():
+            if missing:
+                self.run("looking up Debian's packages", ["apt-get", "update"])
+                self.run(f"installing {', '.join(missing)}", shlex.split(command))
+            if self.up_to_date():
+                return
+            self.make_venv()
+            self.install_packages()
+            shutil.rmtree(self.downloads)
+            for stamp, text in self.stamps().items():
+                stamp.write_text(text, "utf-8")
+            self.say(".venv is ready")
+
+
+def debian(packages: Sequence[str]) -> str:
+    """The command that installs Debian packages."""
+    sudo = "" if os.geteuid() == 0 else "sudo "
+    return f"{sudo}apt-get install -y --no-install-recommends {' '.join(packages)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the set-up; the module's docstring lists the exit statuses."""
+    parser = argparse.ArgumentParser(description="Make .venv, or bring it up to date.")
+    parser.add_argument("extras", choices=("train", "dev"))
+    extras = parser.parse_args(arguments).extras
+    setup = Setup(ROOT, extras, os.environ.get("CRBC_TORCH") or TORCH, shutil.which("uv"))
+    try:
+        setup.go()
+    except SetupError as error:
+        print(f"{error}\nthen run the same command again", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        print("set-up stopped; run the same command again to go on", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
