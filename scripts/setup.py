@@ -45,19 +45,20 @@ SIGNS = (  # what pip and uv print, and what they are doing then
     (r"(?:Collecting|Downloading) (?P<name>[\w.-]+)", "looking up {name}"),
     (r"Installing build dependencies|Getting requirements to build|Preparing metadata", "preparing a build"),
     (r"(?:Building wheel for|Building) (?P<name>[\w.-]+)", "building {name} (it may be compiled, for minutes)"),
-    (r"Installing collected packages: (?P<list>.*)", "installing {count} packages"),
-    (r"Prepared (?P<count>\d+) packages?", "installing {count} packages"),
+    (r"Installing collected packages: (?P<list>.*)", "installing {count} packages, {installed} done"),
+    (r"Prepared (?P<count>\d+) packages?", "installing {count} packages, {installed} done"),
     (r"WARNING: Retrying", "the package index does not answer; trying again"),
 )
 HINTS = (  # a failed step's log, and how to mend it
     (
         r"No space left|Disk quota",
-        "the disk is full: free some space (a CPU environment takes about 2 GB, with CUDA 8)",
+        "the disk is full: free some space",
     ),
     (
         r"Temporary failure|Failed to establish|Max retries|error sending request|dns error|timed out|ProxyError",
         "the package index does not answer: check the network, its proxy and pip's configuration",
     ),
+    (r"No matching distribution|No solution found", "the index has no such version, or none for this Python"),
     (r"Python\.h", "the headers of Python are missing (Debian: apt-get install python3-dev)"),
 )
 
@@ -82,17 +83,9 @@ class Torch:
 def choose_torch(
     version: str, index: str, *, system: str, gpu: bool, reachable: Callable[[str], bool], cpu_index: str = CPU_INDEX
 ) -> Torch:
-    """The torch for this machine. `version` and `index` are CRBC_TORCH and CRBC_TORCH_INDEX, empty where not set.
-
-    Raises:
-        SetupError: `version` is none.
-    """
-    version = version or TORCH
-    if not re.fullmatch(r"\d+(\.\d+)+[\w.+]*", version):
-        raise SetupError(f"CRBC_TORCH={version} is no version of torch; for example CRBC_TORCH={TORCH}", 2)
+    """The torch for this machine. `index` is CRBC_TORCH_INDEX, empty where it is not set."""
     if index:
-        parts = urlsplit(index)
-        return Torch(version, index, f"from {parts.hostname or index}")
+        return Torch(version, index, f"from {urlsplit(index).hostname or index}")
     if system != "Linux":
         return Torch(version, None, "the ordinary build, which has no CUDA here")
     if gpu:
@@ -122,20 +115,32 @@ def answers(index: str, seconds: float = 3.0) -> bool:
     return bool(found)
 
 
+def torch_version(chosen: str) -> str:
+    """The version to install, where CRBC_TORCH is `chosen`. Raises `SetupError` where that is none."""
+    if not re.fullmatch(r"\d+(\.\d+)+[\w.+]*|", chosen):
+        raise SetupError(f"CRBC_TORCH={chosen} is no version; for example CRBC_TORCH={TORCH}", 2)
+    return chosen or TORCH
+
+
 def has_gpu() -> bool:
     """Whether there is an NVIDIA GPU with its driver."""
     return shutil.which("nvidia-smi") is not None or Path("/proc/driver/nvidia").exists()
 
 
-def missing_programs(which: Callable[[str], str | None] = shutil.which) -> dict[str, str]:
+def missing_programs() -> dict[str, str]:
     """What the tests need and the PATH lacks: its name for people, and Debian's package."""
     return {
-        program: package for program, (names, package) in PROGRAMS.items() if not any(which(name) for name in names)
+        program: package
+        for program, (names, package) in PROGRAMS.items()
+        if not any(shutil.which(name) for name in names)
     }
 
 
-def activity(lines: Sequence[str], downloads: Path) -> str:
-    """What pip or uv is doing, from what it has printed; empty where that is not known."""
+def activity(lines: Sequence[str], downloads: Path, installed: int) -> str:
+    """What pip or uv is doing, from what it has printed; empty where that is not known.
+
+    `downloads` is pip's temporary folder, `installed` how many packages this step has installed.
+    """
     for line in reversed(lines):
         for sign, doing in SIGNS:
             if not (match := re.search(sign, line)):
@@ -147,7 +152,7 @@ def activity(lines: Sequence[str], downloads: Path) -> str:
                 words["size"] += f", {sizes[0] / 1e6:.0f} MB so far" if sizes else ""
             if packages := words.get("list"):
                 words["count"] = str(len(packages.split(",")))
-            return doing.format(**words)
+            return doing.format(**words, installed=installed)
     return ""
 
 
@@ -203,14 +208,16 @@ class Setup:
         found = self.venv / "lib" / name / "site-packages"
         return found if found.is_dir() else None
 
+    def installed(self) -> int:
+        """How many packages are installed: INSTALLER is the last thing written but for RECORD."""
+        return sum(1 for _ in self.venv.glob("lib/python*/site-packages/*.dist-info/INSTALLER"))
+
     def stamps(self) -> dict[Path, str]:
         """The files that say what is installed, with their text. Who has `dev` has `train`."""
         names = ["train", "dev"] if self.extras == "dev" else [self.extras]
         site = self.site_packages()
         digest = hashlib.sha256((self.root / "pyproject.toml").read_bytes()).hexdigest()
-        text = (
-            f"{self.venv}\n{site.parent.name if site else '-'}\ntorch {self.torch_version}\npyproject.toml {digest}\n"
-        )
+        text = f"{self.venv}\n{site.parent.name if site else '-'} torch {self.torch_version}\n{digest}\n"
         return {self.venv / f".crbc-{name}": text for name in names}
 
     def fault(self) -> str:
@@ -256,6 +263,7 @@ class Setup:
     def run(self, doing: str, command: Sequence[str | Path]) -> None:
         """Runs a step, with a line every few seconds. Raises `SetupError` with the end of its log where it fails."""
         self.say(doing)
+        installed = self.installed()
         self.downloads.mkdir(parents=True, exist_ok=True)
         path = f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
         quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
@@ -272,13 +280,16 @@ class Setup:
                     status = process.wait(TICK)
                     break
                 except subprocess.TimeoutExpired:
-                    self.say(activity(self.told(start), self.downloads) or doing)
+                    done = self.installed() - installed
+                    self.say(activity(self.told(start), self.downloads, done) or doing)
         finally:
             if process.poll() is None:
                 process.terminate()
                 process.wait()
         if status:
-            raise SetupError(f"failed: {doing}\n{explain(self.told(start))}\nall of it: {self.log}")
+            raise SetupError(
+                f"set-up failed: {doing}\n{explain(self.told(start))}\nall of it: {self.log}; then run again"
+            )
 
     def told(self, start: int) -> list[str]:
         with self.log.open("rb") as log:
@@ -307,7 +318,9 @@ class Setup:
         # uv installs without a pip inside, and makes pip one of the packages.
         bare = ["--without-pip"] if self.uv else []
         version = platform.python_version()
-        self.run(f"making .venv with Python {version}", [sys.executable, "-m", "venv", *bare, self.venv])
+        # Not sys.executable: it may be .venv's own, which is gone now.
+        python = getattr(sys, "_base_executable", sys.executable)
+        self.run(f"making .venv with Python {version}", [python, "-m", "venv", *bare, self.venv])
 
     def install_packages(self) -> None:
         site = self.site_packages()
@@ -325,19 +338,20 @@ class Setup:
                 reachable=answers,
             )
             index = ["--extra-index-url", torch.index] if torch.index else []
-            self.install(f"torch {torch.version}: {torch.why}", f"torch=={torch.version}", *index)
+            self.install(f"installing torch {torch.version}: {torch.why}", f"torch=={torch.version}", *index)
         pip = ["pip"] if self.uv else []
-        self.install(f"what crbc[{self.extras}] needs", *pip, "--editable", f".[{self.extras}]")
+        self.install(f"installing what crbc[{self.extras}] needs", *pip, "--editable", f".[{self.extras}]")
 
     def go(self) -> None:
         """Everything there is to do. Raises `SetupError` where a step fails."""
         missing = missing_programs() if self.extras == "dev" else {}
         command = debian(sorted(set(missing.values())))
         if missing and not (os.geteuid() == 0 and shutil.which("apt-get")):
-            raise SetupError(f"the tests need {', '.join(missing)}, not found. On Debian or Ubuntu: {command}")
+            raise SetupError(f"missing for the tests: {', '.join(missing)}. On Debian or Ubuntu: {command}")
         if not missing and self.up_to_date():
             return
         with self.alone():
+            shutil.rmtree(self.downloads, ignore_errors=True)
             if missing:
                 self.run("looking up Debian's packages", ["apt-get", "update"])
                 self.run(f"installing {', '.join(missing)}", shlex.split(command))
@@ -362,11 +376,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Make .venv, or bring it up to date.")
     parser.add_argument("extras", choices=("train", "dev"))
     extras = parser.parse_args(arguments).extras
-    setup = Setup(ROOT, extras, os.environ.get("CRBC_TORCH") or TORCH, shutil.which("uv"))
     try:
-        setup.go()
+        Setup(ROOT, extras, torch_version(os.environ.get("CRBC_TORCH", "")), shutil.which("uv")).go()
     except SetupError as error:
-        print(f"{error}\nthen run the same command again", file=sys.stderr)
+        print(error, file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
         print("set-up stopped; run the same command again to go on", file=sys.stderr)
