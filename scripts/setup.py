@@ -58,7 +58,7 @@ HINTS = (  # a failed step's log, and how to mend it
         r"Temporary failure|Failed to establish|Max retries|error sending request|dns error|timed out|ProxyError",
         "the package index does not answer: check the network, its proxy and pip's configuration",
     ),
-    (r"No matching distribution|No solution found", "the index has no such version, or none for this Python"),
+    (r"No matching distribution|No solution found", "the index has nothing that fits this Python and the versions asked for"),
     (r"Python\.h", "the headers of Python are missing (Debian: apt-get install python3-dev)"),
 )
 
