@@ -47,6 +47,7 @@ SIGNS = (  # what pip and uv print, and what they are doing then
     (r"(?:Building wheel for|Building) (?P<name>[\w.-]+)", "building {name} (it may be compiled, for minutes)"),
     (r"Installing collected packages: (?P<list>.*)", "installing {count} packages, {installed} done"),
     (r"Prepared (?P<count>\d+) packages?", "installing {count} packages, {installed} done"),
+    (r"Installed (?P<count>\d+) packages?", "compiling {count} packages to bytecode"),
     (r"WARNING: Retrying", "the package index does not answer; trying again"),
 )
 HINTS = (  # a failed step's log, and how to mend it

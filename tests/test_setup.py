@@ -111,6 +111,7 @@ def test_the_version_of_torch():
         ),
         ("Installing collected packages: mpmath, sympy, torch", "installing 3 packages, 1 done"),
         ("Prepared 57 packages in 3.1s", "installing 57 packages, 1 done"),
+        ("Installed 60 packages in 1s", "compiling 60 packages to bytecode"),
         ("WARNING: Retrying (Retry(total=4)) after", "the package index does not answer; trying again"),
         ("Looking in links: here", ""),
     ],
@@ -177,6 +178,17 @@ def test_what_is_wrong_with_an_environment(tmp_path):
     assert "half made" in checked.fault()
     (checked.venv / "lib" / checked.site_packages().parent.name).rename(checked.venv / "lib" / "python3.1")
     assert "another one" in checked.fault()
+
+
+def test_uv_is_asked_for_what_pip_would_be_asked_for(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(setup.Setup, "run", lambda self, doing, command: asked.append([str(word) for word in command]))
+    python = f"{tmp_path}/.venv/bin/python"
+    for uv in (None, "/bin/uv"):
+        setup.Setup(tmp_path, "train", "2.13.0", uv).install("x", "torch==2.13.0", "--extra-index-url", "URL")
+    what = ["torch==2.13.0", "--extra-index-url", "URL"]
+    assert asked[0] == [python, "-m", "pip", "install", *what]
+    assert asked[1] == ["/bin/uv", "pip", "install", "--python", python, "--compile-bytecode", *what]
 
 
 def test_whoever_has_the_tests_packages_has_those_of_training(tmp_path):
