@@ -44,7 +44,10 @@ SIGNS = (  # what pip and uv print, and what they are doing then
     (r"Downloading (?P<file>\S+?)(?<!\.metadata) \((?P<size>[^)]+)\)", "downloading {name} ({size})"),
     (r"(?:Collecting|Downloading) (?P<name>[\w.-]+)", "looking up {name}"),
     (r"Installing build dependencies|Getting requirements to build|Preparing metadata", "preparing a build"),
-    (r"(?:Building wheel for|Building) (?P<name>[\w.-]+)", "building {name} (it may be compiled, for minutes)"),
+    (
+        r"Building (?:wheel for |editable for )?(?!wheels for)(?P<name>[\w.-]+)",
+        "building {name} (it may be compiled, for minutes)",
+    ),
     (r"Installing collected packages: (?P<list>.*)", "installing {count} packages, {installed} done"),
     (r"Prepared (?P<count>\d+) packages?", "installing {count} packages, {installed} done"),
     (r"Installed (?P<count>\d+) packages?", "compiling {count} packages to bytecode"),
@@ -59,7 +62,10 @@ HINTS = (  # a failed step's log, and how to mend it
         r"Temporary failure|Failed to establish|Max retries|error sending request|dns error|timed out|ProxyError",
         "the package index does not answer: check the network, its proxy and pip's configuration",
     ),
-    (r"No matching distribution|No solution found", "the index has nothing that fits this Python and the versions asked for"),
+    (
+        r"No matching distribution|No solution found",
+        "the index has nothing that fits this Python and the versions asked for",
+    ),
     (r"Python\.h", "the headers of Python are missing (Debian: apt-get install python3-dev)"),
 )
 
