@@ -24,9 +24,10 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,17 +41,18 @@ PROGRAMS = {  # a name for people, the names it may have, Debian's package
     "Chromium": (("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "chromium"),
     "chromedriver": (("chromedriver",), "chromium-driver"),
 }
-SIGNS = (  # what pip and uv print, and what they are doing then
+SIGNS = (  # what pip, uv and apt-get print, and what they are doing then
     (r"Downloading (?P<file>\S+?)(?<!\.metadata) \((?P<size>[^)]+)\)", "downloading {name} ({size})"),
     (r"(?:Collecting|Downloading) (?P<name>[\w.-]+)", "looking up {name}"),
     (r"Installing build dependencies|Getting requirements to build|Preparing metadata", "preparing a build"),
     (
-        r"Building (?:wheel for |editable for )?(?!wheels for)(?P<name>[\w.-]+)",
+        r"Building (?:wheel for |editable for )?(?!wheels for|dependency)(?P<name>[\w.-]+)",
         "building {name} (it may be compiled, for minutes)",
     ),
     (r"Installing collected packages: (?P<list>.*)", "installing {count} packages, {installed} done"),
     (r"Prepared (?P<count>\d+) packages?", "installing {count} packages, {installed} done"),
     (r"Installed (?P<count>\d+) packages?", "compiling {count} packages to bytecode"),
+    (r"(?:Unpacking|Setting up) (?P<name>[\w.+-]+)", "installing {name}"),
     (r"WARNING: Retrying", "the package index does not answer; trying again"),
 )
 HINTS = (  # a failed step's log, and how to mend it
@@ -87,9 +89,7 @@ class Torch:
     why: str
 
 
-def choose_torch(
-    version: str, index: str, *, system: str, gpu: bool, reachable: Callable[[str], bool], cpu_index: str = CPU_INDEX
-) -> Torch:
+def choose_torch(version: str, index: str, *, system: str, gpu: bool, reachable: Callable[[str], bool]) -> Torch:
     """The torch for this machine. `index` is CRBC_TORCH_INDEX, empty where it is not set."""
     if index:
         return Torch(version, index, f"from {urlsplit(index).hostname or index}")
@@ -97,14 +97,10 @@ def choose_torch(
         return Torch(version, None, "the ordinary build, which has no CUDA here")
     if gpu:
         return Torch(version, None, "the build with CUDA for the NVIDIA GPU, about 3 GB to download")
-    if reachable(cpu_index):
-        return Torch(version, cpu_index, f"the CPU build, from {urlsplit(cpu_index).hostname}")
-    return Torch(
-        version,
-        None,
-        f"the ordinary build, up to 3 GB to download: {urlsplit(cpu_index).hostname} does not answer "
-        "(CRBC_TORCH_INDEX=URL names another index of CPU builds)",
-    )
+    if reachable(CPU_INDEX):
+        return Torch(version, CPU_INDEX, f"the CPU build, from {CPU_INDEX}")
+    why = f"up to 3 GB to download, since {CPU_INDEX} does not answer (CRBC_TORCH_INDEX=URL names another index)"
+    return Torch(version, None, f"the ordinary build, {why}")
 
 
 def answers(index: str, seconds: float = 3.0) -> bool:
@@ -144,7 +140,7 @@ def missing_programs() -> dict[str, str]:
 
 
 def activity(lines: Sequence[str], downloads: Path, installed: int) -> str:
-    """What pip or uv is doing, from what it has printed; empty where that is not known.
+    """What pip, uv or apt-get is doing, from what it has printed; empty where that is not known.
 
     `downloads` is pip's temporary folder, `installed` how many packages this step has installed.
     """
@@ -172,33 +168,20 @@ def explain(lines: Sequence[str]) -> str:
     return "\n".join([*(f"    {line[:300]}" for line in told), *hints[:1]])
 
 
-@dataclass(slots=True)
 class Setup:
-    """One set-up of `root/.venv` with a set of extras."""
+    """One set-up of `root/.venv` with a set of extras. `uv` is the program's path, None where pip is used."""
 
-    root: Path
-    extras: str
-    torch_version: str
-    uv: str | None
-    started: float = field(default_factory=time.monotonic)
-    lock: int | None = None
-
-    @property
-    def venv(self) -> Path:
-        return self.root / ".venv"
-
-    @property
-    def python(self) -> Path:
-        return self.venv / "bin" / "python"
-
-    @property
-    def log(self) -> Path:
-        return self.venv / "setup.log"
-
-    @property
-    def downloads(self) -> Path:
-        """pip's temporary folder: its downloads can be measured there, and what a killed run left is removed."""
-        return self.venv / "tmp"
+    def __init__(self, root: Path, extras: str, torch_version: str, uv: str | None) -> None:
+        self.root = root
+        self.extras = extras
+        self.torch_version = torch_version
+        self.uv = uv
+        self.venv = root / ".venv"
+        self.python = self.venv / "bin" / "python"
+        self.log = self.venv / "setup.log"
+        # pip's temporary folder: its downloads can be measured there, and what a killed run left is removed.
+        self.downloads = self.venv / "tmp"
+        self.started = time.monotonic()
 
     def say(self, text: str) -> None:
         print(f"{time.monotonic() - self.started:4.0f} s  {text}", flush=True)
@@ -206,10 +189,10 @@ class Setup:
     # -- what is there ------------------------------------------------------------------------------------------
 
     def site_packages(self) -> Path | None:
-        """Where the environment's own Python looks for packages; None where it does not run or is another one."""
-        ask = [self.python, "-c", "import sys; print('python%d.%d' % sys.version_info[:2])"]
+        """Where the environment's own Python looks for packages; None where it does not run or is of no use."""
+        code = "import sys; print('python%d.%d' % sys.version_info[:2]); sys.exit(sys.version_info < (3, 11))"
         try:
-            name = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
+            name = subprocess.run([self.python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
         except (OSError, subprocess.CalledProcessError):
             return None
         found = self.venv / "lib" / name / "site-packages"
@@ -231,7 +214,7 @@ class Setup:
         """Why `.venv` has to be made again; empty where it is in order."""
         site = self.site_packages()
         if site is None:
-            return "its Python is gone or another one"
+            return "its Python is gone, too old or another one"
         # pip writes INSTALLER last, and venv the script `activate`.
         if not (self.uv or any(site.glob("pip-*.dist-info/INSTALLER"))) or not (self.venv / "bin/activate").exists():
             return "it was only half made"
@@ -247,25 +230,16 @@ class Setup:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """One set-up of a clone at a time. pip inherits the lock: it may outlive a set-up that was killed."""
-        with (self.root / "pyproject.toml").open("rb+") as file:
-            waited = -TICK
+    def wait_for(self, file: IO[bytes]) -> None:
+        """Locks a file: one set-up of a clone at a time. pip inherits the lock, as it may outlive a killed set-up."""
+        with contextlib.suppress(OSError):  # a file system without locks
             while True:
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
                 except BlockingIOError:
-                    if (now := time.monotonic()) - waited >= TICK:
-                        self.say("another set-up of this folder is running: waiting for it")
-                        waited = now
-                    time.sleep(0.2)
-                    continue
-                except OSError:  # a file system without locks
-                    break
-                self.lock = file.fileno()
-                break
-            yield
+                    self.say("another set-up of this folder is running: waiting for it")
+                    time.sleep(TICK)
 
     def run(self, doing: str, command: Sequence[str | Path]) -> None:
         """Runs a step, with a line every few seconds. Raises `SetupError` with the end of its log where it fails."""
@@ -273,13 +247,12 @@ class Setup:
         installed = self.installed()
         self.downloads.mkdir(parents=True, exist_ok=True)
         path = f"{self.python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-        quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
+        quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "DEBIAN_FRONTEND": "noninteractive"}
         env = {**os.environ, **quiet, "PATH": path, "TMPDIR": str(self.downloads), "PYTHONUNBUFFERED": "1"}
-        fds = () if self.lock is None else (self.lock,)
-        with self.log.open("a", encoding="utf-8") as log:
+        with self.log.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.root, env=env, pass_fds=fds
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.root, env=env, close_fds=False
             )
         try:
             while True:
@@ -357,7 +330,9 @@ class Setup:
             raise SetupError(f"missing for the tests: {', '.join(missing)}. On Debian or Ubuntu: {command}")
         if not missing and self.up_to_date():
             return
-        with self.alone():
+        with (self.root / "pyproject.toml").open("rb+") as file:
+            self.wait_for(file)
+            os.set_inheritable(file.fileno(), True)
             shutil.rmtree(self.downloads, ignore_errors=True)
             if missing:
                 self.run("looking up Debian's packages", ["apt-get", "update"])
@@ -388,6 +363,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SetupError as error:
         print(error, file=sys.stderr)
         return error.status
+    except OSError as error:  # a full disk, a folder that may not be written
+        print(f"set-up failed: {error}; mend that and run again", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("set-up stopped; run the same command again to go on", file=sys.stderr)
         return 130
