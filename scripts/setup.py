@@ -288,7 +288,9 @@ class Setup:
             if not (fault := self.fault()):
                 return
             self.say(f"removing .venv: {fault}")
-        if not self.uv and importlib.util.find_spec("ensurepip") is None:
+        # Debian has it apart. A folder that is left of it is a module without an origin.
+        ensurepip = importlib.util.find_spec("ensurepip")
+        if not self.uv and (ensurepip is None or ensurepip.origin is None):
             package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
             raise SetupError(f"this Python cannot make environments. On Debian: {debian([package])}")
         self.venv.mkdir(exist_ok=True)
