@@ -41,14 +41,12 @@ PROGRAMS = {  # a name for people, the names it may have, Debian's package
     "Chromium": (("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "chromium"),
     "chromedriver": (("chromedriver",), "chromium-driver"),
 }
+COMPILED = "building {name} (it may be compiled, for minutes)"
 SIGNS = (  # what pip, uv and apt-get print, and what they are doing then
     (r"Downloading (?P<file>\S+?)(?<!\.metadata) \((?P<size>[^)]+)\)", "downloading {name} ({size})"),
     (r"(?:Collecting|Downloading) (?P<name>[\w.-]+)", "looking up {name}"),
-    (r"Installing build dependencies|Getting requirements to build|Preparing metadata", "preparing a build"),
-    (
-        r"Building (?:wheel for |editable for )?(?!wheels for|dependency)(?P<name>[\w.-]+)",
-        "building {name} (it may be compiled, for minutes)",
-    ),
+    (r"Installing build dep|Getting requirements to build|Preparing metadata", COMPILED),
+    (r"Building (?:wheel for |editable for )?(?!wheels for|dependency)(?P<name>[\w.-]+)", COMPILED),
     (r"Installing collected packages: (?P<list>.*)", "installing {count} packages, {installed} done"),
     (r"Prepared (?P<count>\d+) packages?", "installing {count} packages, {installed} done"),
     (r"Installed (?P<count>\d+) packages?", "compiling {count} packages to bytecode"),
@@ -148,7 +146,9 @@ def activity(lines: Sequence[str], downloads: Path, installed: int) -> str:
         for sign, doing in SIGNS:
             if not (match := re.search(sign, line)):
                 continue
-            words = match.groupdict()
+            # A build that is prepared, and may compile by then, is of what was looked up last.
+            collected = re.findall(r"^ *Collecting ([\w.-]+)", "\n".join(lines), re.MULTILINE)
+            words = {"name": collected[-1] if collected else "crbc"} | match.groupdict()
             if file := words.get("file"):
                 words["name"] = re.sub(r"(-\d[^-]*).*", r"\1", file).removesuffix(".tar.gz")
                 sizes = [path.stat().st_size for path in downloads.glob(f"pip-unpack-*/{file}")]

@@ -103,6 +103,7 @@ def test_the_version_of_torch():
             "  Building wheel for fast-x (setup.py): still running...",
             "building fast-x (it may be compiled, for minutes)",
         ),
+        ("  Getting requirements to build wheel: still running...", "building old (it may be compiled, for minutes)"),
         ("   Building crbc @ file:///x", "building crbc (it may be compiled, for minutes)"),
         ("  Building editable for crbc (pyproject.toml): started", "building crbc (it may be compiled, for minutes)"),
         ("Building wheels for collected packages: crbc", ""),
