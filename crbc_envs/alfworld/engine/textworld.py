@@ -26,7 +26,9 @@ PACKAGES = ("alfworld", "textworld", "fast_downward")
 
 
 def require_packages() -> None:
-    """Raise `RequirementError` if a package of the original engine is missing. It names the install command."""
+    """Raise `RequirementError` if the original engine cannot play here. It names what has to be installed."""
+    if sys.version_info >= (3, 13):  # TextWorld 1.7.0 sets variables through locals(), which 3.13 ignores
+        raise RequirementError('engine="textworld" needs Python 3.11 or 3.12: TextWorld 1.7.0 fails on 3.13')
     missing = [name for name in PACKAGES if find_spec(name) is None]
     if missing:
         raise RequirementError(_complaint(", ".join(missing)))

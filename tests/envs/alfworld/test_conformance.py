@@ -24,6 +24,8 @@ from crbc_envs.alfworld.games.generate import game_json, generate_game
 from crbc_envs.errors import DataError, install_extra
 from crbc_rl import cli
 
+pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="TextWorld 1.7.0 does not run on Python 3.13")
+
 LIBRARIES = {"alfworld", "fast_downward", "textworld", "tatsu"}
 
 # ---- the two engines ------------------------------------------------------------------------------
