@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,12 +43,14 @@ class Learner:
         self, config: TrainConfig, run: Run, callback: Callback | None = None, distributed: Distributed | None = None
     ) -> None:
         torch.set_num_threads(config.threads)
+        config = config.model_copy(update={"model": run.config.model})  # the run's own copy, which nobody changes
         self.config, self.run = config, run
         self.callback = callback or Callback()
         self.distributed = distributed or Distributed()
         self.stopping = False
 
-        checkpoint = run.last_checkpoint()
+        checkpoint = run.resume_point(self.distributed)
+        self.resumed = checkpoint is not None
         self.actor = Actor(config, self.distributed, checkpoint)
         self.worker = RolloutWorker(config, self.distributed, self.actor)
         self.critic: Critic | None = None
@@ -56,7 +58,11 @@ class Learner:
             self.critic = Critic(config, self.distributed, checkpoint)
         state = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
         self.update, self.best = state["update"], state["best"]
-        self.metrics = Metrics(run.folder, upto=self.update if checkpoint else -1) if self.distributed.main else None
+        self.metrics: Metrics | None = None
+        if self.distributed.main:
+            upto = self.update if self.resumed else -1
+            self.metrics = Metrics(run.folder, upto)
+            run.cut_groups(upto)
         self.seconds: dict[str, float] = {}
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
@@ -112,20 +118,24 @@ class Learner:
 
         The record of update 0 has the validation and test metrics of the policy before training.
         """
-        if self.update == 0 and self.run.last_checkpoint() is None:
-            self._finish_update({**self._evaluate("validation"), **self._evaluate("test")})
-        while self.update < self.config.updates and not self.distributed.any(self.stopping):
-            self.update += 1
-            record = self.step()
-            last = self.update == self.config.updates
-            if last or self.update % self.config.eval.every == 0:
-                record |= self._evaluate("validation")
-            if last:
-                record |= self._evaluate("test")
-            self._finish_update(record)
+        with closing(self):
+            if not self.resumed:
+                self._finish_update({**self._evaluate("validation"), **self._evaluate("test")})
+            while self.update < self.config.updates and not self.distributed.any(self.stopping):
+                self.update += 1
+                record = self.step()
+                last = self.update == self.config.updates
+                if last or self.update % self.config.eval.every == 0:
+                    record |= self._evaluate("validation")
+                if last:
+                    record |= self._evaluate("test")
+                self._finish_update(record)
+
+    def close(self) -> None:
+        """Close the environments and the files of the metrics."""
+        self.worker.close()
         if self.metrics is not None:
             self.metrics.close()
-        self.worker.close()
 
     def _finish_update(self, record: Record) -> None:
         """Write the record, then its checkpoint. After a crash between the two, the resumed run repeats the update

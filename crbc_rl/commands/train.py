@@ -11,7 +11,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
 from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
-from crbc_rl.runs.folder import Run
+from crbc_rl.runs.folder import Run, own_model
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.progress import TrainProgress, stop_on_interrupt
 
@@ -20,9 +20,8 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
     """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
-    check_run(config, gpus=distributed.size, online=True).require()
-    run = Run.start(folder, config, resume) if distributed.main else Run(folder, config)
-    distributed.barrier()
+    check_run(own_model(folder, config), gpus=distributed.size, online=True).require()
+    run = Run.start(folder, config, resume, distributed)
     learner = Learner(config, run, distributed=distributed)
     console.print(
         f"[bold]{config.name}[/]  {config.credit.method} on {config.env.id}, seed {config.seed}, "

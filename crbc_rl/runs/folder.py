@@ -2,22 +2,27 @@
 
 config.yaml      the config with all defaults            metrics.jsonl   one record per update
 versions.json    packages, Python, platform              groups.jsonl    one group per update, for the report
-checkpoints/     the newest, for --resume                best/           the best on validation
-tensorboard/     the same metrics as metrics.jsonl       report.html     written by `crbc report`
+model/           a copy of the initial model             best/           the best policy on validation
+checkpoints/     the newest, for --resume                report.html     written by `crbc report`
+tensorboard/     the same metrics as metrics.jsonl       .lock           who writes here
 rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
+
+No path in it leads out of it, except to modules and data sets that the config names. So it may be moved.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
-import os
 import platform
 from functools import partial
+from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
@@ -28,59 +33,85 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.training.checkpoint import publish, published
+from crbc_rl.runs import model
+from crbc_rl.runs.lines import append_line, cut_lines, read_lines, replace_file
+from crbc_rl.runs.lock import lock
+from crbc_rl.training.checkpoint import newest, publish, published
+from crbc_rl.training.files import WriteErrors, damage
 from crbc_rl.version import __version__
+
+log = logging.getLogger(__name__)
 
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
 class Run:
-    """An open run folder."""
+    """An open run folder. `config.model` is the run's own copy of the initial model, or a name on the hub."""
 
     def __init__(self, folder: Path, config: TrainConfig) -> None:
         self.folder = folder
         self.config = config
         self.checkpoints = folder / "checkpoints"
+        self.lock: object = None
+        """Held by the process that writes here, as long as it has the run."""
 
     @classmethod
-    def start(cls, folder: Path, config: TrainConfig, resume: bool) -> Run:
-        """Create a run folder, or with `resume` open an existing one.
+    def start(cls, folder: Path, config: TrainConfig, resume: bool, distributed: Distributed | None = None) -> Run:
+        """Begin a run in a folder, or with `resume` continue the one in it, and lock it. Every rank calls this.
 
-        Raises `ConfigError` where the folder holds a run already, or a run with other settings.
+        A run begins with its first record: what an earlier start left behind is replaced. Raises `ConfigError` where
+        another process writes there, and where the folder holds a run already, or one with other settings.
         """
-        if not (folder / "config.yaml").is_file():
+        distributed = distributed or Distributed()
+        held = None
+        if distributed.main:
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "versions.json").write_text(json.dumps(versions(), indent=2) + "\n")
-            temporary = folder / ".config.yaml"
-            temporary.write_text(yaml.safe_dump(config.model_dump(), sort_keys=False))
-            os.replace(temporary, folder / "config.yaml")
-            return cls(folder, config)
-        if not resume:
-            raise ConfigError(f"{folder} already holds a run: add --resume to continue it, or --run DIR for another")
-        before, now = _flat(cls.open(folder).config.model_dump()), _flat(config.model_dump())
-        for name in {**before, **now}:
-            # These may change in a resumed run: they do not affect what is trained.
-            moved = name.startswith("modules.") and name.endswith(".file")
-            free = moved or name in ("updates", "save_every", "record_every")
-            if not free and before.get(name) != now.get(name):
+            held = lock(folder)
+            if not begun(folder):
+                _write_settings(folder, config)
+            elif not resume:
                 raise ConfigError(
-                    f"{folder} was started with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
-                    "undo the change to resume, or choose another folder with --run DIR"
+                    f"{folder} already holds a run: add --resume to continue it, or --run DIR for another"
                 )
-        return cls(folder, config)
+            else:
+                _require_same(folder, cls.open(folder).config, config)
+        distributed.barrier()
+        run = cls(folder, config.model_copy(update={"model": cls.open(folder).config.model}))
+        run.lock = held
+        return run
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Open an existing run. Raises `ConfigError` where there is none."""
+        """Open an existing run. Raises `ConfigError` where there is none, or its config cannot be read."""
         path = folder / "config.yaml"
         if not path.is_file():
             raise ConfigError(
                 f"{folder} is no run folder: it has no config.yaml; `crbc train CONFIG --run DIR` makes one"
             )
-        return cls(folder, parse_config(read_mapping(path), str(path)))
+        kept = read_versions(folder)
+        if kept.get("config", (found := sha256(path.read_bytes()).hexdigest())) != found:
+            log.warning("%s was changed after the run began, by hand or by damage; what it says now counts", path)
+        try:
+            return cls(folder, parse_config(read_mapping(path), str(path), folder))
+        except ConfigError as error:
+            reason = " ".join(str(error).split())
+            if kept.get("crbc", __version__) != __version__:
+                reason += f"; the run was made by crbc {kept['crbc']}, and this is {__version__}: use that version"
+            raise ConfigError(reason) from error
 
     def last_checkpoint(self) -> Path | None:
-        return next(reversed(published(self.checkpoints)), None)
+        """The newest checkpoint whose files are as they were written; a warning names damaged ones.
+
+        Raises `ConfigError` where all are damaged.
+        """
+        return newest(self.checkpoints)
+
+    def resume_point(self, distributed: Distributed) -> Path | None:
+        """The checkpoint from which training continues: rank 0 checks the files, and tells the others."""
+        found = self.last_checkpoint() if distributed.main else None
+        update = np.array(-1 if found is None else int(found.name))
+        update = distributed.gather({"update": update})[0]["update"]
+        return None if update < 0 else self.checkpoints / f"{update:06d}"
 
     def best(self) -> Path | None:
         """The folder of the policy with the highest validation success, a plain transformers checkpoint."""
@@ -88,8 +119,14 @@ class Run:
 
     def policy(self, which: str) -> TransformersPolicy:
         """The policy with the highest validation success ("best"), the last one saved ("last") or the initial one
-        ("start"). Raises `ConfigError` where it was not saved yet."""
-        folder = {"best": self.best(), "last": self.last_checkpoint(), "start": self.config.model}[which]
+        ("start"). Raises `ConfigError` where it was not saved yet, is missing or is damaged."""
+        folder: Path | str | None
+        if which == "last":
+            folder = self.last_checkpoint()
+        else:
+            folder = self.best() if which == "best" else self.config.model
+            if folder is not None and (wrong := damage(Path(folder))):
+                raise ConfigError(f"{folder}: {wrong}: restore it, or choose another with --policy last")
         if folder is None:
             raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
         return load_policy(folder, max_prompt_tokens=self.config.rollout.max_prompt_tokens)
@@ -101,8 +138,11 @@ class Run:
 
     def keep_group(self, update: int, group: RolloutGroup) -> None:
         """Append one group to groups.jsonl, for the report."""
-        with (self.folder / "groups.jsonl").open("a") as file:
-            file.write(json.dumps({"update": update, "group": group.to_dict()}) + "\n")
+        append_line(self.folder / "groups.jsonl", {"update": update, "group": group.to_dict()})
+
+    def cut_groups(self, upto: int) -> None:
+        """Drop the groups behind update `upto`, which training repeats."""
+        cut_lines(self.folder / "groups.jsonl", upto)
 
     def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy) -> None:
         """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""
@@ -116,25 +156,75 @@ class Run:
                 reply_ids=tuple(turn.response),
             )
 
-        write_groups(
-            self.folder / "rollouts" / f"{update:06d}.parquet",
-            batch.rollouts,
-            env_id=self.config.env.id,
-            update=update,
-            turns=[recorded(turn) for turn in batch.turns],
-        )
+        path = self.folder / "rollouts" / f"{update:06d}.parquet"
+        turns = [recorded(turn) for turn in batch.turns]
+        with WriteErrors(path):
+            write_groups(path, batch.rollouts, env_id=self.config.env.id, update=update, turns=turns)
 
     def groups(self) -> dict[int, RolloutGroup]:
-        """The groups of groups.jsonl by update; where an update was run twice, the later one."""
+        """The groups of groups.jsonl by update, without damaged ones."""
         path = self.folder / "groups.jsonl"
         found: dict[int, RolloutGroup] = {}
-        for line in path.read_text().splitlines() if path.is_file() else ():
+        for record in read_lines(path):
             try:
-                record = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # an incomplete line after a crash
-            found[record["update"]] = RolloutGroup.from_dict(record["group"])
+                found[record["update"]] = RolloutGroup.from_dict(record["group"])
+            except (KeyError, TypeError, ValueError) as error:
+                log.warning("%s: the group of update %d is damaged and left out: %s", path, record["update"], error)
         return found
+
+
+def begun(folder: Path) -> bool:
+    """Whether the run in a folder has a record or a checkpoint. Until then nothing of it is worth keeping."""
+    metrics = folder / "metrics.jsonl"
+    recorded = metrics.is_file() and metrics.stat().st_size > 0
+    return recorded or bool(published(folder / "checkpoints") or published(folder / "best"))
+
+
+def own_model(folder: Path, config: TrainConfig) -> TrainConfig:
+    """The config with the model that the run in `folder` keeps, if it has begun. Then the config's own may be gone."""
+    return config.model_copy(update={"model": Run.open(folder).config.model}) if begun(folder) else config
+
+
+def _write_settings(folder: Path, config: TrainConfig) -> None:
+    """Model, versions and config of a new run. The config comes last: a folder without it is no run."""
+    model.copy_model(config, folder)
+    data = config.model_dump()
+    if model.is_local(config):
+        data["model"] = model.FOLDER
+    text = yaml.safe_dump(data, sort_keys=False).encode()
+    kept = {**versions(), "model": Path(config.model).name, "config": sha256(text).hexdigest()}
+    replace_file(folder / "versions.json", json.dumps(kept, indent=2).encode() + b"\n")
+    replace_file(folder / "config.yaml", text)
+
+
+def _require_same(folder: Path, first: TrainConfig, now: TrainConfig) -> None:
+    """Raise `ConfigError` where the settings of a run differ from those that it is resumed with."""
+    before, given = _flat(first.model_dump()), _flat(now.model_dump())
+    for name in {**before, **given}:
+        # These may change in a resumed run: they do not affect what is trained. The model's files are compared.
+        moved = name.startswith("modules.") and name.endswith(".file")
+        free = moved or name in ("updates", "save_every", "record_every", "model")
+        if not free and before.get(name) != given.get(name):
+            raise ConfigError(
+                f"{folder} was started with {name} = {before.get(name)!r}, not {given.get(name)!r}: "
+                "undo the change to resume, or choose another folder with --run DIR"
+            )
+    model.require_same_model(first, now, folder)
+
+
+def read_versions(folder: Path) -> dict[str, str]:
+    """The contents of versions.json; nothing where it is missing or damaged, which a warning says."""
+    path = folder / "versions.json"
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        log.warning("%s is damaged: the versions that made this run are not known", path)
+        return {}
+    return {str(name): str(value) for name, value in content.items()}
 
 
 def versions() -> dict[str, str]:

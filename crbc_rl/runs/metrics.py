@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
-import json
-import os
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from crbc_rl.runs.board import Board
+from crbc_rl.runs.lines import append_line, cut_lines, read_lines
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,44 +203,41 @@ def tag_of(key: str) -> str:
 
 
 def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records of a run, in order, up to the first line that a crash cut short."""
-    path = run / "metrics.jsonl"
-    records: list[dict[str, Any]] = []
-    if path.is_file():
-        for line in path.read_text().splitlines():
-            try:
-                records.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
-    return records
+    """The records of a run, in order, without damaged ones, which a warning counts."""
+    return read_lines(run / "metrics.jsonl")
 
 
 class Metrics:
     """Appends records to RUN/metrics.jsonl and RUN/tensorboard.
 
     A run that resumes after update `upto` first drops the later records, so that each update is written exactly once.
+    A warning names records that are missing.
     """
 
     def __init__(self, run: Path, upto: int) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
         self._path = run / "metrics.jsonl"
-        kept = [record for record in read_metrics(run) if record["update"] <= upto]
-        temporary = self._path.with_suffix(".tmp")
-        temporary.write_text("".join(json.dumps(record) + "\n" for record in kept))
-        os.replace(temporary, self._path)
-        self._board = SummaryWriter(str(run / "tensorboard"), purge_step=upto + 1)
+        kept = {record["update"] for record in cut_lines(self._path, upto)}
+        lost = [update for update in range(upto + 1) if update not in kept]
+        if lost:
+            log.warning(
+                "%s: %d of the %d records are missing, the first is %d", self._path, len(lost), upto + 1, lost[0]
+            )
+        self._first, self._folder = upto + 1, run / "tensorboard"
+        self._board: Board | None = None  # made with the first record: a failed start leaves none
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one record; `update` is its step, numbers become TensorBoard scalars."""
-        with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
-        for name, value in record.items():
-            if name != "update" and isinstance(value, int | float):
-                self._board.add_scalar(tag_of(name), value, record["update"])
+        """Append one record; `update` is its step, numbers become TensorBoard scalars. Raises `OSError` naming the
+        file that cannot be written."""
+        append_line(self._path, record)
+        if self._board is None:
+            self._board = Board(self._folder, self._first)
+        figures = {tag_of(name): value for name, value in record.items() if isinstance(value, int | float)}
+        figures.pop("run/update")
+        self._board.write(record["update"], figures)
 
     def close(self) -> None:
-        self._board.close()
+        if self._board is not None:
+            self._board.close()
 
 
 def page() -> str:

@@ -1,12 +1,14 @@
 """Checkpoints: one folder per saved update, written atomically, without pickle.
 
 The model is a plain transformers checkpoint. Every rank also writes its shards of the optimizer's tensors,
-trainer-RANK-of-SIZE.safetensors. A run with another number of ranks reads all of these files.
+trainer-RANK-of-SIZE.safetensors. A run with another number of ranks reads all of these files. A manifest has the digest
+of each file, so that a damaged checkpoint is noticed.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable
@@ -21,6 +23,9 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
+from crbc_rl.training.files import WriteErrors, damage, write_manifest
+
+log = logging.getLogger(__name__)
 
 KEEP = 2
 
@@ -33,33 +38,62 @@ def publish(
 ) -> Path:
     """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and delete all but the `keep` newest.
 
-    With several ranks all of them call this, and each may write its own files. Returns the folder.
+    Folders of later updates are deleted too: training went back behind them. With several ranks all of them call this,
+    and each may write its own files. Returns the folder. Raises `OSError` naming it, and then leaves the others alone.
     """
     distributed = distributed or Distributed()
     target = folder / f"{update:06d}"
     temporary = folder / f".{target.name}.tmp"
+    try:
+        with WriteErrors(target):
+            if distributed.main:
+                for left in folder.glob(".*.tmp"):  # of a killed process
+                    shutil.rmtree(left)
+                temporary.mkdir(parents=True)
+            distributed.barrier()
+            write(temporary)
+            distributed.barrier()
+            if distributed.main:
+                write_manifest(temporary)
+                shutil.rmtree(target, ignore_errors=True)
+                os.replace(temporary, target)
+    finally:
+        if distributed.main:
+            shutil.rmtree(temporary, ignore_errors=True)
     if distributed.main:
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-    distributed.barrier()
-    write(temporary)
-    distributed.barrier()
-    if distributed.main:
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                with file.open("rb") as handle:
-                    os.fsync(handle.fileno())
-        shutil.rmtree(target, ignore_errors=True)
-        os.replace(temporary, target)
-        for old in published(folder)[:-keep]:
-            shutil.rmtree(old)
+        places = published(folder)
+        kept = [place for place in places if int(place.name) <= update][-keep:]
+        for old in places:
+            if old not in kept:
+                shutil.rmtree(old)
     distributed.barrier()
     return target
 
 
 def published(folder: Path) -> list[Path]:
     """The complete folders by update, oldest first. The name of an incomplete folder begins with a dot."""
-    return sorted(folder.glob("[0-9]*"))
+    return sorted(place for place in folder.glob("[0-9]*") if place.name.isdigit() and place.is_dir())
+
+
+def newest(folder: Path) -> Path | None:
+    """The newest published folder whose files are as they were written; None where there is no folder.
+
+    A warning names newer ones that are damaged. Raises `ConfigError` where all are.
+    """
+    wrong: list[str] = []
+    for place in reversed(published(folder)):
+        reason = damage(place)
+        if reason is None:
+            if wrong:
+                log.warning("%s: %s; going on with %s instead", folder, ", ".join(wrong), place.name)
+            return place
+        wrong.append(f"{place.name} ({reason})")
+    if wrong:
+        raise ConfigError(
+            f"{folder} has no undamaged checkpoint: {', '.join(wrong)}; restore one from a backup, or begin another run "
+            "with crbc train CONFIG --run DIR"
+        )
+    return None
 
 
 def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, distributed: Distributed) -> None:

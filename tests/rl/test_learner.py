@@ -23,6 +23,7 @@ from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import Metrics, read_metrics
 from crbc_rl.training.actor import Actor
+from crbc_rl.training.files import write_manifest
 
 
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -68,7 +69,7 @@ def test_a_run_folder_holds_what_it_promises(model: Path, tmp_path: Path) -> Non
     )
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000002", "000004"]
     run = Run.open(tmp_path)
-    assert run.config == small(model)
+    assert run.config == small(tmp_path / "model")
     assert run.best() is not None and load_policy(run.best())
     assert set(run.groups()) == {1, 2, 3, 4}
     assert not (tmp_path / "rollouts").exists()  # unless `record_every` asks for them
@@ -130,6 +131,7 @@ def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Pat
 
 def test_a_run_in_the_way_is_not_overwritten(model: Path, tmp_path: Path) -> None:
     Run.start(tmp_path, small(model), resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
     with pytest.raises(ConfigError, match="already holds a run: add --resume"):
         Run.start(tmp_path, small(model), resume=False)
     with pytest.raises(ConfigError, match=r"was started with seed = 0, not 7"):
@@ -139,6 +141,7 @@ def test_a_run_in_the_way_is_not_overwritten(model: Path, tmp_path: Path) -> Non
 
 def test_an_option_left_out_on_resuming_is_a_change_too(model: Path, tmp_path: Path) -> None:
     Run.start(tmp_path, small(model, credit={"crbc": {"beta": 0.9}}), resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')
     with pytest.raises(ConfigError, match=r"was started with credit\.crbc\.beta = 0\.9, not None"):
         Run.start(tmp_path, small(model), resume=True)
 
@@ -154,6 +157,7 @@ def test_a_checkpoint_of_another_architecture_is_refused(model: Path, tmp_path: 
     Learner(config, Run.start(tmp_path, config, resume=False)).train()
     file = tmp_path / "checkpoints/000004/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "num_hidden_layers": 6}))  # says 4 elsewhere
+    write_manifest(file.parent)
     with pytest.raises(ConfigError, match="cannot be loaded as a causal language model"):
         Learner(config, Run.start(tmp_path, config, resume=True))
 

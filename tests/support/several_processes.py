@@ -28,9 +28,7 @@ from crbc_rl.training.actor import Actor
 def train(distributed: Distributed, config: str, run: str, resume: bool = False, sets: tuple[str, ...] = ()) -> None:
     """A run as `crbc train` does it."""
     settings = load_config(Path(config), sets)
-    opened = Run.start(Path(run), settings, resume) if distributed.main else Run(Path(run), settings)
-    distributed.barrier()
-    Learner(settings, opened, distributed=distributed).train()
+    Learner(settings, Run.start(Path(run), settings, resume, distributed), distributed=distributed).train()
 
 
 def gradients(distributed: Distributed, model: str, file: str) -> None:

@@ -77,7 +77,7 @@ def play(seed: int) -> RolloutGroup:
 
 def make_run(folder: Path, done: int, groups: dict[int, RolloutGroup]) -> Path:
     """A run of `UPDATES` updates of which `done` were made, with figures out of a seeded generator."""
-    run = Run.start(folder, TrainConfig(name="made-up", model="/models/tiny", updates=UPDATES), resume=False)
+    run = Run.start(folder, TrainConfig(name="made-up", model="models/tiny", updates=UPDATES), resume=False)
     rng = np.random.default_rng(0)
     lines = []
     for update in range(done + 1):

@@ -1,0 +1,80 @@
+"""The initial model of a run: a copy in the run folder, so that a moved run resumes and evaluates."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from crbc_rl.config import TrainConfig
+from crbc_rl.errors import ConfigError
+from crbc_rl.training.files import WriteErrors, damage, digests, read_manifest, write_manifest
+
+log = logging.getLogger(__name__)
+
+FOLDER = "model"
+_SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
+
+
+def is_local(config: TrainConfig) -> bool:
+    """Whether the model is a folder on this machine, not a name on the hub."""
+    return Path(config.model).is_absolute()
+
+
+def copy_model(config: TrainConfig, run: Path) -> None:
+    """Copy the config's model into RUN/model, with the digests of its files. A copy of an earlier start is replaced.
+
+    It is a copy and no hard link: a link changes with a file that is written again in place. What a run saves takes
+    several times the space. Nothing is copied for a model of the hub. Raises `ConfigError` where the folder is missing.
+    """
+    source = Path(config.model)
+    target, temporary = run / FOLDER, run / f".{FOLDER}.tmp"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+    if not is_local(config):
+        return
+    if not source.is_dir():
+        raise ConfigError(f"model: {source} is no folder: set it to a transformers checkpoint")
+    try:
+        with WriteErrors(target):
+            temporary.mkdir()
+            for path in _files(source):
+                shutil.copyfile(path, temporary / path.name)
+            write_manifest(temporary)
+        os.replace(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
+    """Raise `ConfigError` unless both configs start from the same model: the same files, wherever they are.
+
+    A run that keeps its model needs no other copy, so `now` may name a folder that is not here.
+    """
+    before, given = Path(first.model), Path(now.model)
+    if before == run.resolve() / FOLDER and (wrong := damage(before)):
+        raise ConfigError(f"{before}: {wrong}: copy the files of the initial model there again, unchanged, to resume")
+    if first.model == now.model:
+        return
+    if is_local(first) and is_local(now):
+        if not before.is_dir():
+            raise ConfigError(f"{run} starts from the model {before}, which is missing: put it back to resume")
+        if not given.is_dir():
+            log.warning("%s is not here; the run goes on with its own copy of the model", given)
+            return
+        if (read_manifest(before) or digests(before, _files(before))) == digests(given, _files(given)):
+            return
+    raise ConfigError(
+        f"{run} was started with model = {before if is_local(first) else first.model}, and that of {now.model} differs: "
+        "undo the change to resume, or choose another folder with --run DIR"
+    )
+
+
+def _files(model: Path) -> list[Path]:
+    """The files of a transformers checkpoint, without the state of an optimizer beside them."""
+    return [
+        path
+        for path in sorted(model.iterdir())
+        if path.suffix in _SUFFIXES and path.is_file() and not path.name.startswith(("trainer", "manifest."))
+    ]

@@ -1,0 +1,234 @@
+"""Run folders: one writer at a time, failed starts, moved runs, and settings that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from learner_fixtures import fresh_policy, small, write_config
+
+from crbc_rl.errors import ConfigError
+from crbc_rl.learner import Learner
+from crbc_rl.policies.load import load_policy
+from crbc_rl.runs.folder import Run, begun, own_model
+from crbc_rl.runs.metrics import read_metrics
+
+TINY = {"updates": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
+
+HOLD = """
+import sys
+from pathlib import Path
+from crbc_rl.runs.lock import lock
+held = lock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def train(config: Any, folder: Path, resume: bool = False) -> None:
+    Learner(config, Run.start(folder, config, resume)).train()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# ---- one writer ------------------------------------------------------------------------------
+
+
+def test_a_second_process_is_told_who_writes_and_writes_nothing(model: Path, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        before = contents(tmp_path)
+        for resume in (False, True):
+            with pytest.raises(
+                ConfigError, match=rf"in use by pid {holder.pid} on .+, since 20\d\d-.+ UTC: wait"
+            ) as told:
+                Run.start(tmp_path, small(model), resume)
+            assert "\n" not in str(told.value)
+        assert contents(tmp_path) == before
+        holder.kill()
+        holder.wait()
+    assert f"pid {holder.pid} " in (tmp_path / ".lock").read_text()  # left behind, and no obstacle
+    assert Run.start(tmp_path, small(model), resume=False).lock is not None
+
+
+def test_one_process_may_open_its_run_again_and_others_when_it_let_go(model: Path, tmp_path: Path) -> None:
+    first = Run.start(tmp_path, small(model), resume=False)
+    second = Run.start(tmp_path, small(model), resume=False)
+    assert first.lock is second.lock
+    del first, second
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None and other.stdout.readline() == "held\n"
+        assert Run.open(tmp_path).config.name == "small"  # readers need no lock
+        other.kill()
+
+
+# ---- failed starts ---------------------------------------------------------------------------
+
+
+def test_a_start_that_failed_before_the_first_record_is_started_again(model: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(model, broken)
+    weights = (broken / "model.safetensors").read_bytes()
+    (broken / "model.safetensors").write_bytes(weights[:-100])
+    config, run = small(broken, **TINY), tmp_path / "run"
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        train(config, run)
+    assert not begun(run)
+    (broken / "model.safetensors").write_bytes(weights)
+    train(config, run)
+    assert [record["update"] for record in read_metrics(run)] == [0, 1]
+
+
+def test_a_start_that_ends_in_the_first_evaluation_may_even_change_its_settings(model: Path, tmp_path: Path) -> None:
+    learner = Learner(small(model, **TINY), Run.start(tmp_path, small(model, **TINY), resume=False))
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    learner.worker.evaluate = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        learner.train()
+    train(small(model, **{**TINY, "seed": 3}), tmp_path)
+    assert Run.open(tmp_path).config.seed == 3
+    with pytest.raises(ConfigError, match="already holds a run"):
+        Run.start(tmp_path, small(model, **{**TINY, "seed": 3}), resume=False)
+
+
+# ---- moved runs ------------------------------------------------------------------------------
+
+
+def test_a_moved_run_evaluates_and_resumes_without_its_first_model(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "warm")
+    config = small(tmp_path / "warm", **TINY)
+    train(config, tmp_path / "run")
+    shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    shutil.move(tmp_path / "warm", tmp_path / "gone")
+
+    moved = Run.open(tmp_path / "elsewhere")
+    first = moved.policy("start").model.state_dict()
+    assert all(torch.equal(first[name], value) for name, value in load_policy(model).model.state_dict().items())
+    assert str(tmp_path) not in (moved.folder / "config.yaml").read_text()
+
+    longer = config.model_copy(update={"updates": 2})
+    assert own_model(moved.folder, longer).model == str(moved.folder / "model")
+    train(longer, moved.folder, resume=True)
+    assert [record["update"] for record in read_metrics(moved.folder)] == [0, 1, 2]
+
+
+def test_a_model_is_the_same_wherever_its_files_are_and_no_other(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    train(small(model, **TINY), tmp_path / "run")
+    shutil.copytree(model, tmp_path / "copy")
+    (tmp_path / "copy/notes.md").write_text("not a part of the model")
+    Run.start(tmp_path / "run", small(tmp_path / "copy", **TINY), resume=True)
+    assert not caplog.records
+    Run.start(tmp_path / "run", small(tmp_path / "nowhere", **TINY), resume=True)
+    assert "goes on with its own copy of the model" in caplog.text
+    fresh_policy(1).save(tmp_path / "other")
+    for other in (str(tmp_path / "other"), "some/hub-model"):
+        config = small(model, **TINY).model_copy(update={"model": other})
+        with pytest.raises(ConfigError, match=r"was started with model = .+ differs"):
+            Run.start(tmp_path / "run", config, resume=True)
+
+
+def test_a_changed_copy_of_the_model_is_not_used(model: Path, tmp_path: Path) -> None:
+    train(small(model, **TINY), tmp_path)
+    with (tmp_path / "model/model.safetensors").open("r+b") as file:
+        file.seek(-5, 2)
+        file.write(b"x")
+    for use in (lambda: Run.open(tmp_path).policy("start"), lambda: Run.start(tmp_path, small(model, **TINY), True)):
+        with pytest.raises(ConfigError, match=r"model: model\.safetensors is damaged"):
+            use()
+
+
+def test_a_run_of_an_earlier_version_opens_while_its_model_is_there(model: Path, tmp_path: Path) -> None:
+    """It has the model's path in its config, and no copy."""
+    warm, run = tmp_path / "warm", tmp_path / "run"
+    shutil.copytree(model, warm)
+    train(small(warm, **TINY), run)
+    shutil.rmtree(run / "model")
+    data = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump({**data, "model": str(warm)}))
+    versions = json.loads((run / "versions.json").read_text())
+    (run / "versions.json").write_text(json.dumps({k: v for k, v in versions.items() if k != "config"}))
+    for folder in (run / "checkpoints").iterdir():
+        (folder / "manifest.json").unlink()
+
+    assert Run.open(run).policy("start") and Run.open(run).policy("last")
+    train(small(warm, **{**TINY, "updates": 2}), run, resume=True)
+    shutil.move(warm, tmp_path / "gone")
+    with pytest.raises(ConfigError, match="warm, which is missing: put it back"):
+        Run.start(run, small(tmp_path / "gone", **TINY), resume=True)
+    with pytest.raises(ConfigError, match="warm is no model folder"):
+        Run.open(run).policy("start")
+
+
+# ---- settings that cannot be read ------------------------------------------------------------
+
+
+def test_a_run_of_another_version_names_both(model: Path, tmp_path: Path) -> None:
+    Run.start(tmp_path, small(model), resume=False)
+    data = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({**data, "telepathy": True}))
+    (tmp_path / "versions.json").write_text(json.dumps({"crbc": "9.1"}))
+    with pytest.raises(ConfigError, match=r"unknown key 'telepathy'.*made by crbc 9\.1, and this is \d") as told:
+        Run.open(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"name: [", b"\xff\xfe\x00", b"a: 1\n b: {", b"- 1\n"])
+def test_a_damaged_config_is_one_line(model: Path, tmp_path: Path, content: bytes) -> None:
+    Run.start(tmp_path, small(model), resume=False)
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"config\.yaml") as told:
+        Run.open(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_a_cut_or_edited_config_is_noticed(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Run.start(tmp_path, small(model), resume=False)
+    text = (tmp_path / "config.yaml").read_text()
+    assert not caplog.records
+    (tmp_path / "config.yaml").write_text(text[: text.index("eval:")])  # still YAML, with other episodes
+    assert Run.open(tmp_path).config.eval.episodes == 128
+    assert "config.yaml was changed after the run began" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[1]"])
+def test_damaged_versions_are_said_and_no_obstacle(
+    model: Path, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    Run.start(tmp_path, small(model), resume=False)
+    (tmp_path / "versions.json").write_bytes(content)
+    with caplog.at_level(logging.WARNING):
+        assert Run.open(tmp_path).config.name == "small"
+    assert "versions.json is damaged" in caplog.text
+
+
+def test_the_command_says_who_writes_with_status_two(model: Path, tmp_path: Path) -> None:
+    config = write_config(tmp_path / "c.yaml", model, **TINY)
+    (tmp_path / "run").mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        command = [sys.executable, "-m", "crbc_rl.cli", "train", str(config), "--run", str(tmp_path / "run")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        holder.kill()
+    assert done.returncode == 2
+    assert f"in use by pid {holder.pid}" in done.stdout + done.stderr and "Traceback" not in done.stderr
