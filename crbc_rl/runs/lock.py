@@ -65,9 +65,9 @@ class RunLock:
             os.lseek(descriptor, 0, os.SEEK_SET)
             holder = os.read(descriptor, 500)
             self.release()
+            who = holder.decode(errors="replace").strip() or "another process"
             raise ConfigError(
-                f"{path.parent} is in use by {holder.decode(errors='replace').strip() or 'another process'}: wait until "
-                "it ends, stop it, or choose another folder with --run DIR"
+                f"{path.parent} is in use by {who}: wait, stop it, or choose another folder with --run DIR"
             )
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         os.ftruncate(descriptor, 0)

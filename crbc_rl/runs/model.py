@@ -66,7 +66,7 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
         if (read_manifest(before) or digests(before, _files(before))) == digests(given, _files(given)):
             return
     raise ConfigError(
-        f"{run} was started with model = {before if is_local(first) else first.model}, and that of {now.model} differs: "
+        f"{run} was started with model = {first.model}, and {now.model} differs from it: "
         "undo the change to resume, or choose another folder with --run DIR"
     )
 

@@ -90,8 +90,8 @@ def newest(folder: Path) -> Path | None:
         wrong.append(f"{place.name} ({reason})")
     if wrong:
         raise ConfigError(
-            f"{folder} has no undamaged checkpoint: {', '.join(wrong)}; restore one from a backup, or begin another run "
-            "with crbc train CONFIG --run DIR"
+            f"{folder} has no undamaged checkpoint: {', '.join(wrong)}; restore one from a backup, or begin another "
+            "run with crbc train CONFIG --run DIR"
         )
     return None
 
