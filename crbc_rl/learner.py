@@ -26,10 +26,12 @@ from crbc_rl.rollout.collect import rng
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.guard import Guard
 from crbc_rl.runs.metrics import Metrics
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.checkpoint import KEEP, publish, read_state
 from crbc_rl.training.critic import Critic
+from crbc_rl.training.trainable import Trainable
 
 
 class Learner:
@@ -63,6 +65,7 @@ class Learner:
             upto = self.update if self.resumed else -1
             self.metrics = Metrics(run.folder, upto)
             run.cut_groups(upto)
+        self.guard = Guard(config)
         self.seconds: dict[str, float] = {}
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
@@ -124,6 +127,7 @@ class Learner:
             while self.update < self.config.updates and not self.distributed.any(self.stopping):
                 self.update += 1
                 record = self.step()
+                self.guard.check(self.update, record, self._models())
                 last = self.update == self.config.updates
                 if last or self.update % self.config.eval.every == 0:
                     record |= self._evaluate("validation")
@@ -153,6 +157,10 @@ class Learner:
         if self.distributed.main:
             self.callback.record(record)
 
+    def _models(self) -> dict[str, Trainable]:
+        """What is trained, by the config's key of its learning rate."""
+        return {"optim.lr": self.actor} if self.critic is None else {"optim.lr": self.actor, "critic.lr": self.critic}
+
     def _save(self, place: Path) -> None:
         self.actor.save(place, {"update": self.update, "best": self.best})
         if self.critic is not None:
@@ -162,7 +170,7 @@ class Learner:
         settings = self.config.eval
         with self._timed("eval"):
             episodes = settings.episodes if split == "validation" else settings.test_episodes
-            result = self.worker.evaluate(split, episodes)
+            result = self.worker.evaluate(split, episodes, self.callback.episodes)
         return {f"{split}/{name}": value for name, value in result.to_dict().items() if name != "split"}
 
     @contextmanager

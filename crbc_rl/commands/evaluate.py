@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.progress import Progress
 
 from crbc_rl.config import load_config
 from crbc_rl.plan.check import check_run
@@ -14,6 +13,8 @@ from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.evaluate import evaluate as play_panel
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.interrupts import Interrupts
+from crbc_rl.runs.progress import Bars
 
 
 def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | None, console: Console) -> None:
@@ -32,11 +33,14 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
         assert run is not None
         player, name = run.policy(policy), policy
     torch.set_num_threads(config.threads)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(f"{split} tasks", total=count)
+    done = 0
+    with Interrupts(), Bars(console, lambda: f"  {done} of {count} {split} tasks") as bars:
+        bar = bars.add(f"{split} tasks", total=count)
 
-        def tell(done: int) -> None:
-            progress.update(bar, completed=done)
+        def tell(ended: int) -> None:
+            nonlocal done
+            done = ended
+            bars.update(bar, completed=ended)
 
         result = play_panel(player, config, split, count, seed=config.seed, progress=tell)
     console.print(f"{name}: success {result}", highlight=False, soft_wrap=True)

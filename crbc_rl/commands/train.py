@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,30 +13,39 @@ from crbc_rl.learner import Learner
 from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
 from crbc_rl.runs.folder import Run, own_model
+from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.metrics import read_metrics
-from crbc_rl.runs.progress import TrainProgress, stop_on_interrupt
+from crbc_rl.runs.progress import TrainProgress
 
 
 def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> None:
     """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
-    check_run(own_model(folder, config), gpus=distributed.size, online=True).require()
-    run = Run.start(folder, config, resume, distributed)
-    learner = Learner(config, run, distributed=distributed)
-    console.print(
-        f"[bold]{config.name}[/]  {config.credit.method} on {config.env.id}, seed {config.seed}, "
-        f"{sum(p.numel() for _, p in learner.actor.named):,} parameters, run folder {folder}",
-        soft_wrap=True,
-    )
-    if learner.update:
-        console.print(f"continuing after update {learner.update} of {config.updates}")
-    progress = TrainProgress(console, config.updates, learner.update)
-    with progress as learner.callback, stop_on_interrupt(learner.stop, console):
-        learner.train()
-    if distributed.main:
-        show_outcome(folder, learner.update, console)
+    with Interrupts() as interrupts:
+        with TrainProgress(console, config.updates) as progress:
+            check_run(own_model(folder, config), gpus=distributed.size, online=True).require()
+            run = Run.start(folder, config, resume, distributed)
+            learner = Learner(config, run, progress, distributed)
+            console.print(
+                f"[bold]{config.name}[/]  {config.credit.method} on {config.env.id}, seed {config.seed}, "
+                f"{sum(p.numel() for _, p in learner.actor.named):,} parameters, run folder {folder}",
+                soft_wrap=True,
+            )
+            if learner.update:
+                console.print(f"continuing after update {learner.update} of {config.updates}")
+            progress.begin(learner.update)
+            interrupts.stop = partial(_stop, learner, progress)
+            learner.train()
+            interrupts.stop = None
+        if distributed.main:
+            show_outcome(folder, learner.update, console)
     distributed.leave()
+
+
+def _stop(learner: Learner, progress: TrainProgress) -> None:
+    learner.stop()
+    progress.stopping()
 
 
 def show_outcome(folder: Path, update: int, console: Console) -> None:

@@ -93,9 +93,9 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     credit = [row for row in charts.phase_totals(records) if row[0] == "credit"]
     if credit:
         facts.append(("credit block per update", f"{credit[0][3]}, {credit[0][2]:.2%} of all time"))
-    skipped = charts.column(records, "skipped")[1]
+    skipped = charts.column(records, "skipped_steps")[1]
     if skipped.any():
-        facts.append(("mini-batches skipped, gradient not finite", f"{skipped.mean():.2%}"))
+        facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))
     return facts
 
 

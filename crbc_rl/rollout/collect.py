@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -45,13 +45,15 @@ def collect(
     history: int = HISTORY_LENGTH,
     system: str | None = None,
     waves: int = 1,
+    progress: Callable[[int], None] = lambda ended: None,
 ) -> RolloutBatch:
     """Play one group per task to the end. Only live members are sent to the policy, so a finished one costs no token.
 
     `tasks` and `seeds` have one value per group. Every draw in a group is a function of its seed, the member and the
     step, so a group's rollouts do not depend on the other groups.
 
-    `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`.
+    `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`. `progress` is called with the number of
+    rollouts that have ended.
 
     Environments step in their own thread while the policy works on other prompts. A `Continuous` policy gets each
     member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
@@ -63,7 +65,7 @@ def collect(
     upcoming = deque(wave.ravel().tolist() for wave in np.array_split(numbers, min(waves, envs.num_groups)))
     moving: Future[Outcome] | None = None
     movers: list[int] = []
-    waited = 0.0
+    waited, ended = 0.0, 0
     with ThreadPoolExecutor(1, "environments") as thread, queue_of(policy, temperature, max_new_tokens) as queue:
         while upcoming or moving or queue.waiting:
             if upcoming:
@@ -73,7 +75,10 @@ def collect(
                 begun = time.perf_counter()
                 outcome = moving.result()
                 waited += time.perf_counter() - begun
-                members.ask(members.observe(movers, outcome), queue)
+                live = members.observe(movers, outcome)
+                members.ask(live, queue)
+                ended += len(movers) - len(live)
+                progress(ended)
                 moving = None
             if replies:
                 movers = [m for m, _ in replies]

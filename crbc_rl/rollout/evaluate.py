@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,7 +86,8 @@ def evaluate(
     """Play the first `episodes` tasks of `split` once each at the evaluation temperature.
 
     The panel is fixed and the sampling seeded, so two policies get the same tasks and the same random numbers.
-    `progress` is called with the number of finished tasks. Raises `ValueError` where the panel has fewer tasks.
+    `progress` is called with the number of finished tasks, now and then. Raises `ValueError` where the panel has fewer
+    tasks.
     """
     return summarise(split, play_panel(policy, config, split, range(episodes), seed, progress))
 
@@ -116,6 +118,7 @@ def play_panel(
                 temperature=config.eval.temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,
+                progress=partial(_ended, progress, start),
             ).rollouts
             played.append(
                 {
@@ -128,8 +131,11 @@ def play_panel(
                     **texts("kind", [envs.panel[task].kind for task in some]),
                 }
             )
-        progress(start + len(some))
     return joined(played)
+
+
+def _ended(progress: Callable[[int], None], before: int, ended: int) -> None:
+    progress(before + ended)
 
 
 def joined(parts: Sequence[Columns]) -> Columns:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from crbc_rl.batches import RolloutBatch
@@ -78,10 +81,14 @@ class RolloutWorker:
         parts = self.distributed.gather(pack(batch))[:: self.config.generator.tensor_parallel]
         return RolloutBatch.concat([unpack(part) for part in parts])
 
-    def evaluate(self, split: str, episodes: int) -> Evaluation:
-        """Evaluate on the first `episodes` tasks of `split`, divided among the ranks."""
+    def evaluate(
+        self, split: str, episodes: int, progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> Evaluation:
+        """Evaluate on the first `episodes` tasks of `split`, divided among the ranks. `progress` is called with the
+        number of this rank's tasks that are finished, and of all of them."""
         tasks = range(episodes)[self.replicas.rank :: self.replicas.size]
-        played = play_panel(self.engine, self.config, split, tasks, self.config.seed)
+        told = partial(progress, total=len(tasks))
+        played = play_panel(self.engine, self.config, split, tasks, self.config.seed, told)
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:

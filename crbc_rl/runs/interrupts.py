@@ -1,45 +1,38 @@
-"""Ctrl-C and SIGTERM: a run ends with everything saved, and any command without a traceback."""
+"""Ctrl-C and SIGTERM: the first ends a run with everything saved, the second ends it at once."""
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from types import FrameType, TracebackType
 
-from rich.console import Console
-
-STATUS = 130
-"""The exit status of an interrupted command, as shells have it."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-@contextmanager
-def end_on_interrupt(console: Console) -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends the command at once: one line, and `SystemExit` with `STATUS`."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # an impatient third one would only bring a traceback
-        console.print("[yellow]interrupted[/]; what was saved stays, and the same command goes on from there", soft_wrap=True)
-        raise SystemExit(STATUS) from None
-    finally:
-        signal.signal(signal.SIGTERM, before)
+class Interrupts:
+    """Context manager of a command. While `stop` is set, the first signal calls it. Any other raises
+    `KeyboardInterrupt`; the process cleans up, and one more signal kills it.
 
+    A signal may come in the middle of a print, so `stop` must not print.
+    """
 
-@contextmanager
-def stop_on_interrupt(stop: Callable[[], None], console: Console) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM calls `stop`; the second raises `KeyboardInterrupt`."""
+    def __init__(self) -> None:
+        self.stop: Callable[[], None] | None = None
 
-    def interrupted(signum: int, frame: Any) -> None:
-        stop()
-        for number in before:
-            signal.signal(number, signal.default_int_handler)
-        console.print("[yellow]stopping after this update; Ctrl-C again to stop now[/]")
+    def __enter__(self) -> Interrupts:
+        self._before = {number: signal.signal(number, self._received) for number in SIGNALS}
+        return self
 
-    before = {number: signal.signal(number, interrupted) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if kind is not KeyboardInterrupt:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+
+    def _received(self, number: int, frame: FrameType | None) -> None:
+        if self.stop is not None:
+            stop, self.stop = self.stop, None
+            stop()
+            return
+        for other in SIGNALS:
+            signal.signal(other, signal.SIG_DFL)
+        raise KeyboardInterrupt

@@ -121,11 +121,11 @@ METRICS = (
         "above 0.001 in float32: sampling and training are not the same function",
     ),
     Metric(
-        "skipped",
+        "skipped_steps",
         "optimizer",
         "Skipped steps",
-        "share",
-        "share of optimizer steps left out because the gradient was not finite",
+        "count",
+        "optimizer steps left out because the loss or the gradient was not finite; three in a row stop the run",
         "above 0",
     ),
     Metric(
@@ -151,6 +151,14 @@ METRICS = (
         "Gradient norm of the critic",
         "",
         "norm of the critic's gradient before clipping, mean over optimizer steps",
+    ),
+    Metric(
+        "value_skipped_steps",
+        "critic",
+        "Skipped steps of the critic",
+        "count",
+        "its optimizer steps left out because the loss or the gradient was not finite",
+        "above 0",
     ),
     Metric("update", "run", "Update", "count", "number of the update; 0 is the policy before training"),
 )

@@ -1,11 +1,12 @@
-"""Console output of a run: one line per update, and a progress bar on a terminal."""
+"""Console output of a run: one line per update; progress bars on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -13,72 +14,142 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crbc_rl.runs.callbacks import Callback, Record
 
 _PHASES = ("rollout", "credit", "train", "eval")
+SILENCE = 9.0
+"""Seconds after which a line says what is going on, where there are no progress bars."""
+STOPPING = "stopping after this update; Ctrl-C again to stop now"
 
 
-class TrainProgress(Callback):
-    """Prints every finished update. Use it as a context manager around the run."""
+class Bars:
+    """Context manager: progress bars where `console` is a terminal; elsewhere the text of `say`, after every `SILENCE`
+    seconds without a line."""
 
-    def __init__(self, console: Console, updates: int, done: int) -> None:
-        self._console = console
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+    def __init__(self, console: Console, say: Callable[[], str]) -> None:
+        self._console, self._say = console, say
+        self._bars = Progress(
+            TextColumn("{task.description:10}"),
+            BarColumn(bar_width=None),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
+            expand=True,
             disable=not console.is_terminal,
         )
-        self._task = self._progress.add_task("start", total=updates, completed=done)
+        self.add, self.update = self._bars.add_task, self._bars.update
+        self._over = threading.Event()
+        self._printed = time.monotonic()
+        self._watch = threading.Thread(target=self._tell, name="progress", daemon=True)
 
-    def __enter__(self) -> TrainProgress:
-        self._progress.start()
+    def __enter__(self) -> Bars:
+        self._bars.start()
+        if not self._console.is_terminal:
+            self._watch.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._over.set()
+        self._bars.stop()
+        if self._watch.is_alive():
+            self._watch.join()
+
+    def print(self, line: str) -> None:
+        self._printed = time.monotonic()
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _tell(self) -> None:
+        while not self._over.wait(max(0.1, self._printed + SILENCE - time.monotonic())):
+            if time.monotonic() >= self._printed + SILENCE:
+                self.print(self._say())
+
+
+class TrainProgress(Callback):
+    """Prints every finished update. Use it as a context manager around the run."""
+
+    def __init__(self, console: Console, updates: int) -> None:
+        self._console, self._updates = console, updates
+        self._phase, self._begun, self._done, self._episodes = "start", time.monotonic(), 0, (0, 0)
+        self._note = ""
+        self._bars = Bars(console, self._state)
+        self._run = self._bars.add("start", total=updates)
+        self._part = self._bars.add("episodes", visible=False)
+
+    def __enter__(self) -> TrainProgress:
+        self._bars.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.__exit__(kind, error, trace)
+
+    def begin(self, done: int) -> None:
+        """Training begins after update `done`."""
+        self._done = done
+        self._bars.update(self._run, completed=done)
+
+    def stopping(self) -> None:
+        """The run stops after this update. Prints nothing through buffers, since a signal's handler calls it."""
+        self._note = STOPPING
+        self._bars.update(self._run, description=self._note)
+        if not self._console.is_terminal and not self._console.quiet:
+            os.write(2, f"{STOPPING}\n".encode())
 
     def phase(self, name: str) -> None:
-        self._progress.update(self._task, description=f"{name:8}")
+        self._phase, self._begun, self._episodes = name, time.monotonic(), (0, 0)
+        self._bars.update(self._run, description=self._note or name)
+        self._bars.update(self._part, visible=False)
+
+    def episodes(self, done: int, total: int) -> None:
+        self._episodes = done, total
+        self._bars.update(self._part, completed=done, total=total, visible=True)
 
     def record(self, record: Record) -> None:
-        self._progress.update(self._task, completed=record["update"])
-        self._console.print(update_line(record), highlight=False, soft_wrap=True)
+        self.begin(record["update"])
+        self._bars.print(update_line(record, self._console.width - 1, len(str(self._updates))))
+
+    def _state(self) -> str:
+        done, total = self._episodes
+        episodes = f"{done} of {total} episodes, " if total else ""
+        place = f"after update {self._done}: " if self._phase != "start" else ""
+        return f"  {place}{self._phase}, {episodes}{time.monotonic() - self._begun:.0f} s"
 
 
-def update_line(record: Record) -> str:
-    """One update in one line; the seconds of its phases come last."""
-    parts = [f"[bold]update {record['update']:3d}[/]"]
+def update_line(record: Record, width: int, digits: int = 3) -> str:
+    """One update in one line of at most `width` characters. What does not fit is in metrics.jsonl alone."""
+    number = f"update {record['update']:{max(3, digits)}d}"
+    # In the order of the line, each with its rank: parts of a high rank are left out first.
+    parts = [(0, number, f"[bold]{number}[/]")]
     if "success" in record:
+        success = f"{record['success']:6.1%}"
         parts += [
-            f"success [bold]{record['success']:5.1%}[/]",
-            f"reward {record['reward']:5.2f}",
-            f"length {record['length']:4.1f}",
-            f"invalid {record['invalid']:.1%}",
-            f"clip {record['clip_share']:.1%}",
+            (1, f"success {success}", f"success [bold]{success}[/]"),
+            *_plain(7, f"reward {record['reward']:6.2f}"),
+            *_plain(8, f"length {record['length']:5.1f}"),
+            *_plain(6, f"invalid {record['invalid']:6.1%}"),
+            *_plain(9, f"clip {record['clip_share']:6.1%}"),
         ]
     if "kl" in record:
-        parts.append(f"kl {record['kl']:.4f}")
-    for split in ("validation", "test"):
+        parts += _plain(5, f"kl {record['kl']:.4f}")
+    for rank, split, short in ((2, "validation", "val"), (3, "test", "test")):
         if f"{split}/success" in record:
-            parts.append(f"[cyan]{split} {record[f'{split}/success']:.1%}[/]")
-    seconds = [f"{phase} {record[f'seconds/{phase}']:.2f}" for phase in _PHASES if f"seconds/{phase}" in record]
-    return "  ".join(parts) + "  [dim]" + " ".join(seconds) + " s[/]"
+            text = f"{short} {record[f'{split}/success']:.1%}"
+            parts.append((rank, text, f"[cyan]{text}[/]"))
+    seconds = {phase: record[f"seconds/{phase}"] for phase in _PHASES if f"seconds/{phase}" in record}
+    for rank, text in (
+        (4, f"{sum(seconds.values()):.1f} s"),
+        (10, ", ".join(f"{phase} {value:.1f}" for phase, value in seconds.items())),
+    ):
+        parts.append((rank, text, f"[dim]{text}[/]"))
+    kept, room = set(), width
+    for rank, text, _ in sorted(parts):
+        room -= len(text) + 2 * (rank > 0)
+        if room < 0:
+            break
+        kept.add(rank)
+    return "  ".join(shown for rank, _, shown in parts if rank in kept)
 
 
-@contextmanager
-def stop_on_interrupt(stop: Callable[[], None], console: Console) -> Iterator[None]:
-    """On the first Ctrl-C, finish and save the current update; on the second, exit at once."""
-
-    def interrupted(signum: int, frame: Any) -> None:
-        stop()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        console.print("[yellow]stopping after this update; Ctrl-C again to stop now[/]")
-
-    before = signal.signal(signal.SIGINT, interrupted)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _plain(rank: int, text: str) -> list[tuple[int, str, str]]:
+    return [(rank, text, text)]

@@ -69,12 +69,16 @@ class Critic(Trainable):
         near = old + (values - old).clamp(-VALUE_CLIP, VALUE_CLIP)
         error = torch.maximum((values - targets) ** 2, (near - targets) ** 2)
         loss = 0.5 * (error * batch.weights[:, None] * batch.response_mask).sum()
-        return loss, {"value_loss": loss.item()}
+        return loss, {"loss": loss.item()}
 
     def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
         """Fit the returns and return the mean metrics over optimizer steps."""
         figures = mean(self.descend(batch, rng))
-        return {"value_loss": figures["value_loss"], "value_grad_norm": figures["grad_norm"]}
+        return {
+            "value_loss": figures["loss"],
+            "value_grad_norm": figures["grad_norm"],
+            "value_skipped_steps": figures["skipped_steps"],
+        }
 
     def save(self, folder: Path) -> None:
         """Write the folder `critic` of a checkpoint; every rank calls this."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from crbc_rl.batches import Floats, Ints, RolloutBatch, TokenBatch, micro_batches, token_weights
@@ -17,6 +19,9 @@ from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 
 Figures = dict[str, float]
 
+IN_A_ROW = 3
+"""Optimizer steps in a row whose loss or gradient is not finite before training ends."""
+
 
 class Trainable:
     """`model` and its optimizer, sharded over the ranks of `distributed`. Subclasses define `loss`."""
@@ -24,7 +29,11 @@ class Trainable:
     def __init__(
         self, model: PreTrainedModel, config: TrainConfig, distributed: Distributed, pad: int, lr: float
     ) -> None:
-        self.model, self.config, self.distributed, self.pad = model, config, distributed, pad
+        self.model, self.config, self.distributed, self.pad, self.lr = model, config, distributed, pad, lr
+        self.skipped = 0
+        """Optimizer steps left out since the last one that was done."""
+        self.not_finite = ""
+        """What was not finite, where the last step was left out."""
         if config.policy.gradient_checkpointing:
             # Only activations between blocks are kept; the backward pass recomputes the others.
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -49,10 +58,9 @@ class Trainable:
         self.model.train(self.config.policy.gradient_checkpointing)
         for _ in range(settings.epochs):
             rows = batch.rollouts.rows_of(rng.permutation(batch.rollouts.num_groups).tolist())
-            steps += [
-                self._step(batch, rows[start : start + settings.minibatch])
-                for start in range(0, len(rows), settings.minibatch)
-            ]
+            for start in range(0, len(rows), settings.minibatch):
+                if self.skipped < IN_A_ROW:  # else the run ends after this update
+                    steps.append(self._step(batch, rows[start : start + settings.minibatch]))
         self.model.eval()
         self.optimizer.zero_grad()  # free gradients before the sampler needs the memory
         return steps
@@ -70,14 +78,22 @@ class Trainable:
             passes.append(figures)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        figures = _added(self.distributed.gather_figures(_added(passes)))
         if torch.isfinite(norm):
             self.optimizer.step()
+        self.skipped = 0 if torch.isfinite(norm) else self.skipped + 1
+        self.not_finite = "the gradient" if math.isfinite(figures.get("loss", 0.0)) else "the loss"
         return {
-            **_added(self.distributed.gather_figures(_added(passes))),
+            **figures,
             "advantage_abs": float(np.mean(size_of_advantage[rows])),
             "grad_norm": norm.item(),
-            "skipped": float(not torch.isfinite(norm)),
+            "skipped_steps": float(self.skipped > 0),
         }
+
+    def finite(self) -> bool:
+        """Whether all weights are, on every rank, which all call this."""
+        wrong = any(not bool(torch.isfinite(_local(weight)).all()) for _, weight in self.named)
+        return not self.distributed.any(wrong)
 
     @torch.no_grad()
     def read(self, batch: RolloutBatch, what: Callable[[TokenBatch], Tensor]) -> Floats:
@@ -105,12 +121,19 @@ class Trainable:
 
 LARGEST = frozenset({"ratio_max"})
 """Metrics that are a maximum over passes and over optimizer steps."""
+COUNTED = frozenset({"skipped_steps"})
+"""Metrics that are a sum over optimizer steps."""
 
 
 def mean(steps: Sequence[Figures]) -> Figures:
-    """The mean of each metric over optimizer steps; the largest for those in `LARGEST`."""
+    """The mean of each metric over optimizer steps; the largest for those in `LARGEST`, the sum for `COUNTED`."""
     columns = {name: [figures[name] for figures in steps] for name in steps[0]}
-    return {name: max(values) if name in LARGEST else float(np.mean(values)) for name, values in columns.items()}
+    reduce = {**dict.fromkeys(LARGEST, max), **dict.fromkeys(COUNTED, sum)}
+    return {name: float(reduce.get(name, np.mean)(values)) for name, values in columns.items()}
+
+
+def _local(weight: Tensor) -> Tensor:
+    return weight.to_local() if isinstance(weight, DTensor) else weight
 
 
 def _added(parts: Sequence[Figures]) -> Figures:

@@ -228,7 +228,7 @@ def test_passes_in_bfloat16_train_float32_weights(model: Path, tmp_path: Path) -
     alone(write_config(tmp_path / "config.yaml", model, **changes), tmp_path / "run")
     Distributed().leave()
     record = _figures(tmp_path / "run")[1]
-    assert record["grad_norm"] > 0 and record["skipped"] == 0
+    assert record["grad_norm"] > 0 and record["skipped_steps"] == 0
     assert 0 < record["mismatch_max"] < 0.2  # another model sampled, in bfloat16 as well
     last = Run.open(tmp_path / "run").last_checkpoint()
     assert {w.dtype for w in load_policy(last).model.parameters()} == {torch.float32}

@@ -86,7 +86,7 @@ def make_run(folder: Path, done: int, groups: dict[int, RolloutGroup]) -> Path:
         if update:
             record |= {"success": rate + 0.05 * rng.standard_normal(), "reward": rng.normal(), "length": 12.0}
             record |= {"kl": 1e-5 * update, "entropy": 1.0, "clip_share": 0.0, "grad_norm": float("nan")}
-            record |= {"invalid": 0.0, "mixed_groups": 0.5, "steps": 1500, "skipped": 0.0, "loss": 0.1}
+            record |= {"invalid": 0.0, "mixed_groups": 0.5, "steps": 1500, "skipped_steps": 0.0, "loss": 0.1}
             record |= {"seconds/rollout": 20.0, "seconds/credit": 0.012, "seconds/train": 10.0}
         for split, n, due in (("validation", 128, update % 5 == 0), ("test", 512, update in (0, UPDATES))):
             if due:

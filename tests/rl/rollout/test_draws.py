@@ -184,7 +184,8 @@ def test_a_task_is_played_alike_whatever_is_evaluated_beside_it(monkeypatch: pyt
     played = panel(whole, door_config(), "test", range(7), 3)
     monkeypatch.setattr(evaluation, "BATCH", 3)
     assert panel(parts, door_config(), "test", range(7), 3, done.append) == played
-    assert told(parts) == told(whole) and done == [3, 6, 7]
+    assert told(parts) == told(whole)
+    assert done == sorted(done) and {3, 6, 7} <= set(done) and done[-1] == 7
     assert list(played) == list(range(7))
     assert panel(some, door_config(), "test", [5, 2], 3) == {task: played[task] for task in (5, 2)}
     assert told(some) < told(whole)

@@ -134,7 +134,7 @@ def ours(case: Case, loss: LossConfig, size: int | None = None, temperature: flo
     )
     figures = actor.optimise(case.batch, np.random.default_rng(0))
     (total,) = found
-    assert figures.pop("skipped") == 0
+    assert figures.pop("skipped_steps") == 0
     assert figures.pop("grad_norm") == pytest.approx(total.double().norm().item(), rel=1e-4)
     return Result(figures.pop("loss"), figures, total)
 

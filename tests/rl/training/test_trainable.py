@@ -157,7 +157,7 @@ def test_no_gradient_longer_than_the_clip_is_handed_on_and_its_own_length_told(c
     (figures,) = one.descend(_table(_rows([1], 2)), rng("x"))
     assert one.gradients == pytest.approx([handed], rel=1e-5)
     assert figures["grad_norm"] == pytest.approx(3.0)
-    assert figures["skipped"] == 0.0
+    assert figures["skipped_steps"] == 0.0
 
 
 def test_the_clip_holds_for_all_weights_together(model: Path) -> None:
@@ -183,10 +183,10 @@ def test_a_gradient_that_is_not_finite_moves_nothing(advantage: float) -> None:
     one = OneWeight()
     bad = (Turn([9], [1, 1], [0.0] * 2), advantage)  # as long as the others: infinity times 0 is nan
     (figures,) = one.descend(_table([*_rows([2, 2]), bad]), rng("x"))
-    assert figures["skipped"] == 1.0 and str(abs(figures["grad_norm"])) == str(abs(advantage))
+    assert figures["skipped_steps"] == 1.0 and str(abs(figures["grad_norm"])) == str(abs(advantage))
     assert one.model.weight.item() == 1.0 and not one.optimizer.state
     (figures,) = one.descend(_table(_rows([1, 2])), rng("x"))
-    assert figures["skipped"] == 0.0
+    assert figures["skipped_steps"] == 0.0
     assert one.model.weight.item() == pytest.approx(0.9), "Adam's first step is the learning rate"
     assert one.gradients == pytest.approx([5 / 3])
 
@@ -196,9 +196,9 @@ def test_a_policy_stays_as_it_is_where_the_gradient_is_not_finite(model: Path) -
     turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
     before = [p.clone() for _, p in actor.named]
     figures = actor.optimise(table(turns, advantage=[math.inf] * 2), rng("x"))
-    assert figures["skipped"] == 1.0
+    assert figures["skipped_steps"] == 1.0
     assert all(torch.equal(p, old) for (_, p), old in zip(actor.named, before, strict=True))
-    assert actor.optimise(table(turns, advantage=[1.0] * len(turns)), rng("x"))["skipped"] == 0.0
+    assert actor.optimise(table(turns, advantage=[1.0] * len(turns)), rng("x"))["skipped_steps"] == 0.0
     assert all(torch.isfinite(p).all() for _, p in actor.named)
     assert any(not torch.equal(p, old) for (_, p), old in zip(actor.named, before, strict=True))
 
