@@ -25,19 +25,19 @@ class Bars:
 
     def __init__(self, console: Console, say: Callable[[], str]) -> None:
         self._console, self._say = console, say
+        self.bar = BarColumn(30)  # no wider: the terminal writes "^C" behind a bar, which must not wrap
         self._bars = Progress(
             TextColumn("{task.description:10}"),
-            BarColumn(bar_width=None),
+            self.bar,
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
             transient=True,
-            expand=True,
             disable=not console.is_terminal,
         )
-        self.add, self.update = self._bars.add_task, self._bars.update
+        self.add, self.update, self.reset = self._bars.add_task, self._bars.update, self._bars.reset
         self._over = threading.Event()
         self._printed = time.monotonic()
         self._watch = threading.Thread(target=self._tell, name="progress", daemon=True)
@@ -91,7 +91,8 @@ class TrainProgress(Callback):
 
     def stopping(self) -> None:
         """The run stops after this update. Prints nothing through buffers, since a signal's handler calls it."""
-        self._note = STOPPING
+        self._note = "stopping; Ctrl-C again: now"
+        self._bars.bar.bar_width = 12
         self._bars.update(self._run, description=self._note)
         if not self._console.is_terminal and not self._console.quiet:
             os.write(2, f"{STOPPING}\n".encode())
@@ -99,7 +100,7 @@ class TrainProgress(Callback):
     def phase(self, name: str) -> None:
         self._phase, self._begun, self._episodes = name, time.monotonic(), (0, 0)
         self._bars.update(self._run, description=self._note or name)
-        self._bars.update(self._part, visible=False)
+        self._bars.reset(self._part, visible=False)
 
     def episodes(self, done: int, total: int) -> None:
         self._episodes = done, total

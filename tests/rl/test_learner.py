@@ -14,6 +14,7 @@ from learner_fixtures import small, write_config
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import RolloutBatch, TokenBatch
+from crbc_rl.config import load_config
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
@@ -201,3 +202,72 @@ def test_what_is_only_read_is_read_in_passes_of_its_own_size(model: Path) -> Non
     sizes.clear()
     actor.optimise(batch, rng("test"))
     assert sizes == [2] * 6
+
+
+DIE = """
+import os, signal, sys
+from pathlib import Path
+from crbc_rl.config import load_config
+from crbc_rl.learner import Learner
+from crbc_rl.runs.callbacks import Callback
+from crbc_rl.runs.folder import Run
+
+config, run, where, count = load_config(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+
+def here(what):
+    global count
+    count -= what == where
+    if count == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Dying(Callback):
+    def phase(self, name):
+        here(name)
+
+def dying(name):
+    call = getattr(os, name)
+    def die(*arguments):
+        call(*arguments)
+        here(name)
+    setattr(os, name, die)
+
+dying("fsync")
+dying("replace")
+Learner(config, Run.start(run, config, resume=True), Dying()).train()
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A config, and a whole run of it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    path = write_config(folder / "config.yaml", model, save_every=1, updates=3)
+    Learner(load_config(path), Run.start(folder / "run", load_config(path), resume=False)).train()
+    return path, folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ("eval", 2),
+        ("eval", 3),
+        ("rollout", 3),
+        ("credit", 1),
+        ("train", 2),
+        ("replace", 4),
+        ("fsync", 20),
+        ("fsync", 35),
+    ],
+)
+def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
+    undisturbed: tuple[Path, Path], tmp_path: Path, where: str, count: int
+) -> None:
+    """kill -9 at the n-th time that a phase begins, that a file reaches the disk, or that one is renamed."""
+    path, whole = undisturbed
+    command = [sys.executable, "-c", DIE, path, tmp_path, where, str(count)]
+    assert subprocess.run(command, check=False, timeout=300).returncode == -signal.SIGKILL
+    Learner(load_config(path), Run.start(tmp_path, load_config(path), resume=True)).train()
+    assert _without_times(read_metrics(tmp_path)) == _without_times(read_metrics(whole))
+    assert _same_weights(tmp_path / "checkpoints/000003", whole / "checkpoints/000003")
+    assert not list(tmp_path.rglob("*.tmp"))
