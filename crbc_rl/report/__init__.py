@@ -14,12 +14,11 @@ def write_report(run: Path) -> Path:
 
     Raises `ConfigError` where `run` is no run folder, or has no metrics yet.
     """
-    import os
-
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     from crbc_rl.report.content import content
     from crbc_rl.runs.folder import Run
+    from crbc_rl.runs.lines import replace_file
     from crbc_rl.runs.metrics import read_metrics
 
     if not (run / "config.yaml").is_file():
@@ -41,7 +40,6 @@ def write_report(run: Path) -> Path:
         lstrip_blocks=True,
     )
     html = templates.get_template("report.html.j2").render(content(opened, records))
-    path, temporary = run / "report.html", run / ".report.html"
-    temporary.write_text(html, encoding="utf-8")
-    os.replace(temporary, path)
+    path = run / "report.html"
+    replace_file(path, html.encode())
     return path

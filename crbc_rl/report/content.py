@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from crbc_rl.report import charts
 from crbc_rl.report.charts import Record
 from crbc_rl.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
-from crbc_rl.runs.folder import Run
+from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.metrics import METRICS
 
 CHART = (760.0, 376.0)
@@ -42,7 +40,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
             for name, colours in (("value", VALUE_COLOURS), ("credit", CREDIT_COLOURS))
         },
         "config_text": (run.folder / "config.yaml").read_text(encoding="utf-8"),
-        "versions": _versions(run.folder / "versions.json"),
+        "versions": read_versions(run.folder),
     }
 
 
@@ -97,10 +95,6 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     if skipped.any():
         facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))
     return facts
-
-
-def _versions(path: Path) -> dict[str, str]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
 
 def _value(value: Any) -> str:

@@ -16,7 +16,7 @@ import json
 import logging
 import math
 import platform
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -90,7 +90,7 @@ class Run:
             )
         kept = read_versions(folder)
         if kept.get("config", (found := sha256(path.read_bytes()).hexdigest())) != found:
-            log.warning("%s was changed after the run began, by hand or by damage; what it says now counts", path)
+            _say_once(f"{path} was changed after the run began, by hand or by damage; what it says now counts")
         try:
             return cls(folder, parse_config(read_mapping(path), str(path), folder))
         except ConfigError as error:
@@ -212,6 +212,12 @@ def _require_same(folder: Path, first: TrainConfig, now: TrainConfig) -> None:
     model.require_same_model(first, now, folder)
 
 
+@cache
+def _say_once(message: str) -> None:
+    """A warning, once in a process: a run is opened several times."""
+    log.warning(message)
+
+
 def read_versions(folder: Path) -> dict[str, str]:
     """The contents of versions.json; nothing where it is missing or damaged, which a warning says."""
     path = folder / "versions.json"
@@ -222,7 +228,7 @@ def read_versions(folder: Path) -> dict[str, str]:
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        log.warning("%s is damaged: the versions that made this run are not known", path)
+        _say_once(f"{path} is damaged: the versions that made this run are not known")
         return {}
     return {str(name): str(value) for name, value in content.items()}
 

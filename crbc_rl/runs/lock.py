@@ -51,24 +51,22 @@ else:
 class RunLock:
     """The lock of this process on a run folder. It is released with the last reference to it, or by `release`."""
 
-    def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    def __init__(self, folder: Path) -> None:
+        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o666)
         self.release = weakref.finalize(self, os.close, descriptor)
         try:
             taken = _take(descriptor)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            log.warning("%s: this file system has no locks; let only one process write here", path.parent)
+            log.warning("%s: this file system has no locks; let only one process write here", folder)
             return
         if not taken:
             os.lseek(descriptor, 0, os.SEEK_SET)
             holder = os.read(descriptor, 500)
             self.release()
             who = holder.decode(errors="replace").strip() or "another process"
-            raise ConfigError(
-                f"{path.parent} is in use by {who}: wait, stop it, or choose another folder with --run DIR"
-            )
+            raise ConfigError(f"{folder} is in use by {who}: wait, stop it, or choose another folder with --run DIR")
         now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -83,8 +81,8 @@ def lock(folder: Path) -> RunLock:
 
     Raises `ConfigError` naming the process that holds it, and writes nothing then.
     """
-    path = folder.resolve() / FILE
-    held = _held.get(path)
+    key = folder.resolve()
+    held = _held.get(key)
     if held is None or not held.release.alive:
-        held = _held[path] = RunLock(path)
+        held = _held[key] = RunLock(folder)
     return held

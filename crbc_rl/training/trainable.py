@@ -128,7 +128,10 @@ COUNTED = frozenset({"skipped_steps"})
 def mean(steps: Sequence[Figures]) -> Figures:
     """The mean of each metric over optimizer steps; the largest for those in `LARGEST`, the sum for `COUNTED`."""
     columns = {name: [figures[name] for figures in steps] for name in steps[0]}
-    reduce = {**dict.fromkeys(LARGEST, max), **dict.fromkeys(COUNTED, sum)}
+    reduce: dict[str, Callable[[Sequence[float]], float]] = {
+        **dict.fromkeys(LARGEST, max),
+        **dict.fromkeys(COUNTED, sum),
+    }
     return {name: float(reduce.get(name, np.mean)(values)) for name, values in columns.items()}
 
 
