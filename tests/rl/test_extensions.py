@@ -211,6 +211,7 @@ def test_a_moved_file_may_be_resumed(model, tmp_path, paths):
     data = small_config(model, credit={"method": "extension_a:flat"})
     (paths[0] / "c.yaml").write_text(yaml.safe_dump(data))
     Run.start(tmp_path / "run", load_config(paths[0] / "c.yaml"), resume=False)
+    (tmp_path / "run/metrics.jsonl").write_text('{"update": 0}\n')  # the run has begun
     (paths[0] / "extension_a.py").rename(paths[1] / "extension_a.py")
     (paths[0] / "c.yaml").rename(paths[1] / "c.yaml")
     Run.start(tmp_path / "run", load_config(paths[1] / "c.yaml"), resume=True)
