@@ -6,7 +6,9 @@ This file imports the standard library alone, since it also says which packages 
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -24,15 +26,18 @@ from crbc_rl.version import __version__
 REMEDIES = {
     errno.ENOSPC: "free some space on that disk, then run the same command again; `crbc train` needs --resume",
     errno.EDQUOT: "free some of your quota, then run the same command again; `crbc train` needs --resume",
-    errno.EACCES: "it needs your permission to read or write there, or another folder",
-    errno.EPERM: "it needs your permission to write there, or another folder",
-    errno.EROFS: "choose a folder on a disk that can be written",
     errno.EMFILE: "raise the limit of open files: ulimit -n 4096",
     errno.ENOMEM: "close other programs, or take fewer groups or workers",
 }
 """What helps, by the system's number of the fault."""
 
+NARROWEST = 40
+"""Columns that help and tables are laid out for, at least: on a single one the layout of the help does not end."""
+
 WRONG_PATHS = {
+    errno.EACCES: "you may not read or write there; choose another folder, or change its permissions",
+    errno.EPERM: "you may not write there; choose another folder, or change its permissions",
+    errno.EROFS: "choose a folder on a disk that can be written",
     errno.ENOENT: "there is no such folder; make it first, or choose another",
     errno.EEXIST: "a file is there, and a folder is wanted; choose another name",
     errno.ENOTDIR: "a part of that path is a file, not a folder; choose another",
@@ -54,6 +59,9 @@ def main(args: Sequence[str] | None = None) -> None:
     # Must be set before torch is imported. OpenMP's threads spin while they wait for each other, by default for so
     # long that on two cores with one other busy process a generation of half a second took nine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    if shutil.get_terminal_size().columns < NARROWEST:
+        os.environ["COLUMNS"] = str(NARROWEST)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its retries would be a line
     args = sys.argv[1:] if args is None else list(args)
     with mistakes_told():
         if args[:1] in (["--version"], ["-V"], ["version"]):

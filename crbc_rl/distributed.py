@@ -37,13 +37,17 @@ class Distributed:
 
     @classmethod
     def join(cls) -> Distributed:
-        """Join the ranks that torchrun started; without torchrun, one rank. Uses the GPU where there is one."""
+        """Join the ranks that torchrun started; without torchrun, one rank. Uses the GPU where there is one.
+
+        Raises `ConfigError` where torchrun's environment variables are there in part, or hold other words.
+        """
         cuda = torch.cuda.is_available()
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
         if cuda:
             torch.cuda.set_device(device)
         if "WORLD_SIZE" not in os.environ:
             return cls(device=device)
+        _check_variables()
         if not dist.is_initialized():
             dist.init_process_group(_backend(device))
         return cls(dist.get_rank(), dist.get_world_size(), device)
@@ -148,3 +152,15 @@ def full_tensor(tensor: Tensor) -> Tensor:
 def _persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     kept = model.state_dict().keys()
     return ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
+
+
+def _check_variables() -> None:
+    """Variables that a shell kept from elsewhere would end in an error deep inside torch, or in waiting."""
+    wanted = {"WORLD_SIZE": str.isdigit, "RANK": str.isdigit, "MASTER_PORT": str.isdigit, "MASTER_ADDR": bool}
+    for name, fits in wanted.items():
+        value = os.environ.get(name, "")
+        if not fits(value):
+            raise ConfigError(
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set, as torchrun sets it, but {name} is {value!r}: start with "
+                "torchrun, or, for a single process, unset WORLD_SIZE"
+            )

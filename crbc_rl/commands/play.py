@@ -86,7 +86,7 @@ def _make(env_id: str, split: str) -> AnchorEnv[Any, Any]:
         allow()
     name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
     if name not in gymnasium.registry:
-        raise ConfigError(unknown_id(name))
+        raise ConfigError(unknown_id(env_id))
     creator = load_env_creator(gymnasium.spec(name).entry_point)
     text = "observation" in inspect.signature(creator).parameters
     return make_member(name, {"split": split, **({"observation": "text"} if text else {})})

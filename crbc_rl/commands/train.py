@@ -12,7 +12,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
 from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
-from crbc_rl.runs.folder import Run, own_model
+from crbc_rl.runs.folder import Run, begun, own_model
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.progress import TrainProgress
@@ -34,6 +34,8 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
             )
             if learner.update:
                 console.print(f"continuing after update {learner.update} of {config.updates}")
+            elif resume and not begun(folder):
+                console.print(f"there is no run in {folder} yet: this one starts", soft_wrap=True)
             progress.begin(learner.update)
             interrupts.stop = partial(_stop, learner, progress)
             learner.train()

@@ -46,7 +46,7 @@ def check_env(config: RunConfig) -> EnvCheck:
     env_id = config.registered_id()
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None:
-        found.errors.append(f"env.id: {unknown_id(env_id)}")
+        found.errors.append(f"env.id: {unknown_id(config.env.id)}")
         return found
     try:
         found.max_steps = _max_steps(spec, config.env.kwargs)
@@ -70,9 +70,11 @@ def check_env(config: RunConfig) -> EnvCheck:
 
 def unknown_id(name: str) -> str:
     """The message about an id that is not registered, with the nearest one that is."""
-    near = get_close_matches(name, gymnasium.registry, n=1, cutoff=0.75)
+    module, _, bare = name.rpartition(":")
+    near = get_close_matches(bare, gymnasium.registry, n=1, cutoff=0.75)
     known = near or [env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-")]
-    return f"no environment {name!r}{nearest(name, known, cutoff=0.75)}"
+    where = f"; {module} registers none of that name" if module else ""
+    return f"no environment {name!r}{where}{nearest(bare, known, cutoff=0.75)}"
 
 
 def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> None:

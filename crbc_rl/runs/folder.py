@@ -65,6 +65,7 @@ class Run:
         distributed = distributed or Distributed()
         held = None
         if distributed.main:
+            _require_free(folder)
             folder.mkdir(parents=True, exist_ok=True)
             held = lock(folder)
             if not begun(folder):
@@ -171,6 +172,15 @@ class Run:
             except (KeyError, TypeError, ValueError) as error:
                 log.warning("%s: the group of update %d is damaged and left out: %s", path, record["update"], error)
         return found
+
+
+def _require_free(folder: Path) -> None:
+    """Raise `ConfigError` for a folder with other people's files."""
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if names and not names & {".lock", "config.yaml", "versions.json"}:
+        raise ConfigError(
+            f"{folder} holds other files, such as {min(names)}: choose a new folder with --run DIR, or empty this one"
+        )
 
 
 def begun(folder: Path) -> bool:

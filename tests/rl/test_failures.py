@@ -56,8 +56,8 @@ def test_what_a_module_of_ones_own_raises_names_its_file_and_line(tmp_path: Path
     ("number", "status", "said"),
     [
         (errno.ENOSPC, 1, "free some space"),
-        (errno.EACCES, 1, "needs your permission"),
-        (errno.EROFS, 1, "a disk that can be written"),
+        (errno.EACCES, 2, "change its permissions"),
+        (errno.EROFS, 2, "a disk that can be written"),
         (errno.EMFILE, 1, "ulimit -n"),
         (errno.EIO, 1, "details: "),
         (errno.ENOTDIR, 2, "is a file, not a folder"),
