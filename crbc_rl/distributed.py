@@ -161,6 +161,6 @@ def _check_variables() -> None:
         value = os.environ.get(name, "")
         if not fits(value):
             raise ConfigError(
-                f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set, as torchrun sets it, but {name} is {value!r}: start with "
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set, as by torchrun, but {name} is {value!r}: start with "
                 "torchrun, or, for a single process, unset WORLD_SIZE"
             )
