@@ -333,9 +333,10 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     assert kept.logprob == pytest.approx(sum(trained.logprobs))
 
 
-def test_a_run_goes_on_with_another_number_of_kept_updates(tmp_path: Path) -> None:
-    Run.start(tmp_path, small(Path("m")), resume=False)
-    assert Run.start(tmp_path, small(Path("m"), record_every=1), resume=True).config.record_every == 1
+def test_a_run_goes_on_with_another_number_of_kept_updates(model: Path, tmp_path: Path) -> None:
+    Run.start(tmp_path, small(model), resume=False)
+    (tmp_path / "metrics.jsonl").write_text('{"update": 0}\n')  # the run has begun
+    assert Run.start(tmp_path, small(model, record_every=1), resume=True).config.record_every == 1
 
 
 @pytest.mark.parametrize("order", [1, -1])
