@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -88,11 +90,29 @@ def warmstart(
     folder = Path(config.out)
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file()):
         raise ConfigError(f"out: {folder} holds something else than a model; choose another folder with --out")
-    folder.mkdir(parents=True, exist_ok=True)  # fails now, not after the training, where it may not be made
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
     _check_teacher(config)
     torch.set_num_threads(config.threads)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Made now, so that a folder that may not be written ends the command before the training. An interruption leaves
+    # a model that was there as it was.
+    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+        policy = _imitate(config, tell, on_episode)
+        fresh = Path(scratch) / "fresh"
+        policy.save(fresh)
+        recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
+        (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
+        if folder.exists():
+            os.replace(folder, Path(scratch) / "old")
+        os.replace(fresh, folder)
+    return policy
+
+
+def _imitate(
+    config: WarmstartConfig, tell: Callable[[int, float], None], on_episode: Callable[[bool], None]
+) -> TransformersPolicy:
+    """A tokenizer and a policy, trained on demonstrations."""
     demonstrations = _demonstrations(config, on_episode)
     texts = [text for prompt, reply in islice(demonstrations, TOKENIZER_TEXTS // 2) for text in (prompt.text, reply)]
     tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
@@ -108,9 +128,6 @@ def warmstart(
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         tell(step, nll)
-    policy.save(folder)
-    recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
-    (folder / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
     return policy
 
 

@@ -36,7 +36,7 @@ def own(monkeypatch):
 def test_the_names_and_what_they_need(model):
     assert engine_of(small(model)) is ENGINES["transformers"]
     assert ENGINES["transformers"].same and not ENGINES["transformers"].package
-    assert (ENGINES["vllm"].package, ENGINES["vllm"].extra, ENGINES["vllm"].splits) == ("vllm", "[vllm]", True)
+    assert (ENGINES["vllm"].package, ENGINES["vllm"].extra, ENGINES["vllm"].splits) == ("vllm", "vllm", True)
     with pytest.raises(ConfigError, match="no engine 'vlm'; did you mean 'vllm'"):
         engine_of(small(model, generator={"engine": "vlm"}))
 
