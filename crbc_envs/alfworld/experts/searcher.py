@@ -188,22 +188,20 @@ def _likely(receptacle: str, thing: str) -> tuple[float, str, int]:
 def make_expert(task: str, rng: np.random.Generator, hasty: float = 0.0) -> Callable[[object, dict[str, Any]], str]:
     """An expert for one episode of `task`, which ends when the environment ends it.
 
-    With probability `hasty` the reply goes to a random receptacle; otherwise it is the command of a `Searcher`.
+    With probability `hasty` the reply goes to a random receptacle; otherwise it is the command of a `Searcher`. It
+    learns from `info["action"]` what was executed, so it can also advise somebody who plays otherwise.
     """
     if not 0 <= hasty <= 1:
         raise ValueError(f"hasty is a probability, got {hasty!r}")
     searcher = Searcher(task)
-    commands: list[str] = []
 
     def reply(observation: object, info: dict[str, Any]) -> str:
-        for command in commands:
-            searcher.record(command)
+        searcher.record(info.get("action", ""))
         admissible = info["admissible_actions"]
         command, aim = searcher.act(admissible), searcher.aim
         if rng.random() < hasty:
             ways = [text for text in admissible if text.startswith("go to ")]
             command, aim = ways[rng.integers(len(ways))], "look around"
-        commands[:] = [command]
         return tagged(command, aim)
 
     return reply

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -62,17 +63,33 @@ class Shopper:
     request: Request | None = None
     notes: dict[str, ProductNotes] = field(default_factory=dict)
     open: ProductNotes | None = None
+    offered: dict[str, ProductNotes] = field(default_factory=dict)
+    """The products of the last results page, by the argument of the click that opens them."""
+    strayed: bool = False
+    """Whether the results are those of a search that it did not ask for."""
 
-    def act(self, observation: str) -> tuple[str, str]:
-        """A short thought and the action for this page."""
+    def act(self, observation: str, done: str = "") -> tuple[str, str]:
+        """A short thought and the action for this page. `done` is what was done last, perhaps on another's advice."""
         page = read_page(observation)
         if self.request is None:
             self.request = read_request(page.instruction)
+        self._notice(page, done, self.request)
         thought, action = self._decide(page, self.request)
         self.steps -= 1
         return thought, action
 
+    def _notice(self, page: Page, done: str, request: Request) -> None:
+        verb, _, what = done.removesuffix("]").partition("[")
+        if verb == "search":
+            self.strayed = what.split() != request.query.lower().split()
+        elif what in self.offered and page.kind == "item":
+            self.open = self.notes.setdefault(self.offered[what].asin, self.offered[what])
+        if page.kind == "results":
+            self.offered = {o.asin.lower(): ProductNotes(o.asin, page.number, o.title) for o in page.offers}
+
     def _decide(self, page: Page, request: Request) -> tuple[str, str]:
+        if self.strayed:
+            return "look for it", f"search[{request.query}]"
         if page.kind == "results":
             return self._browse(page, request)
         if page.kind == "item" and self.open is not None:
@@ -139,18 +156,18 @@ def _value(request: Request, note: ProductNotes) -> float:
 
 def make_expert(
     max_steps: int, rng: np.random.Generator, hasty: float = 0.0, careless: float = 0.0
-) -> Callable[[str, object], str]:
+) -> Callable[[str, dict[str, Any]], str]:
     """A shopper for one episode of at most `max_steps` steps, hasty and careless with these probabilities.
 
-    The observations must be "text_rich".
+    The observations must be "text_rich". It learns from `info["action"]` what was executed.
     """
     if not (0 <= hasty <= 1 and 0 <= careless <= 1):
         raise ValueError(f"hasty and careless are probabilities, got {hasty!r} and {careless!r}")
     is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()
     shopper = Shopper(max_steps, is_hasty, is_careless)
 
-    def reply(observation: str, info: object) -> str:
-        thought, action = shopper.act(observation)
+    def reply(observation: str, info: dict[str, Any]) -> str:
+        thought, action = shopper.act(observation, info.get("action", ""))
         return tagged(action, thought)
 
     return reply
