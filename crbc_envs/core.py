@@ -25,7 +25,14 @@ T = TypeVar("T")
 Infos = dict[str, Any]
 
 Expert = Callable[[Any, Infos], str]
-"""Maps an observation and its info to a reply, during one episode."""
+"""Maps an observation and its info to a reply, during one episode.
+
+After the first step `info["action"]` is what was executed, which need not be what the expert replied: a person may be
+playing, who only asks for a hint. Where it has no advice it may raise `ValueError`.
+"""
+
+Rows = Sequence[tuple[str, ...]]
+"""A page for people. A row of one cell is a paragraph. Rows of equal length one after another are a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +80,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     episode; a final failure may do so too. After `max_steps` steps without either, it is truncated.
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
-    brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`
-    and `expert`.
+    brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`,
+    `expert`, and for people who play it `legend` and `page`.
     """
 
     domain: str
@@ -91,6 +98,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     """Its official data: "module:attribute" of the `storage.datasets.Dataset` that `crbc data` installs, or ""."""
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
+    legend: Mapping[str, tuple[str, str]] = MappingProxyType({})
+    """What each symbol of a board means, and its colour by ANSI name: {"$": ("box", "yellow")}."""
 
     def __init__(self, panel: TaskPanel[T], max_steps: int, require_tags: bool) -> None:
         if max_steps < 1:
@@ -151,6 +160,13 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         """
         return None
 
+    def page(self) -> Rows | None:
+        """The current situation laid out for a person. None: the observation can be read as it is.
+
+        What can be clicked stands in brackets: "[x]" for the action "click[x]".
+        """
+        return None
+
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are stepped together, if that is faster than one by one.
 
@@ -190,6 +206,10 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         info = self._info()
         info.update(action=executed, valid=executed != INVALID, success=success, score=self._score())
         return self._observation(), reward, ended, truncated, info
+
+    def accepts(self, reply: str) -> bool:
+        """Whether `step(reply)` would execute an action now, rather than `INVALID`. It changes nothing."""
+        return self._executable(requested_action(reply, self.require_tags)) != INVALID
 
     def _executable(self, wanted: str | None) -> str:
         """The admissible action equal to `wanted`, ignoring case and spacing; otherwise `INVALID`."""

@@ -13,7 +13,7 @@ from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.panels import make_panel
 from crbc_envs.sokoban.prompts import TEMPLATES
 from crbc_envs.sokoban.render import frame_shape, render, resize
-from crbc_envs.sokoban.rules import MOVES, Room, State
+from crbc_envs.sokoban.rules import LEGEND, MOVES, Room, State
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
 
     domain = "sokoban"
     templates = TEMPLATES
+    legend = LEGEND
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,19 @@ WALL, FLOOR, TARGET, BOX_ON_TARGET, BOX, PLAYER, PLAYER_ON_TARGET = range(7)
 
 SYMBOLS = "#_.*$@+"
 """Symbols by tile code, in XSB, the standard notation of Sokoban. Floor is "_", so that blanks have no meaning."""
+
+LEGEND = MappingProxyType(
+    {
+        "#": ("wall", "bright_black"),
+        "_": ("floor", "bright_black"),
+        ".": ("target", "red"),
+        "*": ("box on a target", "green"),
+        "$": ("box", "yellow"),
+        "@": ("you", "cyan"),
+        "+": ("you, on a target", "magenta"),
+    }
+)
+"""What each symbol means, and its colour on a terminal."""
 
 _SYMBOL_OF = bytes.maketrans(bytes(range(7)), SYMBOLS.encode())
 

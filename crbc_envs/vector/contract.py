@@ -15,7 +15,7 @@ from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
-from crbc_envs.core import AnchorEnv, Expert
+from crbc_envs.core import AnchorEnv, Expert, Rows
 from crbc_envs.tasks import Task, TaskPanel
 
 Keys = Mapping[str, type | tuple[type, ...]]
@@ -101,10 +101,12 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.templates = attribute(env, "templates", AnchorEnv.templates)
         self.stochastic: bool = attribute(env, "stochastic", AnchorEnv.stochastic)
         self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
+        self.legend = attribute(env, "legend", AnchorEnv.legend)
         self.require_tags: bool = attribute(env, "require_tags", False)
         self.max_steps: int = attribute(env, "max_steps", min(step_limits(env), default=1))
         self.has_panel = panel is not None
         self.panel: TaskPanel[Any] = SeedPanel(self.domain) if panel is None else panel
+        self._admissible: Sequence[str] = ()
 
     def check(self) -> None:
         """Play one step of task 0, to find at once what a group would find later."""
@@ -132,6 +134,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         fault = broken_rule(info, keys)
         if fault is not None:
             raise TypeError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
+        self._admissible = info["admissible_actions"]
         return {"label": info["anchor"], **info}
 
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert | None:
@@ -139,6 +142,17 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         if not self.env.has_wrapper_attr("expert"):
             return None
         found: Expert | None = self.env.get_wrapper_attr("expert")(rng, **options)
+        return found
+
+    def accepts(self, reply: str) -> bool:
+        """Whether a reply is an action now: as the wrapped environment says, or else as its last info lists them."""
+        if self.env.has_wrapper_attr("accepts"):
+            return bool(self.env.get_wrapper_attr("accepts")(reply))
+        return reply in self._admissible
+
+    def page(self) -> Rows | None:
+        """The page of the wrapped environment, if it has one."""
+        found: Rows | None = self.env.get_wrapper_attr("page")() if self.env.has_wrapper_attr("page") else None
         return found
 
     def batch(self, num_envs: int) -> None:

@@ -17,7 +17,7 @@ from crbc_envs.webshop.shop.panels import Panel, make_panel, shop_seed
 from crbc_envs.webshop.shop.session import OBSERVATIONS, Session, parse
 
 if TYPE_CHECKING:
-    from crbc_envs.core import Expert
+    from crbc_envs.core import Expert, Rows
 
 ANCHORS = ("page", "state")
 
@@ -126,6 +126,11 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         from crbc_envs.webshop.expert.expert import make_expert
 
         return make_expert(self.max_steps, rng, **options)
+
+    def page(self) -> Rows:
+        from crbc_envs.webshop.shop.layout import rows
+
+        return rows(self.session)
 
     def _info(self) -> dict[str, Any]:
         info = super()._info()

@@ -12,9 +12,9 @@ from dataclasses import replace
 from html import escape
 from itertools import groupby
 
-from crbc_envs.webshop.shop.goals import NO_CAP, Goal
+from crbc_envs.webshop.shop.goals import Goal
 from crbc_envs.webshop.shop.pages import BUY, Node, Page
-from crbc_envs.webshop.shop.reward import Reward
+from crbc_envs.webshop.shop.reward import Reward, reward_in_words
 from crbc_envs.webshop.shop.state import State
 from crbc_envs.webshop.site.address import address
 
@@ -53,23 +53,6 @@ def start_page(goals: int, example: str) -> str:
 def not_found_page(reason: str) -> str:
     """The page for an address that is not a page of the shop."""
     return _document("Not found", "", f'<div class="page"><h1>Not found</h1><p>{_text(reason)}</p></div>')
-
-
-def reward_in_words(goal: Goal, reward: Reward) -> list[tuple[str, str]]:
-    """The parts of the reward in words, as (name, explanation)."""
-    attributes = round(reward.r_att * len(goal.attributes))
-    options = round((reward.r_option or 0.0) * len(goal.options))
-    cap = "no price was named" if goal.price_cap == NO_CAP else f"at most ${goal.price_cap:.2f}"
-    kind = {1.0: "the kind that was asked for", 0.5: "a similar kind", 0.1: "hardly the kind asked for"}
-    parts = len(goal.attributes) + len(goal.options) + 1
-    counted = attributes + options + int(reward.r_price)
-    return [
-        ("Attributes", f"{attributes} of the {len(goal.attributes)} that were asked for"),
-        ("Options", f"{options} of the {len(goal.options)} that were asked for" if goal.options else "none asked for"),
-        ("Price", f"{'within' if reward.r_price else 'above'} the limit: {cap}"),
-        ("Product", f"{kind.get(reward.r_type, 'another kind')}, which counts {reward.r_type:g}"),
-        ("Score", f"{counted} of {parts} points times {reward.r_type:g} is {reward.total:.3f}"),
-    ]
 
 
 # ---- bodies ---------------------------------------------------------------------------------------

@@ -1,0 +1,72 @@
+"""The pages of the shop laid out for people."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+
+import crbc_envs  # noqa: F401  registers the ids
+
+
+def shop():
+    return gymnasium.make("CRBC-WebShop-v0", disable_env_checker=True).unwrapped
+
+
+def test_every_action_of_a_page_stands_in_brackets():
+    env, kinds = shop(), set()
+    for task in range(12):
+        observation, info = env.reset(seed=task, options={"task": task})
+        expert, over = env.expert(np.random.default_rng(task)), False
+        while not over:
+            kinds.add(env.session.page.kind)
+            said = " ".join(cell for row in env.page() for cell in row)
+            assert info["task"] in said
+            for action in info["admissible_actions"]:
+                assert action[action.index("[") :] in said
+            observation, _, terminated, truncated, info = env.step(expert(observation, info))
+            over = terminated or truncated
+    assert kinds == {"index", "results", "item", "details"}
+
+
+def test_results_are_rows_of_code_price_and_title():
+    env = shop()
+    env.reset(options={"task": 3})
+    observation, *_ = env.step("search[remote control]")
+    table = [row for row in env.page() if len(row) == 3]
+    lines = observation.splitlines()
+    assert len(table) == 10
+    for code, price, title in table:
+        place = lines.index(f"[button] {code[1:-1].upper()} [button_]")
+        assert lines[place + 1 : place + 3] == [title, price]
+
+
+def test_an_item_has_one_row_per_option_and_marks_what_was_chosen():
+    env = shop()
+    env.reset(options={"task": 3})
+    env.step("search[remote controls blu ray smart tv white pack of 1]")
+    env.step("click[b0genaz2g4]")
+    env.step("click[white]")
+    rows = env.page()
+    assert ("Norelia Slim Remote Control | Easy Use, Voice Search | Remote Control for Blu Ray, Smart TV",) in rows
+    assert ("color:", "[black]  [white]*  [grey]  [blue]  [orange]") in rows
+    assert ("Price: $22.99  Rating: N.A.",) in rows
+    assert ("[description]  [features]  [reviews]  [buy now]",) in rows
+
+
+def test_the_last_page_says_what_was_bought_and_what_it_is_worth():
+    env = shop()
+    env.reset(options={"task": 3})
+    for action in ("search[remote controls blu ray]", "click[b0genaz2g4]", "click[white]", "click[buy now]"):
+        *_, info = env.step(action)
+    rows = env.page()
+    assert ("Purchased:", "B0GENAZ2G4") in rows and ("color:", "white") in rows
+    assert ("Options:", "1 of the 2 that were asked for") in rows
+    assert rows[-1][0] == "Score:" and rows[-1][1].endswith(f"{info['score']:.3f}")
+
+
+def test_a_search_without_results_says_so():
+    env = shop()
+    env.reset(options={"task": 3})
+    for action in ("search[lamp]", *["click[next >]"] * 8):
+        env.step(action)
+    assert ("There are no products on this page.",) in env.page()
