@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import reduce
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
@@ -88,6 +89,17 @@ def registered_id(env_id: str, modules: Mapping[str, Module], key: str) -> str:
     module, _, name = env_id.partition(":")
     import_extension(module, modules, key)
     return name
+
+
+def unknown_id(name: str) -> str:
+    """The message about an id that is not registered, with the nearest one that is."""
+    import gymnasium  # here, because a config can be read without it
+
+    module, _, bare = name.rpartition(":")
+    near = get_close_matches(bare, gymnasium.registry, n=1, cutoff=0.75)
+    known = near or [env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-")]
+    where = f"; {module} registers none of that name" if module else ""
+    return f"no environment {name!r}{where}{nearest(bare, known, cutoff=0.75)}"
 
 
 def import_extension(module: str, modules: Mapping[str, Module], key: str) -> ModuleType:

@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 import gymnasium
@@ -18,6 +17,7 @@ from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
 from crbc_envs.vector.members import LocalMembers, make_member, unpack
 from crbc_rl.config import RunConfig
+from crbc_rl.config.extensions import unknown_id
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.plan.findings import Finding
 from crbc_rl.rollout.prompts import prompt_options
@@ -66,15 +66,6 @@ def check_env(config: RunConfig) -> EnvCheck:
     except gymnasium.error.Error as error:  # Gymnasium refuses it, or an optional part of Gymnasium is missing
         found.errors.append(f"env.id: {error}")
     return found
-
-
-def unknown_id(name: str) -> str:
-    """The message about an id that is not registered, with the nearest one that is."""
-    module, _, bare = name.rpartition(":")
-    near = get_close_matches(bare, gymnasium.registry, n=1, cutoff=0.75)
-    known = near or [env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-")]
-    where = f"; {module} registers none of that name" if module else ""
-    return f"no environment {name!r}{where}{nearest(bare, known, cutoff=0.75)}"
 
 
 def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> None:
