@@ -17,7 +17,7 @@ from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
 from crbc_envs.storage.rollouts import Recording, read_recording
 from crbc_rl import credit
-from crbc_rl.commands.play import picture
+from crbc_rl.commands.screen import legend_of, picture
 from crbc_rl.errors import ConfigError
 
 Floats = NDArray[np.float64]
@@ -105,7 +105,8 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
         f"{group.task}  group {position.group} of {len(recording.groups)}  "
         f"rollout {position.rollout} of {len(group)}  step {position.step} of {len(rollout)}"
     )
-    console.print(Panel(picture(_safe(step.label)), title=Text(_safe(title)), expand=False))
+    board = picture(_safe(step.label), legend_of(recording.env_id))
+    console.print(Panel(board, title=Text(_safe(title)), expand=False))
     console.print(Text.assemble(("anchor  ", "dim"), _safe(step.anchor)))
     if recording.turns is not None:
         turn = recording.turns[recording.row(position.group, position.rollout, position.step)]

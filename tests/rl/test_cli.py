@@ -1,4 +1,3 @@
-import io
 import os
 import subprocess
 import sys
@@ -9,12 +8,10 @@ import numpy as np
 import pytest
 from learner_fixtures import write_config
 from paths import ROOT
-from rich.console import Console
 
 from anchors import Rollout, Step
 from crbc_rl import cli, config
 from crbc_rl.commands import data
-from crbc_rl.commands.play import complete, play
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.evaluate import reward_by_step, wilson
@@ -108,48 +105,6 @@ def test_sources_of_data_add_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data, "install_or_verify", lambda name, sources, console: seen.extend(sources))
     cli.main(["data", "alfworld", "--from", "games.zip", "--from", "trajectories.zip"])
     assert seen == [Path("games.zip"), Path("trajectories.zip")]
-
-
-def _session(*lines: str) -> str:
-    out = io.StringIO()
-    answers = iter(lines)
-
-    def read(prompt: str) -> str:
-        try:
-            return next(answers)
-        except StopIteration:
-            raise EOFError from None
-
-    play("CRBC-Sokoban-v0", "train", 12, 0, Console(file=out, width=100), read)
-    return out.getvalue()
-
-
-def test_a_person_can_play() -> None:
-    shown = _session("r", "bogus", "again", "next", "quit")
-    assert "sokoban-v2/train/12  step 0" in shown and "sokoban-v2/train/12  step 1" in shown
-    assert "anchor" in shown and "up, down, left, right" in shown
-    assert "<invalid>" in shown
-
-
-def test_actions_in_brackets_are_shown_whole() -> None:
-    out, lines = io.StringIO(), iter(["search[shoes]", "quit"])
-    play("CRBC-WebShop-v0", "train", 3, 0, Console(file=out, width=200), lambda prompt: next(lines))
-    assert "click[back to search], click[next >], click[b0gen" in out.getvalue()
-
-
-def test_play_ends_the_episode_at_its_limit() -> None:
-    shown = _session(*["bogus"] * 15, "up", "next")
-    assert "out of steps" in shown and "The episode is over" in shown
-
-
-def test_letters_complete_to_one_action() -> None:
-    moves = ("up", "down", "left", "right")
-    assert [complete(line, moves) for line in ("u", "D", "left", "x")] == ["up", "down", "left", "x"]
-
-
-def test_play_names_the_known_environments() -> None:
-    with pytest.raises(ConfigError, match="known: CRBC-ALFWorld-v0"):
-        play("CRBC-Nowhere-v0", "train", None, 0, Console(file=io.StringIO()))
 
 
 @pytest.mark.slow

@@ -62,7 +62,7 @@ def test_a_reader_sees_every_step(recorded: Path) -> None:
     first, second, stuck, back, end = session(recorded, "", "n", "b", "q")
     assert "CRBC-Sokoban-v0  update 30  2 groups" in first
     assert "sokoban/train/12  group 0 of 2  rollout 0 of 2  step 0 of 2" in first
-    assert "@@" in first and "anchor  hall" in first and "action  up  reward -0.1\n" in first
+    assert "# @ #" in first and "anchor  hall" in first and "action  up  reward -0.1\n" in first
     # hall is left once to success by way of the yard and once to failure: V = 0.98^2 / 2.
     assert "V 0.480  Q 0.960  Q - V +0.480" in first
     assert "a yard" in second and "reward +10.9  solved" in second and "V 0.980  Q 0.980  Q - V +0.000" in second
@@ -137,5 +137,5 @@ def test_a_mistake_is_one_line_and_status_two(
     with pytest.raises(SystemExit) as exit_info:
         cli.main(list(args))
     assert exit_info.value.code == 2
-    shown = capsys.readouterr().out
+    shown = capsys.readouterr().err
     assert message in shown and "Traceback" not in shown

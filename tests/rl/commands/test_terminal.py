@@ -1,0 +1,193 @@
+"""`crbc play` on a real terminal, a pseudo terminal of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from crbc_rl.commands import terminal
+
+pty = pytest.importorskip("pty")
+fcntl = pytest.importorskip("fcntl")
+termios = pytest.importorskip("termios")
+
+UP, DOWN, RIGHT, LEFT = "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D"
+CTRL_C, CTRL_D = "\x03", "\x04"
+PROMPT = "action> "
+PATIENCE = 120
+"""Seconds until a program that does not answer fails the test."""
+
+PLAY = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is sent to us
+from crbc_rl import cli
+cli.main(["play", *sys.argv[1:]])
+"""
+
+
+class Screen:
+    """A program on a terminal of 24 lines of 80 columns."""
+
+    def __init__(self, *args: str, **variables: str) -> None:
+        self.ours, self.theirs = pty.openpty()
+        self.resize(24, 80)
+        self.modes = termios.tcgetattr(self.theirs)
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), self.theirs)
+        env = {**os.environ, "TERM": "xterm", **variables}
+        env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        self.program = subprocess.Popen([sys.executable, "-c", PLAY, *args], **streams, env=env, start_new_session=True)
+        self.text = ""
+
+    def resize(self, lines: int, columns: int) -> None:
+        size = lines.to_bytes(2, sys.byteorder) + columns.to_bytes(2, sys.byteorder) + bytes(4)
+        fcntl.ioctl(self.theirs, termios.TIOCSWINSZ, size)
+
+    def press(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
+
+    def until(self, wanted: str) -> str:
+        """What is written up to `wanted`, without colours."""
+        limit = time.monotonic() + PATIENCE
+        while wanted not in self._plain():
+            assert time.monotonic() < limit, f"no {wanted!r} in {self.text!r}"
+            if select.select([self.ours], [], [], 0.1)[0]:
+                self.text += os.read(self.ours, 1 << 16).decode()
+        seen, found, self.text = self._plain().partition(wanted)
+        return seen + found
+
+    def _plain(self) -> str:
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text).replace("\r\n", "\n")
+
+    def asked(self) -> str:
+        """What is written up to the next prompt."""
+        return self.until(PROMPT)
+
+    def end(self, key: str) -> str:
+        """Press the key that ends the program; what it still writes. It must end well and restore the terminal."""
+        self.press(key)
+        assert self.program.wait(PATIENCE) == 0
+        assert termios.tcgetattr(self.theirs) == self.modes
+        while select.select([self.ours], [], [], 0.1)[0]:
+            self.text += os.read(self.ours, 1 << 16).decode()
+        return self._plain()
+
+    def close(self) -> None:
+        if self.program.poll() is None:
+            os.kill(self.program.pid, signal.SIGKILL)
+            self.program.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+
+@pytest.fixture
+def screens() -> Iterator[list[Screen]]:
+    opened: list[Screen] = []
+    yield opened
+    for screen in opened:
+        screen.close()
+
+
+def started(screens: list[Screen], *args: str, **variables: str) -> Screen:
+    screens.append(Screen(*args, **variables))
+    return screens[-1]
+
+
+def test_arrow_keys_move_at_once_and_win(screens):
+    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
+    first = screen.asked()
+    assert "arrow keys move   ? help   H hint   A again   N next   Q quit" in first
+    assert "  # _ + _ _ #\n  # _ $ _ _ #\n" in first
+    screen.press(RIGHT)
+    moved = screen.asked()
+    assert "step 1 of 15" in moved and "  # _ . @ _ #\n" in moved
+    screen.press("\x1bOB")  # as keypads send it
+    assert "step 2 of 15" in screen.asked()
+    screen.press("H")
+    assert "hint: down  (the expert wins in 3 steps)" in screen.until("steps)")
+    screen.press("?")
+    assert "$ box" in screen.until("$ box")
+    screen.press("dow\t\r")  # typed and completed
+    assert "down  reward -0.1" in screen.until("step 3 of 15") + screen.until("reward -0.1")
+    screen.press(LEFT)
+    screen.until("step 4 of 15")
+    screen.press("\x1b[1;5H\x1b[15~\t\x7f")  # keys that mean nothing
+    screen.press(UP)
+    assert "up  reward +10.9  score 1.00  solved" in screen.until("solved")
+    screen.press("N")
+    assert "train/12 " not in screen.until("step 0 of 15").rpartition("solved")[2]
+    assert screen.end("Q").rstrip().endswith("quit")
+
+
+@pytest.mark.parametrize("key", [CTRL_C, CTRL_D, "u" + CTRL_C, "q\r"])
+def test_the_terminal_is_restored(screens, key):
+    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
+    screen.asked()
+    screen.resize(10, 40)
+    os.kill(screen.program.pid, signal.SIGWINCH)
+    assert "Traceback" not in screen.end(key)
+
+
+def test_keys_work_again_after_a_shell_has_set_its_mode(screens):
+    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
+    screen.asked()
+    termios.tcsetattr(screen.theirs, termios.TCSANOW, screen.modes)  # as after Ctrl-Z and fg
+    screen.press(RIGHT)
+    assert "right  reward -0.1" in screen.until("reward -0.1")
+    screen.end("Q")
+
+
+def test_commands_of_a_text_world_are_completed(screens):
+    screen = started(screens, "CRBC-ALFWorld-v0", "--task", "3")
+    assert "Tab completes" in screen.asked()
+    screen.press("go to fr\t\r")
+    assert "go to fridge 1  reward +0.0" in screen.until("reward +0.0")
+    screen.asked()
+    screen.press("o\t\r")
+    assert "open fridge 1  reward +0.0" in screen.until("reward +0.0")
+    screen.asked()
+    screen.press(UP + UP + "\r")  # the lines typed before
+    assert "'go to fridge 1' is no action here" in screen.until("no action here")
+    screen.asked()
+    assert "Traceback" not in screen.end(CTRL_D)
+
+
+def test_results_of_the_shop_fit_a_terminal_that_is_high_enough(screens):
+    screen = started(screens, "CRBC-WebShop-v0", "--task", "3")
+    screen.asked()
+    screen.press("search remote\t control\r")
+    shown = screen.until("step 1 of 15") + screen.asked()
+    assert shown.count("[b0gen") == 10 and "..." in shown
+    assert len(shown.rpartition("step 1 of 15")[2].splitlines()) <= 24
+    screen.end(CTRL_D)
+
+
+def test_a_terminal_that_can_do_nothing_reads_lines(screens):
+    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12", TERM="dumb")
+    assert "arrow keys" not in screen.asked()
+    screen.press("r\r")
+    assert "right  reward" in screen.until("right  reward")
+    assert "\x1b" not in screen.text
+    screen.end(CTRL_D)
+
+
+@pytest.mark.parametrize("missing", ["readline", "termios", "tty"])
+def test_lines_are_read_where_there_is_no_such_terminal(monkeypatch, missing):
+    class Tty:
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr("sys.stdin", Tty())
+    monkeypatch.setattr("sys.stdout", Tty())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setitem(sys.modules, missing, None)
+    with terminal.opened() as person:
+        assert isinstance(person, terminal.Lines)
+        assert not person.has_keys
