@@ -28,6 +28,7 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
     check_run(config, evaluation=(split, count)).require()
     player: Policy
     if isinstance(policy, ChatPolicy):
+        policy.check()
         player, name = policy, policy.model
     else:
         assert run is not None

@@ -26,6 +26,7 @@ def train(
     /,
     run: MaybePath = None,
     resume: bool = False,
+    start_or_resume: bool = False,
     seed: Index = None,
     set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
     dry_run: bool = False,
@@ -39,7 +40,8 @@ def train(
     Args:
         config: a YAML file, or the name of a config that comes with crbc, such as sokoban-tiny.
         run: run folder; default runs/NAME-seedSEED.
-        resume: continue the run in that folder from its last checkpoint; where there is none, start it.
+        resume: continue the run in that folder from its last checkpoint.
+        start_or_resume: the same, but start the run where there is none.
         seed: replaces the config's seed.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without training, print the plan, and stop.
@@ -66,9 +68,13 @@ def train(
             "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
             "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
         )
+    from crbc_rl.commands.train import require_run
     from crbc_rl.commands.train import train as run_training
 
-    run_training(settings, run or Path("runs") / f"{settings.name}-seed{settings.seed}", resume, console)
+    folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
+    if resume and not start_or_resume:
+        require_run(folder)
+    run_training(settings, folder, resume or start_or_resume, console)
 
 
 def evaluate(

@@ -9,10 +9,11 @@ from rich.console import Console
 
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
+from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.learner import Learner
 from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
-from crbc_rl.runs.folder import Run, begun, own_model
+from crbc_rl.runs.folder import Run, is_run, own_model
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.progress import TrainProgress
@@ -34,8 +35,6 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
             )
             if learner.update:
                 console.print(f"continuing after update {learner.update} of {config.updates}")
-            elif resume and not begun(folder):
-                console.print(f"there is no run in {folder} yet: this one starts", soft_wrap=True)
             progress.begin(learner.update)
             interrupts.stop = partial(_stop, learner, progress)
             learner.train()
@@ -43,6 +42,16 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
         if distributed.main:
             show_outcome(folder, learner.update, console)
     distributed.leave()
+
+
+def require_run(folder: Path) -> None:
+    """Raise `ConfigError` where no run was started in a folder, naming the nearest that was."""
+    if not is_run(folder):
+        others = [path.name for path in folder.parent.glob("*") if is_run(path)]
+        raise ConfigError(
+            f"--resume: there is no run in {folder}{nearest(folder.name, others) if others else ''}; without --resume "
+            "the command starts one"
+        )
 
 
 def _stop(learner: Learner, progress: TrainProgress) -> None:

@@ -88,8 +88,8 @@ def warmstart(
     if problems:
         raise ConfigError("; ".join(problems))
     folder = Path(config.out)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "config.json").is_file()):
-        raise ConfigError(f"out: {folder} holds something else than a model; choose another folder with --out")
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "warmstart.json").is_file()):
+        raise ConfigError(f"out: {folder} holds other files than a warm start; choose another folder with --out")
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
     _check_teacher(config)

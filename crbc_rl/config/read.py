@@ -47,7 +47,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
         raise ConfigError(f"{path} is the config of a warm start: crbc warmstart {path}")
     for override in overrides:
         _set(data, override)
-    return parse_config(data, str(path), path.parent)
+    return parse_config(data, f"{path} with --set" if overrides else str(path), path.parent)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _set(data: dict[str, Any], override: str) -> None:
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override}: {section!r} is not a section")
     data[key] = _yaml(value, f"--set {override}: the value is not YAML")
-    if (name == "model" and Path(value).is_dir()) or (name == "env.prompt" and Path(value).is_file()):
+    if name in ("model", "env.prompt") and value and Path(value).exists():
         data[key] = str(Path(value).resolve())  # typed in the current folder, not in the config's
 
 

@@ -92,6 +92,17 @@ class ChatPolicy:
         text, logprobs = self._read(self._ask({name: value for name, value in body.items() if value is not None}))
         return Turn([], [], logprobs, text, prompt.images)
 
+    def check(self) -> None:
+        """Raise `ConfigError` where no server answers at the address: once, before many requests wait for it."""
+        try:
+            self._client.get(self.url.removesuffix("/chat/completions") + "/models", timeout=10.0)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise self._error(f"is no address: {error}") from error
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise self._error(f"cannot be reached ({error}): start the server, or correct --endpoint") from error
+        except httpx.TransportError:
+            return  # it is there; the requests are repeated after temporary errors
+
     def _ask(self, body: dict[str, Any]) -> httpx.Response:
         """Post the request and repeat it after temporary errors. Raises `ConfigError` after the last attempt."""
         for tried in range(self.retries + 1):
@@ -154,6 +165,8 @@ class Requests:
 
 
 def _key(variable: str) -> str:
+    if not variable.isidentifier():  # perhaps the key itself, which must not be printed
+        raise ConfigError("--key-variable: give the name of an environment variable that holds the key, not the key")
     key = os.environ.get(variable, "").strip()
     if not key:
         raise ConfigError(

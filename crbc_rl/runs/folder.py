@@ -174,10 +174,15 @@ class Run:
         return found
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a run was started in a folder, even if it never came to its first record."""
+    return (folder / ".lock").is_file() or begun(folder)
+
+
 def _require_free(folder: Path) -> None:
     """Raise `ConfigError` for a folder with other people's files."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if names and not names & {".lock", "config.yaml", "versions.json"}:
+    if names and not is_run(folder):
         raise ConfigError(
             f"{folder} holds other files, such as {min(names)}: choose a new folder with --run DIR, or empty this one"
         )

@@ -111,7 +111,7 @@ def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Pat
 
     cut, rng, kills = tmp_path / "cut", np.random.default_rng(0), 0
     while kills < 4:
-        process = subprocess.Popen([*command, "--run", str(cut), "--resume"], stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, "--run", str(cut), "--start-or-resume"], stdout=subprocess.DEVNULL)
         seen = len(read_metrics(cut))
         while process.poll() is None and len(read_metrics(cut)) < seen + 2:
             time.sleep(0.01)
