@@ -39,7 +39,7 @@ SHORT = {
 
 
 def commands() -> Iterator[str]:
-    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL):
+    for block in re.findall(r"```bash\n(.*?)\s*```", README, re.DOTALL):
         for line in block.splitlines():
             command = line.partition("  #")[0].strip()
             if command and not command.startswith("#"):

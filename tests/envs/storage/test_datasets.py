@@ -308,7 +308,7 @@ def test_the_command_installs_and_checks(games, capsys, home):
     with pytest.raises(SystemExit) as ended:
         main(["data", "alfworld"])
     assert ended.value.code == 2
-    assert "not what was installed" in capsys.readouterr().out
+    assert "not what was installed" in capsys.readouterr().err
 
 
 def test_the_published_archive_is_installed():
