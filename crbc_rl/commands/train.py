@@ -9,11 +9,11 @@ from rich.console import Console
 
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
-from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
-from crbc_rl.runs.folder import Run, is_run, own_model
+from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.progress import TrainProgress
@@ -47,10 +47,8 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
 def require_run(folder: Path) -> None:
     """Raise `ConfigError` where no run was started in a folder, naming the nearest that was."""
     if not is_run(folder):
-        others = [path.name for path in folder.parent.glob("*") if is_run(path)]
         raise ConfigError(
-            f"--resume: there is no run in {folder}{nearest(folder.name, others) if others else ''}; without --resume "
-            "the command starts one"
+            f"--resume: there is no run in {folder}{near_runs(folder)}; without --resume the command starts one"
         )
 
 

@@ -30,7 +30,7 @@ from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, parse_config, read_mapping
 from crbc_rl.distributed import Distributed
-from crbc_rl.errors import ConfigError
+from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs import model
@@ -86,8 +86,11 @@ class Run:
         """Open an existing run. Raises `ConfigError` where there is none, or its config cannot be read."""
         path = folder / "config.yaml"
         if not path.is_file():
+            if folder.is_file():
+                raise ConfigError(f"{folder} is a file; name the folder of a run")
             raise ConfigError(
-                f"{folder} is no run folder: it has no config.yaml; `crbc train CONFIG --run DIR` makes one"
+                f"{folder} is no run folder: it has no config.yaml{near_runs(folder)}; "
+                "`crbc train CONFIG --run DIR` makes one"
             )
         kept = read_versions(folder)
         if kept.get("config", (found := sha256(path.read_bytes()).hexdigest())) != found:
@@ -177,6 +180,12 @@ class Run:
 def is_run(folder: Path) -> bool:
     """Whether a run was started in a folder, even if it never came to its first record."""
     return (folder / ".lock").is_file() or begun(folder)
+
+
+def near_runs(folder: Path) -> str:
+    """The end of a message about a folder that is no run: the nearest one beside it; empty if there are none."""
+    runs = [path.name for path in folder.parent.glob("*") if is_run(path)]
+    return nearest(folder.name, runs) if runs else ""
 
 
 def _require_free(folder: Path) -> None:
