@@ -6,7 +6,6 @@ This file imports the standard library alone, since it also says which packages 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import shutil
 import sys
@@ -61,7 +60,7 @@ def main(args: Sequence[str] | None = None) -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if shutil.get_terminal_size().columns < NARROWEST:
         os.environ["COLUMNS"] = str(NARROWEST)
-    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # each of its retries would be a line
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # each retry of the hub's client would be a line
     args = sys.argv[1:] if args is None else list(args)
     with mistakes_told():
         if args[:1] in (["--version"], ["-V"], ["version"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell. The processes that tests interrupt must not inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the crbc command has it; before torch is imported
 
 settings.register_profile(

@@ -16,7 +16,8 @@ from scipy.stats import spearmanr
 from anchors import EmpiricalProcess
 from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
-from crbc_rl import cli, credit
+from crbc_rl import credit
+from crbc_rl.commands import table
 from crbc_rl.studies import credit_accuracy as study
 from crbc_rl.studies import credit_figure, credit_tables
 from crbc_rl.studies.tabular import (
@@ -203,8 +204,8 @@ def test_tables_json_and_picture(cells: list[study.Cell], tmp_path: Path) -> Non
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(study, "QUICK", SMALL)
-    monkeypatch.setattr(cli, "console", Console(width=100))
-    cli.study("credit-accuracy", out=tmp_path / "new" / "folder", quick=True)
+    monkeypatch.setattr(table, "console", Console(width=100))
+    table.study("credit-accuracy", out=tmp_path / "new" / "folder", quick=True)
     said = capsys.readouterr().out
     assert "credit_accuracy.json" in said and "crbc K=1" in said
     assert sorted(p.name for p in (tmp_path / "new" / "folder").iterdir()) == [
