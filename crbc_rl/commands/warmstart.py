@@ -96,7 +96,7 @@ def warmstart(
     torch.set_num_threads(config.threads)
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(folder.parent, os.W_OK):
-        raise ConfigError(f"out: {folder}: nothing may be written there; choose another folder with --out")
+        raise ConfigError(f"out: {folder}: no permission to write there; choose another folder with --out")
     # Made now, so that a folder that may not be written ends the command before the training. An interruption leaves
     # a model that was there as it was.
     with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
