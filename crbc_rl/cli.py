@@ -30,9 +30,6 @@ REMEDIES = {
 }
 """What helps, by the system's number of the fault."""
 
-NARROWEST = 40
-"""Columns that help and tables are laid out for, at least: on a single one the layout of the help does not end."""
-
 WRONG_PATHS = {
     errno.EACCES: "you may not read or write there; choose another folder, or change its permissions",
     errno.EPERM: "you may not write there; choose another folder, or change its permissions",
@@ -46,6 +43,9 @@ WRONG_PATHS = {
 }
 """Mistakes in a path that somebody gave."""
 REMEDIES |= WRONG_PATHS
+
+NARROWEST = 40
+"""Columns that help and tables are laid out for, at least: on a single one the layout of the help does not end."""
 
 
 def main(args: Sequence[str] | None = None) -> None:

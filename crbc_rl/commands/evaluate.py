@@ -22,7 +22,7 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
 
     `policy` is "best", "last" or "start" of the run folder `path`, or a chat endpoint; `path` may then be a config.
     """
-    run = None if isinstance(policy, ChatPolicy) and path.is_file() else Run.open(path)
+    run = None if isinstance(policy, ChatPolicy) and not path.is_dir() else Run.open(path)
     config = load_config(path) if run is None else run.config
     count = config.eval.test_episodes if episodes is None else episodes
     check_run(config, evaluation=(split, count)).require()

@@ -91,7 +91,7 @@ def evaluate(
     """Play a run's policy on held-out tasks and print its success with a confidence interval.
 
     Args:
-        run: a run folder, or with --endpoint a config file.
+        run: a run folder, or with --endpoint a config, as for train.
         policy: the best policy on validation, the last one saved, or the initial one.
         split: the held-out split.
         episodes: number of tasks; default eval.test_episodes of the config.
