@@ -30,7 +30,6 @@ EXTRAS = {
 
 ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 COMPILERS = "apt-get install -y build-essential cmake"
-CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 CUDA_INDEX = "https://download.pytorch.org/whl/cu128"
 
 Section = tuple[str, list[Finding]]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from play_session import typed
 from rich.console import Console
 from strategies import group, random_group
 
@@ -33,16 +34,7 @@ GROUPS = [
 def session(path: Path, *lines: str, group: int = 0, rollout: int = 0) -> list[str]:
     """What is shown first, and after each line, with a copy of the prompt between."""
     out = io.StringIO()
-    answers = iter(lines)
-
-    def read(prompt: str) -> str:
-        out.write(prompt)
-        try:
-            return next(answers)
-        except StopIteration:
-            raise EOFError from None
-
-    replay(path, group, rollout, Console(file=out, width=100), read)
+    replay(path, group, rollout, Console(file=out, width=100), typed(out, lines))
     return out.getvalue().split("replay> ")
 
 
