@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from crbc_envs.webshop.shop.pages import ANY_SEARCH, Node
+from crbc_envs.webshop.shop.pages import ANY_SEARCH, Node, offers
 from crbc_envs.webshop.shop.reward import reward_in_words
 from crbc_envs.webshop.shop.session import Session
 
@@ -25,14 +25,9 @@ def rows(session: Session) -> list[Row]:
 
 def _results(nodes: Sequence[Node]) -> list[Row]:
     """The buttons in one row, then one row per product: its code, price and title."""
-    first = next((i for i, node in enumerate(nodes) if node.role == "link"), len(nodes))
-    products: list[list[Node]] = []
-    for node in nodes[first:]:
-        if node.role == "link":
-            products.append([])
-        products[-1].append(node)
+    before, products = offers(nodes)
     table = [(_shown(link), about[-1].text, " ".join(text.text for text in about[:-1])) for link, *about in products]
-    return [(_line(nodes[:first]),), _BLANK, *(table or [("There are no products on this page.",)])]
+    return [(_line(before),), _BLANK, *(table or [("There are no products on this page.",)])]
 
 
 def _item(nodes: Sequence[Node]) -> list[Row]:

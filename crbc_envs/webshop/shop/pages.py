@@ -8,7 +8,7 @@ and `text` the pages equal the original's to the last byte.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -43,6 +43,17 @@ class Node(NamedTuple):
     role: Role = "text"
     clicked: bool = False
     group: str = ""
+
+
+def offers(nodes: Sequence[Node]) -> tuple[Sequence[Node], list[list[Node]]]:
+    """A results page in two parts: what stands before the products, and for each product its link and its texts."""
+    first = next((i for i, node in enumerate(nodes) if node.role == "link"), len(nodes))
+    products: list[list[Node]] = []
+    for node in nodes[first:]:
+        if node.role == "link":
+            products.append([])
+        products[-1].append(node)
+    return nodes[:first], products
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from html import escape
 from itertools import groupby
 
 from crbc_envs.webshop.shop.goals import Goal
-from crbc_envs.webshop.shop.pages import BUY, Node, Page
+from crbc_envs.webshop.shop.pages import BUY, Node, Page, offers
 from crbc_envs.webshop.shop.reward import Reward, reward_in_words
 from crbc_envs.webshop.shop.state import State
 from crbc_envs.webshop.site.address import address
@@ -63,14 +63,9 @@ def _index(number: int, state: State, nodes: Sequence[Node]) -> str:
 
 
 def _results(number: int, state: State, nodes: Sequence[Node]) -> str:
-    first = next((i for i, node in enumerate(nodes) if node.role == "link"), len(nodes))
-    cards: list[list[Node]] = []
-    for node in nodes[first:]:
-        if node.role == "link":
-            cards.append([])
-        cards[-1].append(node)
+    before, cards = offers(nodes)
     shown = "".join(_card(number, state, card) for card in cards)
-    bar = "".join(_node(number, state, node, "h1") for node in nodes[:first])
+    bar = "".join(_node(number, state, node, "h1") for node in before)
     nothing = "" if cards else '<p class="aside">There are no products on this page.</p>'
     return f'<nav class="row" aria-label="Pages">{bar}</nav><ul class="cards">{shown}</ul>{nothing}'
 
