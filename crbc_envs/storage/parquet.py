@@ -7,13 +7,13 @@ number of steps of every rollout. The latter shows whether a row was lost.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anchors import ANCHOR_VERSION
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import replacing
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,14 +63,8 @@ def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: 
     table = pa.Table.from_pydict(dict(columns), schema=schema)
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
-        with temporary.open("rb") as handle:
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def read_rows(path: Path, wanted: Iterable[str]) -> tuple[list[Row], str, Lengths]:

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from crbc_envs.storage.files import replacing
 from crbc_rl.training.files import WriteErrors
 
 log = logging.getLogger(__name__)
@@ -55,16 +56,9 @@ def cut_lines(path: Path, upto: int) -> list[dict[str, Any]]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all. Raises `OSError` naming the file."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    try:
-        with WriteErrors(path), temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write a file that appears whole or not at all. Raises `OSError` naming it, and `DataError` if it is a link."""
+    with WriteErrors(path), replacing(path) as file:
+        file.write(content)
 
 
 def _line(record: dict[str, Any]) -> bytes:

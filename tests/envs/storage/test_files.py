@@ -1,0 +1,103 @@
+"""What is written is whole and never goes through a link; what is read is bounded."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crbc_envs.errors import DataError
+from crbc_envs.storage.files import parse_json, read_bytes, read_json, replacing, replacing_folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    with replacing(path) as file:
+        file.write(b"after")
+        assert path.read_bytes() == b"before"
+    assert path.read_bytes() == b"after" and names(tmp_path) == ["file"]
+
+
+def test_after_an_error_the_file_is_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    with pytest.raises(TypeError), replacing(path) as file:
+        file.writelines([b"half", "half"])
+    assert path.read_bytes() == b"before" and names(tmp_path) == ["file"]
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    with replacing(tmp_path / "file"):
+        pass
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"precious")
+    for name, to in (("link", target), ("dangling", tmp_path / "nowhere")):
+        link = tmp_path / name
+        link.symlink_to(to)
+        with pytest.raises(DataError, match="is a link to"), replacing(link):
+            pass
+        with pytest.raises(DataError, match="is a link to"), replacing_folder(link):
+            pass
+    assert target.read_bytes() == b"precious" and names(tmp_path) == ["dangling", "link", "target"]
+
+
+def test_a_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    for content in ("first", "second"):
+        with replacing_folder(path) as fresh:
+            (fresh / content).touch()
+        assert names(path) == [content] and names(tmp_path) == ["folder"]
+    with pytest.raises(FileNotFoundError), replacing_folder(path) as fresh:
+        (fresh / "missing" / "third").touch()
+    assert names(path) == ["second"] and names(tmp_path) == ["folder"]
+
+
+def test_a_folder_that_cannot_be_moved_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, replace = tmp_path / "folder", os.replace
+    path.mkdir()
+    (path / "kept").touch()
+
+    def failing(source: Path, target: Path) -> None:
+        if Path(source).name == "new":
+            raise OSError("no")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with pytest.raises(OSError, match="no"), replacing_folder(path):
+        pass
+    assert names(path) == ["kept"] and names(tmp_path) == ["folder"]
+
+
+def test_json_is_bounded_in_length_and_depth(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        parse_json("[" * 1_000_000)
+    with pytest.raises(ValueError, match="at most 3 are read"):
+        parse_json("[1, 2]", most=3)
+    path = tmp_path / "file.json"
+    path.write_text('{"a": [1]}')
+    assert read_json(path) == {"a": [1]}
+    with pytest.raises(ValueError, match="more than 9 bytes"):
+        read_json(path, most=9)
+    path.write_bytes(b'"\xff"')
+    with pytest.raises(ValueError, match="utf-8"):
+        read_json(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="no regular file"):
+        read_bytes(tmp_path / "pipe", 10)
+    with pytest.raises((ValueError, OSError)):
+        read_bytes(tmp_path, 10)
