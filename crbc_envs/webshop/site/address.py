@@ -6,7 +6,7 @@ crash all return to the same page.
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 from crbc_envs.webshop.shop.pages import ATTRIBUTES, DETAILS
 from crbc_envs.webshop.shop.shop import Shop
@@ -51,11 +51,11 @@ def read_address(url: str, shop: Shop) -> tuple[int, State]:
     Search queries are read in lower case, as the shop reads typed text. An empty query gives the first page. Raises
     `PageNotFound` for an address that is not a page of this shop.
     """
-    parts = urlsplit(url)
-    root, *rest = parts.path.split("/")[1:]
-    if root != "goal" or not 1 <= len(rest) <= 2 or rest[1:] not in ([], *([kind] for kind in KINDS)):
+    parts = split(url)
+    names = parts.path.split("/")[1:]
+    if names[:1] != ["goal"] or not 2 <= len(names) <= 3 or names[2:] not in ([], *([kind] for kind in KINDS)):
         raise PageNotFound("there is no such page")
-    goal, kind = number(rest[0]), rest[1] if rest[1:] else "index"
+    goal, kind = number(names[1]), names[2] if names[2:] else "index"
     pairs = parse_qsl(parts.query, keep_blank_values=True, errors="replace")
     named = dict(pairs)
     query = named.get("q", "").lower()
@@ -68,6 +68,14 @@ def read_address(url: str, shop: Shop) -> tuple[int, State]:
     if kind != "results":
         _read_product(state, shop, pairs, named)
     return goal, state
+
+
+def split(url: str) -> SplitResult:
+    """The parts of an address. Raises `PageNotFound` for what is none, such as "//[x"."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise PageNotFound("there is no such page") from error
 
 
 def number(text: str) -> int:

@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from socket import AF_INET6
 from typing import NamedTuple
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import numpy as np
 
 from crbc_envs.webshop.shop.panels import WebShopPanel
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site import render
-from crbc_envs.webshop.site.address import PageNotFound, address, number, read_address
+from crbc_envs.webshop.site.address import PageNotFound, address, number, read_address, split
 
 LOOPBACK = ("127.0.0.1", "::1")
 
@@ -59,7 +59,7 @@ class Site:
             return Response(HTTPStatus.NOT_FOUND, render.not_found_page(str(error)))
 
     def _respond(self, target: str) -> Response:
-        parts = urlsplit(target)
+        parts = split(target)
         if parts.path == "/":
             return Response(HTTPStatus.OK, render.start_page(len(self.panel), self.panel[0].text))
         if parts.path == render.STYLE:

@@ -214,6 +214,9 @@ def test_products_that_hold_markup_are_shown_as_text():
         "/goal?number=",
         "//elsewhere/goal/0",
         "/../../etc/passwd",
+        "http:goal",
+        "nothing",
+        "*",
     ],
 )
 def test_an_address_that_leads_nowhere_is_not_found_and_says_why(server, target):
@@ -222,10 +225,28 @@ def test_an_address_that_leads_nowhere_is_not_found_and_says_why(server, target)
     assert "<h1>Not found</h1>" in body
 
 
+@pytest.mark.parametrize(
+    "target",
+    ["//", "", "x", "//[x", "//a]", "//[1.2.3.4]/goal/0", "//\u2100/goal/0", "http:", "http://[x/goal/0", "/\x00"],
+)
+def test_what_is_no_address_is_not_found(site, target):
+    assert site.respond(target).status == 404
+    with pytest.raises(PageNotFound, match="there is no such page"):
+        read_address(target, site.shop)
+
+
 @given(st.text(max_size=60))
 def test_no_address_breaks_the_server(target):
     opened = site_of(shop())
-    for start in ("/", "/goal/", "/goal/0/item?", "/goal/0/results?q=", "/goal/0/item?asin=B000000001&option."):
+    for start in (
+        "",
+        "/",
+        "//",
+        "/goal/",
+        "/goal/0/item?",
+        "/goal/0/results?q=",
+        "/goal/0/item?asin=B000000001&option.",
+    ):
         assert opened.respond(start + target).status in (200, 303, 404)
 
 
