@@ -151,8 +151,8 @@ FOLDERS = sorted({module.rpartition(".")[0] for module in GRAPH if "." in module
 FLOORS = {
     "anchors": "key rollout columns interned process coverage",
     "crbc_envs": (
-        "errors actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector demonstrations wrappers "
-        "checking"
+        "errors printable actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector demonstrations "
+        "wrappers checking"
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",

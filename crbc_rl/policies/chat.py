@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
+import json
+import math
 import os
-import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, contextmanager
 from operator import itemgetter
 from typing import Any
 
@@ -16,30 +18,40 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
+from crbc_envs.printable import one_line
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.batches import Turn
-from crbc_rl.errors import ConfigError
+from crbc_rl.errors import ConfigError, keep_secret, redacted
 from crbc_rl.policies.api import answer, messages
+from crbc_rl.policies.http import Reply, ReplyError, Session, session
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
 """HTTP status codes after which a request is repeated."""
 MAX_PAUSE = 60.0
+"""Longest pause before a repetition, in seconds, whatever the server asks for."""
+CHECK_SECONDS = 10.0
+"""How long `ChatPolicy.check` waits for the server."""
 POLL_SECONDS = 0.05
 """Longest wait for replies in `Requests.ready`, in seconds."""
+LONGEST_READ = 16_384
+"""Characters of a server's answer that are searched for the key."""
+QUOTED = 300
+"""Characters of a server's answer that an error quotes."""
 
 
 class ChatPolicy:
     """A `crbc_rl.policies.api.Policy` that asks `model` at `url`, as in "http://localhost:8000/v1".
 
     `key_variable` names the environment variable that holds the API key, if one is needed. At most `concurrency`
-    requests run at once. If the server is busy, fails or does not answer for `timeout` seconds, the request is repeated
-    up to `retries` times. The pause before a repetition is `pause` seconds, then twice as long each time, or what the
-    server asks for. With `logprobs`, turns have the log-probabilities of the reply's tokens, if the server returns
-    them. `options` is merged into each request's body. A value of None removes a field, as in
-    `{"max_tokens": None, "max_completion_tokens": 512}` for endpoints that accept only the newer name.
+    requests run at once. If the server is busy, fails or has not answered completely after `timeout` seconds, the
+    request is repeated up to `retries` times. The pause before a repetition is `pause` seconds, then twice as long each
+    time, or what the server asks for, at most `MAX_PAUSE`. With `logprobs`, turns have the log-probabilities of the
+    reply's tokens, if the server returns them. `options` is merged into each request's body. A value of None removes a
+    field, as in `{"max_tokens": None, "max_completion_tokens": 512}` for endpoints that accept only the newer name.
 
     A turn has a text and no token ids. It depends on the server whether equal seeds give equal replies.
-    Raises `ConfigError` for a missing key, and where the endpoint refuses a request or cannot be reached.
+    Raises `ConfigError` for a missing key, where the endpoint refuses a request or cannot be reached, and for an answer
+    that is no chat completion or has more than `crbc_rl.policies.http.LARGEST_REPLY` bytes. No message shows the key.
     """
 
     def __init__(
@@ -57,11 +69,14 @@ class ChatPolicy:
     ) -> None:
         self.url = f"{url.rstrip('/')}/chat/completions"
         self.model = model
-        self.concurrency, self.retries, self.pause = concurrency, retries, pause
+        self.concurrency, self.retries, self.timeout, self.pause = concurrency, retries, timeout, pause
         self.options = {"logprobs": logprobs or None, **(options or {})}
         self._key = "" if key_variable is None else _key(key_variable)
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        self._client = httpx.Client(headers=headers, timeout=timeout, limits=httpx.Limits(max_connections=concurrency))
+        keep_secret(self._key)
+        try:
+            _require_address(url)
+        except (ValueError, httpx.InvalidURL) as error:
+            raise self.error(f"is no address: {error}") from error
 
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
@@ -72,16 +87,13 @@ class ChatPolicy:
 
     @contextmanager
     def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
-        """Replies as they arrive (see `crbc_rl.policies.api.Continuous`)."""
-        with ThreadPoolExecutor(self.concurrency) as pool:
-            try:
-                yield Requests(self, pool, temperature, max_new_tokens)
-            finally:
-                pool.shutdown(cancel_futures=True)
+        """Replies as they arrive (see `crbc_rl.policies.api.Continuous`). Leaving it cancels the other requests."""
+        with self._session() as opened:
+            yield Requests(self, opened, temperature, max_new_tokens)
 
-    def reply(self, prompt: Prompt, seed: int, temperature: float, max_new_tokens: int) -> Turn:
-        """Send one request, with repetitions, and return the reply."""
-        body = {
+    def body(self, prompt: Prompt, seed: int, temperature: float, max_new_tokens: int) -> bytes:
+        """The body of a request, as JSON in ASCII."""
+        fields = {
             "model": self.model,
             "messages": messages(_content(prompt), prompt.system),
             "temperature": temperature,
@@ -89,79 +101,92 @@ class ChatPolicy:
             "seed": seed % 2**31,  # servers differ in how many bits they take
             **self.options,
         }
-        text, logprobs = self._read(self._ask({name: value for name, value in body.items() if value is not None}))
-        return Turn([], [], logprobs, text, prompt.images)
+        return json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
 
     def check(self) -> None:
         """Raise `ConfigError` where no server answers at the address: once, before many requests wait for it."""
+        models = self.url.removesuffix("/chat/completions") + "/models"
         try:
-            self._client.get(self.url.removesuffix("/chat/completions") + "/models", timeout=10.0)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise self._error(f"is no address: {error}") from error
+            with self._session() as opened:
+                opened.start(opened.reach(models, CHECK_SECONDS)).result()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise self._error(f"cannot be reached ({error}): start the server, or correct --endpoint") from error
-        except httpx.TransportError:
+            problem = str(error) or f"no connection in {CHECK_SECONDS:g} s"
+            raise self.error(f"cannot be reached ({problem}): start the server, or correct --endpoint") from error
+        except (httpx.TransportError, TimeoutError):
             return  # it is there; the requests are repeated after temporary errors
 
-    def _ask(self, body: dict[str, Any]) -> httpx.Response:
-        """Post the request and repeat it after temporary errors. Raises `ConfigError` after the last attempt."""
+    async def ask(self, opened: Session, body: bytes) -> tuple[str, list[float]]:
+        """Post a request and repeat it after temporary errors: the reply's text and its log-probabilities.
+
+        Raises `ConfigError` for a final error, and after the last attempt.
+        """
         for tried in range(self.retries + 1):
-            wait = self.pause * 2**tried
+            pause = self.pause * 2**tried
             try:
-                response = self._client.post(self.url, json=body)
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-                raise self._error(f"is no address: {error}") from error
+                reply = await opened.exchange("POST", self.url, self.timeout, body)
+            except ReplyError as error:
+                raise self.error(str(error)) from error
+            except TimeoutError:
+                problem = f"has not answered completely after {self.timeout:g} s"
             except httpx.TransportError as error:
                 problem = f"cannot be reached ({type(error).__name__}: {error})"
             else:
-                if response.status_code == 200:
-                    return response
-                problem = f"answered {response.status_code}: {self._shown(response)}"
-                if response.status_code in (401, 403):
+                if reply.status == 200:
+                    return self._read(reply)
+                problem = f"answered {reply.status}: {_shown(reply)}"
+                if reply.status in (401, 403):
                     problem += "; name the variable that holds your API key with --key-variable"
-                if response.status_code not in RETRY_STATUS:
-                    raise self._error(problem)
-                wait = _asked_for(response) or wait
+                if reply.status not in RETRY_STATUS:
+                    raise self.error(problem)
+                pause = _asked_for(reply) or pause
             if tried < self.retries:
-                time.sleep(min(wait, MAX_PAUSE))
-        raise self._error(f"{problem}, {self.retries + 1} times")
+                await asyncio.sleep(min(pause, MAX_PAUSE))
+        raise self.error(f"{problem}, {self.retries + 1} times")
 
-    def _read(self, response: httpx.Response) -> tuple[str, list[float]]:
+    def _session(self) -> AbstractContextManager[Session]:
+        return session({"Authorization": f"Bearer {self._key}"} if self._key else {}, self.concurrency)
+
+    def _read(self, reply: Reply) -> tuple[str, list[float]]:
         """The reply's text, and the log-probabilities of its tokens, empty if there are none."""
         try:
-            choice = response.json()["choices"][0]
-            text = choice["message"]["content"] or ""  # null for an empty reply
-            logprobs = [float(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise self._error(f"answered something else than a chat completion: {self._shown(response)}") from error
-        return text, logprobs
+            choice = json.loads(reply.body, parse_constant=_no_number)["choices"][0]
+            text = choice["message"]["content"]
+            logprobs = [_logprob(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
+            if not isinstance(text, str | None):
+                raise TypeError("the content is no text")
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise self.error(f"answered something else than a chat completion: {_shown(reply)}") from error
+        # null is an empty reply; half a surrogate pair cannot be sent or recorded
+        return (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace"), logprobs
 
-    def _shown(self, response: httpx.Response) -> str:
-        """The beginning of a response, with the API key removed, since some servers echo it."""
-        text = response.text.replace(self._key, "[key]") if self._key else response.text
-        return " ".join(text.split())[:300]
-
-    def _error(self, problem: str) -> ConfigError:
-        return ConfigError(f"{self.url} (model {self.model}) {problem}")
+    def error(self, problem: str) -> ConfigError:
+        """The error that this endpoint has a problem, in one line without its key."""
+        return ConfigError(one_line(redacted(f"{self.url} (model {self.model}) {problem}")))
 
 
 class Requests:
-    """A `crbc_rl.policies.api.Queue` of HTTP requests in a thread pool."""
+    """A `crbc_rl.policies.api.Queue` of HTTP requests in an event loop."""
 
-    def __init__(self, policy: ChatPolicy, pool: ThreadPoolExecutor, temperature: float, max_new_tokens: int) -> None:
-        self.policy, self.pool, self.limits = policy, pool, (temperature, max_new_tokens)
+    def __init__(self, policy: ChatPolicy, opened: Session, temperature: float, max_new_tokens: int) -> None:
+        self.policy, self.opened, self.limits = policy, opened, (temperature, max_new_tokens)
         self.asked: dict[Future[Turn], int] = {}
+        self._free = asyncio.Semaphore(policy.concurrency)
 
     @property
     def waiting(self) -> int:
         return len(self.asked)
 
     def ask(self, key: int, prompt: Prompt, seed: int) -> None:
-        self.asked[self.pool.submit(self.policy.reply, prompt, seed, *self.limits)] = key
+        self.asked[self.opened.start(self._turn(prompt, self.policy.body(prompt, seed, *self.limits)))] = key
 
     def ready(self) -> list[tuple[int, Turn]]:
         arrived, _ = wait(self.asked, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
         return sorted(((self.asked.pop(future), future.result()) for future in arrived), key=itemgetter(0))
+
+    async def _turn(self, prompt: Prompt, body: bytes) -> Turn:
+        async with self._free:
+            text, logprobs = await self.policy.ask(self.opened, body)
+        return Turn([], [], logprobs, text, prompt.images)
 
 
 def _key(variable: str) -> str:
@@ -178,10 +203,43 @@ def _key(variable: str) -> str:
     return key
 
 
-def _asked_for(response: httpx.Response) -> float | None:
+def _require_address(url: str) -> None:
+    """Raise `ValueError` or `httpx.InvalidURL` for what is no address. Its password will be in no message."""
+    keep_secret(url.partition("//")[2].rpartition("@")[0])
+    address = httpx.URL(url)
+    keep_secret(address.password)
+    if address.scheme not in ("http", "https") or not address.host:
+        raise ValueError("write it as http://HOST:PORT/v1, or with https")
+    if not 0 < (address.port or 80) <= 65_535:
+        raise ValueError("a port is a number from 1 to 65535")
+
+
+def _asked_for(reply: Reply) -> float | None:
     """The Retry-After header in seconds, None if it is absent or a date."""
-    asked = response.headers.get("retry-after", "")
+    asked = reply.retry_after
     return float(asked) if asked.isdecimal() else None
+
+
+def _shown(reply: Reply) -> str:
+    """The beginning of a server's answer, without what some servers echo: the key."""
+    text = " ".join(reply.body.decode("utf-8", "replace").split())
+    shown = redacted(text[:LONGEST_READ])
+    if len(text) > LONGEST_READ:  # where it ends, a key may be cut in two
+        shown = shown[: -LONGEST_READ // 4]
+    return one_line(shown, QUOTED)
+
+
+def _no_number(name: str) -> float:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _logprob(value: object) -> float:
+    """A finite number. Raises `ValueError`, `TypeError` or `OverflowError`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("a log-probability is no number")
+    if not math.isfinite(number := float(value)):
+        raise ValueError("a log-probability is not finite")
+    return number
 
 
 def _content(prompt: Prompt) -> str | list[dict[str, Any]]:

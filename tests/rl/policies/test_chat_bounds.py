@@ -1,0 +1,383 @@
+"""ChatPolicy against servers that mean no good: what they send is bounded, and no message shows the key."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import itertools
+import json
+import sys
+import threading
+import time
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from socket import socket
+from urllib.parse import quote
+
+import pytest
+from raw_server import raw_server, reply
+
+from crbc_envs.prompts import Prompt
+from crbc_rl.errors import ConfigError, keep_secret, redacted
+from crbc_rl.policies.chat import ChatPolicy
+from crbc_rl.policies.http import LARGEST_REPLY
+
+KEY = 'sk-not/a+re"al=key-93517'
+Answer = Callable[[socket, bytes], None]
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+def sends(data: bytes) -> Answer:
+    return lambda connection, request: connection.sendall(data)
+
+
+def refused(answer: Answer, **options: object) -> str:
+    """The one line of the error that a server's answer becomes."""
+    with raw_server(answer) as url:
+        policy = ChatPolicy(url, "m", **{"retries": 0, "pause": 0.001, **options})
+        with pytest.raises(ConfigError) as error:
+            policy.generate([Prompt("p")], [0], 1.0, 8)
+    assert "\n" not in str(error.value) and str(error.value).isprintable() and len(str(error.value)) < 1_000
+    return str(error.value)
+
+
+def packed(size: int, times: int = 1) -> bytes:
+    data = b"".join(_pack(itertools.repeat(b" " * 2**20, size >> 20)))
+    for _ in range(times - 1):
+        data = gzip.compress(data)
+    return data
+
+
+def _pack(pieces):
+    packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()
+
+
+# ---- bytes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (reply(packed(2**28), Content_Encoding="gzip"), "sent a reply of more than 8 MiB"),
+        (reply(packed(2**28, 2), Content_Encoding="gzip, gzip"), "packed its reply as 'gzip, gzip'"),
+        (reply(b"x", Content_Encoding="br"), "packed its reply as 'br', and it was asked for gzip or none"),
+        (reply(b"x", Content_Encoding="zstd"), "packed its reply as 'zstd'"),
+        (reply(b"x", Content_Encoding="\t" + "z" * 5000), "packed its reply as 'zzz"),
+        (reply(b"no gzip", Content_Encoding="gzip"), "sent a damaged reply"),
+        (reply(packed(2**20)[:-20], Content_Encoding="gzip"), "something else than a chat completion"),
+        (reply(b" " * (LARGEST_REPLY + 1)), "sent a reply of more than 8 MiB"),
+        (reply(b" " * LARGEST_REPLY), "answered something else than a chat completion"),
+    ],
+    ids=["gzip", "gzip twice", "br", "zstd", "no name", "damaged", "cut", "plain", "plain, at the bound"],
+)
+def test_a_reply_is_bounded_after_it_is_unpacked(data: bytes, said: str) -> None:
+    tracemalloc.start()
+    try:
+        assert said in refused(sends(data))
+        assert tracemalloc.get_traced_memory()[1] < 12 * LARGEST_REPLY
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_honest_packed_reply_is_read() -> None:
+    body = gzip.compress(json.dumps({"choices": [{"message": {"content": "up"}}]}).encode())
+    with raw_server(sends(reply(body, Content_Encoding="gzip"))) as url:
+        assert ChatPolicy(url, "m").generate([Prompt("p")], [0], 1.0, 8)[0].text == "up"
+
+
+def forever(start: bytes, piece: bytes, pause: float = 0.0) -> Answer:
+    """Sends `start`, and then `piece` again and again."""
+
+    def answer(connection: socket, request: bytes) -> None:
+        connection.sendall(start)
+        while True:
+            connection.sendall(piece)
+            time.sleep(pause)
+
+    return answer
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (forever(CHUNKED, b"1000\r\n" + b" " * 4096 + b"\r\n"), "more than 8 MiB"),
+        (forever(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 4096), "more than 8 MiB"),
+        (forever(b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"), "cannot be reached (RemoteProtocolError"),
+        (forever(b"HTTP/1.1 200 " + b"O" * 200_000, b"O"), "cannot be reached (RemoteProtocolError"),
+        (sends(b"\x00\xff\x1b[2J\r\n\r\n"), "cannot be reached (RemoteProtocolError"),
+        (
+            sends(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n{"),
+            "cannot be reached (RemoteProtocolError",
+        ),
+        (sends(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{"), "cannot be reached (RemoteProtocolError"),
+        (sends(b""), "cannot be reached (RemoteProtocolError"),
+    ],
+    ids=["chunks", "body", "headers", "reason", "noise", "length", "negative length", "nothing"],
+)
+def test_a_reply_without_end_or_form_is_one_line(answer: Answer, said: str) -> None:
+    assert said in refused(answer)
+
+
+# ---- time -------------------------------------------------------------------------------------------
+
+COMPLETION = reply(json.dumps({"choices": [{"message": {"content": "up"}}]}).encode())
+
+
+def drip(data: bytes, ended: threading.Event) -> Answer:
+    """Sends one byte at a time, each long before a read times out. `ended` is set once the client has gone."""
+
+    def answer(connection: socket, request: bytes) -> None:
+        try:
+            for byte in data:
+                connection.sendall(bytes([byte]))
+                time.sleep(0.05)
+        except OSError:
+            ended.set()
+            raise
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        COMPLETION * 100,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b" " * 9999,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 999,
+        CHUNKED + b"1\r\n \r\n" * 9999,
+    ],
+    ids=["header", "body", "continue", "chunks"],
+)
+def test_a_dripping_reply_ends_with_the_time_of_the_whole_request(data: bytes) -> None:
+    ended = threading.Event()
+    assert "has not answered completely after 0.4 s, 2 times" in refused(drip(data, ended), timeout=0.4, retries=1)
+    assert ended.wait(10)
+
+
+def test_leaving_a_queue_cancels_what_it_still_waits_for() -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    def silent(connection: socket, request: bytes) -> None:
+        asked.set()
+        assert connection.recv(1) == b""  # until the client goes
+        ended.set()
+
+    with raw_server(silent) as url:
+        with ChatPolicy(url, "m", timeout=3600.0).queue(1.0, 8) as queue:
+            queue.ask(0, Prompt("p"), 0)
+            assert asked.wait(10)
+        assert ended.wait(10)
+    assert not [thread for thread in threading.enumerate() if "serve" in thread.name]
+
+
+def test_checking_waits_no_longer_than_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crbc_rl.policies.chat.CHECK_SECONDS", 0.2)
+    ended = threading.Event()
+    with raw_server(drip(COMPLETION, ended)) as url:
+        ChatPolicy(url, "m").check()  # it is there
+        assert ended.wait(10)
+
+
+def test_a_redirect_is_not_followed() -> None:
+    reached: list[bytes] = []
+    with raw_server(lambda connection, request: reached.append(request)) as elsewhere:
+        moved = reply(b"over there", "307 Temporary Redirect", Location=f"{elsewhere}/chat/completions")
+        assert "answered 307: over there" in refused(sends(moved))
+        with raw_server(sends(moved)) as url:
+            ChatPolicy(url, "m").check()
+    assert not reached
+
+
+@pytest.mark.parametrize("asked", ["9" * 400, "1e9", "-1", "NaN", "inf", "\u0669" * 20])
+def test_an_absurd_retry_after_is_capped_or_ignored(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("crbc_rl.policies.chat.asyncio.sleep", pause)
+    data = (
+        b"HTTP/1.1 429 Wait\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: " + asked.encode() + b"\r\n\r\n"
+    )
+    refused(sends(data), retries=1, pause=2.0)
+    assert pauses == ([60.0] if asked.isdecimal() else [2.0])
+
+
+# ---- types ------------------------------------------------------------------------------------------
+
+
+def choice(**fields: object) -> bytes:
+    return json.dumps({"choices": [{"message": {"content": "up"}, **fields}]}).encode()
+
+
+def logprob(value: str) -> bytes:
+    return choice(logprobs={"content": [{"logprob": 0}]}).replace(b"0", value.encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 1_000_000,
+        b'{"choices":' * 100_000,
+        b"9" * 5_000,
+        b"\xff\xfe{",
+        b'{"choices": NaN}',
+        choice(message={"content": 5}),
+        choice(message={"content": ["up"]}),
+        choice(message={"content": {"text": "up"}}),
+        choice(message={"content": True}),
+        choice(message=[]),
+        choice(logprobs=7),
+        choice(logprobs={"content": 7}),
+        choice(logprobs={"content": "abc"}),
+        choice(logprobs={"content": [7]}),
+        choice(logprobs=[{"logprob": -1}]),
+        *map(logprob, ["NaN", "-Infinity", "1e999", "-" + "9" * 4_000, '"-1"', "true", "null", "[]", "{}"]),
+    ],
+    ids=lambda body: body[:40].decode("latin-1"),
+)
+def test_an_answer_of_wrong_types_is_one_line(body: bytes) -> None:
+    assert "answered something else than a chat completion: " in refused(sends(reply(body)))
+
+
+def test_half_a_surrogate_pair_in_a_reply_or_a_prompt_is_sent_and_returned_as_text() -> None:
+    with raw_server(sends(reply(b'{"choices": [{"message": {"content": "a\\ud800b"}}]}'))) as url:
+        (turn,) = ChatPolicy(url, "m").generate([Prompt("half \udfff")], [0], 1.0, 8)
+    assert turn.text == "a\ufffdb"
+
+
+# ---- what messages show -----------------------------------------------------------------------------
+
+FORMS = {
+    "raw": KEY,
+    "json": json.dumps(KEY),
+    "slashes": KEY.replace("/", "\\/"),
+    "json codes": "".join(f"\\u{ord(symbol):04X}" for symbol in KEY),
+    "python": "".join(f"\\x{ord(symbol):02x}" for symbol in KEY),
+    "url": quote(KEY, safe=""),
+    "url twice": quote(quote(KEY, safe=""), safe=""),
+    "url in lower case": quote(KEY, safe="").lower().replace("sk", "sk"),
+    "html": html.escape(KEY),
+    "html codes": "".join(f"&#x{ord(symbol):X};" for symbol in KEY),
+    "base64": base64.b64encode(KEY.encode()).decode(),
+    "base64 for urls": base64.urlsafe_b64encode(KEY.encode()).decode(),
+    "base64 of the header": base64.b64encode(f"Bearer {KEY}".encode()).decode(),
+    "base64 of the header, moved": base64.b64encode(f"x-key: {KEY}\r\n".encode()).decode(),
+    "wrapped": KEY[:9] + "\r\n  " + KEY[9:],
+    "base64 wrapped": base64.b64encode(KEY.encode() * 2).decode()[:20]
+    + "\n"
+    + base64.b64encode(KEY.encode() * 2).decode()[20:],
+}
+
+
+def shows(message: str) -> bool:
+    """Whether a message has a piece of the key, in whatever form."""
+    plain = message.replace("[key]", "").lower()
+    pieces = ("not/a", "real", "re&quot;", "93517", "7265", "%2d93", "&#x33;", "\\u0033", "\\x33")
+    coded = base64.b64encode(KEY.encode()).decode().lower()
+    return any(piece in plain for piece in (*pieces, coded[4:12], coded[-12:-4]))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("before", [0, 270, 16_375])
+def test_the_key_is_in_no_message_in_whatever_form(form: str, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_SERVICE_KEY", KEY)
+    body = ("." * before + " " + FORMS[form] + " is wrong").encode()
+    for data in (reply(body, "401 Unauthorized"), reply(body)):
+        message = refused(sends(data), key_variable="A_SERVICE_KEY")
+        assert not shows(message)
+        assert "[key]" in message or before
+
+
+def test_the_password_of_an_address_is_in_no_message() -> None:
+    secret = "hush%2Fhush-hush"
+    for answer in (sends(reply(b"you are me:hush/hush-hush", "403 No")), sends(b"")):
+        with raw_server(answer) as url:
+            policy = ChatPolicy(url.replace("//", f"//me:{secret}@"), "m", retries=0)
+            with pytest.raises(ConfigError) as error:
+                policy.generate([Prompt("p")], [0], 1.0, 8)
+        assert "hush" not in str(error.value)
+        assert "//[key]@127.0.0.1" in str(error.value)
+    for broken in (
+        f"http://me:{secret}@h:-1/v1",
+        f"http://me:{secret}@127.0.0.1:99999/v1",
+        f"ftp://me:{secret}@h/v1",
+        "",
+        "x\ny",
+        "http:///v1",
+    ):
+        with pytest.raises(ConfigError, match="is no address: ") as error:
+            ChatPolicy(broken, "m")
+        assert "hush" not in str(error.value)
+
+
+def test_an_address_is_redacted_wherever_it_is() -> None:
+    text = (
+        r"see https://me:se%40cret@host/v1 and https:\/\/me:secret@host, //token@host; mail me@host or http://host/@me"
+    )
+    shown = r"see https://[key]@host/v1 and https:\/\/[key]@host, //[key]@host; mail me@host or http://host/@me"
+    assert redacted(text) == shown
+
+
+def test_what_is_in_every_text_is_no_secret() -> None:
+    keep_secret("x")
+    keep_secret("")
+    assert redacted("axb") == "axb"
+
+
+def test_looking_for_keys_takes_no_long_time_in_whatever_text() -> None:
+    keep_secret("a" * 40 + "b")
+    keep_secret("%2525%25" * 4)
+    for text in ("a" * 20_000, "%25" * 7_000, "a " * 10_000, "\\" * 20_000, "//" * 10_000, "/\\" * 10_000 + "@"):
+        assert "b" not in redacted(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[31mred\x1b[0m",
+        "\x1b]0;title\x07",
+        "\u202eback",
+        "[red]x[/red]",
+        "[link=https://x]y[/link]",
+        "a\x00\rb\x9b2J",
+    ],
+)
+def test_an_error_of_a_server_is_printed_as_text(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from crbc_rl import cli
+
+    with raw_server(sends(reply(text.encode(), "400 Bad\x1b[31m".replace("\x1b", "")))) as url:
+        policy = ChatPolicy(url, "m\x1b[0m", retries=0)
+        with pytest.raises(SystemExit), cli.mistakes_told():
+            policy.generate([Prompt("p")], [0], 1.0, 8)
+    err = capsys.readouterr().err
+    assert err.endswith("\n") and err[:-1].isprintable()
+    if "[" in text and text.isprintable():
+        assert text in err
+
+
+def test_a_proxy_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("ALL_PROXY", "nonsense://me:hush-hush@proxy")
+    with pytest.raises(ConfigError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy") as error:
+        ChatPolicy("http://127.0.0.1:9/v1", "m").check()
+    assert "hush" not in str(error.value)
+
+
+def test_the_stack_is_as_deep_as_before() -> None:
+    """A reply nested a million times must not have raised the limit for anybody else."""
+    before = sys.getrecursionlimit()
+    refused(sends(reply(b"[" * 1_000_000)))
+    assert sys.getrecursionlimit() == before
