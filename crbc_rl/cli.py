@@ -6,6 +6,7 @@ This file imports the standard library alone, since it also says which packages 
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import sys
@@ -13,13 +14,15 @@ import sysconfig
 import tempfile
 import time
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from crbc_envs.errors import DataError, RequirementError, install_extra, packages, version
-from crbc_rl.errors import ConfigError
+from crbc_envs.printable import one_line
+from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.version import __version__
 
 REMEDIES = {
@@ -44,6 +47,12 @@ WRONG_PATHS = {
 """Mistakes in a path that somebody gave."""
 REMEDIES |= WRONG_PATHS
 
+LONGEST = 4_000
+"""Characters of a line that tells what went wrong."""
+
+LONGEST_READ = 200_000
+"""Characters of an error that are searched for keys."""
+
 NARROWEST = 40
 """Columns that help and tables are laid out for, at least: on a single one the layout of the help does not end."""
 
@@ -52,6 +61,9 @@ def main(args: Sequence[str] | None = None) -> None:
     """Entry point. Exits with 2 after a person's mistake, with 1 after a fault of the machine, each told in one line
     on stderr, and with 130 after Ctrl-C. A bug keeps its traceback, in a file that the line names."""
     sys.excepthook = report_bug
+    warnings.formatwarning = _warning
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Line())
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without Unicode
@@ -101,10 +113,26 @@ def mistakes_told() -> Iterator[None]:
 
 def tell(message: str) -> None:
     """Print one line to stderr, in red on a terminal."""
-    line = "; ".join(part for part in map(str.strip, message.splitlines()) if part)
-    line = "".join(symbol if symbol.isprintable() else "\ufffd" for symbol in line)
+    line = _line(message)
     red, plain = ("\x1b[31m", "\x1b[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
     print(f"{red}error:{plain} {line}", file=sys.stderr)
+
+
+def _line(message: str) -> str:
+    """The message in one line without keys, as a terminal may print it."""
+    parts = map(str.strip, redacted(message[:LONGEST_READ]).splitlines())
+    return one_line("; ".join(part for part in parts if part), LONGEST)
+
+
+class _Line(logging.Formatter):
+    """A record in one line. It may quote a file or a server."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _line(super().format(record))
+
+
+def _warning(message: Warning | str, kind: type[Warning], file: str, number: int, code: str | None = None) -> str:
+    return f"warning: {_line(str(message))}\n"
 
 
 def require(extra: str, purpose: str) -> None:
@@ -139,15 +167,17 @@ def _own_place(trace: TracebackType | None) -> str:
 
 
 def _keep(error: BaseException) -> str:
-    """Write an error's traceback to a file of its own, and return the file's name."""
+    """Write an error's traceback, without keys, to a file of its own, and return the file's name."""
     text = f"crbc {__version__}, Python {sys.version}\n{sys.argv}\n{''.join(traceback.format_exception(error))}"
-    name = f"crbc-error-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    text = redacted(text[-LONGEST_READ:])
     for folder in (tempfile.gettempdir(), os.getcwd()):
         try:
-            Path(folder, name).write_text(text, encoding="utf-8")
+            number, path = tempfile.mkstemp(".log", f"crbc-error-{time.strftime('%Y%m%d-%H%M%S')}-", folder)
+            with open(number, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
         except OSError:  # a full disk, for example
             continue
-        return str(Path(folder, name))
+        return path
     return "no file, as none could be written: " + text.strip().splitlines()[-1]
 
 

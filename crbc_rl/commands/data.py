@@ -10,6 +10,7 @@ from pathlib import Path
 import gymnasium
 from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
@@ -48,7 +49,7 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
             progress.update(bar, completed=done, total=total)
 
         found = install(dataset, sources, tell) if sources else verify(dataset, tell)
-    console.print(f"{found}\n{dataset.folder}", soft_wrap=True, highlight=False)
+    console.print(escape(f"{found}\n{dataset.folder}"), soft_wrap=True, highlight=False)
 
 
 def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path, console: Console) -> bool:
@@ -62,14 +63,18 @@ def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path
             progress.update(bar, advance=1)
     different = [outcome for outcome in outcomes if outcome.difference]
     for outcome in different:
-        console.print(f"[red]{outcome.game}[/] seed {outcome.seed}, {outcome.difference}", soft_wrap=True)
+        console.print(
+            f"[red]{escape(outcome.game)}[/] seed {outcome.seed}, {escape(str(outcome.difference))}", soft_wrap=True
+        )
     table = Table("family", "games", "steps", "won", "differences", title="exact engine and TextWorld")
     for family in sorted({outcome.family for outcome in outcomes}):
-        _row(table, family, [outcome for outcome in outcomes if outcome.family == family])
+        _row(table, escape(family), [outcome for outcome in outcomes if outcome.family == family])
     _row(table, "all", outcomes)
     console.print(table)
     verbs = sum((Counter(outcome.verbs) for outcome in outcomes), Counter())
-    console.print("commands: " + ", ".join(f"{verb} {times:,}" for verb, times in verbs.most_common()), soft_wrap=True)
+    console.print(
+        "commands: " + escape(", ".join(f"{verb} {times:,}" for verb, times in verbs.most_common())), soft_wrap=True
+    )
     return not different
 
 

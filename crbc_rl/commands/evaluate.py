@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 
 from crbc_rl.config import load_config
 from crbc_rl.plan.check import check_run
@@ -44,11 +45,11 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
             bars.update(bar, completed=ended)
 
         result = play_panel(player, config, split, count, seed=config.seed, progress=tell)
-    console.print(f"{name}: success {result}", highlight=False, soft_wrap=True)
+    console.print(escape(f"{name}: success {result}"), highlight=False, soft_wrap=True)
     console.print(
         f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
         f"length {result.length:.1f}  invalid {result.invalid_share:.1%}",
         highlight=False,
     )
     for kind, (won, played) in result.kinds.items():
-        console.print(f"    {kind:8} {won / played:6.1%} ({won} of {played})", highlight=False)
+        console.print(f"    {escape(kind):8} {won / played:6.1%} ({won} of {played})", highlight=False)

@@ -19,6 +19,7 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.actions import tagged
 from crbc_envs.core import Infos, Rows
 from crbc_envs.errors import DataError
+from crbc_envs.printable import printable
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import make_member
 from crbc_rl.commands import screen
@@ -125,7 +126,8 @@ class Game:
     def _words(self) -> list[str]:
         """The words that Tab completes. An action with words of one's own is completed up to these."""
         own = self.env.placeholder
-        return [*(action.partition(own)[0] if own else action for action in self._actions), *COMMANDS]
+        shown = (action for action in self._actions if action.isprintable())
+        return [*(action.partition(own)[0] if own else action for action in shown), *COMMANDS]
 
     def _keys(self) -> dict[str, str]:
         """The line that each key stands for. Unless an arrow key is an action there are none, and lines are typed."""
@@ -212,7 +214,7 @@ class Game:
     # ---- what is shown -------------------------------------------------------------------------------
 
     def _say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style=style))
+        self.console.print(Text(printable(text), style=style))
 
     def _show(self) -> None:
         """The situation. A game that is played with keys stays where it is on the terminal; any other scrolls."""
@@ -220,7 +222,7 @@ class Game:
             self.console.clear()
         limit = f" of {self.env.max_steps}" if self.env.max_steps > 1 else ""  # 1: perhaps there is none
         title = f"{self.info['task_id']}  step {self.info['step']}{limit}"
-        self.console.rule(Text(title), align="left", style="dim")
+        self.console.rule(Text(printable(title)), align="left", style="dim")
         rows = self.env.page()
         if rows is None:
             self._show_text(self.observation if isinstance(self.observation, str) else str(self.info["label"]))
@@ -253,7 +255,7 @@ class Game:
 
     def _list_actions(self) -> None:
         if len(self._actions) < MANY:
-            self.console.print(Text.assemble(("admissible ", "dim"), ", ".join(self._actions)))
+            self.console.print(Text.assemble(("admissible ", "dim"), printable(", ".join(self._actions))))
         else:
             self.console.print(screen.page(screen.grouped(self._actions), self._actions, self.console.width))
 

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
+from crbc_envs.printable import printable
 from crbc_envs.storage.rollouts import Recording, read_recording
 from crbc_rl import credit
 from crbc_rl.commands.screen import legend_of, picture
@@ -26,6 +28,8 @@ BETA = 0.98
 """Discount of the closure, as in the paper."""
 LONGEST_REPLY = 4_000
 """The longest reply that is shown in full, in characters."""
+LONGEST_TITLE = 300
+"""The longest name of a task or an anchor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     _check(path, "rollout", rollout, len(groups[group]))
     values = cache(lambda g: step_values(groups[g]))
     console.print(
-        f"{recording.env_id or path.name}  update {recording.update}  {len(groups)} groups  "
+        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {len(groups)} groups  "
         f"closure at beta {BETA}\n[dim]Enter or 'n' is the next step, 'b' the one before, 'r' the next rollout, "
         "'g' the next group, 'q' ends.[/]",
         highlight=False,
@@ -105,9 +109,9 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
         f"{group.task}  group {position.group} of {len(recording.groups)}  "
         f"rollout {position.rollout} of {len(group)}  step {position.step} of {len(rollout)}"
     )
-    board = picture(_safe(step.label), legend_of(recording.env_id))
-    console.print(Panel(board, title=Text(_safe(title)), expand=False))
-    console.print(Text.assemble(("anchor  ", "dim"), _safe(step.anchor)))
+    board = picture(step.label, legend_of(recording.env_id))
+    console.print(Panel(board, title=Text(printable(title, LONGEST_TITLE)), expand=False))
+    console.print(Text.assemble(("anchor  ", "dim"), printable(step.anchor, LONGEST_TITLE)))
     if recording.turns is not None:
         turn = recording.turns[recording.row(position.group, position.rollout, position.step)]
         console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (f"  logprob {turn.logprob:.2f}", "dim")))
@@ -116,7 +120,7 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
     console.print(
         Text.assemble(
             ("action  ", "dim"),
-            (_safe(step.action), "bold cyan" if step.valid else "bold yellow"),
+            (printable(step.action, LONGEST_REPLY), "bold cyan" if step.valid else "bold yellow"),
             f"  reward {step.reward:+.1f}",
             (f"  {how}", "green" if rollout.success else "red") if ended else "",
         )
@@ -134,15 +138,9 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
 
 def _reply(reply: str) -> Text:
     """A reply with its thinking part in italics."""
-    text = Text(_safe(reply))
+    text = Text(printable(reply, LONGEST_REPLY))
     begin = text.plain.find(OPEN_THINK)
     end = text.plain.find(CLOSE_THINK, begin)
     if 0 <= begin < end:
         text.stylize("italic dim", begin + len(OPEN_THINK), end)
     return text
-
-
-def _safe(text: str) -> str:
-    """The text without control characters, which a model may write and the terminal would execute."""
-    shown = text if len(text) <= LONGEST_REPLY else text[:LONGEST_REPLY] + " ..."
-    return "".join(symbol if symbol.isprintable() or symbol == "\n" else "\ufffd" for symbol in shown)

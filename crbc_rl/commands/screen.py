@@ -12,6 +12,7 @@ from gymnasium.envs.registration import load_env_creator
 from rich.text import Text
 
 from crbc_envs.core import Rows
+from crbc_envs.printable import printable
 
 Legend = Mapping[str, tuple[str, str]]
 """Per symbol of a board, its meaning and its colour (`AnchorEnv.legend`)."""
@@ -24,7 +25,8 @@ _NO_BREAK = "\xa0"
 
 
 def picture(text: str, legend: Legend) -> Text:
-    """A board with each symbol in its colour. Any other text is returned as it is."""
+    """A board with each symbol in its colour. Any other text is `printable`."""
+    text = printable(text)
     drawn = Text(text)
     if legend and set(text) <= {*legend, " ", "\n"}:
         for place, symbol in enumerate(text):
@@ -53,11 +55,12 @@ def page(rows: Rows, actions: Sequence[str], width: int, height: int | None = No
     If they need more than `height` lines, each row of three cells or more is cut to one line.
     """
     width = max(width, 40)  # in less there is no table
+    rows = [tuple(map(printable, row)) for row in rows]
     lines = list(_lines(rows, width, cut=False))
     if height is not None and len(lines) > height:
         lines = list(_lines(rows, width, cut=True))
     text = Text("\n".join(lines))
-    buttons = {bracket(action) for action in actions}
+    buttons = {bracket(printable(action)) for action in actions}
     for found in _BUTTON.finditer(text.plain):
         if found[0].rstrip("*") in buttons:
             text.stylize("bold green" if found[0].endswith("*") else "cyan", *found.span())

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
+from rich.markup import escape
 
+from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, Port, RunPath, Size, SomePath
 from crbc_rl.errors import ConfigError
 
@@ -18,7 +19,7 @@ Positional = tyro.conf.Positional
 Repeated = tyro.conf.UseAppendAction
 """A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
 
-console = Console(stderr=False)
+console = PlainConsole()
 
 
 def train(
@@ -107,7 +108,8 @@ def evaluate(
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        raise ConfigError(f"--endpoint {endpoint!r}: write it as http://HOST:PORT/v1, or with https")
+        shown = endpoint.rpartition("@")[2]  # before it there may be a password
+        raise ConfigError(f"--endpoint {shown!r}: write it as http://HOST:PORT/v1, or with https")
     if model == "":
         raise ConfigError("--model '': name a model of that server")
     if endpoint is None and run.is_file():
@@ -128,7 +130,7 @@ def report(run: RunPath, /) -> None:
     """
     from crbc_rl.report import write_report
 
-    console.print(str(write_report(run)), soft_wrap=True, highlight=False)
+    console.print(escape(str(write_report(run))), soft_wrap=True, highlight=False)
 
 
 def play(
@@ -211,7 +213,7 @@ def warmstart(
                 console.print(f"no expert: {won:,} of {total:,} episodes of random play succeeded", highlight=False)
 
         module.warmstart(settings, tell, on_episode)
-    console.print(f"saved {settings.out}", soft_wrap=True, highlight=False)
+    console.print(f"saved {escape(settings.out)}", soft_wrap=True, highlight=False)
 
 
 def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
@@ -224,7 +226,7 @@ def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
     from crbc_rl.commands.init import init as write
 
     target = write(name, folder)
-    console.print(f"wrote {target}: its README.md says how to install, test and train it", soft_wrap=True)
+    console.print(f"wrote {escape(str(target))}: its README.md says how to install, test and train it", soft_wrap=True)
 
 
 def study(
@@ -257,7 +259,7 @@ def study(
     stem = name.replace("-", "_")
     credit_tables.write_json(cells, settings, out / f"{stem}.json")
     credit_figure.draw(cells, settings, out / f"{stem}.png")
-    console.print(f"wrote {out / stem}.json and {out / stem}.png", soft_wrap=True, highlight=False)
+    console.print(f"wrote {escape(str(out / stem))}.json and .png", soft_wrap=True, highlight=False)
 
 
 def bench(

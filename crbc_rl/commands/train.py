@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
@@ -29,8 +30,9 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
             run = Run.start(folder, config, resume, distributed)
             learner = Learner(config, run, progress, distributed)
             console.print(
-                f"[bold]{config.name}[/]  {config.credit.method} on {config.env.id}, seed {config.seed}, "
-                f"{sum(p.numel() for _, p in learner.actor.named):,} parameters, run folder {folder}",
+                f"[bold]{escape(config.name)}[/]  {escape(f'{config.credit.method} on {config.env.id}')}, "
+                f"seed {config.seed}, {sum(p.numel() for _, p in learner.actor.named):,} parameters, "
+                f"run folder {escape(str(folder))}",
                 soft_wrap=True,
             )
             if learner.update:
@@ -64,7 +66,7 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
     if len(tested) < 2:
         console.print(
             f"[yellow]stopped after update {update}; everything up to it is saved[/]\n"
-            f"to continue: the same command with --resume\nreport {report_path}",
+            f"to continue: the same command with --resume\nreport {escape(str(report_path))}",
             soft_wrap=True,
         )
         return
@@ -79,5 +81,5 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
     for name in tested[0]:
         if name.startswith("test/success/"):
             kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
-            console.print(f"    {kind:8} {before:6.1%} before, {after:6.1%} after", highlight=False)
-    console.print(f"report {report_path}", soft_wrap=True)
+            console.print(f"    {escape(kind):8} {before:6.1%} before, {after:6.1%} after", highlight=False)
+    console.print(f"report {escape(str(report_path))}", soft_wrap=True)

@@ -14,7 +14,7 @@ from crbc_rl.plan.memory import GIB, Memory, tokens_per_row
 
 def show(plan: Plan, console: Console) -> None:
     """Print the sizes of an update, the memory by purpose, and what is missing."""
-    console.print(f"[bold]{plan.config.name}[/]: a plan; nothing is started or written", highlight=False)
+    console.print(f"[bold]{escape(plan.config.name)}[/]: a plan; nothing is started or written", highlight=False)
     facts = Table.grid(padding=(0, 2))
     for name, text in _facts(plan):
         facts.add_row(f"[bold]{name}[/]", escape(text))
@@ -81,7 +81,7 @@ def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
     why = "vLLM's memory is too small for one reply of full length" if memory.concurrent == 0 else peak
     console.print(f"[yellow]does not fit in {plan.gib:g} GiB[/]: {why}, by estimate", highlight=False)
     for remedy in plan.remedies or ("no single change of the config is enough; combine several, or use larger GPUs",):
-        console.print(f"  what helps: {remedy}", highlight=False, soft_wrap=True)
+        console.print(f"  what helps: {escape(remedy)}", highlight=False, soft_wrap=True)
 
 
 def _findings(plan: Plan, console: Console) -> None:

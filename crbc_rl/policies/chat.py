@@ -194,8 +194,9 @@ def _key(variable: str) -> str:
         raise ConfigError("--key-variable: give the name of an environment variable that holds the key, not the key")
     key = os.environ.get(variable, "").strip()
     if not key:
+        shown = variable if variable.isupper() else "..."  # otherwise, too, it may be the key
         raise ConfigError(
-            f"--key-variable {variable}: there is no such environment variable; give the name of one that holds the "
+            f"--key-variable {shown}: there is no such environment variable; give the name of one that holds the "
             "server's API key"
         )
     if not (key.isascii() and key.isprintable()):  # otherwise the HTTP library raises an error that contains the key

@@ -82,14 +82,14 @@ def test_faults_of_the_machine_name_the_file_and_what_helps(
 def test_a_disk_too_full_for_the_details_still_gets_its_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Path, *args: object, **kwargs: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device", str(self))
+    def full(*args: object) -> tuple[int, str]:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
     def fail() -> None:
         """Fails."""
         raise OSError(errno.EIO, "Input/output error", "disk")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr("tempfile.mkstemp", full)
     monkeypatch.setitem(table.COMMANDS, "doctor", fail)
     with pytest.raises(SystemExit):
         cli.main(["doctor"])
