@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell. The processes that tests interrupt must not inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if hasattr(os, "geteuid") and os.geteuid() == 0:
+    os.environ["CRBC_UNSAFE_ROOT"] = "1"  # the tests open pages of their own server alone
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # as the crbc command has it; before torch is imported
 
 settings.register_profile(

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from crbc_envs.errors import install, packages, version
-from crbc_envs.webshop.site.browser import find_program, missing
+from crbc_envs.webshop.site.browser import ROOT_REMEDY, find_program, is_root, missing, root_permitted
 from crbc_rl.commands.data import datasets
 from crbc_rl.config.shipped import shipped
 from crbc_rl.plan.findings import Finding, package
@@ -99,6 +99,9 @@ def _browser() -> Iterator[Finding]:
     for name in ("selenium", "chromium", "chromedriver"):
         found = "-" if name in lacking else find_program(name)
         yield Finding(name, found or "-", lacking.get(name, ""), "CRBC-WebShopSite-v0", optional=True)
+    if is_root():
+        fix = "" if root_permitted() else ROOT_REMEDY
+        yield Finding("sandbox", "none, as you are root", fix, "CRBC-WebShopSite-v0", optional=True)
 
 
 def _datasets() -> Iterator[Finding]:

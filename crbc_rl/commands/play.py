@@ -46,12 +46,14 @@ def play(
     seed: int,
     console: Console,
     read: Callable[[str], str] | None = None,
+    unsafe_root: bool = False,
 ) -> None:
     """Play episodes until the user quits. `read` returns the user's input for a prompt; by default the terminal does.
+    `unsafe_root` lets an environment run its browser as root.
 
     Raises `ConfigError` for an id that is not registered or not playable, and for a task that the panel does not have.
     """
-    make = partial(_make, env_id, split)
+    make = partial(_make, env_id, split, unsafe_root)
     with closing(make()) as env, closing(Hints(make)) as hints:
         size = len(env.panel)
         if task is not None and not 0 <= task < size:
@@ -60,7 +62,7 @@ def play(
             Game(env, hints, console, person, seed).run(task)
 
 
-def _make(env_id: str, split: str) -> Env:
+def _make(env_id: str, split: str, unsafe_root: bool) -> Env:
     """The environment. Raises `ConfigError` if there is none, or if it is none that can be played.
 
     The module of a "module:Id" may be in the current folder. Whoever types its name has permitted its import.
@@ -71,7 +73,7 @@ def _make(env_id: str, split: str) -> Env:
     if name not in gymnasium.registry:
         raise ConfigError(unknown_id(env_id))
     try:
-        env = make_member(name, {"split": split} if _takes_split(env_id, name, split) else {})
+        env = make_member(name, _options(env_id, name, split, unsafe_root))
         if isinstance(env, ForeignEnv):
             env.check()
     except (ConfigError, DataError):
@@ -82,13 +84,17 @@ def _make(env_id: str, split: str) -> Env:
     return env
 
 
-def _takes_split(env_id: str, name: str, split: str) -> bool:
+def _options(env_id: str, name: str, split: str, unsafe_root: bool) -> dict[str, Any]:
+    """The arguments of the environment. Raises `ConfigError` for an option that it has no use for."""
     entry = gymnasium.spec(name).entry_point
     parameters = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters
-    takes = "split" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    if not takes and split != "train":
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    takes_split = takes_any or "split" in parameters
+    if not takes_split and split != "train":
         raise ConfigError(f"--split {split}: {env_id} has no splits, leave the option out")
-    return takes
+    if unsafe_root and "unsafe_root" not in parameters:
+        raise ConfigError(f"--unsafe-root: {env_id} starts no browser, leave the option out")
+    return {**({"split": split} if takes_split else {}), **({"unsafe_root": True} if unsafe_root else {})}
 
 
 class Game:

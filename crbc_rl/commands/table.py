@@ -142,6 +142,7 @@ def play(
     replay: MaybePath = None,
     group: Index = None,
     rollout: Index = None,
+    unsafe_root: bool = False,
 ) -> None:
     """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
     with replies, rewards and each step's V, Q and Q - V.
@@ -154,6 +155,7 @@ def play(
         replay: a file of recorded rollouts, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
         group: the first group shown of that file.
         rollout: the first rollout shown of that group.
+        unsafe_root: let CRBC-WebShopSite-v0 run its browser as root, without a sandbox.
     """
     if replay is not None:
         from crbc_rl.commands.replay import replay as step_through
@@ -166,7 +168,7 @@ def play(
         raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
     from crbc_rl.commands.play import play as play_env
 
-    play_env(env, split, task, seed, console)
+    play_env(env, split, task, seed, console, unsafe_root=unsafe_root)
 
 
 def warmstart(

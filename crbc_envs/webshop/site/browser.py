@@ -2,6 +2,14 @@
 
 Every step is two calls: one clicks, the other reads the whole page. The address of a page holds its state, so after a
 crash the new browser opens the last page and repeats the click.
+
+The driver, chromedriver, asks nobody for a password. It listens on a port of the loopback, starts any program that a
+request names, and lets any request use any of its sessions. Its options leave it open to every user of the machine:
+--allowed-origins is about web pages, and with --allowed-ips it even listens on all interfaces. So each browser has a
+driver of its own, on a free port that the system chose. Once it serves our connection, it can take no other (Linux),
+and it is killed together with the browser. What remains is the second or so between its start and that moment: another
+user of the machine who connects first can make it start a program as this user. That is noticed, and the driver is
+killed, but the program may have run. On a machine with users who are not trusted, run the browser in a container.
 """
 
 from __future__ import annotations
@@ -19,6 +27,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +36,7 @@ from crbc_envs.webshop.shop.pages import Kind
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
+    from selenium.webdriver.common.service import Service
 
 PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
@@ -35,6 +45,12 @@ PROGRAMS = {
 """The possible names of each program. The first one found is used."""
 
 PACKAGES = "apt-get install -y chromium chromium-driver"
+
+UNSAFE_ROOT = "CRBC_UNSAFE_ROOT"
+ROOT_REMEDY = (
+    "run this as an ordinary user; or, in a container of its own, allow it with --unsafe-root (crbc play), "
+    f"unsafe_root=True (the environment) or {UNSAFE_ROOT}=1"
+)
 
 TRIES = 3
 """How often a step is tried. Each retry uses a new browser."""
@@ -105,21 +121,37 @@ def missing() -> list[tuple[str, str]]:
     return [(name, command) for name, command in needs.items() if find_program(name) is None]
 
 
-def require_browser() -> None:
-    """Raise `BrowserError` if a requirement of the browser is missing. It names the command that installs it."""
-    requirements = missing()
-    if requirements:
-        raise BrowserError("; ".join(f"{name} is missing: {fix}" for name, fix in requirements))
+def is_root() -> bool:
+    """Whether this process may do anything. Chromium's sandbox does not work then."""
+    return hasattr(os, "geteuid") and os.geteuid() == 0
+
+
+def root_permitted(unsafe_root: bool = False) -> bool:
+    """Whether the browser may run as root: by the argument, or by `UNSAFE_ROOT` in the environment."""
+    return unsafe_root or os.environ.get(UNSAFE_ROOT) == "1"
+
+
+def require_browser(unsafe_root: bool = False) -> None:
+    """Raise `BrowserError` if a requirement of the browser is missing. It names the command that installs it.
+
+    Also raises it for root, unless that is permitted.
+    """
+    problems = [f"{name} is missing: {fix}" for name, fix in missing()]
+    if is_root() and not root_permitted(unsafe_root):
+        problems.append(f"as root, Chromium would run without its sandbox: {ROOT_REMEDY}")
+    if problems:
+        raise BrowserError("; ".join(problems))
 
 
 class Browser:
     """One headless Chromium with its driver, about 430 MB. It starts when a page is first opened.
 
-    Raises `BrowserError` if the browser, its driver or Selenium is missing, with the command that installs it. Also
-    raises it if `TRIES` browsers in a row fail to load a page.
+    Raises `BrowserError` if the browser, its driver or Selenium is missing, with the command that installs it, and for
+    root without `unsafe_root`. Also raises it if `TRIES` browsers in a row fail to load a page.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unsafe_root: bool = False) -> None:
+        self.unsafe_root = unsafe_root
         self.screen: Screen | None = None
         self.restarts = 0
         self._driver: Chrome | None = None
@@ -195,13 +227,15 @@ class Browser:
         raise TimeoutError(f"no new page in {TIMEOUT:.0f} s")
 
     def _start(self) -> None:
-        require_browser()
+        require_browser(self.unsafe_root)
         profile = mkdtemp(prefix="crbc-browser-")
         with ExitStack() as cleanup:
             cleanup.callback(shutil.rmtree, profile, ignore_errors=True)
             self._driver = _launch(profile)
             cleanup.pop_all()  # only needed if the start fails
         self._end = weakref.finalize(self, _quit, self._driver, profile)
+        if sys.platform == "linux":
+            _keep_others_out(self._driver.service)
 
 
 def _open(url: str, driver: Chrome) -> None:
@@ -218,8 +252,8 @@ def _launch(profile: str) -> Chrome:
     options.binary_location = find_program("chromium") or ""
     for flag in (*_FLAGS.split(), _LOOPBACK_ONLY, f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        options.add_argument("--no-sandbox")  # as root, Chromium does not start with the sandbox
+    if is_root():
+        options.add_argument("--no-sandbox")  # Chromium does not start with it; `require_browser` asked for permission
     service = Service(
         find_program("chromedriver"), popen_kw={"preexec_fn": _end_with_parent} if sys.platform == "linux" else {}
     )
@@ -238,6 +272,31 @@ def _end_with_parent() -> None:
     """Make Linux kill the driver when its parent process dies, even if the parent is killed."""
     assert _LIBC is not None
     _LIBC.prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+
+
+MOST_FILES = 3
+"""Open files of a driver that can open no other: its standard streams are as many."""
+
+
+def _keep_others_out(service: Service) -> None:
+    """Make a driver that serves our connection take no other. Raises `OSError` if it has taken one already.
+
+    A connection needs a free file descriptor, and what is open stays open under a lower limit.
+    """
+    import resource
+
+    if service.process is None:
+        raise OSError("the driver of the browser is gone")
+    resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
+    if _connections(service.port) > 1:
+        raise OSError("another process has connected to the driver of the browser")
+
+
+def _connections(port: int) -> int:
+    """The established TCP connections to a port of this machine."""
+    tables = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+    lines = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    return sum(local.endswith(f":{port:04X}") and state == "01" for _, local, _, state, *_ in lines)
 
 
 def _quit(driver: Chrome, profile: str) -> None:

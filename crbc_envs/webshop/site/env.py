@@ -66,13 +66,14 @@ class WebShopSiteEnv(WebShopEnv):
     browser, about 430 MB, from the first reset until `close`. A browser that crashes is replaced, and the episode
     continues at the same page.
 
-    Raises `BrowserError` if Chromium, its driver or Selenium is missing.
+    As root, Chromium runs without its sandbox: `unsafe_root` or CRBC_UNSAFE_ROOT=1 allows that. Raises `BrowserError`
+    for root without it, and if Chromium, its driver or Selenium is missing.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        require_browser()
+    def __init__(self, *args: Any, unsafe_root: bool = False, **kwargs: Any) -> None:
+        require_browser(unsafe_root)
         super().__init__(*args, **kwargs)
-        self.browser = Browser()
+        self.browser = Browser(unsafe_root)
         self._open = ExitStack()
         weakref.finalize(
             self, self._open.close

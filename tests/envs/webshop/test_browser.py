@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.shop.pages import Node, Page
 from crbc_envs.webshop.site import browser
 from crbc_envs.webshop.site.env import WebShopSiteEnv, node_index
+from crbc_rl import cli
 
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=f"no browser: {browser.missing()}")
 
@@ -194,6 +199,108 @@ def test_no_browser_outlives_its_environment(how):
         if how == "close":
             assert run.stdout.readline() == "closed\n"
         assert all_end(processes)
+
+
+def test_root_is_refused_unless_it_is_permitted(monkeypatch, capsys):
+    monkeypatch.setattr(browser, "missing", list)
+    monkeypatch.setattr(browser, "is_root", lambda: True)
+    monkeypatch.delenv("CRBC_UNSAFE_ROOT", raising=False)
+    said = "as root, Chromium would run without its sandbox: run this as an ordinary user; or"
+    for make in (WebShopSiteEnv, lambda: gymnasium.make("CRBC-WebShopSite-v0"), browser.Browser()._start):
+        with pytest.raises(BrowserError, match=said):
+            make()
+    for value in ("0", "", "yes"):
+        monkeypatch.setenv("CRBC_UNSAFE_ROOT", value)
+        with pytest.raises(BrowserError, match=said):
+            WebShopSiteEnv()
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["play", "CRBC-WebShopSite-v0"])
+    shown = capsys.readouterr()
+    assert ended.value.code == 2 and said in shown.err and shown.err.count("\n") == 1
+    gymnasium.make("CRBC-WebShopSite-v0", unsafe_root=True).close()
+    monkeypatch.setenv("CRBC_UNSAFE_ROOT", "1")
+    WebShopSiteEnv().close()
+    monkeypatch.setattr(browser, "is_root", lambda: False)
+    monkeypatch.delenv("CRBC_UNSAFE_ROOT")
+    WebShopSiteEnv().close()
+
+
+def test_playing_allows_root_by_an_option(monkeypatch, capsys):
+    monkeypatch.setattr(browser, "missing", list)
+    monkeypatch.setattr(browser, "is_root", lambda: True)
+    monkeypatch.delenv("CRBC_UNSAFE_ROOT", raising=False)
+    made = []
+
+    def start(self):
+        made.append(self.unsafe_root)
+        raise BrowserError("far enough")
+
+    monkeypatch.setattr(browser.Browser, "_start", start)
+    for args, said in (
+        (["CRBC-WebShopSite-v0", "--unsafe-root"], "far enough"),
+        (
+            ["CRBC-WebShop-v0", "--unsafe-root"],
+            "--unsafe-root: CRBC-WebShop-v0 starts no browser, leave the option out",
+        ),
+    ):
+        with pytest.raises(SystemExit):
+            cli.main(["play", *args])
+        assert said in capsys.readouterr().err
+    assert made == [True]
+
+
+def asked(port, path, body=None):
+    """What the driver answers to somebody else; None if it does not."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body)
+    try:
+        with urllib.request.urlopen(request, timeout=1.0) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
+@needs_browser
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a driver's limits can be set")
+def test_nobody_else_can_use_the_driver(site, tmp_path):
+    site.reset(seed=0)
+    service = site.browser.driver.service
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": {"binary": str(program)}}}}
+    assert asked(service.port, "/session", json.dumps(wanted).encode()) is None
+    assert asked(service.port, "/sessions") is asked(service.port, "/status") is None
+    assert not (tmp_path / "ran").exists()
+    restarts = site.browser.restarts
+    site.step("search[shoes]")
+    assert site.browser.restarts == restarts
+    listening = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines() if " 0A " in line}
+    assert f"0100007F:{service.port:04X}" in listening and f"00000000:{service.port:04X}" not in listening
+    pids = family(service.process.pid)
+    site.browser.close()
+    assert all_end(pids) and asked(service.port, "/status") is None
+
+
+@needs_browser
+@pytest.mark.skipif(sys.platform != "linux", reason="only there a driver's limits can be set")
+def test_a_driver_that_somebody_connected_to_first_is_not_used(monkeypatch):
+    taken = []
+    launch = browser._launch
+
+    def launch_late(profile):
+        driver = launch(profile)
+        taken.append((socket.create_connection(("127.0.0.1", driver.service.port)), driver.service.process))
+        return driver
+
+    monkeypatch.setattr(browser, "_launch", launch_late)
+    with pytest.raises(BrowserError, match="another process has connected to the driver of the browser"):
+        browser.Browser().open("http://127.0.0.1:9/")
+    assert len(taken) == 3
+    for connection, process in taken:
+        connection.close()
+        assert process.poll() is not None
 
 
 @needs_browser
