@@ -31,6 +31,10 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
         ({"credit": {"beta": 0.9}}, r"credit: 'beta' must be a section with a method's options; known: crbc, "),
         ({"credit": {"crcb": {}}}, r"credit: unknown credit method 'crcb'; did you mean 'crbc'\?"),
         ({"env": {"kwargs": {"split": "test"}}}, r"env.kwargs: .*split is set by the command"),
+        (
+            {"env": {"kwargs": {"unsafe_root": True}}},
+            r"env.kwargs: .*not for a config to allow: set CRBC_UNSAFE_ROOT=1",
+        ),
         ({"loss": {"ratio": "sequence"}}, r"loss.ratio: .*'token' or 'response'"),
         ({"name": "../escape"}, r"name: "),
     ],
