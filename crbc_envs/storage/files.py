@@ -89,9 +89,12 @@ def read_bytes(path: Path, most: int) -> bytes:
     A pipe or a device, which may never end, is refused.
     """
     with open(path, "rb", opener=_without_waiting) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
             raise ValueError("it is no regular file")
-        content = file.read(most + 1)
+        content = file.read(min(about.st_size, most) + 1)  # a buffer of `most` bytes would cost more than the file
+        if len(content) > about.st_size:  # it grew meanwhile
+            content += file.read(max(0, most + 1 - len(content)))
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return content

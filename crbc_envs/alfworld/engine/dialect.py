@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from crbc_envs.alfworld.engine.pddl import Formula, parse_lists
+from crbc_envs.alfworld.engine.pddl import Formula, parse_lists, shown
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import parse_json
 
 ACTIONS: dict[str, tuple[str, ...]] = {
     "gotolocation": ("go", "eb6180ef35841a3b"),
@@ -65,8 +66,24 @@ FIXED = (
 ENGINE_TEXTS = {"look", "inventory", "examine receptacle", "examine object"}
 """Verbs whose text depends on more than the action. The engine produces it by the rules in `FIXED`."""
 
-TASK = re.compile(r'"Your task is to: ((?:[^"\\]|\\.)*)"')
+SLOTS = {
+    **dict.fromkeys(("go", "open", "close", "examine receptacle"), "r"),
+    **dict.fromkeys(("take", "put", "clean", "heat", "cool"), "or"),
+    **dict.fromkeys(("use", "examine object"), "o"),
+    "slice": "ko",
+}
+"""The slots of each verb's command, sorted; the others have none."""
 
+LONGEST_TEXT = 64 << 10
+"""The most characters of a domain or a grammar. The published ones have 17,200 and 13,111."""
+
+LONGEST_COMMAND = 1_000
+"""The most characters of a command, and of a template. The names of a game have at most `pddl.LONGEST_NAME` each."""
+
+LONGEST_FEEDBACK = 4_000
+
+_TASK = '"Your task is to: '
+_SENTENCE = re.compile(r'((?:[^"\\]|\\.)*)"')
 _ACTION = re.compile(r'action\s+(\w+)\s*\{\s*template\s*::\s*"([^"]*)";\s*feedback\s*::\s*"([^"]*)";')
 _BLOCK = re.compile(r'grammar\s*::\s*"""(.*?)"""', re.DOTALL)
 _SYMBOL = re.compile(r"#([\w.]+)#")
@@ -94,6 +111,8 @@ class Dialect:
 
     def read(self, command: str) -> tuple[str, dict[str, str]] | None:
         """The verb of a command and the values of its slots. None if it is not a command."""
+        if len(command) > LONGEST_COMMAND:
+            return None
         for verb, pattern in self._commands:
             found = pattern.fullmatch(command)
             if found:
@@ -101,9 +120,32 @@ class Dialect:
         return None
 
 
+def split_task(grammar: str) -> tuple[str, str]:
+    """The task's sentence, and the grammar without it.
+
+    Raises `DataError` if there is none, a second one, or one that cannot be shown as a line of text.
+    """
+    head, mark, tail = grammar.partition(_TASK)
+    found = _SENTENCE.match(tail)
+    if not mark or not found:
+        raise DataError('the grammar has no sentence "Your task is to: ..."')
+    if _TASK in tail:
+        raise DataError('the grammar has more than one sentence "Your task is to: ..."')
+    try:
+        task = str(parse_json(f'"{found[1]}"', LONGEST_COMMAND))
+    except ValueError as error:
+        raise DataError(f"the grammar's task is damaged: {error}") from error
+    if not task.isprintable():
+        raise DataError(f"the grammar's task has control characters: {shown(task)}")
+    return task, f'{head}""{tail[found.end() :]}'
+
+
 def read_dialect(domain: str, grammar: str) -> Dialect:
-    """Read a domain and a grammar. Raises `DataError` for an unknown version. Results are cached."""
-    return _dialect(domain, TASK.sub('""', grammar))
+    """Read a domain and a grammar without its task. Raises `DataError` for an unknown version. Results are cached."""
+    for what, text in (("domain", domain), ("grammar", grammar)):
+        if len(text) > LONGEST_TEXT:
+            raise DataError(f"the {what} has {len(text):,} characters; the published ones have fewer than 20,000")
+    return _dialect(domain, grammar)
 
 
 @lru_cache(maxsize=16)
@@ -119,15 +161,33 @@ def _dialect(domain: str, grammar: str) -> Dialect:
     command, feedback = {}, {}
     for name, slots in actions.items():
         verb, (template, text) = ACTIONS[name][0], words[name]
-        command[verb] = _format(_GO.sub(r"{\1}", template), slots)
+        command[verb] = _command(verb, template, slots)
         if verb in ENGINE_TEXTS:
             continue
         symbol = _SYMBOL.fullmatch(text)
-        if symbol:  # only "toggleObject" has several rules, and the first always applies
-            text = symbols[symbol[1]][0]["rhs"] if symbol[1] in symbols else ""
+        if symbol:
+            text = _first_rule(symbols.get(symbol[1]))
         feedback[verb] = _format(text.replace("#examineReceptacle.feedback#", "{view}"), slots)
     # TextWorld's grammar parser skips blanks at the start of a text.
     return Dialect(command, feedback, feedback["help"].lstrip() if "help" in feedback else None)
+
+
+def _first_rule(rules: Any) -> str:
+    """The text of a symbol. Only "toggleObject" has several rules, and the first always applies."""
+    match rules:
+        case [{"rhs": str(text)}, *_]:
+            return text
+    return ""
+
+
+def _command(verb: str, template: str, slots: dict[str, str]) -> str:
+    """A command as a format string. Each of its slots occurs once, or reading it back would be ambiguous."""
+    if len(template) > LONGEST_COMMAND:
+        raise DataError(f"the grammar's command for {verb} has {len(template):,} characters")
+    text = _format(_GO.sub(r"{\1}", template), slots)
+    if "".join(sorted(_SLOT.findall(text))) != SLOTS.get(verb, ""):
+        raise DataError(f"the grammar is of an unknown version: its command for {verb} is {shown(template)}")
+    return text
 
 
 def _symbols(grammar: str) -> dict[str, Any]:
@@ -136,8 +196,8 @@ def _symbols(grammar: str) -> dict[str, Any]:
     for block in _BLOCK.findall(grammar):
         lines = [line for line in block.splitlines() if not line.lstrip().startswith("#")]
         try:
-            symbols.update(json.loads("\n".join(lines)))
-        except json.JSONDecodeError as error:
+            symbols.update(parse_json("\n".join(lines)))
+        except (ValueError, TypeError) as error:
             raise DataError(f"the grammar is damaged: {error}") from error
     return symbols
 
@@ -148,10 +208,10 @@ def _check_rules(domain: str) -> dict[str, dict[str, str]]:
     for form in parse_lists(domain):
         if form[:1] != [":action"]:
             continue
-        name = form[1]
+        name = form[1] if len(form) > 1 and isinstance(form[1], str) else ""
         found = digest(_without_costs(form[2:]))
         if found not in ACTIONS.get(name, ())[1:]:
-            raise DataError(f"the domain is of an unknown version: its action {name} has digest {found}")
+            raise DataError(f"the domain is of an unknown version: its action {shown(name)} has digest {found}")
         actions[name] = _slots(form[form.index(":parameters") + 1])
     missing = sorted(set(ACTIONS) - set(actions) - OPTIONAL)
     if missing:
@@ -167,8 +227,8 @@ def _slots(parameters: list[str]) -> dict[str, str]:
 def _format(text: str, slots: dict[str, str]) -> str:
     """A text of the grammar as a Python format string."""
     text = _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
-    if re.search(r"[{}]", _OURS.sub("", text)):
-        raise DataError(f"the grammar is of an unknown version: {text!r} has an unknown slot")
+    if re.search(r"[{}]", _OURS.sub("", text)) or len(text) > LONGEST_FEEDBACK:
+        raise DataError(f"the grammar is of an unknown version: {shown(text)} has an unknown slot, or is too long")
     return text
 
 

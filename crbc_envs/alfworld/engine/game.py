@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from crbc_envs.alfworld.engine.dialect import TASK, read_dialect
+from crbc_envs.alfworld.engine.dialect import read_dialect, split_task
+from crbc_envs.alfworld.engine.pddl import shown
 from crbc_envs.alfworld.engine.problem import Problem
 from crbc_envs.alfworld.engine.state import Game
 from crbc_envs.errors import DataError
+from crbc_envs.storage import files
 
 FAMILIES = {
     "pick_and_place_simple": "pick",
@@ -21,6 +22,12 @@ FAMILIES = {
     "pick_two_obj_and_place": "pick2",
 }
 """The six task families by the `task_type` of traj_data.json."""
+
+LARGEST_FILE = 8 << 20
+"""The most bytes of a file of a game. The published ones have up to 138,334; whole trajectories have more."""
+
+LONGEST_WALKTHROUGH = 1_000
+"""The most commands of a walkthrough. Published ones have up to 10."""
 
 GAME_FILE, TRAJECTORY_FILE = "game.tw-pddl", "traj_data.json"
 
@@ -48,30 +55,43 @@ def read_game_file(path: str | Path) -> GameFile:
     for key in ("pddl_domain", "grammar", "pddl_problem"):
         if not isinstance(game.get(key), str):
             raise DataError(f"{folder / GAME_FILE}: no text {key!r}; it is not an ALFWorld game. {GET_DATA}")
-    family = FAMILIES.get(str(trajectory.get("task_type")))
+    family = family_of(trajectory)
     if family is None:
         raise DataError(
-            f"{folder / TRAJECTORY_FILE}: unknown task_type {trajectory.get('task_type')!r}; "
+            f"{folder / TRAJECTORY_FILE}: unknown task_type {shown(trajectory.get('task_type'))}; "
             f"known: {', '.join(FAMILIES)}"
         )
-    steps = game.get("walkthrough")
     return GameFile(
         name=f"{folder.parent.name}/{folder.name}",
         family=family,
         domain=game["pddl_domain"],
         grammar=game["grammar"],
         problem=game["pddl_problem"],
-        walkthrough=tuple(map(str, steps)) if isinstance(steps, list) else None,
+        walkthrough=_walkthrough(folder / GAME_FILE, game.get("walkthrough")),
     )
 
 
 GET_DATA = "Install the published games with: crbc data alfworld --from DIR"
 
 
+def family_of(trajectory: dict[str, Any]) -> str | None:
+    """The family by the `task_type` of traj_data.json. None for any other."""
+    kind = trajectory.get("task_type")
+    return FAMILIES.get(kind) if isinstance(kind, str) else None
+
+
+def _walkthrough(path: Path, steps: Any) -> tuple[str, ...] | None:
+    if steps is None:
+        return None
+    if not isinstance(steps, list) or len(steps) > LONGEST_WALKTHROUGH or not all(isinstance(s, str) for s in steps):
+        raise DataError(f"{path}: its walkthrough is no list of at most {LONGEST_WALKTHROUGH:,} commands. {GET_DATA}")
+    return tuple(steps)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read the JSON object of a file. Raises `DataError` if there is none."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = files.read_json(path, LARGEST_FILE)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. {GET_DATA}") from None
     except ValueError as error:
@@ -87,15 +107,13 @@ KNIVES = ("knifetype", "butterknifetype")
 def parse(file: GameFile) -> Game:
     """Parse a game for the exact engine. Raises a `DataError` that names the game."""
     try:
-        problem, task = Problem(file.problem), TASK.search(file.grammar)
-        if task is None:
-            raise DataError('the grammar has no sentence "Your task is to: ..."')
+        problem, (task, grammar) = Problem(file.problem), split_task(file.grammar)
         has = problem.objects_with
         return Game(
             name=file.name,
             family=file.family,
-            task=json.loads(f'"{task[1]}"'),
-            dialect=read_dialect(file.domain, file.grammar),
+            task=task,
+            dialect=read_dialect(file.domain, grammar),
             objects=tuple(problem.names[name] for name in problem.objects),
             object_types=tuple(problem.object_type.values()),
             receptacles=tuple(problem.names[name] for name in problem.receptacles),
@@ -118,6 +136,6 @@ def parse(file: GameFile) -> Game:
             won=problem.won(),
         )
     except KeyError as error:
-        raise DataError(f"{file.name}: the problem uses {error}, but does not declare it") from error
+        raise DataError(f"{file.name}: the problem uses {shown(error.args[0])}, but does not declare it") from error
     except ValueError as error:
         raise DataError(f"{file.name}: {error}") from error

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
 
 from crbc_envs.errors import DataError
 
 S = TypeVar("S")
+T = TypeVar("T")
 Test = Callable[[S], bool]
 Formula = list[Any]
 """A nested list of names: ["and", ["holds", "?a", "?o"], ...]."""
@@ -18,6 +19,16 @@ Formula = list[Any]
 Facts = Mapping[str, Sequence[tuple[str, ...]]]
 """Argument tuples by predicate."""
 
+DEEPEST = 64
+"""The most parentheses that may be open at once. Published games have up to 8."""
+
+LONGEST_NAME = 128
+"""The most characters of a name. Published ones have up to 87; the planner of TextWorld joins five in 1,024 bytes."""
+
+MOST_BINDINGS = 50_000
+"""The most bindings of its variables that a goal is tried with. Published goals have up to 543."""
+
+_LOGIC = {"and", "or", "not", "exists", "=", "forall", "imply", "when"}
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 _FACT = re.compile(r"\(\s*([^()\s][^()]*)\)")
 _COMMENT = re.compile(r";[^\n]*")
@@ -31,11 +42,13 @@ def strip_comments(text: str) -> str:
 def parse_lists(text: str) -> Formula:
     """The first parenthesised expression of `text` as nested lists, in lower case. `;` begins a comment.
 
-    Raises `DataError` if a parenthesis is never closed.
+    Raises `DataError` if a parenthesis is never closed, or more than `DEEPEST` are open at once.
     """
     stack: list[Formula] = [[]]
     for token in _TOKEN.findall(strip_comments(text).lower()):
         if token == "(":
+            if len(stack) > DEEPEST:
+                raise DataError(f"a PDDL expression is nested too deeply: more than {DEEPEST} parentheses are open")
             stack.append([])
         elif token == ")" and len(stack) > 1:
             done = stack.pop()
@@ -71,6 +84,31 @@ def typed(names: Sequence[str]) -> dict[str, str]:
     return types
 
 
+def check_goal(goal: Any, arity: Mapping[str, int]) -> None:
+    """Raise `DataError` for forms other than and, or, not, exists, = and facts with the right number of names."""
+    match goal:
+        case ["and" | "or", *parts] | ["not", *parts] if goal[0] != "not" or len(parts) == 1:
+            for part in parts:
+                check_goal(part, arity)
+        case ["exists", [*variables], body] if all(isinstance(name, str) for name in variables):
+            check_goal(body, arity)
+        case ["=", str(), str()]:
+            pass
+        case [str(predicate), *names] if predicate not in _LOGIC and all(isinstance(name, str) for name in names):
+            if predicate not in arity:
+                raise DataError(f"the goal uses {shown(predicate)}, which the domain does not have")
+            if len(names) != arity[predicate]:
+                raise DataError(f"the goal uses {predicate} with {len(names)} names; it has {arity[predicate]}")
+        case _:
+            raise DataError(f"the goal has an unknown form: {shown(goal)}")
+
+
+def shown(value: object) -> str:
+    """A value of a game for a message: as Python writes it, and not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
 class Grounder:
     """Compiles a goal to one test of a state. Facts that never change are evaluated once, at compile time.
 
@@ -89,9 +127,10 @@ class Grounder:
         self.names = names
         self.fluents = fluents
         self._matched: dict[tuple[str, tuple[str, ...]], list[dict[str, str]]] = {}
+        self._bindings_left = MOST_BINDINGS
 
     def test(self, goal: Formula) -> Test[Any]:
-        """The test of a goal. Raises `DataError` for forms other than and, or, not, exists, = and facts."""
+        """The test of a goal that `check_goal` accepts. Raises `DataError` if it has too many bindings."""
         found = self._ground(goal, {})
         return (lambda state: found) if isinstance(found, bool) else found
 
@@ -113,12 +152,12 @@ class Grounder:
                 return _any(self._ground(rest, each) for each in self._bindings(variables, static, bound))
             case ["=", a, b]:
                 return bound.get(a, a) == bound.get(b, b)
-            case [str(predicate), *arguments] if predicate not in ("forall", "imply", "when"):
+            case [predicate, *arguments]:
                 ground = tuple(bound.get(name, name) for name in arguments)
                 if predicate in self.fluents:
                     return self.fluents[predicate](*ground)
                 return ground in self.known.get(predicate, ())
-        raise DataError(f"the goal has an unknown form: {formula!r}")
+        raise AssertionError("check_goal lets no other form pass")
 
     def _bindings(
         self, variables: Sequence[str], facts: Sequence[Formula], bound: Mapping[str, str]
@@ -128,11 +167,19 @@ class Grounder:
         # A variable shadows an outer one of the same name.
         found = [{name: value for name, value in bound.items() if name not in types}]
         for predicate, *arguments in sorted(facts, key=lambda part: sum(name in types for name in part[1:])):
-            found = [{**each, **more} for each in found for more in self._matches(predicate, arguments, each)]
+            matches = ((each, more) for each in found for more in self._matches(predicate, arguments, each))
+            found = [{**each, **more} for each, more in self._counted(matches)]
         for each in found:
             free = [name for name in types if name not in each]
-            for values in product(*(self.names.get(types[name], ()) for name in free)):
+            for values in self._counted(product(*(self.names.get(types[name], ()) for name in free))):
                 yield {**each, **dict(zip(free, values, strict=True))}
+
+    def _counted(self, bindings: Iterable[T]) -> Iterator[T]:
+        for binding in bindings:
+            self._bindings_left -= 1
+            if self._bindings_left < 0:
+                raise DataError(f"the goal has more than {MOST_BINDINGS:,} bindings of its variables")
+            yield binding
 
     def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Sequence[dict[str, str]]:
         """All bindings of the free variables for which the fact holds."""

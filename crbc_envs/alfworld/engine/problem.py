@@ -6,7 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from crbc_envs.alfworld.engine.pddl import Grounder, Test, parse_facts, parse_lists, strip_comments, typed
+from crbc_envs.alfworld.engine.pddl import (
+    LONGEST_NAME,
+    Facts,
+    Grounder,
+    Test,
+    check_goal,
+    parse_facts,
+    parse_lists,
+    shown,
+    strip_comments,
+    typed,
+)
 from crbc_envs.alfworld.engine.state import State
 from crbc_envs.errors import DataError
 
@@ -16,6 +27,19 @@ CONDITIONS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "istoggled":
 NOT_TRACKED = ("checked", "holdsany", "ison")
 """Predicates that actions change but no published goal uses. The engine does not track them."""
 
+ARITY = {
+    **dict.fromkeys(("openable", "opened", "isreceptacleobject", "isreceptacleobjectfull", "checked", "full"), 1),
+    **dict.fromkeys(("examined", "holdsany", "holdsanyreceptacleobject", "pickupable", "moveable"), 1),
+    **dict.fromkeys(("isclean", "cleanable", "ishot", "heatable", "iscool", "coolable"), 1),
+    **dict.fromkeys(("toggleable", "ison", "istoggled", "sliceable", "issliced"), 1),
+    **dict.fromkeys(("atlocation", "receptacleatlocation", "objectatlocation", "inreceptacle", "wasinreceptacle"), 2),
+    **dict.fromkeys(("inreceptacleobject", "receptacletype", "cancontain", "objecttype", "holds"), 2),
+}
+"""The domain's predicates, and the number of names of each."""
+
+LONGEST_PROBLEM, MOST_NAMES, MOST_FACTS = 1 << 20, 2_000, 20_000
+"""The most characters, names and facts of a problem. Published ones have up to 104,757, 363 and 1,144."""
+
 Fluent = Callable[..., Test[State] | bool]
 """Makes the test of a fact from its arguments. False if the fact can never hold."""
 
@@ -24,13 +48,17 @@ class Problem:
     """A parsed PDDL problem with numbered names."""
 
     def __init__(self, text: str) -> None:
+        if len(text) > LONGEST_PROBLEM:
+            raise DataError(f"the problem has {len(text):,} characters, and at most {LONGEST_PROBLEM:,} are read")
         head, _, rest = strip_comments(text).lower().partition("(:init")
         init, _, goal = rest.partition("(:goal")
         if "(:objects" not in head or not goal:
             raise DataError("the problem is cut short: it needs :objects, :init and :goal, in this order")
         types = typed(head.partition("(:objects")[2].rstrip(") \n").split())
         self.facts = parse_facts(init)
+        _check(types, self.facts)
         self.goal = parse_lists(goal)
+        check_goal(self.goal, ARITY)
         self.by_type: dict[str, list[str]] = {}
         for name in sorted(types):
             self.by_type.setdefault(types[name], []).append(name)
@@ -106,6 +134,22 @@ class Problem:
         tests["holds"] = _equal("held", objects)
         tests["atlocation"] = _equal("place", places)
         return {**tests, **{predicate: _refuse(predicate) for predicate in NOT_TRACKED}}
+
+
+def _check(types: Mapping[str, str], facts: Facts) -> None:
+    """Raise `DataError` for a fact that the domain does not have, and for more than any household needs."""
+    for predicate, found in facts.items():
+        if predicate not in ARITY:
+            raise DataError(f"the problem uses {shown(predicate)}, which the domain does not have")
+        wrong = next((fact for fact in found if len(fact) != ARITY[predicate]), None)
+        if wrong is not None:
+            raise DataError(f"the problem uses {predicate} with {len(wrong)} names; it has {ARITY[predicate]}")
+    count = sum(map(len, facts.values()))
+    if len(types) > MOST_NAMES or count > MOST_FACTS:
+        raise DataError(f"the problem has {len(types):,} names and {count:,} facts; more than a household needs")
+    longest = max(map(len, types), default=0)
+    if longest > LONGEST_NAME:
+        raise DataError(f"the problem has a name of {longest:,} characters, and at most {LONGEST_NAME} are read")
 
 
 def _bit(part: str, numbers: Mapping[str, int]) -> Fluent:

@@ -19,6 +19,7 @@ from typing import Any
 
 from anchors import anchor_key
 from crbc_envs.alfworld.engine.game import GameFile
+from crbc_envs.alfworld.engine.known import check_known
 from crbc_envs.errors import RequirementError, install_extra
 
 PACKAGES = ("alfworld", "textworld", "fast_downward")
@@ -60,13 +61,15 @@ class Node:
 class TextWorldGame:
     """One game in the original engine. `root` is its start; `step` goes from any node to the next.
 
-    Raises `RequirementError` if the packages are missing. It names the install command.
+    Raises `RequirementError` if the packages are missing; it names the install command. Raises `DataError` for a game
+    that TextWorld must not read.
     """
 
     def __init__(self, file: GameFile) -> None:
+        data = game_data(file)
         with restored_globals():
             self._env = _idle.pop() if _idle else original_env()
-            self._env.load(game_data(file))
+            self._env.load(data)
             state = self._env.reset()
         self._lib = self._env.downward_lib
         self._lib.get_state_id.restype = ctypes.c_int
@@ -131,7 +134,8 @@ def shared_game(file: GameFile) -> TextWorldGame:
 
 
 def game_data(file: GameFile) -> dict[str, str]:
-    """A game in the form that TextWorld loads."""
+    """A game in the form that TextWorld loads. Raises a `DataError` for one that it must not read: see `known`."""
+    check_known(file)
     return {"pddl_domain": file.domain, "grammar": file.grammar, "pddl_problem": file.problem}
 
 

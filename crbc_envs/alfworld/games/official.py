@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, NamedTuple
 
-from crbc_envs.alfworld.engine.dialect import TASK
-from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile, read_game_file, read_json
+from crbc_envs.alfworld.engine.dialect import split_task
+from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE, GameFile, family_of, read_game_file, read_json
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import MANIFEST, Dataset, check_file, read_manifest
 from crbc_envs.tasks import Task, TaskPanel
@@ -33,11 +32,12 @@ def game_digest(game: GameFile) -> str:
 
 
 def task_of(id: str, game: GameFile) -> Task[GameFile]:
-    """The task of a game. Raises `DataError` for a game without a task sentence."""
-    found = TASK.search(game.grammar)
-    if found is None:
-        raise DataError(f'{game.name}: the grammar has no sentence "Your task is to: ..."')
-    return Task(id, json.loads(f'"{found[1]}"'), game, game_digest(game), game.family)
+    """The task of a game. Raises a `DataError` that names a game without a task sentence."""
+    try:
+        task, _ = split_task(game.grammar)
+    except DataError as error:
+        raise DataError(f"{game.name}: {error}") from error
+    return Task(id, task, game, game_digest(game), game.family)
 
 
 class OfficialPanel(TaskPanel[GameFile]):
@@ -105,13 +105,13 @@ def _entry(trajectory: Path, name: str) -> Entry | str:
     for word in NOT_PLAYED:
         if word in name:
             return word
-    family = FAMILIES.get(str(read_json(trajectory).get("task_type")))
+    family = family_of(read_json(trajectory))
     game = trajectory.with_name(GAME_FILE)
     if family is None:
         return "another task type"
     if not game.exists():
         return "no game"
-    return Entry(trajectory.parent, family) if read_json(game).get("solvable") else "not solvable"
+    return Entry(trajectory.parent, family) if read_json(game).get("solvable") is True else "not solvable"
 
 
 # ---- installing ------------------------------------------------------------------------------------
