@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import io
 import lzma
 import os
+import re
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -13,11 +16,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import open_regular, refuse_link, shown
 
-MOST_MEMBERS = 1_000_000
+MOST_MEMBERS = 100_000
+"""The most files and folders of an archive. The 3,753 published games have 7,506 files."""
+
+LONGEST_HEADER = 64 << 10
+"""The most bytes that describe one member of a tar."""
+
+LONGEST_DIRECTORY = 24 << 20
+"""The most bytes of a zip's central directory. One of 100,000 paths like ALFWorld's has 20 MB."""
+
+MOST_EXPANSION, ALWAYS_ALLOWED = 100, 256 << 20
+"""An archive may unpack to a hundred times its size, and to 256 MiB in any case. ALFWorld's unpacks to 25 times."""
+
+XZ_MEMORY = 256 << 20
+"""The most bytes that decompressing .xz may take. `xz -9` needs 65 MiB."""
+
+PADDING = 1 << 20
+"""The most bytes after the end of a tar. Writers fill up a record, of 10 KiB usually."""
+
 CHUNK = 1 << 20
 
 _DAMAGE = (
@@ -26,7 +47,10 @@ _DAMAGE = (
     gzip.BadGzipFile,
     lzma.LZMAError,
     zlib.error,
+    struct.error,
     EOFError,
+    OverflowError,
+    ValueError,  # a name that is no UTF-8, an offset below zero
     NotImplementedError,  # a compression method that zipfile does not support
 )
 """The errors of the archive libraries for a damaged file."""
@@ -54,7 +78,7 @@ def members(source: Path, limit: int) -> Iterator[Member]:
     """The files of a folder, or of a .tar, .tar.gz, .tar.xz or .zip archive. Use it inside `damage_as_data_error`.
 
     Raises `DataError` for an archive that holds a link, a device or a path that leads outside, or whose members
-    have more than `limit` bytes together.
+    have more than `limit` bytes together. A folder may hold links: opening one raises `DataError`.
     """
     if source.is_dir():
         return _folder_members(source)
@@ -66,13 +90,16 @@ def damage_as_data_error(source: Path) -> Iterator[None]:
     """Turns errors of the archive libraries into one `DataError` that names `source`."""
     try:
         yield
+    except DataError:
+        raise
     except _DAMAGE as error:
         kinds = "a folder nor a .tar, .tar.gz, .tar.xz or .zip"
-        raise DataError(f"{source}: damaged, or neither {kinds} ({error})") from error
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{source}: damaged, or neither {kinds} ({reason})") from error
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The regular files under a folder, in order of their paths. Links to folders are not followed."""
+    """The files under a folder and the links to files, in order of their paths. Links to folders are not followed."""
     for root, folders, files in os.walk(folder):
         folders.sort()
         yield from (Path(root, name) for name in sorted(files) if Path(root, name).is_file())
@@ -81,51 +108,121 @@ def _files(folder: Path) -> Iterator[Path]:
 def _folder_members(folder: Path) -> Iterator[Member]:
     done = 0
     for path in _files(folder):
-        opener = cast(Callable[[], IO[bytes]], partial(path.open, "rb"))
-        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), opener, done)
+        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), partial(_opened_file, path), done)
         done += path.stat().st_size
 
 
+def _opened_file(path: Path) -> IO[bytes]:
+    """Not through a link, which in another's folder could lead to a file of the user's own."""
+    return open_regular(refuse_link(path))
+
+
+# ---- tar -------------------------------------------------------------------------------------------
+
+
 def _tar_members(source: Path, limit: int) -> Iterator[Member]:
+    guard = _Guard(source, limit)
     with source.open("rb") as raw, _plain(raw) as plain:
-        stream = _Tail(plain)
-        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
-            guard = _Guard(source, limit)
-            for info in archive:
-                if not (info.isreg() or info.isdir()):
-                    raise DataError(f"{source}: refused, {info.name!r} is a link or a device")
+        stream = _Forward(plain, guard.limit + MOST_MEMBERS * 2 * tarfile.BLOCKSIZE)
+        with tarfile.TarFile(fileobj=cast(IO[bytes], stream)) as archive:
+            while (info := archive.next()) is not None:
+                if not (info.isreg() or info.isdir()) or info.issparse() or len(archive.pax_headers) > MOST_KEYWORDS:
+                    raise DataError(f"{source}: refused, {shown(info.name)} is a link or a device, or not a plain file")
                 path = guard.checked_path(info.name, info.size)
                 if info.isreg():
+                    stream.most = None
                     yield Member(path, partial(_opened, archive, info), raw.tell())
-        while stream.read(CHUNK):  # read to the end, because checksums come last
-            pass
+                archive.members = []  # it would keep them all
+                stream.most = LONGEST_HEADER
+        stream.most = PADDING + 1
+        stream.read(PADDING)  # to the end, because checksums come last
+        if stream.read(1):
+            raise tarfile.ReadError("something follows its end")
         if len(stream.tail) < len(TAR_END) or any(stream.tail):
             raise tarfile.ReadError("its end is missing")
 
 
 TAR_END = bytes(1024)
 
+MOST_KEYWORDS = 100
+"""The most keywords that an archive sets for all of its members, which each of them would copy."""
+
 
 def _plain(raw: IO[bytes]) -> IO[bytes]:
-    """The tar stream, decompressed while it is read. (The stream modes of tarfile verify no checksum.)"""
+    """The tar stream, decompressed while it is read."""
     start = raw.read(6)
     raw.seek(0)
     if start.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.open(raw))
-    return lzma.open(raw) if start.startswith(b"\xfd7zXZ\x00") else raw
+    return io.BufferedReader(_Xz(raw), CHUNK) if start.startswith(b"\xfd7zXZ\x00") else raw
 
 
-class _Tail:
-    """A stream that keeps the last bytes read. A tar that was cut between two files does not end in zeros."""
+class _Xz(io.RawIOBase):
+    """An .xz file, decompressed within `XZ_MEMORY`, which `lzma.open` cannot limit."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._stream = self._fresh()
+
+    @staticmethod
+    def _fresh() -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data:
+            more = self._raw.read(CHUNK) if self._stream.eof or self._stream.needs_input else b""
+            if self._stream.eof:  # another stream may follow, after zeros
+                more = (self._stream.unused_data + more).lstrip(b"\0")
+                if not more:
+                    return 0
+                self._stream = self._fresh()
+            elif self._stream.needs_input and not more:
+                raise EOFError("it is cut short")
+            data = self._stream.decompress(more, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Forward:
+    """A stream as tarfile reads it, within bounds, and with the last bytes kept.
+
+    At most `most` bytes are read before `most` is set again; None is no bound. tarfile reads headers of any length at
+    once. Going back is refused, because with a negative size tarfile would read the same header for ever. A tar that
+    was cut between two files does not end in zeros.
+    """
+
+    def __init__(self, stream: IO[bytes], limit: int) -> None:
+        self._stream, self._limit = stream, limit
+        self._at = 0
+        self.most: int | None = LONGEST_HEADER
         self.tail = b""
 
     def read(self, size: int) -> bytes:
+        if self.most is not None:
+            self.most -= size
+            if self.most < 0 or size < 0:
+                raise tarfile.ReadError(f"a header is longer than {LONGEST_HEADER:,} bytes")
         chunk = self._stream.read(size)
+        self._at += len(chunk)
+        if self._at > self._limit:
+            raise tarfile.ReadError(f"it has more than {self._limit:,} bytes")
         self.tail = (self.tail + chunk)[-len(TAR_END) :]
         return chunk
+
+    def seek(self, to: int) -> None:
+        if to < self._at:
+            raise tarfile.ReadError("a size is negative")
+        most, self.most = self.most, None
+        while self._at < to and self.read(min(CHUNK, to - self._at)):
+            pass
+        self.most = most
+
+    def tell(self) -> int:
+        return self._at
 
 
 def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
@@ -134,38 +231,70 @@ def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
     return stream
 
 
+# ---- zip -------------------------------------------------------------------------------------------
+
+
 def _zip_members(source: Path, limit: int) -> Iterator[Member]:
-    with zipfile.ZipFile(source) as archive:
-        guard, done = _Guard(source, limit), 0
+    guard, done = _Guard(source, limit), 0
+    with _Directory(io.FileIO(source)) as raw, zipfile.ZipFile(raw) as archive:
+        raw.most = None
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"{source}: refused, {info.filename!r} is a link or a device")
+                raise DataError(f"{source}: refused, {shown(info.filename)} is a link or a device")
             if info.flag_bits & 1:
-                raise DataError(f"{source}: refused, {info.filename!r} is encrypted")
+                raise DataError(f"{source}: refused, {shown(info.filename)} is encrypted")
             path = guard.checked_path(info.filename, info.file_size)
             if not info.is_dir():
                 yield Member(path, partial(archive.open, info), done)
             done += info.compress_size
 
 
+class _Directory(io.BufferedReader):
+    """A zip file. Until `most` is None, no read gives more: zipfile reads the whole central directory at once."""
+
+    most: int | None = LONGEST_DIRECTORY
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.most is None:
+            return super().read(size)
+        content = super().read(self.most + 1 if size is None or size < 0 else min(size, self.most + 1))
+        if len(content) > self.most:
+            raise zipfile.BadZipFile(f"its directory has more than {self.most:,} bytes")
+        return content
+
+
 class _Guard:
     """Refuses members whose path leads outside, and archives that are too large (archive bombs)."""
 
     def __init__(self, source: Path, limit: int) -> None:
-        self.source, self.limit = source, limit
+        self.source = source
+        self.limit = min(limit, ALWAYS_ALLOWED + MOST_EXPANSION * source.stat().st_size)
         self.members = self.bytes = 0
 
     def checked_path(self, name: str, size: int) -> PurePosixPath:
         path = PurePosixPath(name)
-        unsafe = path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not name.isprintable()
-        if unsafe:
-            raise DataError(f"{self.source}: refused, {name!r} would be written outside the data folder")
+        if _is_unsafe(name, path):
+            raise DataError(f"{self.source}: refused, {shown(name)} would be written outside the data folder")
         self.members += 1
         self.bytes += size
-        if self.bytes > self.limit or self.members > MOST_MEMBERS:
+        if size < 0 or self.bytes > self.limit or self.members > MOST_MEMBERS:
             raise DataError(
-                f"{self.source}: refused, unpacked it has more than {self.limit / 2**30:.0f} GiB or "
+                f"{self.source}: refused, unpacked it has more than {self.limit:,} bytes or "
                 f"{MOST_MEMBERS:,} members, which no data set of this package has"
             )
         return path
+
+
+LONGEST_PATH, LONGEST_PART = 1_000, 255
+_DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
+
+
+def _is_unsafe(name: str, path: PurePosixPath) -> bool:
+    """Whether a path leads outside, or is a device or another path on some system."""
+    if path.is_absolute() or "\\" in name or ":" in name or len(name) > LONGEST_PATH or not name.isprintable():
+        return True
+    return any(
+        part == ".." or part != part.rstrip(" .") or len(part.encode()) > LONGEST_PART or _DEVICE.fullmatch(part)
+        for part in path.parts
+    )

@@ -14,10 +14,12 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import mkdtemp
 from typing import IO
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.archives import CHUNK, damage_as_data_error, members, size_of
+from crbc_envs.storage.files import read_json, replacing
 
 HOME_VARIABLE = "CRBC_DATA"
 MANIFEST = "manifest.json"
@@ -47,7 +49,7 @@ class Dataset:
     required: str
     """The files that a source must hold, in words."""
     limit: int
-    """Upper limit for the unpacked size of an archive, in bytes."""
+    """Upper limit for the unpacked size of an archive, and for what is written of all sources, in bytes."""
     prepare: Callable[[Path, ProgressCallback], None] = lambda folder, on_progress: None
     """Builds what readers need, such as an index, in an unpacked folder before it is checked."""
 
@@ -73,10 +75,13 @@ def install(
     for path in paths:
         if not path.exists():
             raise DataError(f"{path}: no such file or folder; give {dataset.required} with: {dataset.command}")
-    staging = dataset.folder.with_name(f".{dataset.name}.unpacking")
-    shutil.rmtree(staging, ignore_errors=True)
+    home = dataset.folder.parent
     try:
-        staging.mkdir(parents=True)
+        home.mkdir(parents=True, exist_ok=True)
+        staging = Path(mkdtemp(prefix=f".{dataset.name}.", suffix=".unpacking", dir=home))
+    except OSError as error:
+        raise DataError(f"{error.filename or home}: {error.strerror or error}") from error
+    try:
         digests = _unpack(dataset, paths, staging, on_progress)
         if not digests:
             raise DataError(f"{', '.join(map(str, paths))}: holds nothing of {dataset.required}")
@@ -93,29 +98,36 @@ def install(
 def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, on_progress: ProgressCallback) -> dict[str, str]:
     """Write the required files of all sources under `staging`. Returns their digests by path."""
     digests: dict[str, str] = {}
-    total, before = sum(size_of(source) for source in sources), 0
+    known: set[str] = set()
+    total, before, left = sum(size_of(source) for source in sources), 0, dataset.limit
     for source in sources:
         with damage_as_data_error(source):
             for member in members(source, dataset.limit):
                 place = dataset.place(member.path)
                 if place is not None:
-                    if str(place) in digests:
+                    if str(place).casefold() in known:  # on some systems names that differ in case are one file
                         raise DataError(f"{source}: {place} is there twice")
-                    digests[str(place)] = _write(member.open(), staging / place)
+                    known.add(str(place).casefold())
+                    digests[str(place)], written = _write(member.open(), staging / place, left)
+                    left -= written
                 on_progress(before + member.done, total)
         before += size_of(source)
     on_progress(total, total)
     return digests
 
 
-def _write(stream: IO[bytes], path: Path) -> str:
+def _write(stream: IO[bytes], path: Path, most: int) -> tuple[str, int]:
+    """Write a stream of at most `most` bytes to a new file. Returns its digest and its size."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
+    digest, written = hashlib.sha256(), 0
     with stream, path.open("xb") as out:
         while chunk := stream.read(CHUNK):
+            written += len(chunk)
+            if written > most:
+                raise DataError(f"{path.name}: refused, it has more bytes than any data set of this package")
             digest.update(chunk)
             out.write(chunk)
-    return digest.hexdigest()
+    return digest.hexdigest(), written
 
 
 def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
@@ -123,7 +135,6 @@ def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
     folder = dataset.folder
     folder.mkdir(parents=True, exist_ok=True)
     fresh = sorted(path.name for path in staging.iterdir())
-    manifest = folder / MANIFEST
     try:
         before = read_manifest(folder)
     except DataError:  # none yet, or damaged: its entries for other files are lost
@@ -134,9 +145,8 @@ def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
         if (folder / name).exists():
             os.replace(folder / name, old)
         os.replace(staging / name, folder / name)
-    written = staging / MANIFEST
-    written.write_text(json.dumps({"sha256": dict(sorted({**kept, **digests}.items()))}, indent=0) + "\n")
-    os.replace(written, manifest)
+    with replacing(folder / MANIFEST) as file:
+        file.write(json.dumps({"sha256": dict(sorted({**kept, **digests}.items()))}, indent=0).encode() + b"\n")
 
 
 # ---- the manifest ----------------------------------------------------------------------------------
@@ -146,12 +156,19 @@ def read_manifest(folder: Path) -> dict[str, str]:
     """The SHA-256 of each installed file, by path. Raises `DataError` if the manifest is missing or damaged."""
     path = folder / MANIFEST
     try:
-        digests = dict(json.loads(path.read_text(encoding="utf-8"))["sha256"])
+        digests = read_json(path)["sha256"]
+        if not all(isinstance(digest, str) and _is_inside(name) for name, digest in digests.items()):
+            raise ValueError("it names something else than files of its folder")
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; install the data with: {_again(folder)}") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{path}: damaged ({error}); install the data again: {_again(folder)}") from error
-    return {str(name): str(digest) for name, digest in digests.items()}
+    return dict(digests)
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return name.isprintable() and not path.is_absolute() and ".." not in path.parts
 
 
 def check_file(folder: Path, path: Path, digests: dict[str, str]) -> None:

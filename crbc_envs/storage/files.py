@@ -88,18 +88,31 @@ def read_bytes(path: Path, most: int) -> bytes:
 
     A pipe or a device, which may never end, is refused.
     """
-    with open(path, "rb", opener=_without_waiting) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode):
-            raise ValueError("it is no regular file")
-        content = file.read(min(about.st_size, most) + 1)  # a buffer of `most` bytes would cost more than the file
-        if len(content) > about.st_size:  # it grew meanwhile
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(min(size, most) + 1)  # a buffer of `most` bytes would cost more than the file
+        if len(content) > size:  # it grew meanwhile
             content += file.read(max(0, most + 1 - len(content)))
     if len(content) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return content
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """The file for reading. Raises `ValueError` for a pipe or a device, and `OSError`."""
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError("it is no regular file")
+    return file
+
+
 def _without_waiting(path: str, flags: int) -> int:
     """Opens a named pipe at once, where nobody writes into it."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+
+
+def shown(value: object) -> str:
+    """A value that others wrote, for a message: as Python writes it, and not longer than a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

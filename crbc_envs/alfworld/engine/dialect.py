@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
-from crbc_envs.alfworld.engine.pddl import Formula, parse_lists, shown
+from crbc_envs.alfworld.engine.pddl import Formula, parse_lists
 from crbc_envs.errors import DataError
-from crbc_envs.storage.files import parse_json
+from crbc_envs.storage.files import parse_json, shown
 
 ACTIONS: dict[str, tuple[str, ...]] = {
     "gotolocation": ("go", "eb6180ef35841a3b"),

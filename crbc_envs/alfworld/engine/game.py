@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from crbc_envs.alfworld.engine.dialect import read_dialect, split_task
-from crbc_envs.alfworld.engine.pddl import shown
 from crbc_envs.alfworld.engine.problem import Problem
 from crbc_envs.alfworld.engine.state import Game
 from crbc_envs.errors import DataError
 from crbc_envs.storage import files
+from crbc_envs.storage.files import shown
 
 FAMILIES = {
     "pick_and_place_simple": "pick",

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, TypeVar
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import shown
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -101,12 +102,6 @@ def check_goal(goal: Any, arity: Mapping[str, int]) -> None:
                 raise DataError(f"the goal uses {predicate} with {len(names)} names; it has {arity[predicate]}")
         case _:
             raise DataError(f"the goal has an unknown form: {shown(goal)}")
-
-
-def shown(value: object) -> str:
-    """A value of a game for a message: as Python writes it, and not longer than a line."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 class Grounder:

@@ -14,12 +14,12 @@ from crbc_envs.alfworld.engine.pddl import (
     check_goal,
     parse_facts,
     parse_lists,
-    shown,
     strip_comments,
     typed,
 )
 from crbc_envs.alfworld.engine.state import State
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import shown
 
 CONDITIONS = {"isclean": "clean", "ishot": "hot", "iscool": "cool", "istoggled": "toggled", "issliced": "sliced"}
 """Predicates of one object that actions change, and their fields of `State`."""

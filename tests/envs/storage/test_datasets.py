@@ -115,10 +115,14 @@ def test_a_part_is_replaced_as_a_whole_and_the_others_stay(tmp_path, home):
     assert sorted(read_manifest(home / "toy")) == ["one/new.txt", "two/b.txt"]
 
 
-def test_what_an_interrupted_run_left_behind_is_cleared_away(tmp_path, home):
-    folder_of(home / ".toy.unpacking", {"one/half.txt": b"ha"})
+def test_the_folder_for_unpacking_cannot_be_guessed(tmp_path, home):
+    folder_of(tmp_path / "precious", {"one/a.txt": b"mine"})
+    home.mkdir()
+    (home / ".toy.unpacking").symlink_to(tmp_path / "precious")
     install(TOY, [folder_of(tmp_path / "1", {"one/a.txt": b"1"})])
-    assert contents(home) == {"toy/one/a.txt": b"1"}
+    assert contents(home / "toy") == {"one/a.txt": b"1"}
+    assert sorted(path.name for path in home.iterdir()) == [".toy.unpacking", "toy"]
+    assert contents(tmp_path / "precious") == {"one/a.txt": b"mine"}
 
 
 def test_a_source_that_fails_its_check_changes_nothing(tmp_path, home):
