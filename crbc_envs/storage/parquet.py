@@ -7,13 +7,18 @@ number of steps of every rollout. The latter shows whether a row was lost.
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anchors import ANCHOR_VERSION
 from crbc_envs.errors import DataError
-from crbc_envs.storage.files import replacing
+from crbc_envs.storage.files import parse_json, replacing, shown
+from crbc_envs.storage.pages import footprint
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +51,7 @@ ADDED = {"score"}
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
 IMAGE_COLUMNS = {"image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | IMAGE_COLUMNS
+TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}
 
 REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/rollouts"
 
@@ -67,11 +73,19 @@ def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: 
         pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
-def read_rows(path: Path, wanted: Iterable[str]) -> tuple[list[Row], str, Lengths]:
-    """The rows with the `wanted` columns that the file has, the environment id, and the rollout lengths.
+MOST_ROWS = 1_000_000
+"""The most rows of a file. An update of the paper's scale has 16 x 8 rollouts of up to 50 steps: 6,400."""
 
-    Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, and for a wrong
-    column. The caller checks which rows there are.
+MOST_EXPANSION, ALWAYS_ALLOWED = 500, 128 << 20
+"""The columns may take 500 times the file's size in memory, and 128 MiB in any case. Prompts that repeat take 170."""
+
+
+def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, str, Lengths]:
+    """The `wanted` columns that the file has, the environment id, and the rollout lengths.
+
+    Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
+    is missing, not Parquet, damaged, of another version or out of all proportion, and for a wrong column. The caller
+    checks which rows there are.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -79,15 +93,51 @@ def read_rows(path: Path, wanted: Iterable[str]) -> tuple[list[Row], str, Length
     if not path.is_file():
         raise DataError(f"{path}: no such file; {REMEDY}")
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        _check_size(path, set(wanted))
+        metadata = pq.read_metadata(path)
+        texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
+        with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
             header = _header(path, file.schema_arrow)
             table = file.read([name for name in wanted if name in file.schema_arrow.names])
         table.validate(full=True)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+    except DataError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
     _check_columns(path, table)
-    return table.to_pylist(), header["env_id"], header["lengths"]
+    return table, header["env_id"], header["lengths"]
+
+
+def _check_size(path: Path, wanted: set[str]) -> None:
+    """Raise `DataError` for a file that would take far more memory than its size, or more rows than a recording."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        size = len(content)
+        rows, needed = footprint(content, wanted)
+    if rows > MOST_ROWS:
+        raise DataError(f"{path}: it has {rows:,} rows, and at most {MOST_ROWS:,} are read; {REMEDY}")
+    if needed > ALWAYS_ALLOWED + MOST_EXPANSION * size:
+        raise DataError(f"{path}: its {size:,} bytes would take {needed:,} in memory; {REMEDY}")
+
+
+def rows_of(table: pa.Table) -> list[Row]:
+    """The rows as dictionaries. Equal texts of a file are one object."""
+    columns = [_values(table.column(name).combine_chunks()) for name in table.column_names]
+    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _values(array: Any) -> list[Any]:
+    import pyarrow as pa
+
+    if isinstance(array, pa.ChunkedArray):  # what is left in chunks, such as none at all
+        return [value for chunk in array.chunks for value in _values(chunk)]
+    if isinstance(array, pa.DictionaryArray):
+        known = array.dictionary.to_pylist()
+        return [None if index is None else known[index] for index in array.indices.to_pylist()]
+    if isinstance(array, pa.StructArray):
+        parts = [_values(part) for part in array.flatten()]
+        return [dict(zip(array.type.names, values, strict=True)) for values in zip(*parts, strict=True)]
+    return array.to_pylist()
 
 
 def _type(name: str) -> pa.DataType:
@@ -108,19 +158,31 @@ def _header(path: Path, schema: pa.Schema) -> Row:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
     damaged = DataError(f"{path}: its header is damaged; {REMEDY}")
     try:
-        header = json.loads(text)
+        header = parse_json(text, LARGEST_HEADER)
     except ValueError as error:
         raise damaged from error
     if not isinstance(header, dict):
         raise damaged
     if header.get("version") != RECORD_VERSION:
         raise DataError(
-            f"{path} is of record version {header.get('version')}, this crbc reads version {RECORD_VERSION}: "
+            f"{path} is of record version {shown(header.get('version'))}, this crbc reads version {RECORD_VERSION}: "
             f"read it with the crbc that wrote it, or record it again; {REMEDY}"
         )
-    if not {"env_id", "lengths"} <= set(header):
+    if not isinstance(header.get("env_id"), str) or not _are_lengths(header.get("lengths")):
         raise damaged
     return header
+
+
+LARGEST_HEADER = 16 << 20
+"""The most bytes of the JSON header. One with a million rollouts has about 4 MB."""
+
+
+def _are_lengths(value: Any) -> bool:
+    """Whether the value gives at least one step to each rollout of each group, and not more steps than are read."""
+    if not isinstance(value, list) or not value or not all(isinstance(members, list) and members for members in value):
+        return False
+    steps = [steps for members in value for steps in members]
+    return all(type(count) is int and 0 < count <= MOST_ROWS for count in steps) and sum(steps) <= MOST_ROWS
 
 
 def _check_columns(path: Path, table: pa.Table) -> None:
@@ -133,7 +195,42 @@ def _check_columns(path: Path, table: pa.Table) -> None:
                 continue
             raise DataError(f"{path}: it has no column {name!r}; {REMEDY}")
         column = table.column(name)
-        if column.type != _type(name):
-            raise DataError(f"{path}: column {name!r} is of type {column.type}, not {_type(name)}; {REMEDY}")
-        if column.null_count and name != "final_anchor":
-            raise DataError(f"{path}: column {name!r} has no value in {column.null_count} rows; {REMEDY}")
+        kind = _plain(column.type)
+        if kind != _type(name):
+            raise DataError(f"{path}: column {name!r} is of type {str(kind)[:80]}, not {_type(name)}; {REMEDY}")
+        missing = column.null_count + sum(map(_inner_nulls, column.chunks))
+        if missing and name != "final_anchor":
+            raise DataError(f"{path}: column {name!r} has no value in {missing} rows; {REMEDY}")
+        if COLUMNS[name] == "double":
+            _check_numbers(path, name, column.to_numpy())
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type without dictionaries, which only tell how the values are stored."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _plain(field.type)) for field in kind])
+    return kind
+
+
+def _inner_nulls(array: pa.Array) -> int:
+    """The missing token ids in lists, or the missing bytes of images."""
+    import pyarrow as pa
+
+    if isinstance(array, pa.ListArray):
+        return array.flatten().null_count
+    return array.field("bytes").null_count if isinstance(array, pa.StructArray) else 0
+
+
+def _check_numbers(path: Path, name: str, values: NDArray[np.float64]) -> None:
+    """Raise `DataError` for NaN, an infinite number, or a score outside 0 to 1."""
+    wrong = ~np.isfinite(values)
+    if name == "score":
+        wrong |= (values < 0) | (values > 1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        wanted = "a number from 0 to 1" if name == "score" else "a finite number"
+        raise DataError(f"{path}: {name} of row {row} is {values[row]}, not {wanted}; {REMEDY}")

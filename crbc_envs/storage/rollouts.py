@@ -19,19 +19,33 @@ The same input gives the same bytes with the same versions of pyarrow and pillow
 from __future__ import annotations
 
 import io
-from collections import Counter
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchors import INVALID, GroupError, InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
-from crbc_envs.storage.parquet import ADDED, COLUMNS, REMEDY, STEP_COLUMNS, Lengths, Row, read_rows, write_columns
+from crbc_envs.storage.files import shown
+from crbc_envs.storage.parquet import (
+    ADDED,
+    COLUMNS,
+    REMEDY,
+    STEP_COLUMNS,
+    Lengths,
+    Row,
+    read_table,
+    rows_of,
+    write_columns,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 Frame = NDArray[np.uint8]
@@ -106,13 +120,16 @@ def read_groups(path: Path) -> list[RolloutGroup]:
     Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, and for rows
     that are missing, repeated, out of order or inconsistent.
     """
-    rows, _, lengths = read_rows(path, STEP_COLUMNS)
-    return _groups(path, rows, lengths)
+    table, _, lengths = read_table(path, STEP_COLUMNS)
+    _check_places(path, table, lengths)
+    return _groups(path, rows_of(table), lengths)
 
 
 def read_recording(path: Path) -> Recording:
     """The whole contents of a file. Raises `DataError` like `read_groups`."""
-    rows, env_id, lengths = read_rows(path, COLUMNS)
+    table, env_id, lengths = read_table(path, COLUMNS)
+    _check_places(path, table, lengths)
+    rows = rows_of(table)
     groups = _groups(path, rows, lengths)
     first = rows[0]
     return Recording(
@@ -122,6 +139,9 @@ def read_recording(path: Path) -> Recording:
         [_turn(row) for row in rows] if "reply" in first else None,
         [row["image"]["bytes"] for row in rows] if "image" in first else None,
     )
+
+
+MOST_PIXELS = 4096 * 4096
 
 
 def encode_frame(frame: Frame) -> bytes:
@@ -134,11 +154,19 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(png: bytes) -> Frame:
-    """Decode a PNG to a frame, (height, width, 3) uint8."""
+    """Decode a PNG to a frame, (height, width, 3) uint8. Raises `DataError` for what is none, or a huge one."""
     from PIL import Image
 
-    with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
-        return np.array(image.convert("RGB"))
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            if image.width * image.height > MOST_PIXELS:
+                size = f"{image.width:,} x {image.height:,} pixels"
+                raise DataError(f"an image of the recording has {size}, and at most {MOST_PIXELS:,} are decoded")
+            return np.array(image.convert("RGB"))
+    except DataError:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        raise DataError(f"an image of the recording is no PNG, or damaged ({shown(str(error))})") from error
 
 
 # ---- from rollouts to columns ---------------------------------------------------------------------
@@ -201,7 +229,6 @@ def _check_count(name: str, values: Sequence[Any], rollouts: InternedRollouts) -
 
 def _groups(path: Path, rows: list[Row], lengths: Lengths) -> list[RolloutGroup]:
     """The groups of these rows. Raises `DataError` that names the wrong row."""
-    _check_places(path, rows, lengths)
     _check_equal(path, rows, "update")
     groups = []
     for members in _nest(rows, lengths):
@@ -210,7 +237,7 @@ def _groups(path: Path, rows: list[Row], lengths: Lengths) -> list[RolloutGroup]
         try:
             groups.append(RolloutGroup([_rollout(path, own) for own in members], first["task_id"]))
         except GroupError as error:
-            raise DataError(f"{path}: group {first['group']}: {error}; {REMEDY}") from error
+            raise DataError(f"{path}: group {first['group']}: {str(error)[:300]}; {REMEDY}") from error
     return groups
 
 
@@ -218,7 +245,7 @@ def _rollout(path: Path, rows: list[Row]) -> Rollout:
     _check_equal(path, rows, "success", "truncated", "final_anchor", *(ADDED & rows[0].keys()))
     for row in rows:
         if row["valid"] == (row["action"] == INVALID):
-            raise DataError(f"{path}: {_where(row)}: action {row['action']!r}, and valid {row['valid']}; {REMEDY}")
+            raise DataError(f"{path}: {_where(row)}: action {shown(row['action'])}, and valid {row['valid']}; {REMEDY}")
     steps = (Step(row["anchor"], row["action"], row["reward"], row["label"]) for row in rows)
     first = rows[0]
     return Rollout(steps, first["success"], first["truncated"], first["final_anchor"], first.get("score"))
@@ -228,29 +255,50 @@ def _turn(row: Row) -> RecordedTurn:
     return RecordedTurn(row["prompt"], row["reply"], row["logprob"], tuple(row["prompt_ids"]), tuple(row["reply_ids"]))
 
 
-def _check_places(path: Path, rows: list[Row], lengths: Lengths) -> None:
+def _check_places(path: Path, table: pa.Table, lengths: Lengths) -> None:
     """Check that every row of every rollout is there once and in order. Otherwise the credit would be wrong."""
-    found = [(row["group"], row["rollout"], row["step"]) for row in rows]
-    wanted = [(g, i, t) for g, members in enumerate(lengths) for i, n in enumerate(members) for t in range(n)]
-    if found == wanted:
+    found = np.stack([table.column(name).to_numpy() for name in ("group", "rollout", "step")])
+    wanted, start = _places(lengths)
+    if np.array_equal(found, wanted):
         return
-    count, known = Counter(found), set(wanted)
+    # The number that each row should have. Only the rows that were written have one.
+    group, rollout, step = found
+    members = np.array([len(own) for own in lengths])
+    first = np.cumsum(members) - members
+    known = (group >= 0) & (group < len(members)) & (rollout >= 0) & (step >= 0)
+    known[known] = rollout[known] < members[group[known]]
+    steps = np.diff(start)
+    known[known] = step[known] < steps[first[group[known]] + rollout[known]]
+    number = start[first[group[known]] + rollout[known]] + step[known]
+    count = np.bincount(number, minlength=wanted.shape[1])
+    order = number[: wanted.shape[1]] != np.arange(wanted.shape[1])[: len(number)]
     faults = {
-        "no such row was written": [place for place in found if place not in known],
-        "the row is missing": [place for place in wanted if not count[place]],
-        "the row is repeated": [place for place in wanted if count[place] > 1],
-        "the row is out of order": [f for f, w in zip(found, wanted, strict=False) if f != w],
+        "no such row was written": found[:, ~known],
+        "the row is missing": wanted[:, count == 0],
+        "the row is repeated": wanted[:, count > 1],
+        "the row is out of order": wanted[:, number[: len(order)][order]],
     }
-    what, (g, i, t) = next((what, places[0]) for what, places in faults.items() if places)
+    what, (g, i, t) = next((what, places[:, 0]) for what, places in faults.items() if places.size)
     raise DataError(f"{path}: group {g}, rollout {i}, step {t}: {what}; {REMEDY}")
+
+
+def _places(lengths: Lengths) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Group, rollout and step of every row (3, rows), and the first row of every rollout with the end of the last."""
+    steps = np.array([count for members in lengths for count in members])
+    members = np.array([len(own) for own in lengths])
+    start = np.concatenate([[0], np.cumsum(steps)])
+    rollout = np.arange(len(steps)) - np.repeat(np.cumsum(members) - members, members)
+    group = np.repeat(np.arange(len(members)), members)
+    step = np.arange(start[-1]) - np.repeat(start[:-1], steps)
+    return np.stack([np.repeat(group, steps), np.repeat(rollout, steps), step]), start
 
 
 def _check_equal(path: Path, rows: list[Row], *names: str) -> None:
     for row in rows:
         for name in names:
             if row[name] != rows[0][name]:
-                before = f"{rows[0][name]!r} in the rows before it"
-                raise DataError(f"{path}: {_where(row)}: {name} is {row[name]!r}, and {before}; {REMEDY}")
+                before = f"{shown(rows[0][name])} in the rows before it"
+                raise DataError(f"{path}: {_where(row)}: {name} is {shown(row[name])}, and {before}; {REMEDY}")
 
 
 def _where(row: Row) -> str:

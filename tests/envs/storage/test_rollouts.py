@@ -37,7 +37,10 @@ def detailed_groups(draw: st.DrawFn) -> RolloutGroup:
     def dressed(rollout: Rollout) -> Rollout:
         for s in rollout.steps:
             labels.setdefault(s.anchor, draw(TEXTS))
-        steps = [Step(s.anchor, s.action, draw(st.floats()), labels[s.anchor]) for s in rollout.steps]
+        steps = [
+            Step(s.anchor, s.action, draw(st.floats(allow_nan=False, allow_infinity=False)), labels[s.anchor])
+            for s in rollout.steps
+        ]
         cut = draw(st.booleans()) and not rollout.success
         final = draw(st.none() | st.text(min_size=1, max_size=8))
         return Rollout(steps, rollout.success, cut, final, draw(st.none() | st.floats(0, 1)))
