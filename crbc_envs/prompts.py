@@ -126,14 +126,18 @@ class PromptWindow:
 
     def prompt(self, observation: Any, info: dict[str, Any]) -> str:
         """The prompt's text, without the image."""
+        task, admissible, history = info["task"], info["admissible_actions"], tuple(self.history)
+        if frame := is_frame(observation):  # only the template marks the place of a frame
+            task, *admissible = (_without_places(text) for text in (task, *admissible))
+            history = tuple((_without_places(seen), _without_places(done)) for seen, done in history)
         return self.template(
             View(
-                task=info["task"],
+                task=task,
                 observation=_text(observation),
-                admissible=info["admissible_actions"],
+                admissible=tuple(admissible),
                 step=info["step"],
-                history=tuple(self.history),
-                frame=is_frame(observation),
+                history=history,
+                frame=frame,
             )
         )
 
@@ -154,6 +158,10 @@ def is_frame(observation: Any) -> bool:
         and observation.ndim == 3
         and observation.shape[2] == 3
     )
+
+
+def _without_places(text: str) -> str:
+    return text.replace(IMAGE, "[image]")
 
 
 def _text(observation: Any) -> str:

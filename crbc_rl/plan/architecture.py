@@ -6,7 +6,6 @@ architecture is built on torch's meta device, where a tensor has a shape but no 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Any
 import torch
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 
 from crbc_rl.errors import ConfigError, nearest
-
-CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
+from crbc_rl.policies.files import CONFIG, check_weights, read_config, shape, weight_files
 
 _SMALL = {"num_key_value_heads": 2, "vocab_size": 151_936}
 _VISION = {
@@ -106,33 +104,35 @@ def find_architecture(model: str, online: bool = False) -> Architecture | None:
     The hub is contacted only with `online`. Raises `ConfigError` for a config.json that is not of a language model.
     """
     if Path(model).is_absolute():
-        return measure(_read(Path(model)), f"its {CONFIG}") if (Path(model) / CONFIG).is_file() else None
+        folder = Path(model)
+        return measure(read_config(folder), f"its {CONFIG}", folder) if (folder / CONFIG).exists() else None
     cached = try_to_load_from_cache(model, CONFIG)
     if isinstance(cached, str):
-        return measure(_read(Path(cached).parent), "the hub's cache")
+        return measure(read_config(Path(cached).parent), "the hub's cache")
     if online:
         return measure(_from_hub(model), "the hub")
     if model in PUBLISHED:
-        shape = dict(PUBLISHED[model])
-        return measure(AutoConfig.for_model(shape.pop("model_type"), **shape), "its published shape")
+        sizes = dict(PUBLISHED[model])
+        return measure(AutoConfig.for_model(sizes.pop("model_type"), **sizes), "its published shape")
     return None
 
 
-def measure(config: PretrainedConfig, source: str) -> Architecture:
-    """The sizes of an architecture, from the meta device. Raises `ConfigError` where it is no language model."""
+def measure(config: PretrainedConfig, source: str, folder: Path | None = None) -> Architecture:
+    """The sizes of an architecture, from the meta device; weights in `folder` must be those of such a model.
+
+    Raises `ConfigError` where it is no language model, or the weights cannot be its own.
+    """
+    model = shape(config, source)
+    if folder is not None and weight_files(folder):
+        check_weights(folder, model)
     vision = hasattr(config, "vision_config")
-    auto = AutoModelForImageTextToText if vision else AutoModelForCausalLM
-    try:
-        with torch.device("meta"):
-            model = auto.from_config(config)
-    except ValueError as error:
-        raise ConfigError(f"model: no language model can be built of {source}: {error}") from error
     text = config.get_text_config()
-    blocks = [_count(module) for module in model.modules() if type(module).__name__ in model._no_split_modules]
+    kinds = model._no_split_modules or ()
+    blocks = [_count(module) for module in model.modules() if type(module).__name__ in kinds]
     return Architecture(
         source=source,
         parameters=_count(model),
-        block=max(blocks),
+        block=max(blocks, default=0),
         outside=_count(model) - sum(blocks),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
@@ -147,25 +147,14 @@ def measure(config: PretrainedConfig, source: str) -> Architecture:
 
 def has_weights(model: str) -> bool:
     """Whether all weight files are in the model's folder or in the hub's cache."""
-
-    def place(name: str) -> Path | None:
-        found = Path(model, name) if Path(model).is_absolute() else try_to_load_from_cache(model, name)
-        return Path(found) if isinstance(found, str | Path) and Path(found).is_file() else None
-
-    if (index := place(INDEX)) is not None:
-        return all(place(name) for name in set(json.loads(index.read_text())["weight_map"].values()))
-    return place(WEIGHTS) is not None
+    if Path(model).is_absolute():
+        return bool(weight_files(Path(model)))
+    cached = try_to_load_from_cache(model, CONFIG)
+    return isinstance(cached, str) and bool(weight_files(Path(cached).parent))
 
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _read(folder: Path) -> PretrainedConfig:
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True)
-    except (ValueError, OSError) as error:
-        raise ConfigError(f"{folder / CONFIG} cannot be read: {' '.join(str(error).split())[:300]}") from error
 
 
 def _from_hub(model: str) -> PretrainedConfig:
@@ -182,7 +171,7 @@ def _from_hub(model: str) -> PretrainedConfig:
                 f"model: {model!r} is not on this machine, and the hub cannot be reached; a plan without --online "
                 f"needs neither ({reason}){_hint(model)}"
             ) from error
-        return _read(Path(folder))
+        return read_config(Path(folder))
 
 
 def _hint(model: str) -> str:

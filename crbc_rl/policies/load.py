@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer, PreTrainedModel
+from transformers import AutoTokenizer, PreTrainedModel
 
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.files import SAFE, check_tokenizer, check_weights, family, model_folder, read_config, shape, told
 from crbc_rl.policies.transformers import TransformersPolicy, quiet
 from crbc_rl.policies.vision import VisionPolicy, image_processor
 
@@ -21,33 +19,29 @@ def load_policy(
     """Load a checkpoint folder or a model of the Hugging Face hub in float32; a vision-language model as a
     `VisionPolicy`.
 
-    Raises `ConfigError` where the model is missing, or its weights do not match its architecture.
+    A model is data: no code beside it runs, its weights are safetensors, and it is checked before memory is taken for
+    it. Raises `ConfigError` where the model is missing, or its weights do not match its architecture.
     """
-    local = Path(source).is_dir() or Path(source).is_absolute()
-    if local and not (Path(source) / "config.json").is_file():
-        raise ConfigError(
-            f"{source} is no model folder: it has no config.json; set `model` to a transformers checkpoint"
+    folder = model_folder(source)
+    with quiet():  # errors say in one line what the library would print
+        config = read_config(folder)
+        check_tokenizer(folder)
+        check_weights(folder, shape(config, str(folder)))
+    with quiet(), told(f"{source} cannot be loaded as a causal language model"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
+        model, report = family(config).from_pretrained(
+            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **SAFE
         )
-    options: dict[str, Any] = {"local_files_only": local}
-    try:
-        with quiet():  # the error below repeats in one line what the library would print
-            config = AutoConfig.from_pretrained(source, **options)
-            tokenizer = AutoTokenizer.from_pretrained(source, **options)
-            seeing = hasattr(config, "vision_config")
-            family = AutoModelForImageTextToText if seeing else AutoModelForCausalLM
-            model, report = family.from_pretrained(
-                source, config=config, dtype=torch.float32, output_loading_info=True, **options
-            )
-            processor = image_processor(source, local) if seeing else None
-    except (ValueError, OSError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise ConfigError(f"{source} cannot be loaded as a causal language model: {reason}") from error
+        processor = image_processor(folder) if hasattr(config, "vision_config") else None
     wrong = [*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"]]
     if wrong:
         raise ConfigError(
             f"{source}: the weights are not those of the architecture in config.json "
             f"({len(wrong)} tensors differ, the first is {wrong[0]})"
         )
+    for name, weight in model.named_parameters():
+        if not torch.isfinite(weight.sum()):
+            raise ConfigError(f"{source}: {name} has weights that are not finite: restore the file")
     model = own_memory(model).to(device)
     policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
     policy.max_prompt_tokens = max_prompt_tokens

@@ -13,12 +13,11 @@ from tokenizers import AddedToken
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from crbc_rl.policies import induction
+from crbc_rl.policies.chat_tokens import TAGS
 from crbc_rl.policies.transformers import TransformersPolicy
 
 VOCABULARY = 384
 START_OF_TURN, END_OF_TURN, PADDING = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
-TAGS = ["<think>", "</think>", "<action>", "</action>"]
-"""Each is one token, as <think> is in newer Qwen tokenizers."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] "
@@ -36,6 +35,7 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Qwen2
     base = Qwen2Tokenizer(eos_token=END_OF_TURN, pad_token=PADDING, model_max_length=2048)
     tokenizer = base.train_new_from_iterator(texts, vocabulary, show_progress=False)
     tokenizer.add_tokens([START_OF_TURN], special_tokens=True)
+    # Each tag is one token, as <think> is in newer Qwen tokenizers.
     tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer

@@ -20,7 +20,7 @@ from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.api import messages
+from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.lora import merged_tensors
 
 LOGITS_PER_CHUNK = 2**26
@@ -31,7 +31,8 @@ class TransformersPolicy:
     """pi_theta(y | h): replies to chat prompts, with the log-probability of every sampled token.
 
     `model` and `tokenizer` are ordinary transformers objects. The tokenizer needs a chat template and an end-of-turn
-    token; every complete reply ends with that token. Raises `ConfigError` for a tokenizer without it.
+    token; every complete reply ends with that token. Raises `ConfigError` for a tokenizer without them, or not of the
+    model's vocabulary.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
@@ -47,7 +48,10 @@ class TransformersPolicy:
         """Longer prompts are cut at the beginning; None means no limit."""
         self.suppressed_tokens: list[int] = []
         """Tokens that a reply cannot contain, since they stand for something other than text."""
-        self._encoded: dict[tuple[str | None, str], list[int]] = {}
+        self.vocabulary: int = model.get_input_embeddings().num_embeddings
+        self._chat = self._chat_tokens()
+        self._encoded: dict[tuple[str | None, str, int], list[int]] = {}
+        self._in_vocabulary([self.eos, self.pad])
 
     @property
     def device(self) -> torch.device:
@@ -63,15 +67,27 @@ class TransformersPolicy:
         """The last `max_prompt_tokens` ids; all of them where there is no limit."""
         return ids[-self.max_prompt_tokens :] if self.max_prompt_tokens else ids
 
-    def encode_text(self, prompt: str, system: str | None = None) -> list[int]:
-        """Token ids of a text-only message, not cut, after a system message if there is one."""
-        if (system, prompt) not in self._encoded:
+    def encode_text(self, prompt: str, system: str | None = None, frames: int = 0) -> list[int]:
+        """Token ids of a message, not cut, after a system message if there is one.
+
+        Each of `frames` places in the text becomes the tokens of one frame. What else spells a control token is text.
+        """
+        key = (system, prompt, frames)
+        if key not in self._encoded:
             if len(self._encoded) > 50_000:
                 self._encoded.clear()
-            chat = messages(prompt, system)
-            ids = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
-            self._encoded[system, prompt] = ids
-        return self._encoded[system, prompt]
+            self._encoded[key] = self._in_vocabulary(self._chat.encode(prompt, system, frames))
+        return self._encoded[key]
+
+    def _chat_tokens(self) -> ChatTokens:
+        return ChatTokens(self.tokenizer)
+
+    def _in_vocabulary(self, ids: list[int]) -> list[int]:
+        if not 0 <= min(ids) <= max(ids) < self.vocabulary:
+            raise ConfigError(
+                f"the tokenizer has token {max(ids):,}, and the model knows {self.vocabulary:,}: take its own tokenizer"
+            )
+        return ids
 
     def text(self, response: Sequence[int]) -> str:
         """The text of a reply's ids, without the end token."""

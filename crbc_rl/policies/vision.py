@@ -16,6 +16,8 @@ from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLIm
 
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.chat_tokens import ChatTokens
+from crbc_rl.policies.files import SAFE
 from crbc_rl.policies.transformers import TransformersPolicy
 
 VISION_START, IMAGE_PAD, VISION_END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
@@ -44,9 +46,9 @@ class VisionPolicy(TransformersPolicy):
         Raises `ConfigError` where `max_prompt_tokens` would cut a frame, `ValueError` where the prompt's places and
         frames differ in number.
         """
-        if prompt.text.count(IMAGE) != len(prompt.images):
+        if prompt.images and prompt.text.count(IMAGE) != len(prompt.images):
             raise ValueError(f"{len(prompt.images)} frames for {prompt.text.count(IMAGE)} places in the prompt")
-        ids = self.encode_text(prompt.text.replace(IMAGE, VISION_START + IMAGE_PAD + VISION_END), prompt.system)
+        ids = self.encode_text(prompt.text, prompt.system, len(prompt.images))
         sizes = iter([self._tokens(image) for image in prompt.images])
         whole = [token for i in ids for token in ([i] * next(sizes) if i == self.image_token else [i])]
         left = self.cut(whole)
@@ -54,6 +56,9 @@ class VisionPolicy(TransformersPolicy):
             limit = f"rollout.max_prompt_tokens={self.max_prompt_tokens}"
             raise ConfigError(f"{limit} cuts a frame out of a prompt of {len(whole)} tokens: raise the limit")
         return left
+
+    def _chat_tokens(self) -> ChatTokens:
+        return ChatTokens(self.tokenizer, IMAGE, VISION_START + IMAGE_PAD + VISION_END)
 
     def _tokens(self, image: np.ndarray) -> int:
         height, width = image.shape[:2]
@@ -82,6 +87,6 @@ class VisionPolicy(TransformersPolicy):
             self.processor.save_pretrained(folder)
 
 
-def image_processor(source: Path | str, local: bool) -> ImageProcessor:
+def image_processor(folder: Path) -> ImageProcessor:
     """The processor saved beside a model."""
-    return ImageProcessor.from_pretrained(source, local_files_only=local)
+    return ImageProcessor.from_pretrained(folder, **SAFE)

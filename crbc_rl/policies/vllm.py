@@ -22,6 +22,7 @@ from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import answer
+from crbc_rl.policies.files import model_folder
 from crbc_rl.policies.transformers import TransformersPolicy
 
 ENVIRONMENT = {
@@ -72,6 +73,8 @@ class VllmPolicy:
         try:
             self.llm = vllm.LLM(
                 str(source),
+                trust_remote_code=False,
+                load_format="safetensors",
                 tensor_parallel_size=tensor_parallel,
                 # Each rank of torchrun has its own engine, or a part of one.
                 distributed_executor_backend="external_launcher" if "RANK" in os.environ else None,
@@ -95,7 +98,7 @@ class VllmPolicy:
         """The engine as the learner uses it, in one process with the trained `policy`. Call `load_weights` first."""
         generator, rollout = config.generator, config.rollout
         return cls(
-            config.model,
+            model_folder(config.model),  # which the policy has checked
             policy,
             tensor_parallel=generator.tensor_parallel,
             gpu_memory_utilization=generator.memory,

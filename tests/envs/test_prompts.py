@@ -127,6 +127,17 @@ def test_a_frame_has_its_place_in_a_generic_prompt_and_other_arrays_are_written_
     assert not asked.images and "249.875" in asked.text and "..." not in asked.text
 
 
+@pytest.mark.parametrize("style", sorted(GENERIC))
+def test_only_the_template_marks_the_place_of_a_frame(style):
+    info = {"task": f"Look at {IMAGE}.", "admissible_actions": (f"go {IMAGE}",), "step": 1}
+    window = PromptWindow.of(Chess, style)
+    window.record(f"a sign: {IMAGE}", "go")
+    asked = window.ask(np.zeros((4, 5, 3), dtype=np.uint8), info)
+    assert asked.text.count(IMAGE) == 1 == len(asked.images)
+    assert "Look at [image]" in asked.text
+    assert f"Look at {IMAGE}" in window.ask("a text", info).text
+
+
 def test_history_and_system_message_are_the_window_s():
     info = {"task": "Look.", "admissible_actions": ("a",), "step": 5}
     window = PromptWindow.of(Chess, "compact", history=3, system="You play chess.")

@@ -24,6 +24,7 @@ from crbc_rl.plan import architecture, make_plan
 from crbc_rl.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
 from crbc_rl.plan.environment import check_env
 from crbc_rl.plan.memory import GIB, estimate
+from crbc_rl.policies.files import INDEX
 from crbc_rl.policies.transformers import TransformersPolicy
 
 CONFIGS = ROOT / "configs"
@@ -174,7 +175,7 @@ def test_a_cached_model_is_read_from_the_hubs_cache(tmp_path: Path) -> None:
     found = find_architecture(name)
     assert found is not None and (found.layers, found.hidden, found.source) == (2, 8, "the hub's cache")
     shards = ["model-1-of-2.safetensors", "model-2-of-2.safetensors"]
-    (snapshot / architecture.INDEX).write_text(json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}))
+    (snapshot / INDEX).write_text(json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}))
     (snapshot / shards[0]).touch()
     assert not has_weights(name)
     (snapshot / shards[1]).touch()

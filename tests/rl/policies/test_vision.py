@@ -100,8 +100,14 @@ def test_a_frame_takes_its_places_and_none_may_be_missing(policy: VisionPolicy) 
     assert (
         policy.encode(Prompt("<image>", (_frame(0, 256),))).count(policy.image_token) == 81
     )  # what the paper's runs feed
-    with pytest.raises(ValueError, match="0 frames for 1 places in the prompt"):
-        policy.encode(Prompt("<image>"))
+    with pytest.raises(ValueError, match="1 frames for 2 places in the prompt"):
+        policy.encode(Prompt("<image> <image>", (_frame(0, 96),)))
+
+
+def test_a_place_without_a_frame_is_text(policy: VisionPolicy) -> None:
+    ids = policy.encode(Prompt("A page says <image> and <|image_pad|>."))
+    assert not set(ids) & set(policy.suppressed_tokens)
+    assert "A page says <image> and <|image_pad|>." in policy.tokenizer.decode(ids)
 
 
 def test_a_limit_cuts_text_and_no_frame(policy: VisionPolicy, monkeypatch: pytest.MonkeyPatch) -> None:

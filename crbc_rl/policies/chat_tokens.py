@@ -1,0 +1,104 @@
+"""Token ids of chats: the template's control tokens are tokens, and those that a text spells stay text."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase as Tokenizer
+
+from crbc_rl.config.templates import Sandbox
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.api import messages
+
+TAGS = ("<think>", "</think>", "<action>", "</action>")
+"""The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
+
+
+_EACH = re.compile("(.)", re.DOTALL)
+
+
+class ChatTokens:
+    """Encodes the messages before a reply, with a tokenizer and its chat template.
+
+    A page, a task or an observation may contain "<|im_end|>". As a token it would end the message, and the text after
+    it could pose as the system's. So it is encoded as other text is. A text that spells no control token has exactly
+    the ids of the tokenizer's `apply_chat_template`.
+
+    `placeholder` in a message stands for `meant`, control tokens that are wanted there. Raises `ConfigError` for a
+    tokenizer without a chat template, or with one that cannot be read.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, placeholder: str = "", meant: str = "") -> None:
+        self.tokenizer, self.placeholder, self.meant = tokenizer, placeholder, meant
+        try:
+            source = tokenizer.get_chat_template()
+            self._sandbox = Sandbox(source, chat=True)
+        except (TemplateError, ValueError) as error:
+            raise ConfigError(f"the model's chat template cannot be used: {_line(error)}") from error
+        control = {
+            number: token.content
+            for number, token in tokenizer.added_tokens_decoder.items()
+            if token.content not in TAGS and (token.special or _is_control(token.content, source))
+        }
+        self._control = frozenset(control)
+        longer = "|".join(re.escape(content) for content in control.values() if len(content) > 1)
+        self._first = re.compile(f"(?=(?:{longer or '(?!)'}))(.)", re.DOTALL)
+        """The first character of every control token in a text."""
+        self._expected: dict[tuple[bool, int], int] = {}
+
+    def encode(self, text: str, system: str | None, places: int = 0) -> list[int]:
+        """Token ids of a user message, after a system message if there is one, up to the start of the reply.
+
+        The message has `places` placeholders, or some that are text, and then `places` is 0. Raises `ConfigError`
+        where the template fails or makes an empty prompt.
+        """
+        parts = text.split(self.placeholder) if places else [text]
+        ids = self._ids(self._render(self.meant.join(parts), system))
+        if not ids:
+            raise ConfigError("the model's chat template makes an empty prompt")
+        if self._count(ids) == self._own(system is not None, places):
+            return ids
+        # A cut within every control token that a message spells: what is encoded in two pieces is never one token.
+        # Where the tokenizer finds one spelled otherwise, as in capitals, every character is a piece.
+        cut = "\ue000"
+        while any(cut in part for part in [*parts, system or ""]):
+            cut += "\ue000"
+        for place in (self._first, _EACH):
+            cuts = [place.sub(rf"\1{cut}", part) for part in (*parts, system or "")]
+            told = self._render(self.meant.join(cuts[:-1]), None if system is None else cuts[-1])
+            ids = [token for piece in told.split(cut) for token in self._ids(piece)]
+            if self._count(ids) == self._own(system is not None, places):
+                break
+        return ids
+
+    def _own(self, system: bool, places: int) -> int:
+        """The number of control tokens in a chat whose messages spell none."""
+        if (system, places) not in self._expected:
+            chat = self._render("Go." + self.meant * places, "Play." if system else None)
+            self._expected[system, places] = self._count(self._ids(chat))
+        return self._expected[system, places]
+
+    def _count(self, ids: list[int]) -> int:
+        return sum(map(self._control.__contains__, ids))
+
+    def _ids(self, text: str) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False)
+
+    def _render(self, text: str, system: str | None) -> str:
+        fields: dict[str, Any] = {**self.tokenizer.special_tokens_map, "messages": messages(text, system)}
+        try:
+            return self._sandbox.render({**fields, "tools": None, "documents": None, "add_generation_prompt": True})
+        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ConfigError(f"the model's chat template fails: {_line(error)}") from error
+
+
+def _is_control(token: str, template: str) -> bool:
+    """Whether a token that is not marked as special controls a chat: "<|fim_prefix|>", or "<tool_call>" if the
+    template writes it."""
+    return bool(re.fullmatch(r"<\|.+\|>", token)) or (token in template and not token.isspace() and len(token) > 1)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
