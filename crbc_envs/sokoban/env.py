@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from crbc_envs.core import Expert, Members
 
 OBSERVATIONS = ("rgb", "text")
+LARGEST, MOST_PIXELS = 100, 4_096
+"""The longest side of a room, and of a resized frame: sizes may come from a stranger's config."""
 
 
 class SokobanEnv(AnchorEnv[Any, Room]):
@@ -66,6 +68,13 @@ class SokobanEnv(AnchorEnv[Any, Room]):
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
         if pixels is not None and pixels < 1:
             raise ValueError(f"pixels must be at least 1, got {pixels}")
+        for name, value, most in (
+            ("height", height, LARGEST),
+            ("width", width, LARGEST),
+            ("pixels", pixels, MOST_PIXELS),
+        ):
+            if value is not None and value > most:
+                raise ValueError(f"{name} must be at most {most}, got {value}")
         super().__init__(make_panel(panel, split, height, width, num_boxes), max_steps, require_tags)
         self.observation = observation
         self.render_mode = render_mode

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
+from crbc_envs.storage.files import read_bytes
 from crbc_rl.config.extensions import locate
 from crbc_rl.config.sections import RunConfig, TrainConfig
 from crbc_rl.config.shipped import find_config
+from crbc_rl.config.templates import LONGEST_SOURCE
+from crbc_rl.config.text import LONGEST_TEXT, parse_yaml
 from crbc_rl.errors import ConfigError, nearest
 
 Config = TypeVar("Config", bound=RunConfig)
@@ -20,19 +22,8 @@ Config = TypeVar("Config", bound=RunConfig)
 
 LONGEST_VALUE = 120
 """Characters of a wrong value that a message shows."""
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, which also refuses a key that is written twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
-        twice = next((key for key in keys if keys.count(key) > 1), None)
-        if twice is not None:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"the key {twice!r} stands there twice", node.start_mark
-            )
-        return super().construct_mapping(node, deep)
+MOST_PROBLEMS = 10
+"""Wrong keys that a message names."""
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -53,32 +44,19 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
 def read_mapping(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises `ConfigError` naming the file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path, LONGEST_TEXT).decode()
     except OSError as error:
         what = "it is a folder" if path.is_dir() else error.strerror or error
         raise ConfigError(f"{path}: {what}; name a config, a YAML file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not YAML: byte {error.start} is not UTF-8 text; name a config") from error
-    data = _yaml(text, f"{path} is not YAML")
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}; name a config, a YAML file") from error
+    data = parse_yaml(text, f"{path} is not YAML")
     if not isinstance(data, dict):
         found = "is empty" if data is None else f"holds {_shown(data)}"
         raise ConfigError(f"{path} {found}: a config is a mapping of keys to values, such as name: my-run")
     return data
-
-
-def _yaml(text: str, complaint: str) -> Any:
-    """The value of a YAML text. Raises `ConfigError` that begins with `complaint`."""
-    try:
-        return _Loader(text).get_single_data()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        tabs = "; indent with spaces, not tabs" if "'\\t'" in str(error.problem) else ""
-        raise ConfigError(f"{complaint}: {place}{error.problem or error.context}{tabs}") from error
-    except (yaml.YAMLError, ValueError) as error:  # characters or dates that YAML does not know
-        raise ConfigError(f"{complaint}: {' '.join(str(error).split())}") from error
-    except RecursionError as error:
-        raise ConfigError(f"{complaint}: it is nested too deeply") from error
 
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
@@ -110,9 +88,11 @@ def parse(kind: type[Config], data: dict[str, Any], where: str, base: Path) -> C
 
 
 def _text(path: Path, where: str) -> str:
+    if path.is_symlink() and path.resolve().suffix != path.suffix:  # its text would travel in every prompt
+        raise ConfigError(f"{where}: env.prompt: {path} is a link to {path.resolve()}, which is no template")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_bytes(path, LONGEST_SOURCE).decode()
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: env.prompt: {path} cannot be read: {error}") from error
     if not text.strip():
         raise ConfigError(f"{where}: env.prompt: {path} is empty; write a template there")
@@ -128,14 +108,16 @@ def _set(data: dict[str, Any], override: str) -> None:
         data = data.setdefault(section, {})
         if not isinstance(data, dict):
             raise ConfigError(f"--set {override}: {section!r} is not a section")
-    data[key] = _yaml(value, f"--set {override}: the value is not YAML")
+    data[key] = parse_yaml(value, f"--set {override}: the value is not YAML")
     if name in ("model", "env.prompt") and value and Path(value).exists():
         data[key] = str(Path(value).resolve())  # typed in the current folder, not in the config's
 
 
 def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:
     """One line on what is wrong in the config `where`: each key, its value, and the nearest known key."""
-    return f"{where}: " + "; ".join(_explain(model, problem) for problem in error.errors())
+    problems = error.errors()
+    more = f"; and {len(problems) - MOST_PROBLEMS:,} more" if len(problems) > MOST_PROBLEMS else ""
+    return f"{where}: " + "; ".join(_explain(model, problem) for problem in problems[:MOST_PROBLEMS]) + more
 
 
 def _shown(value: Any) -> str:

@@ -20,6 +20,31 @@ SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 """A group to try an estimator's options on."""
 
 
+MOST_ROLLOUTS, MOST_TOKENS, MOST_UPDATES, LARGEST_FLOAT = 1 << 18, 1 << 24, 10**9, 1e6
+"""Bounds that no honest run reaches: a config may be a stranger's."""
+LARGEST_ARGUMENT = 1_000_000
+"""The largest number among an environment's arguments, but for seeds."""
+LARGEST_OPTION = 10_000
+"""The largest whole number among an estimator's options, such as a depth."""
+
+
+def _numbers(data: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
+    """Each number in a value, with the names that lead to it."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from _numbers(value, f"{name}.{key}" if name else str(key))
+    elif isinstance(data, list):
+        for value in data:
+            yield from _numbers(value, name)
+    elif isinstance(data, int | float):
+        yield name, data
+
+
+def _bound(name: str, number: float, most: float) -> None:
+    if not abs(number) <= most:  # nor not a number
+        raise ValueError(f"{name}: {number:.6g} is not between -{most:,.0f} and {most:,.0f}")
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -44,7 +69,7 @@ class EnvConfig(Section):
     from a `crbc_envs.View` to text, or a Jinja file "name.j2", relative to the config file."""
     template: str | None = None
     """The text of a Jinja template, which replaces `prompt`; `load_config` fills it in from a file "name.j2"."""
-    history: int = Field(2, ge=0)
+    history: int = Field(2, ge=0, le=1_000)
     """Records of earlier steps, at most, that a template gets."""
     system: str | None = None
     """The system message before every prompt. None: the default of the model's chat template."""
@@ -56,6 +81,9 @@ class EnvConfig(Section):
             raise ValueError("env.kwargs.split is set by the command: training uses 'train'; see eval.split")
         if "unsafe_root" in value:  # a config may come from anybody
             raise ValueError("env.kwargs.unsafe_root is not for a config to allow: set CRBC_UNSAFE_ROOT=1 yourself")
+        for name, number in _numbers(value):
+            if "seed" not in name:
+                _bound(name, number, LARGEST_ARGUMENT)
         return value
 
 
@@ -65,7 +93,7 @@ class PolicyConfig(Section):
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: passes in bfloat16 over float32 weights, which are sharded over all ranks."""
     gradient_checkpointing: bool = False
-    lora_rank: int = Field(0, ge=0)
+    lora_rank: int = Field(0, ge=0, le=4_096)
     """Rank of LoRA factors for every block, which are trained instead of the weights; 0 trains the weights."""
     offload_reference: bool = False
     """Keep the shards of the reference in main memory."""
@@ -77,7 +105,7 @@ class GeneratorConfig(Section):
     engine: str = "transformers"
     """A name of `crbc_rl.policies.engines.ENGINES`, or "module:attribute", an `Engine` or a function that makes one's
     generator."""
-    tensor_parallel: int = Field(1, ge=1)
+    tensor_parallel: int = Field(1, ge=1, le=1_024)
     """Ranks over which one copy of the weights is split; vllm only."""
     memory: float = Field(0.6, gt=0, lt=1)
     """The fraction of a GPU's memory that vllm uses while it samples."""
@@ -86,14 +114,14 @@ class GeneratorConfig(Section):
 class RolloutConfig(Section):
     num_groups: int = Field(16, ge=1, le=65_536)
     group_size: int = Field(8, ge=1, le=4_096)
-    temperature: float = Field(1.0, gt=0)
-    max_new_tokens: int = Field(16, ge=1)
-    max_prompt_tokens: int | None = Field(None, ge=1)
+    temperature: float = Field(1.0, gt=0, le=100)
+    max_new_tokens: int = Field(16, ge=1, le=MOST_TOKENS)
+    max_prompt_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Longer prompts are cut at the beginning, as in public trainers. None: no limit but the model's."""
-    rounds: int = Field(1, ge=1)
+    rounds: int = Field(1, ge=1, le=1_000)
     """Groups are sampled up to this many times, until `num_groups` of them have mixed outcomes (dynamic sampling of
     Yu et al. 2025, DAPO). A group that all won or all lost gives no group advantage."""
-    waves: int = Field(1, ge=1)
+    waves: int = Field(1, ge=1, le=1_000)
     """Number of parts into which the groups are split. With two, the environments of one part step while the replies
     of the other are sampled. For slow environments and the engine "transformers"; vllm takes each prompt when it is
     ready."""
@@ -101,6 +129,12 @@ class RolloutConfig(Section):
     """Where environments run: in this process, in worker processes or in Ray actors. Results do not differ."""
     num_workers: int | None = Field(None, ge=1, le=4_096)
     """Number of workers of "process" and "ray"; one per CPU core by default."""
+
+    @model_validator(mode="after")
+    def _few_enough(self) -> RolloutConfig:
+        if (rollouts := self.num_groups * self.group_size) > MOST_ROLLOUTS:
+            raise ValueError(f"num_groups * group_size: {rollouts:,} rollouts; at most {MOST_ROLLOUTS:,} are played")
+        return self
 
 
 class CreditConfig(BaseModel):
@@ -139,6 +173,8 @@ class CreditConfig(BaseModel):
                 continue
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
+            for option, number in _numbers(options):
+                _bound(f"{name}.{option}", number, LARGEST_OPTION if isinstance(number, int) else LARGEST_FLOAT)
             try:
                 credit.advantages(SMALLEST, name, **options)  # each method checks its own options
             except TypeError as error:
@@ -154,11 +190,11 @@ class CriticConfig(Section):
 
 class LossConfig(Section):
     clip: float = Field(0.2, gt=0, lt=1)
-    dual_clip: float = Field(3.0, gt=1)
+    dual_clip: float = Field(3.0, gt=1, le=LARGEST_FLOAT)
     """Where A < 0 the objective is at least `dual_clip` * A; public trainers use 3."""
-    kl: float = Field(0.01, ge=0)
+    kl: float = Field(0.01, ge=0, le=LARGEST_FLOAT)
     """Coefficient of the low-variance KL to the frozen reference (lambda_KL)."""
-    entropy: float = Field(0.0, ge=0)
+    entropy: float = Field(0.0, ge=0, le=LARGEST_FLOAT)
     ratio: Literal["token", "response"] = "token"
     """Importance ratio per token, as in the paper's launcher family, or per response, as eq. 2 writes it."""
     aggregation: Literal["token", "step", "group"] = "token"
@@ -166,29 +202,29 @@ class LossConfig(Section):
     correction: Literal["auto", "none", "truncate"] = "auto"
     """Truncated importance sampling where the sampling engine is not the trained model. Each token's loss is
     multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with vllm, else "none"."""
-    correction_cap: float = Field(2.0, ge=1)
+    correction_cap: float = Field(2.0, ge=1, le=LARGEST_FLOAT)
 
 
 class OptimConfig(Section):
     lr: float = Field(1e-6, gt=0, le=1)
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(0.01, ge=0, le=LARGEST_FLOAT)
     grad_clip: float = Field(1.0, gt=0)
-    minibatch: int = Field(256, ge=1)
+    minibatch: int = Field(256, ge=1, le=MOST_TOKENS)
     """Environment steps per optimizer step."""
-    microbatch: int | None = Field(None, ge=1)
+    microbatch: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """Distinct environment steps per rank and pass; all at once by default."""
-    score_microbatch: int | None = Field(None, ge=1)
+    score_microbatch: int | None = Field(None, ge=1, le=MOST_TOKENS)
     """The same for passes without gradients, which compute old log-probabilities and a critic's values; `microbatch`
     by default. The reference is computed in the training passes."""
-    epochs: int = Field(1, ge=1)
+    epochs: int = Field(1, ge=1, le=10_000)
 
 
 class EvalConfig(Section):
-    every: int = Field(5, ge=1)
+    every: int = Field(5, ge=1, le=MOST_UPDATES)
     """Updates between validations on the first `episodes` tasks of the validation split."""
-    episodes: int = Field(128, ge=1)
-    temperature: float = Field(0.4, gt=0)
-    test_episodes: int = Field(512, ge=1)
+    episodes: int = Field(128, ge=1, le=MOST_UPDATES)
+    temperature: float = Field(0.4, gt=0, le=100)
+    test_episodes: int = Field(512, ge=1, le=MOST_UPDATES)
     """Tasks of the test split, played by the first and by the last policy."""
 
 
@@ -222,9 +258,9 @@ class TrainConfig(RunConfig):
     """Folder of a transformers checkpoint, absolute or relative to the config file; or a name on the Hugging Face
     hub, such as Qwen/Qwen2.5-1.5B-Instruct."""
     seed: int = Field(0, ge=0, lt=2**63)
-    updates: int = Field(150, ge=1)
-    save_every: int = Field(5, ge=1)
-    record_every: int = Field(0, ge=0)
+    updates: int = Field(150, ge=1, le=MOST_UPDATES)
+    save_every: int = Field(5, ge=1, le=MOST_UPDATES)
+    record_every: int = Field(0, ge=0, le=MOST_UPDATES)
     """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
     threads: int = Field(2, ge=1, le=1_024)
     """CPU threads of torch. It is part of the config because it determines the order of float sums."""

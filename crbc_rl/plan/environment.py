@@ -143,7 +143,8 @@ def _max_steps(spec: EnvSpec, kwargs: dict[str, Any]) -> int:
     """`max_steps` of the config, or its default, for an environment that cannot be made here."""
     parameter = _parameters(spec)[0].get("max_steps")
     default = 1 if parameter is None or not isinstance(parameter.default, int) else parameter.default
-    return int(kwargs.get("max_steps", default))
+    given = kwargs.get("max_steps", default)
+    return given if isinstance(given, int) else default
 
 
 def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
