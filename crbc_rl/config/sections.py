@@ -74,6 +74,13 @@ class EnvConfig(Section):
     system: str | None = None
     """The system message before every prompt. None: the default of the model's chat template."""
 
+    @field_validator("id")
+    @classmethod
+    def _one_module_at_most(cls, value: str) -> str:
+        if value.count(":") > 1:
+            raise ValueError("write it as Id-v0 or as module:Id-v0")
+        return value
+
     @field_validator("kwargs")
     @classmethod
     def _split_is_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:

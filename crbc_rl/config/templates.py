@@ -53,7 +53,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         self._steps = self._characters = 0
         filters = {**self.filters, **({"tojson": _to_json} if chat else {})}
         self.filters = {name: self._bounded(name, function) for name, function in filters.items()}
-        self.filters |= {"_turns": self._turns, "_joined": self._joined}
+        self.filters |= {"_turns": self._turns, "_joined": self._joined, "_made": self._made}
         del self.globals["lipsum"]
         if chat:
             self.globals |= {"raise_exception": _refuse, "strftime_now": _now}
@@ -144,16 +144,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 raise SecurityError(f"{operator} makes a number of more than {BITS:,} bits")
         return super().call_binop(context, operator, left, right)
 
-    def getitem(self, obj: Any, argument: Any) -> Any:
-        return (
-            self._made(super().getitem(obj, argument))
-            if isinstance(argument, slice)
-            else super().getitem(obj, argument)
-        )
-
 
 class _Counted(NodeTransformer):
-    """Counts the turns of loops and the length of joined texts, for which Jinja has no hook."""
+    """Counts the turns of loops, joined texts and slices, for which Jinja has no hook."""
 
     def visit_For(self, node: nodes.For) -> nodes.For:
         if node.recursive:
@@ -165,6 +158,10 @@ class _Counted(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
         self.generic_visit(node)
         return _filtered("_joined", nodes.List(node.nodes, lineno=node.lineno))
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
+        self.generic_visit(node)
+        return _filtered("_made", node) if isinstance(node.arg, nodes.Slice) else node
 
 
 def _filtered(name: str, node: nodes.Expr) -> nodes.Filter:

@@ -77,3 +77,83 @@ def test_the_estimator_is_chosen_by_one_key() -> None:
 def test_a_relative_model_is_taken_from_the_config_file() -> None:
     path = next(path for path in CONFIGS if path.name == "sokoban_tiny.yaml")
     assert Path(load_config(path).model) == path.parents[1] / "warmstarts" / "sokoban-tiny"
+
+
+def nested(levels: int) -> str:
+    lines = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]" for i in range(levels)]
+    return "\n".join(["env:", "  kwargs:", *(f"    {line}" for line in lines)])
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (nested(9), "with its aliases it has more than 20,000 values"),
+        ("env: &e {kwargs: {a: *e}}", "with its aliases"),
+        ("a: " + "[" * 60 + "]" * 60, "or 50 levels"),
+        ("a: " + "[" * 10_000, "nested too deeply"),
+        ("a: [" + "1," * 30_000 + "]", "more than 20,000 keys and values"),
+        ("name: 2020-01-01", "a timestamp is no value of a config"),
+        ("name: !!binary aGVsbG8=", "a binary is no value of a config"),
+        (r'name: "a\0b"', "null character"),
+        (r'name: "\udfff"', "half a character"),
+        ("#" * 2_000_000, "more than 1,048,576 bytes"),
+    ],
+)
+def test_a_text_beyond_the_bounds_is_refused(tmp_path, text, says):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        load_config(tmp_path / "c.yaml")
+
+
+def test_honest_aliases_are_read(tmp_path):
+    text = "name: &n run\nmodel: *n\neval: &e {every: 7}\n"
+    (tmp_path / "c.yaml").write_text(text + "rollout:\n  <<: {num_groups: 3}\n  group_size: 4\n")
+    config = load_config(tmp_path / "c.yaml")
+    assert (config.model, config.eval.every) == (str(tmp_path / "run"), 7)
+    assert (config.rollout.num_groups, config.rollout.group_size) == (3, 4)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "credit.crbc.depth=1000000000000",
+        "credit.crbc.w_step=1.0e+308",
+        "credit.hgpo.history=100000",
+        "rollout.num_groups=65536",
+        "rollout.max_new_tokens=1000000000",
+        "env.history=100000",
+        "env.id=crbc_envs:other:CRBC-Sokoban-v0",
+        "env.kwargs.height=10000000",
+        "env.kwargs.deep=[{size: .nan}]",
+        "updates=1000000000000",
+    ],
+)
+def test_no_number_exhausts_the_machine(tmp_path, override):
+    (tmp_path / "c.yaml").write_text("name: run\nmodel: m\n")
+    with pytest.raises(ConfigError, match=override.split("=")[0].split(".")[-1].replace("deep", "deep.size")):
+        load_config(tmp_path / "c.yaml", ["rollout.group_size=4096", override])
+
+
+def test_a_seed_of_an_environment_may_be_large(tmp_path):
+    (tmp_path / "c.yaml").write_text("name: run\nmodel: m\n")
+    seed = 2**62
+    assert load_config(tmp_path / "c.yaml", [f"env.kwargs.price_seed={seed}"]).env.kwargs["price_seed"] == seed
+
+
+def test_a_message_names_ten_wrong_keys(tmp_path):
+    (tmp_path / "c.yaml").write_text("name: run\nmodel: m\n" + "".join(f"wrong{i}: 1\n" for i in range(25)))
+    with pytest.raises(ConfigError, match="and 15 more$") as told:
+        load_config(tmp_path / "c.yaml")
+    assert str(told.value).count("unknown key") == 10
+
+
+def test_a_template_is_no_link_to_another_kind_of_file(tmp_path):
+    (tmp_path / "key").write_text("PRIVATE")
+    (tmp_path / "real.j2").write_text("{{ task }}")
+    (tmp_path / "c.yaml").write_text("name: run\nmodel: m\nenv: {prompt: p.j2}\n")
+    (tmp_path / "p.j2").symlink_to(tmp_path / "key")
+    with pytest.raises(ConfigError, match="which is no template"):
+        load_config(tmp_path / "c.yaml")
+    (tmp_path / "p.j2").unlink()
+    (tmp_path / "p.j2").symlink_to(tmp_path / "real.j2")
+    assert load_config(tmp_path / "c.yaml").env.template == "{{ task }}"

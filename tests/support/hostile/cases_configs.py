@@ -208,7 +208,11 @@ def cases() -> list[Case]:
             argv=DRY,
         ),
         Case(
-            "module-two-colons", code, 2, make=module("evil", "env: {id: 'crbc_envs:evil:CRBC-Sokoban-v0', kwargs: {observation: text}}"), argv=DRY
+            "module-two-colons",
+            code,
+            2,
+            make=module("evil", "env: {id: 'crbc_envs:evil:CRBC-Sokoban-v0', kwargs: {observation: text}}"),
+            argv=DRY,
         ),
         Case(
             "module-installed", code, 2, ("--allow-import",), make=written("env: {id: 'antigravity:Foo-v0'}"), argv=DRY

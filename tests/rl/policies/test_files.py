@@ -1,0 +1,143 @@
+"""What a model folder of others cannot do."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from learner_fixtures import fresh_policy
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
+
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies import files
+from crbc_rl.policies.load import load_policy
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    fresh_policy().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**(json.loads(path.read_text()) if path.exists() else {}), **changes}))
+
+
+def test_an_honest_model_in_parts_is_loaded(model: Path) -> None:
+    weights = load_file(model / "model.safetensors")
+    names = sorted(weights)
+    parts = {"model-00001-of-00002.safetensors": names[:9], "model-00002-of-00002.safetensors": names[9:]}
+    for file, some in parts.items():
+        save_file({name: weights[name] for name in some}, model / file, metadata={"format": "pt"})
+    (model / "model.safetensors").unlink()
+    places = {name: file for file, some in parts.items() for name in some}
+    change(model / files.INDEX, metadata={}, weight_map=places)
+    loaded = load_policy(model).model.state_dict()
+    assert all(torch.equal(loaded[name], weight) for name, weight in weights.items())
+    (model / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(ConfigError, match="has no weights in safetensors"):
+        load_policy(model)
+
+
+@pytest.mark.parametrize("key", ["AutoConfig", "AutoModelForCausalLM"])
+def test_code_beside_a_model_never_runs(model: Path, key: str) -> None:
+    (model / "evil.py").write_text(f"open({str(model / 'ran')!r}, 'w')\n")
+    change(model / "config.json", auto_map={key: "evil.Evil"})
+    change(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.Evil", None]})
+    load_policy(model)  # of a known type: its code is the library's
+    change(model / "config.json", model_type="evil")
+    with pytest.raises(ConfigError, match="'evil' needs the code beside it"):
+        load_policy(model)
+    assert not (model / "ran").exists()
+    with pytest.raises(ValueError, match="trust_remote_code|does not recognize"):
+        AutoConfig.from_pretrained(model, **files.SAFE)
+    assert not (model / "ran").exists()
+
+
+def test_a_pickle_is_no_model(model: Path) -> None:
+    torch.save(load_file(model / "model.safetensors"), model / "pytorch_model.bin")
+    (model / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"pytorch_model\.bin is a pickle"):
+        load_policy(model)
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(os.getcwd))
+    with pytest.raises(ConfigError, match=r"pytorch_model\.bin is a pickle"):
+        load_policy(model)
+
+
+@pytest.mark.parametrize("name", ["../w.safetensors", "/w.safetensors", "a/w.safetensors", "w.bin", "", ".safetensors"])
+def test_an_index_names_files_beside_it(model: Path, name: str) -> None:
+    (model / "model.safetensors").unlink()
+    change(model / files.INDEX, weight_map={"w": name})
+    with pytest.raises(ConfigError, match="weight_map: .* is no name of a file"):
+        files.weight_files(model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"hidden_size": 10**9}, "hidden_size: 1000000000 is more than 16,777,216"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers: 1000000000 is more than 1,024"),
+        ({"text_config": {"num_hidden_layers": 2_000}}, "text_config.num_hidden_layers"),
+        ({"num_labels": 10**9}, "num_labels"),
+        ({"hidden_size": 4_096, "num_attention_heads": 4}, "and the files have"),
+        ({"attn_implementation": "someone/kernel"}, "is code on the hub"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "not quantized"),
+        ({"num_attention_heads": 0}, "no language model can be built"),
+        ({"hidden_size": "wide"}, "cannot be read"),
+    ],
+)
+def test_a_shape_that_no_model_has_takes_no_memory(model: Path, changes: dict[str, Any], says: str) -> None:
+    change(model / "config.json", **changes)
+    with pytest.raises(ConfigError, match=says):
+        load_policy(model)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "says"),
+    [
+        ("config.json", "[" * 100_000, "nested too deeply"),
+        ("tokenizer_config.json", "[]", "is no object"),
+        ("tokenizer_config.json", '{"tokenizer_class": "AutoModel"}', "'AutoModel' is no tokenizer"),
+        ("tokenizer.json", '{"added_tokens": 3}', "added_tokens"),
+        ("tokenizer.json", '{"version": "1.0"}', "cannot be loaded"),
+        ("adapter_config.json", "{}", "an adapter"),
+        ("generation_config.json", "{", "cannot be read"),
+        ("chat_template.jinja", "{% for %}", "chat template cannot be used"),
+    ],
+)
+def test_a_damaged_file_is_named(model: Path, file: str, text: str, says: str) -> None:
+    (model / file).write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        load_policy(model)
+
+
+def test_weights_are_finite(model: Path) -> None:
+    weights = load_file(model / "model.safetensors")
+    weights["model.norm.weight"][1] = torch.inf
+    save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"model\.norm\.weight has weights that are not finite"):
+        load_policy(model)
+
+
+def test_a_model_of_the_hub_is_read_from_its_folder_in_the_cache(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def snapshot(name: str, **options: Any) -> str:
+        asked.append(name)
+        assert not [pattern for pattern in options["allow_patterns"] if pattern.endswith((".bin", ".py", "*"))]
+        return str(model)
+
+    monkeypatch.setattr(files, "snapshot_download", snapshot)
+    monkeypatch.chdir(tmp_path)
+    assert files.model_folder("someone/tiny") == model
+    assert asked == ["someone/tiny"]
+    assert files.model_folder("model") == Path("model")
+    assert asked == ["someone/tiny"]
