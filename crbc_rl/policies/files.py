@@ -25,13 +25,14 @@ from transformers import (
     PreTrainedModel,
 )
 
-from crbc_envs.storage.files import read_bytes, read_json
+from crbc_envs.storage.files import parse_json, read_bytes
 from crbc_rl.errors import ConfigError
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 TOKENIZER, TOKENIZER_CONFIG, ADAPTER = "tokenizer.json", "tokenizer_config.json", "adapter_config.json"
 BESIDE = (
     TOKENIZER_CONFIG,
+    "vocab.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "generation_config.json",
@@ -39,7 +40,7 @@ BESIDE = (
     "processor_config.json",
 )
 """Other files that the library reads, each an object."""
-TEXTS = ("vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json")
+TEXTS = ("merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json")
 
 FROM_HUB = ["*.json", "*.jinja", "*.txt", "*.model", WEIGHTS, "model-*.safetensors"]
 
@@ -61,13 +62,15 @@ FAULTS = (
 )
 """What the libraries raise about a damaged model; tokenizers also raises `Exception` itself."""
 
-LARGEST_CONFIG, LARGEST_FILE, LARGEST_HEADER = 4 << 20, 64 << 20, 16 << 20
+LARGEST_CONFIG, LARGEST_FILE, LARGEST_HEADER = 4 << 20, 40 << 20, 16 << 20
 """Bytes of config.json, of a tokenizer's file, and of the header of weights."""
 LARGEST_NUMBER = 1 << 24
 """A whole number in config.json, such as a width or the size of a vocabulary. Frequencies may be larger."""
-MOST_LAYERS, MOST_LABELS = 1_024, 65_536
+MOST_LAYERS, MOST_LABELS, LARGEST_FRAME = 1_024, 65_536, 1 << 20
 MOST_TOKENS = 65_536
 """Tokens that a tokenizer adds to those of its vocabulary."""
+MOST_LISTS = 2_000_000
+"""Lists and objects in a JSON file: an empty one takes thirty times its text."""
 LARGEST_BUFFERS = 1 << 30
 """Bytes of a model's tensors that are not weights, such as masks."""
 
@@ -99,8 +102,7 @@ def read_config(folder: Path) -> PretrainedConfig:
     for key, value in _leaves(data):
         if isinstance(value, str) and "implementation" in key and "/" in value:
             raise ConfigError(f"{place}: {key.removeprefix('.')}: {value[:80]!r} is code on the hub: remove the key")
-        if isinstance(value, int) and abs(value) > (most := _most(key)):
-            raise ConfigError(f"{place}: {key.removeprefix('.')}: {str(value)[:40]} is more than {most:,}")
+    _check_numbers(place, data)
     with told(f"{place} cannot be read"):
         return AutoConfig.from_pretrained(folder, **SAFE)
 
@@ -169,7 +171,9 @@ def check_tokenizer(folder: Path) -> None:
         raise ConfigError(f"{folder / ADAPTER}: an adapter, whose base may be anywhere: merge it into a model")
     for name in BESIDE:
         if (folder / name).exists():
-            _object(folder / name, LARGEST_CONFIG)
+            data = _object(folder / name, LARGEST_FILE if name == "vocab.json" else LARGEST_CONFIG)
+            if "processor" in name:
+                _check_numbers(folder / name, data)
     for name in TEXTS:
         if (folder / name).exists():
             with told(f"{folder / name} cannot be read"):
@@ -202,12 +206,22 @@ class told:
 def _object(place: Path, most: int) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        data = read_json(place, most)
+        content = read_bytes(place, most)
+        if (lists := content.count(b"[") + content.count(b"{")) > MOST_LISTS:
+            raise ValueError(f"it has {lists:,} lists and objects, and at most {MOST_LISTS:,} are read")
+        data = parse_json(content)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{place} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{place} cannot be read: it is no object of names and values")
     return data
+
+
+def _check_numbers(place: Path, data: dict[str, Any]) -> None:
+    """Raise `ConfigError` for a whole number that no model has."""
+    for key, value in _leaves(data):
+        if isinstance(value, int) and abs(value) > (most := _most(key)):
+            raise ConfigError(f"{place}: {key.removeprefix('.')}: {value:.6g} is more than {most:,}")
 
 
 def _leaves(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -230,4 +244,6 @@ def _most(key: str) -> float:
         return float("inf")
     if "layer" in name or name == "depth":
         return MOST_LAYERS
+    if name in ("shortest_edge", "min_pixels"):  # of the image processor: every frame becomes as large
+        return LARGEST_FRAME
     return MOST_LABELS if name == "num_labels" else LARGEST_NUMBER

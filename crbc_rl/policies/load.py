@@ -22,8 +22,8 @@ def load_policy(
     A model is data: no code beside it runs, its weights are safetensors, and it is checked before memory is taken for
     it. Raises `ConfigError` where the model is missing, or its weights do not match its architecture.
     """
-    folder = model_folder(source)
     with quiet():  # errors say in one line what the library would print
+        folder = model_folder(source)
         config = read_config(folder)
         check_tokenizer(folder)
         check_weights(folder, shape(config, str(folder)))
@@ -43,7 +43,9 @@ def load_policy(
         if not torch.isfinite(weight.sum()):
             raise ConfigError(f"{source}: {name} has weights that are not finite: restore the file")
     model = own_memory(model).to(device)
-    policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
+    with told(f"{source} cannot be used"):
+        policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
+        policy.encode_text("Go.")
     policy.max_prompt_tokens = max_prompt_tokens
     return policy
 

@@ -88,5 +88,7 @@ class VisionPolicy(TransformersPolicy):
 
 
 def image_processor(folder: Path) -> ImageProcessor:
-    """The processor saved beside a model."""
-    return ImageProcessor.from_pretrained(folder, **SAFE)
+    """The processor saved beside a model. Raises what the library does for one that cannot cut a frame."""
+    processor = ImageProcessor.from_pretrained(folder, **SAFE)
+    processor(images=[Image.new("RGB", (64, 64))], return_tensors="pt")
+    return processor

@@ -113,6 +113,15 @@ def module(name: str, text: str, place: str = "") -> Make:
     return make
 
 
+def endless_package(folder: Path) -> None:
+    """A package with a file that never ends: where a module is, is said with a digest of its files."""
+    package = folder / HERE / "evil"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "more.py").symlink_to("/dev/zero")
+    written("credit: {method: 'evil:method'}")(folder)
+
+
 def placed(folder: Path) -> None:
     """The config itself says where a module with a harmless name is."""
     from hashlib import sha256
@@ -198,6 +207,7 @@ def cases() -> list[Case]:
             argv=DRY,
             env={"CRBC_ALLOW_IMPORT": "0"},
         ),
+        Case("module-endless", "bounds: modules", 2, ("more.py",), make=endless_package, argv=DRY),
         Case("module-placed", code, 2, ("elsewhere/numpy_extras.py", "--allow-import"), make=placed, argv=DRY),
         Case(
             "module-library",

@@ -145,7 +145,7 @@ def tokenizer(change: Callable[[dict[str, Any]], None], **changes: Any) -> Make:
 
 def many_tokens(content: dict[str, Any]) -> None:
     first = content["added_tokens"][0]
-    content["added_tokens"] += [{**first, "id": 331 + i, "content": f"<{i}>"} for i in range(400_000)]
+    content["added_tokens"] += [{**first, "id": 331 + i, "content": f"<{i}>"} for i in range(100_000)]
 
 
 def template(text: str) -> Make:
@@ -288,6 +288,7 @@ def model_cases() -> list[Case]:
             ),
             "chat template",
         ),
+        one("lists", bounds, replaced("vocab.json", "[],", 12_000_000), "vocab.json"),
         one("template-fails", "numbers", template("{{ raise_exception('no') }}"), "chat template"),
         one("template-wrong", "numbers", template("{% for %}"), "chat template"),
         one("template-none", "numbers", template(""), "chat template"),
