@@ -47,7 +47,7 @@ WRONG_PATHS = {
 """Mistakes in a path that somebody gave."""
 REMEDIES |= WRONG_PATHS
 
-LONGEST = 4_000
+LONGEST = 1_900
 """Characters of a line that tells what went wrong."""
 
 LONGEST_READ = 200_000
