@@ -171,14 +171,18 @@ def _is_inside(name: str) -> bool:
     return name.isprintable() and not path.is_absolute() and ".." not in path.parts
 
 
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, which may be larger than the memory."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check_file(folder: Path, path: Path, digests: dict[str, str]) -> None:
     """Raise `DataError` if the file is not the one that was installed."""
     name = path.relative_to(folder).as_posix()
     if name not in digests:
         raise DataError(f"{path}: not in {folder / MANIFEST}; install the data again: {_again(folder)}")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != digests[name]:
+    if sha256_of(path) != digests[name]:
         raise DataError(f"{path}: not what was installed, its SHA-256 differs; install it again: {_again(folder)}")
 
 

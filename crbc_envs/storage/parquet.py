@@ -122,8 +122,9 @@ def _check_size(path: Path, wanted: set[str]) -> None:
 
 def rows_of(table: pa.Table) -> list[Row]:
     """The rows as dictionaries. Equal texts of a file are one object."""
-    columns = [_values(table.column(name).combine_chunks()) for name in table.column_names]
-    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    names = table.column_names
+    columns = [_values(table.column(name).combine_chunks()) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _values(array: Any) -> list[Any]:

@@ -7,7 +7,6 @@ written by people.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage import files
+from crbc_envs.storage.files import shown
 
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 """The attributes of a product for which the files give none."""
@@ -23,6 +24,11 @@ NO_PRICE = 100.0
 """The price in dollars of a product for which the files give none."""
 
 MAX_ASIN = 10
+
+MOST_OPTIONS = 10_000
+"""The most option values of a product."""
+
+HIGHEST_PRICE = 1e9
 
 FIX = "download the file again, then install it with: crbc data webshop --from DIR"
 
@@ -141,7 +147,7 @@ def products_of(
                 seen.add(asin)
                 yield product_of(item, instructions.get(asin, {}), human.get(asin, ()))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            why = f"{type(error).__name__} {error}"
+            why = f"{type(error).__name__} {str(error)[:200]!r}"
             raise DataError(f"{where}: item {place} is not in the official schema: {why}; {FIX}") from error
 
 
@@ -150,7 +156,7 @@ def product_of(
 ) -> Product:
     """One product from its records in the three files."""
     bullets = item["small_description"]
-    return Product(
+    product = Product(
         asin=item["asin"],
         title=item["name"],
         description=item["full_description"] or "",
@@ -161,7 +167,7 @@ def product_of(
         category=item["category"],
         query=item["query"].lower().strip(),
         product_category=item["product_category"],
-        image=next(iter(item.get("images") or ()), ""),
+        image=next(iter(item.get("images") or ()), "") or "",
         instruction=instruction.get("instruction"),
         instruction_attributes=tuple(instruction.get("instruction_attributes") or ()),
         human=tuple(
@@ -169,6 +175,25 @@ def product_of(
             for one in human
         ),
     )
+    check_product(product)
+    return product
+
+
+def check_product(product: Product) -> None:
+    """Raise `ValueError` for a value of another type, a price that is no amount, and far too many options."""
+    people = [part for one in product.human for part in (one.text, *one.attributes, *one.options)]
+    texts = [product.asin, product.title, product.description, product.category, product.query, product.image]
+    texts += [product.product_category, product.instruction or "", *product.bullets, *product.attributes]
+    texts += [*product.instruction_attributes, *product.options, *people]
+    values = [value for values in product.options.values() for value in values]
+    wrong = next((text for text in (*texts, *values) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise ValueError(f"{shown(wrong)} is no text")
+    if len(values) > MOST_OPTIONS:
+        raise ValueError(f"a product has {len(values):,} option values, and at most {MOST_OPTIONS:,} are read")
+    amounts = product.prices
+    if len(amounts) > 2 or not all(isinstance(a, float) and 0 <= a <= HIGHEST_PRICE for a in amounts):
+        raise ValueError(f"{shown(amounts)} is no price")
 
 
 _NAMED = ("attributes", "options")
@@ -206,16 +231,16 @@ def read_catalogue(folder: Path) -> MemoryCatalogue:
 
     Raises `DataError` if a file is missing or invalid.
     """
-    files = [official_file(folder, what) for what in ("items", "instructions")]
+    paths = [official_file(folder, what) for what in ("items", "instructions")]
     human = folder / FILES["human"][0]
-    files += [human] if human.is_file() else []
-    contents = [read_json(path) for path in files] + [{}]
-    return MemoryCatalogue(products_of(*contents[:3], where=describe_files(files)))
+    paths += [human] if human.is_file() else []
+    contents = [read_json(path) for path in paths] + [{}]
+    return MemoryCatalogue(products_of(*contents[:3], where=describe_files(paths)))
 
 
-def describe_files(files: Sequence[Path]) -> str:
+def describe_files(paths: Sequence[Path]) -> str:
     """The paths of official files, for error messages."""
-    return " with ".join([str(files[0]), *(path.name for path in files[1:])])
+    return " with ".join([str(paths[0]), *(path.name for path in paths[1:])])
 
 
 def official_file(folder: Path, what: str) -> Path:
@@ -230,8 +255,8 @@ def official_file(folder: Path, what: str) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file. Raises `DataError` if it is not JSON."""
+    """Read a JSON file of at most `files.LARGEST_JSON` bytes. Raises `DataError` if it is not JSON."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return files.read_json(path)
+    except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as JSON: {error}; {FIX}") from error

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,20 +23,26 @@ import numpy as np
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import ProgressCallback
+from crbc_envs.storage.files import parse_json, replacing_folder
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
     HumanInstruction,
     Product,
+    check_product,
     describe_files,
     products_of,
     read_json,
 )
 from crbc_envs.webshop.products.stream import array_entries, object_entries
 
+Array = np.ndarray[Any, np.dtype[Any]]
 VERSION = 1
 _RECORDS = "products.jsonl"
 _ABOUT = "store.json"
 _ARRAYS = {"starts": "<i8", "asins": f"S{MAX_ASIN}", "sorted": "<i4", "prices": "<f8", "instructed": "u1"}
+LONGEST_RECORD = 1 << 24
+"""The most bytes of a product. The catalogue's have some thousands."""
+
 _SYNTHETIC, _HUMAN = 1, 2
 _FIELDS = [(field.name, field.default) for field in fields(Product)]
 _TUPLES = {"bullets", "prices", "attributes", "instruction_attributes"}
@@ -54,16 +58,19 @@ class StoredCatalogue:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         about = read_json(folder / _ABOUT) if is_store(folder) else None
-        if not isinstance(about, dict) or about.get("version") != VERSION:
+        if not isinstance(about, dict) or about.get("version") != VERSION or type(about.get("products")) is not int:
             raise DataError(f"{folder}: no store of products of version {VERSION}; {_REBUILD}")
+        strange = [path for path in (folder / _RECORDS, *_array_files(folder)) if path.exists() and not path.is_file()]
+        if strange:
+            raise DataError(f"{strange[0]}: no regular file; {_REBUILD}")
         try:
-            arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS}
+            arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in _array_files(folder)}
             self._records = np.asarray(np.memmap(folder / _RECORDS, dtype=np.uint8, mode="r"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError, OverflowError) as error:
             raise DataError(f"{folder}: the store of products is incomplete ({error}); {_REBUILD}") from error
         self._starts, self._asins, self._sorted = arrays["starts"], arrays["asins"], arrays["sorted"]
         self._prices, self._instructed = arrays["prices"], arrays["instructed"]
-        if len(self._starts) != about["products"] + 1 or self._starts[-1] != len(self._records):
+        if not _agree(arrays, about["products"], len(self._records)):
             raise DataError(f"{folder}: the store of products is damaged, its sizes do not agree; {_REBUILD}")
         self._product = lru_cache(maxsize=4096)(self._read)
 
@@ -80,7 +87,10 @@ class StoredCatalogue:
 
     def _read(self, number: int) -> Product:
         start, end = self._starts[number : number + 2].tolist()
-        return _decode(self._records[start:end].tobytes())
+        try:
+            return _decode(self._records[start:end].tobytes())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{self.folder}: product {number} is damaged ({str(error)[:200]!r}); {_REBUILD}") from error
 
     def find(self, asin: str) -> int | None:
         wanted = asin.encode()
@@ -102,6 +112,23 @@ class StoredCatalogue:
         return np.flatnonzero(self._instructed & (_HUMAN if human else _SYNTHETIC)).tolist()
 
 
+def _array_files(folder: Path) -> list[Path]:
+    return [folder / f"{name}.npy" for name in _ARRAYS]
+
+
+def _agree(arrays: Mapping[str, Array], products: int, size: int) -> bool:
+    """Whether the arrays have the types and lengths of a store, and point into it."""
+    shapes = {"starts": (products + 1,), "prices": (products, 2)}
+    for name, values in arrays.items():
+        if values.dtype != np.dtype(_ARRAYS[name]) or values.shape != shapes.get(name, (products,)):
+            return False
+    starts, order = arrays["starts"], arrays["sorted"]
+    lengths = np.diff(starts)
+    if products < 1 or starts[0] != 0 or starts[-1] != size or lengths.min() < 0 or lengths.max() > LONGEST_RECORD:
+        return False
+    return bool(order.min() >= 0 and order.max() < products)
+
+
 def is_store(folder: Path) -> bool:
     return (folder / _ABOUT).is_file()
 
@@ -112,14 +139,8 @@ def build_store(folder: Path, products: Iterable[Product]) -> int:
     It is built in a temporary folder and then renamed. An interrupted build therefore changes nothing.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as scratch:
-        fresh = Path(scratch) / "fresh"
-        fresh.mkdir()
-        count = _write(fresh, products)
-        if folder.exists():
-            os.replace(folder, Path(scratch) / "old")
-        os.replace(fresh, folder)
-    return count
+    with replacing_folder(folder) as fresh:
+        return _write(fresh, products)
 
 
 def build_official_store(
@@ -202,9 +223,11 @@ def _encode(product: Product) -> bytes:
 
 
 def _decode(line: bytes) -> Product:
-    record = json.loads(line.decode("utf-8", "surrogatepass"))
+    record = parse_json(line.decode("utf-8", "surrogatepass"))
     for name in _TUPLES & record.keys():
         record[name] = tuple(record[name])
     record["options"] = {group: tuple(values) for group, values in record["options"].items()}
     record["human"] = tuple(HumanInstruction(text, tuple(a), tuple(o)) for text, a, o in record.get("human", ()))
-    return Product(**record)
+    product = Product(**record)
+    check_product(product)
+    return product

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,8 +13,11 @@ from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.webshop.products.catalogue import FIX
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 26
+_LONGEST = 1 << 24
 """Maximum length of an entry, in characters. Valid entries are far shorter; a broken file is not read to its end."""
+_MOST = 3_000_000
+"""The most entries of a file. The full catalogue has 1.18 million."""
+_BLANKS = re.compile(r"\s*")
 _ENDS = ",:]} \t\r\n"
 
 
@@ -64,6 +68,8 @@ class _Reader:
             while self._peek() == ",":
                 self._at += 1
                 self._entry += 1
+                if self._entry > _MOST:
+                    raise self._broken(f"more than {_MOST:,} entries")
                 yield
         self.expect(closing)
         if self._peek():
@@ -84,6 +90,8 @@ class _Reader:
             except json.JSONDecodeError as error:
                 if not self._widen():
                     raise self._broken(error.msg) from error
+            except ValueError as error:  # a number of thousands of digits
+                raise self._broken(str(error)) from error
             except RecursionError as error:
                 raise self._broken("too many brackets open") from error
             else:
@@ -95,19 +103,22 @@ class _Reader:
     def _peek(self) -> str:
         """The next character that is not white space; "" at the end of the file."""
         while True:
-            while self._at < len(self._text):
-                if not self._text[self._at].isspace():
-                    return self._text[self._at]
-                self._at += 1
+            blanks = _BLANKS.match(self._text, self._at)
+            self._at = blanks.end() if blanks else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
             if not self._widen():
                 return ""
 
     def _widen(self) -> bool:
-        """Drop the parsed text and read more. False at the end of the file."""
+        """Drop the parsed text and read more. False at the end of the file.
+
+        What is left is doubled at least, so that an entry is not parsed again for each chunk of it.
+        """
         if len(self._text) - self._at > _LONGEST:
             raise self._broken("an entry does not end")
         try:
-            more = self._file.read(self._chunk)
+            more = self._file.read(max(self._chunk, len(self._text) - self._at))
         except UnicodeDecodeError as error:
             raise self._broken("not UTF-8 text") from error
         self._on_progress(self._file.buffer.tell(), self._size)

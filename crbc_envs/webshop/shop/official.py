@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.datasets import Dataset, ProgressCallback
+from crbc_envs.storage.datasets import Dataset, ProgressCallback, sha256_of
 from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, is_store
 from crbc_envs.webshop.search import engine as search
 from crbc_envs.webshop.shop import goals
@@ -89,7 +89,7 @@ def _check(folder: Path) -> str:
     if not found:
         raise DataError(f"{folder}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}")
     for name, published in PUBLISHED.items():
-        if (folder / name).is_file() and hashlib.sha256((folder / name).read_bytes()).hexdigest() != published:
+        if (folder / name).is_file() and sha256_of(folder / name) != published:
             found.append(f"{name} is another copy than the published one")
     return "; ".join(found)
 
