@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from anchors import EmpiricalProcess
@@ -20,6 +20,7 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.credit.gae import gae, row_rewards, whiten
 from crbc_rl.distributed import Distributed, full_tensors
 from crbc_rl.policies.load import load_policy
+from crbc_rl.training.checkpoint import restore_weights
 from crbc_rl.training.trainable import Figures, Trainable, mean
 
 VALUE_CLIP = 0.5
@@ -40,7 +41,7 @@ class Critic(Trainable):
             nn.init.zeros_(weight)
         model.set_output_embeddings(head)
         if checkpoint is not None:
-            self.reader.load_weights(load_file(checkpoint / "critic" / FILE).items())
+            restore_weights(checkpoint / "critic" / FILE, model)
         super().__init__(model, config, distributed, self.reader.pad, config.critic.lr)
         if checkpoint is not None:
             self.restore_optimizer(checkpoint / "critic")

@@ -1,17 +1,32 @@
-"""Files that can be trusted: their digests in a manifest, and errors of writing that name the file."""
+"""Files that can be trusted: their digests in a manifest, and errors of writing that name the file.
+
+A manifest also says what the folder is, such as {"crbc": "checkpoint", "update": 10}. Only folders with such a mark are
+ever deleted. Folders of earlier versions have none.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
+
+from crbc_envs.storage.files import read_json
 
 MANIFEST = "manifest.json"
 """The file of a folder with the SHA-256 digest of each other file."""
+LARGEST_MANIFEST = 4 << 20
+"""Bytes."""
+LAST_UPDATE = 10**9 - 1
+"""The largest number of an update."""
+LONGEST_NAME = 200
+"""Characters of a file's name that a manifest may hold."""
 
 
 class WriteErrors:
@@ -35,7 +50,9 @@ class WriteErrors:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 digest of a file, which is read in parts."""
+    """The SHA-256 digest of a file, which is read in parts. Raises `OSError`, also for a pipe, which may never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -47,38 +64,60 @@ def digests(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]
     return {path.relative_to(folder).as_posix(): digest(path) for path in sorted(files)}
 
 
-def write_manifest(folder: Path) -> None:
-    """Write the digests of all files of `folder` into its manifest, once they have reached the disk."""
+def write_manifest(folder: Path, **mark: str | int) -> None:
+    """Write the digests of all files of `folder` into its manifest, once they have reached the disk, and a mark."""
     for path in folder.rglob("*"):
         if path.is_file():
             sync(path)
     manifest = folder / MANIFEST
-    manifest.write_text(json.dumps({"sha256": digests(folder)}, indent=1) + "\n")
+    manifest.write_text(json.dumps({**mark, "sha256": digests(folder)}, indent=1) + "\n")
     sync(manifest)
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    """The content of the manifest of `folder`; None without a manifest. Raises `ValueError` where it is damaged."""
+    try:
+        content = read_json(folder / MANIFEST, LARGEST_MANIFEST)
+    except FileNotFoundError:
+        return None
+    if not isinstance(content, dict) or not isinstance(content.get("sha256"), dict):
+        raise ValueError("no digests")
+    return content
 
 
 def read_manifest(folder: Path) -> dict[str, str] | None:
     """The digests in the manifest of `folder`; None without a manifest. Raises `ValueError` where it is damaged."""
+    content = _manifest(folder)
+    return None if content is None else content["sha256"]
+
+
+def read_mark(folder: Path) -> dict[str, Any] | None:
+    """What `write_manifest` marked a folder as; empty for one of earlier versions, or whose manifest is damaged.
+
+    None for a folder without a manifest, and for a link to a folder.
+    """
     try:
-        content = json.loads((folder / MANIFEST).read_bytes())
-    except FileNotFoundError:
-        return None
-    kept = content.get("sha256") if isinstance(content, dict) else None
-    if not isinstance(kept, dict):
-        raise ValueError("no digests")
-    return kept
+        content = None if folder.is_symlink() else _manifest(folder)
+    except (OSError, ValueError):
+        return {}
+    return content and {name: value for name, value in content.items() if name != "sha256"}
 
 
 def damage(folder: Path) -> str | None:
     """What is wrong with the files of `folder`, compared with its manifest; None where they are as they were written.
 
-    A folder without a manifest, as earlier versions wrote it, is not checked.
+    A folder without a manifest, as earlier versions wrote it, is not checked. A manifest that names something outside
+    the folder, or a link, is wrong.
     """
     try:
         kept = read_manifest(folder)
-    except ValueError:
+    except (OSError, ValueError):
         return f"{MANIFEST} is damaged"
+    own = folder.resolve()
     for name, expected in (kept or {}).items():
+        plain = name.isprintable() and len(name) <= LONGEST_NAME
+        if not plain or own not in (found := (folder / name).resolve()).parents or found != own / name:
+            return f"{MANIFEST} names {name[:LONGEST_NAME]!r}, which is no file of that folder"
         try:
             if digest(folder / name) != expected:
                 return f"{name} is damaged"

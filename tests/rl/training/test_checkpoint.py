@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import shutil
@@ -12,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from learner_fixtures import small
+from safetensors.torch import save_file
 
+from crbc_envs.errors import DataError
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.training import files
-from crbc_rl.training.checkpoint import newest, publish, published
+from crbc_rl.training.checkpoint import newest, publish, published, restore_weights
 from crbc_rl.training.files import MANIFEST, WriteErrors
 
 TINY = {"save_every": 1, "updates": 2, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
@@ -75,9 +79,88 @@ def test_training_that_went_back_replaces_what_lies_ahead(tmp_path: Path) -> Non
         publish(tmp_path, update, write, keep=2)
     publish(tmp_path, 3, write, keep=2)
     assert [place.name for place in published(tmp_path)] == ["000002", "000003"]
-    (tmp_path / ".000007.tmp").mkdir()  # of a process that was killed
+    (tmp_path / ".000007.abcdef_1.tmp/new").mkdir(parents=True)  # of a process that was killed
     publish(tmp_path, 4, write, keep=2)
     assert sorted(place.name for place in tmp_path.iterdir()) == ["000003", "000004"]
+
+
+# ---- what is ours ----------------------------------------------------------------------------
+
+
+def unmark(place: Path) -> None:
+    """Make a checkpoint one of earlier versions, whose manifest says nothing but digests."""
+    kept = files.read_manifest(place)
+    (place / MANIFEST).write_text(json.dumps({"sha256": kept}))
+
+
+def test_only_published_checkpoints_are_ever_deleted(tmp_path: Path) -> None:
+    publish(tmp_path, 1, write, keep=1)
+    for name in ("000001-paper-result", "000009"):  # copies, which say that they are of update 1
+        shutil.copytree(tmp_path / "000001", tmp_path / name)
+    for name in ("2019", "000004", ".notes.tmp", ".000004.tmp", ".000004.abcdefgh.tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").write_text("years of work")
+    (tmp_path / "000005").symlink_to(tmp_path / "2019")
+    others = {path.name for path in tmp_path.iterdir()} - {"000001"}
+    assert [place.name for place in published(tmp_path)] == ["000001"]
+    publish(tmp_path, 2, write, keep=1)
+    assert {path.name for path in tmp_path.iterdir()} == {*others, "000002"}
+
+
+def test_checkpoints_of_earlier_versions_are_read_and_kept(tmp_path: Path) -> None:
+    for update in (1, 2):
+        publish(tmp_path, update, write, keep=2)
+        unmark(tmp_path / f"{update:06d}")
+    assert newest(tmp_path) == tmp_path / "000002"
+    publish(tmp_path, 3, write, keep=1)
+    publish(tmp_path, 4, write, keep=1)
+    assert [place.name for place in published(tmp_path)] == ["000001", "000002", "000004"]
+
+
+def test_what_is_in_the_way_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Training goes back behind damaged checkpoints of an earlier version."""
+    for update in (1, 2, 3):
+        publish(tmp_path, update, write, keep=3)
+        unmark(tmp_path / f"{update:06d}")
+    flip(tmp_path / "000002" / "weights")
+    flip(tmp_path / "000003" / "weights")
+    publish(tmp_path, 2, write, keep=1)
+    assert newest(tmp_path) == tmp_path / "000002"
+    names = sorted(place.name[:11] for place in tmp_path.iterdir())
+    assert names == ["000001", "000002", "000002-kept", "000003-kept"]
+    assert caplog.text.count("has no mark of a checkpoint; it is kept as") == 2
+
+
+def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="is a link to"):
+        publish(tmp_path / "checkpoints", 1, write, keep=1)
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize("name", ["../outside", "/dev/zero", "sub/../weights", "a\nb", "", "x" * 300, "link"])
+def test_a_manifest_names_files_of_its_folder_alone(tmp_path: Path, name: str) -> None:
+    place = publish(tmp_path, 1, write, keep=1)
+    (tmp_path / "outside").write_text("secret")
+    (place / "link").symlink_to(tmp_path / "outside")
+    (place / MANIFEST).write_text(json.dumps({"sha256": {name: "0" * 64}}))
+    assert str(files.damage(place)).startswith("manifest.json names ")
+
+
+def test_weights_are_those_of_the_model_or_one_line(tmp_path: Path) -> None:
+    first, second, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2), torch.nn.Linear(2, 3)
+    path = tmp_path / "weights.safetensors"
+    save_file(dict(first.named_parameters()), path)
+    restore_weights(path, second)
+    assert torch.equal(first.weight, second.weight) and torch.equal(first.bias, second.bias)
+    with pytest.raises(ConfigError, match="its weights are not those of the model"):
+        restore_weights(path, other)
+    path.write_bytes(b"\xff" * 100)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        restore_weights(path, second)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        restore_weights(tmp_path / "missing.safetensors", second)
 
 
 # ---- a whole run -----------------------------------------------------------------------------
@@ -125,6 +208,15 @@ def test_a_run_goes_back_behind_a_damaged_checkpoint_to_the_same_bytes(
     assert same(run, whole)
 
 
+def test_a_run_of_an_earlier_version_goes_on_to_the_same_bytes(model: Path, whole: Path, run: Path) -> None:
+    for place in (*run.glob("checkpoints/*"), *run.glob("best/*"), run / "model"):
+        unmark(place)
+    flip(run / "checkpoints/000002/model.safetensors")
+    Learner(small(model, **TINY), Run.start(run, small(model, **TINY), resume=True)).train()
+    assert same(run, whole)
+    assert [place.name for place in published(run / "checkpoints")] == ["000001", "000002"]
+
+
 def test_a_damaged_best_policy_is_one_line(run: Path) -> None:
     best = Run.open(run).best()
     assert best is not None
@@ -154,6 +246,7 @@ def test_a_damaged_group_is_left_out(run: Path, group: str, caplog: pytest.LogCa
         file.write(f'{{"update": 7, "group": {group}}}\n')
     with caplog.at_level(logging.WARNING):
         assert set(Run.open(run).groups()) == {1, 2}
+        assert len(Run.open(run).groups()) == 2
     assert "the group of update 7 is damaged" in caplog.text
 
 
