@@ -16,7 +16,7 @@ from crbc_rl.plan.check import check_run
 from crbc_rl.report import write_report
 from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
 from crbc_rl.runs.interrupts import Interrupts
-from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.progress import TrainProgress
 
 
@@ -62,7 +62,7 @@ def _stop(learner: Learner, progress: TrainProgress) -> None:
 def show_outcome(folder: Path, update: int, console: Console) -> None:
     """Print the results of a run that ended after `update`, and write its report."""
     report_path = write_report(folder)
-    tested = [record for record in read_metrics(folder) if "test/success" in record]
+    tested = evaluated(read_metrics(folder), "test")
     if len(tested) < 2:
         console.print(
             f"[yellow]stopped after update {update}; everything up to it is saved[/]\n"
@@ -72,13 +72,13 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
         return
     console.print("\n[bold]held-out success[/] (test split, never trained on)")
     for name, record in (("warm start", tested[0]), ("trained", tested[-1])):
-        low, high = record["test/low"], record["test/high"]
+        low, high, tasks = record["test/low"], record["test/high"], record["test/episodes"]
         console.print(
             f"  {name:10} [bold]{record['test/success']:6.1%}[/]  95 % interval {low:.1%} to {high:.1%}  "
-            f"({record['test/successes']} of {record['test/episodes']})",
+            f"({round(record['test/success'] * tasks)} of {tasks})",
             highlight=False,
         )
-    for name in tested[0]:
+    for name in (key for key in tested[0] if key in tested[-1]):
         if name.startswith("test/success/"):
             kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
             console.print(f"    {escape(kind):8} {before:6.1%} before, {after:6.1%} after", highlight=False)

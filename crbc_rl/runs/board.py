@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
+from crbc_envs.storage.files import refuse_link
 from crbc_rl.training.files import WriteErrors
 
 
@@ -20,10 +23,12 @@ class Board:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self._event = Event
-        self.path = folder / f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}.{os.getpid()}.{first}"
+        host = re.sub(r"[^A-Za-z0-9.-]", "_", socket.gethostname())[:64]
+        name = f"events.out.tfevents.{int(time.time())}.{host}.{os.getpid()}.{first}.{token_hex(4)}"
+        self.path = folder / name
         with WriteErrors(self.path):
-            folder.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab")
+            refuse_link(folder).mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("xb")
         self._records = RecordWriter(self._file)
         self._append(file_version="brain.Event:2")
         self._append(step=first, session_log=SessionLog(status=SessionLog.START))

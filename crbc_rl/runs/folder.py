@@ -26,6 +26,7 @@ import numpy as np
 import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
+from crbc_envs.storage.files import parse_json, read_bytes
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, parse_config, read_mapping
@@ -34,14 +35,18 @@ from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs import model
-from crbc_rl.runs.lines import append_line, cut_lines, read_lines, replace_file
-from crbc_rl.runs.lock import lock
+from crbc_rl.runs.groups import Groups
+from crbc_rl.runs.lines import append_line, cut_lines, replace_file
+from crbc_rl.runs.lock import lock, was_locked
+from crbc_rl.runs.own import clear_leftovers, require_own
 from crbc_rl.training.checkpoint import newest, publish, published
 from crbc_rl.training.files import WriteErrors, damage
 from crbc_rl.version import __version__
 
 log = logging.getLogger(__name__)
 
+LARGEST_CONFIG, LARGEST_VERSIONS = 1 << 18, 1 << 16
+"""Bytes."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
@@ -60,14 +65,17 @@ class Run:
         """Begin a run in a folder, or with `resume` continue the one in it, and lock it. Every rank calls this.
 
         A run begins with its first record: what an earlier start left behind is replaced. Raises `ConfigError` where
-        another process writes there, and where the folder holds a run already, or one with other settings.
+        another process writes there, and where the folder holds a run already, or one with other settings. Raises
+        `DataError` where something of the run is a link.
         """
         distributed = distributed or Distributed()
         held = None
         if distributed.main:
+            require_own(folder)
             _require_free(folder)
             folder.mkdir(parents=True, exist_ok=True)
             held = lock(folder)
+            clear_leftovers(folder)
             if not begun(folder):
                 _write_settings(folder, config)
             elif not resume:
@@ -83,7 +91,9 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Open an existing run. Raises `ConfigError` where there is none, or its config cannot be read."""
+        """Open an existing run. Raises `ConfigError` where there is none, or its config cannot be read, and `DataError`
+        where something of it is a link."""
+        require_own(folder)
         path = folder / "config.yaml"
         if not path.is_file():
             if folder.is_file():
@@ -93,14 +103,15 @@ class Run:
                 "`crbc train CONFIG --run DIR` makes one"
             )
         kept = read_versions(folder)
-        if kept.get("config", (found := sha256(path.read_bytes()).hexdigest())) != found:
+        if kept.get("config", (found := sha256(read_config(folder)).hexdigest())) != found:
             _say_once(f"{path} was changed after the run began, by hand or by damage; what it says now counts")
         try:
             return cls(folder, parse_config(read_mapping(path), str(path), folder))
         except ConfigError as error:
             reason = " ".join(str(error).split())
             if kept.get("crbc", __version__) != __version__:
-                reason += f"; the run was made by crbc {kept['crbc']}, and this is {__version__}: use that version"
+                made = f"the run was made by crbc {kept['crbc'][:40]}"
+                reason += f"; {made}, and this is {__version__}: use that version"
             raise ConfigError(reason) from error
 
     def last_checkpoint(self) -> Path | None:
@@ -165,21 +176,14 @@ class Run:
         with WriteErrors(path):
             write_groups(path, batch.rollouts, env_id=self.config.env.id, update=update, turns=turns)
 
-    def groups(self) -> dict[int, RolloutGroup]:
+    def groups(self) -> Groups:
         """The groups of groups.jsonl by update, without damaged ones."""
-        path = self.folder / "groups.jsonl"
-        found: dict[int, RolloutGroup] = {}
-        for record in read_lines(path):
-            try:
-                found[record["update"]] = RolloutGroup.from_dict(record["group"])
-            except (KeyError, TypeError, ValueError) as error:
-                log.warning("%s: the group of update %d is damaged and left out: %s", path, record["update"], error)
-        return found
+        return Groups(self.folder / "groups.jsonl")
 
 
 def is_run(folder: Path) -> bool:
     """Whether a run was started in a folder, even if it never came to its first record."""
-    return (folder / ".lock").is_file() or begun(folder)
+    return was_locked(folder) or begun(folder)
 
 
 def near_runs(folder: Path) -> str:
@@ -236,6 +240,15 @@ def _require_same(folder: Path, first: TrainConfig, now: TrainConfig) -> None:
     model.require_same_model(first, now, folder)
 
 
+def read_config(folder: Path) -> bytes:
+    """The bytes of config.yaml. Raises `ConfigError` where they are too many for a config."""
+    path = folder / "config.yaml"
+    try:
+        return read_bytes(path, LARGEST_CONFIG)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}: it is no config of a run") from error
+
+
 @cache
 def _say_once(message: str) -> None:
     """A warning, once in a process: a run is opened several times."""
@@ -246,7 +259,7 @@ def read_versions(folder: Path) -> dict[str, str]:
     """The contents of versions.json; nothing where it is missing or damaged, which a warning says."""
     path = folder / "versions.json"
     try:
-        content = json.loads(path.read_bytes())
+        content = parse_json(read_bytes(path, LARGEST_VERSIONS))
     except FileNotFoundError:
         return {}
     except ValueError:
@@ -254,7 +267,7 @@ def read_versions(folder: Path) -> dict[str, str]:
     if not isinstance(content, dict):
         _say_once(f"{path} is damaged: the versions that made this run are not known")
         return {}
-    return {str(name): str(value) for name, value in content.items()}
+    return {name: str(value) for name, value in content.items() if isinstance(value, str | int | float)}
 
 
 def versions() -> dict[str, str]:

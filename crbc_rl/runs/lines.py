@@ -1,65 +1,131 @@
-"""Files of JSON lines, one record per update, which survive crashes and damage."""
+"""Files of JSON lines, one record per update, which survive crashes and damage, and may come from somebody else."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from crbc_envs.storage.files import replacing
-from crbc_rl.training.files import WriteErrors
+from crbc_envs.storage.files import parse_json, refuse_link, replacing
+from crbc_rl.training.files import LAST_UPDATE, WriteErrors
 
 log = logging.getLogger(__name__)
 
+Record = dict[str, Any]
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The records of a file, in order; none where it is missing.
+LONGEST = 16 << 20
+"""Bytes of a line that is read."""
+MOST = 50_000
+"""Records of a file that are read."""
+LARGEST = 1 << 30
+"""Bytes of a file that are read."""
 
-    A last line that a crash cut short is left out. So are damaged lines, which a warning counts.
+
+def read_lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, Record]]:
+    """The records of a file with their places in it, as they stand there; none where the file is missing.
+
+    A last line that a crash cut short is left out. So are damaged lines and those with more than `longest` bytes, which
+    a warning counts at the end, and what lies behind the first `MOST` records and `LARGEST` bytes.
     """
     if not path.is_file():
-        return []
-    *lines, rest = path.read_bytes().split(b"\n")
-    records = [_record(line) for line in lines]
-    records += [_record(rest)] if rest else []
-    damaged = [number for number, record in enumerate(records[: len(lines)], 1) if record is None]
+        return
+    found, damaged, first, number = 0, 0, 0, 0
+    with path.open("rb") as file:
+        for number, (place, line, record) in enumerate(_lines(file, longest), 1):
+            if record is not None:
+                found += 1
+                yield place, record
+            elif line.endswith(b"\n"):
+                damaged, first = damaged + 1, first or number
+            if found == MOST or file.tell() >= LARGEST:
+                if file.read(1):
+                    log.warning("%s: what is behind its line %d is left out", path, number)
+                break
     if damaged:
-        log.warning("%s: %d damaged lines are left out, the first is line %d", path, len(damaged), damaged[0])
-    return [record for record in records if record is not None]
+        log.warning("%s: %d damaged lines are left out, the first is line %d", path, damaged, first)
 
 
-def _record(line: bytes) -> dict[str, Any] | None:
+def read_line(path: Path, place: int) -> Record:
+    """The record at a place that `read_lines` gave. Raises `ValueError` where the file has changed."""
+    with path.open("rb") as file:
+        file.seek(place)
+        for _, _, record in _lines(file, LONGEST):
+            if record is not None:
+                return record
+            break
+    raise ValueError(f"{path} was changed while it was read")
+
+
+def _lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes, Record | None]]:
+    """The place of each line, its bytes and its record. A longer line than `longest` is given as a line break."""
+    place = file.tell()
+    while line := file.readline(longest):
+        record = None
+        if len(line) < longest or line.endswith(b"\n"):
+            record = _record(line)
+        else:
+            line = b""
+            while not line and file.tell() - place < LARGEST and (chunk := file.read(1 << 20)):
+                if (end := chunk.find(b"\n")) >= 0:
+                    file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+                    line = b"\n"
+        yield place, line, record
+        place = file.tell()
+
+
+def _record(line: bytes) -> Record | None:
     try:
-        record = json.loads(line)
+        record = parse_json(line)
     except ValueError:
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("update"), int) else None
+    update = record.get("update") if isinstance(record, dict) else None
+    return record if type(update) is int and 0 <= update <= LAST_UPDATE else None
 
 
-def append_line(path: Path, record: dict[str, Any]) -> None:
-    """Append a record and wait until it has reached the disk. Raises `OSError` naming the file."""
-    with WriteErrors(path), path.open("ab") as file:
-        file.write(_line(record))
+def shown(message: object) -> str:
+    """A message about a damaged record, which may repeat parts of it, as one short line for a terminal."""
+    return "".join(symbol if symbol.isprintable() else "\ufffd" for symbol in str(message)[:200])
+
+
+def append_line(path: Path, record: Record) -> None:
+    """Append a record and wait until it has reached the disk. Raises `OSError` naming the file, and `DataError` if it
+    is a link."""
+    with WriteErrors(path), open(refuse_link(path), "ab", opener=_through_no_link) as file:
+        file.write(json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
-def cut_lines(path: Path, upto: int) -> list[dict[str, Any]]:
-    """Drop the records behind update `upto`, and what is no record. Returns what is kept."""
-    kept = [record for record in read_lines(path) if record["update"] <= upto]
-    content = b"".join(map(_line, kept))
-    if path.is_file() and path.read_bytes() != content:
-        replace_file(path, content)
+def _through_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def cut_lines(path: Path, upto: int) -> set[int]:
+    """Drop the records behind update `upto`, and what is no record. Returns the updates that are kept."""
+    if not path.is_file():
+        return set()
+    kept: set[int] = set()
+    size, last = 0, b"\n"
+    for record, line in _up_to(path, upto):
+        kept.add(record["update"])
+        size, last = size + len(line), line
+    if size != path.stat().st_size or not last.endswith(b"\n"):
+        with WriteErrors(path), replacing(path) as file:
+            file.writelines(line.rstrip(b"\n") + b"\n" for _, line in _up_to(path, upto))
     return kept
+
+
+def _up_to(path: Path, upto: int) -> Iterator[tuple[Record, bytes]]:
+    with path.open("rb") as file:
+        for _, line, record in _lines(file, LONGEST):
+            if record is not None and record["update"] <= upto:
+                yield record, line
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file that appears whole or not at all. Raises `OSError` naming it, and `DataError` if it is a link."""
     with WriteErrors(path), replacing(path) as file:
         file.write(content)
-
-
-def _line(record: dict[str, Any]) -> bytes:
-    return json.dumps(record).encode() + b"\n"

@@ -15,6 +15,7 @@ import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 
+from crbc_envs.storage.files import read_bytes, refuse_link
 from crbc_rl.errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -49,10 +50,14 @@ else:
 
 
 class RunLock:
-    """The lock of this process on a run folder. It is released with the last reference to it, or by `release`."""
+    """The lock of this process on a run folder. It is released with the last reference to it, or by `release`.
+
+    Raises `DataError` if the lock file is a link: its text would replace that of another file.
+    """
 
     def __init__(self, folder: Path) -> None:
-        descriptor = os.open(folder / FILE, os.O_RDWR | os.O_CREAT, 0o666)
+        path = refuse_link(folder / FILE)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         self.release = weakref.finalize(self, os.close, descriptor)
         try:
             taken = _take(descriptor)
@@ -71,6 +76,15 @@ class RunLock:
         os.ftruncate(descriptor, 0)
         os.lseek(descriptor, 0, os.SEEK_SET)
         os.write(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, since {now}\n".encode())
+
+
+def was_locked(folder: Path) -> bool:
+    """Whether the lock file of a run is in a folder. Other programs have a .lock, too: ours names a process."""
+    try:
+        text = read_bytes(folder / FILE, 500)
+    except (OSError, ValueError):
+        return False
+    return not text or text.startswith(b"pid ")
 
 
 _held: weakref.WeakValueDictionary[Path, RunLock] = weakref.WeakValueDictionary()

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from crbc_rl.runs.board import Board
-from crbc_rl.runs.lines import append_line, cut_lines, read_lines
+from crbc_rl.runs.lines import Record, append_line, cut_lines, read_lines
 
 log = logging.getLogger(__name__)
 
@@ -210,9 +212,60 @@ def tag_of(key: str) -> str:
     return f"{_BY_KEY[key].group if key in _BY_KEY else 'other'}/{key}"
 
 
-def read_metrics(run: Path) -> list[dict[str, Any]]:
-    """The records of a run, in order, without damaged ones, which a warning counts."""
-    return read_lines(run / "metrics.jsonl")
+LONGEST = 1 << 20
+"""Bytes of a record."""
+MOST_FIGURES = 2_000_000
+"""Figures of a run that are read."""
+LONGEST_KEY = 200
+LARGEST = 1e100
+"""Larger figures cannot be drawn."""
+
+
+def read_metrics(run: Path) -> list[Record]:
+    """The records of a run, in order, without what is damaged or repeated, which a warning counts.
+
+    Figures that are not finite are left out.
+    """
+    path = run / "metrics.jsonl"
+    found: dict[int, Record] = {}
+    wrong = figures = 0
+    for _, record in read_lines(path, LONGEST):
+        sound = {name: value for name, value in record.items() if name == "update" or is_figure(name, value)}
+        wrong += len([value for name, value in record.items() if name not in sound and not _not_finite(value)])
+        wrong += record["update"] in found
+        figures += len(sound)
+        if figures > MOST_FIGURES:
+            log.warning("%s: what is behind its update %d is left out", path, max(found, default=0))
+            break
+        found[record["update"]] = sound
+    if wrong:
+        log.warning("%s: %d figures are left out: they are repeated, no numbers or out of range", path, wrong)
+    return [found[update] for update in sorted(found)]
+
+
+def is_figure(key: str, value: Any) -> bool:
+    """Whether a value can be that of a metric: a finite number, a share within [0, 1], a whole count."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:
+        return False
+    if not key.isprintable() or len(key) > LONGEST_KEY:
+        return False
+    try:
+        unit = metric_of(key).unit
+    except KeyError:  # of another version
+        return True
+    if unit == "count":
+        return value >= 0 and value == int(value)
+    return not (unit == "seconds" and value < 0) and not (unit == "share" and not 0 <= value <= 1)
+
+
+def _not_finite(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def evaluated(records: Iterable[Record], split: str) -> list[Record]:
+    """The records with an evaluation on `split`: success, its interval, and the number of tasks."""
+    needed = {f"{split}/{name}" for name in ("success", "low", "high", "episodes")}
+    return [record for record in records if needed <= record.keys()]
 
 
 class Metrics:
@@ -224,12 +277,11 @@ class Metrics:
 
     def __init__(self, run: Path, upto: int) -> None:
         self._path = run / "metrics.jsonl"
-        kept = {record["update"] for record in cut_lines(self._path, upto)}
-        lost = [update for update in range(upto + 1) if update not in kept]
-        if lost:
-            log.warning(
-                "%s: %d of the %d records are missing, the first is %d", self._path, len(lost), upto + 1, lost[0]
-            )
+        kept = cut_lines(self._path, upto)
+        first = next((update for update in range(upto + 1) if update not in kept), None)
+        if first is not None:
+            missing = upto + 1 - len(kept)
+            log.warning("%s: %d of the %d records are missing, the first is %d", self._path, missing, upto + 1, first)
         self._first, self._folder = upto + 1, run / "tensorboard"
         self._board: Board | None = None  # made with the first record: a failed start leaves none
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from pathlib import Path
 
+from crbc_envs.storage.files import replacing_folder
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.training.files import WriteErrors, damage, digests, read_manifest, write_manifest
+from crbc_rl.training.files import WriteErrors, damage, digests, read_manifest, read_mark, write_manifest
 
 log = logging.getLogger(__name__)
 
 FOLDER = "model"
+_MARK = {"crbc": "model"}
 _SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
 
 
@@ -26,25 +27,21 @@ def copy_model(config: TrainConfig, run: Path) -> None:
     """Copy the config's model into RUN/model, with the digests of its files. A copy of an earlier start is replaced.
 
     It is a copy and no hard link: a link changes with a file that is written again in place. What a run saves takes
-    several times the space. Nothing is copied for a model of the hub. Raises `ConfigError` where the folder is missing.
+    several times the space. Nothing is copied for a model of the hub. Raises `ConfigError` where the folder is missing,
+    and where RUN/model is somebody's own.
     """
-    source = Path(config.model)
-    target, temporary = run / FOLDER, run / f".{FOLDER}.tmp"
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.rmtree(temporary, ignore_errors=True)
+    source, target = Path(config.model), run / FOLDER
+    if target.exists() and read_mark(target) != _MARK:
+        raise ConfigError(f"{target} is no copy that this run made: move it, or choose another folder with --run DIR")
     if not is_local(config):
+        shutil.rmtree(target, ignore_errors=True)
         return
     if not source.is_dir():
         raise ConfigError(f"model: {source} is no folder: set it to a transformers checkpoint")
-    try:
-        with WriteErrors(target):
-            temporary.mkdir()
-            for path in _files(source):
-                shutil.copyfile(path, temporary / path.name)
-            write_manifest(temporary)
-        os.replace(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with WriteErrors(target), replacing_folder(target) as fresh:
+        for path in _files(source):
+            shutil.copyfile(path, fresh / path.name)
+        write_manifest(fresh, **_MARK)
 
 
 def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:

@@ -1,0 +1,61 @@
+"""A run folder may come from somebody else: nothing in it leads out of it, and every file in it has an end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from pathlib import Path
+
+from crbc_envs.storage.files import refuse_link
+from crbc_rl.errors import ConfigError
+
+NAMES = (
+    ".lock",
+    "best",
+    "checkpoints",
+    "config.yaml",
+    "groups.jsonl",
+    "metrics.jsonl",
+    "model",
+    "report.html",
+    "rollouts",
+    "tensorboard",
+    "versions.json",
+)
+"""What a run writes and reads. Other files in its folder are left alone."""
+DEEPEST = 20
+_KEPT = "|".join(map(re.escape, sorted({*NAMES} - {"report.html"})))  # a reader may be writing a report
+_LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}\.parquet)\.([0-9a-f]{{16}}|[a-z0-9_]{{8}})\.tmp")
+"""What a killed process leaves of the files and folders that it was replacing."""
+
+
+def require_own(folder: Path) -> None:
+    """Check that everything of a run is a file or a folder, at any depth. The run's folder itself may be a link.
+
+    Links are refused for reading too: a report would show to others what a link leads to. Raises `DataError` for a
+    link, and `ConfigError` for a pipe, a device, and folders that are nested too deeply.
+    """
+    waiting = [(folder / name, 0) for name in NAMES]
+    while waiting:
+        path, depth = waiting.pop()
+        try:
+            mode = path.lstat().st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        refuse_link(path)
+        if depth > DEEPEST:
+            raise ConfigError(f"{path}: folders of a run are not nested so deeply; remove it")
+        if stat.S_ISDIR(mode):
+            waiting += [(path / name, depth + 1) for name in os.listdir(path)]
+        elif not stat.S_ISREG(mode):
+            raise ConfigError(f"{path} is no regular file; remove it, and run the command again")
+
+
+def clear_leftovers(folder: Path) -> None:
+    """Delete what killed processes left in a run's folder. Rank 0 calls this with the lock, before anybody writes."""
+    for place in (folder, folder / "rollouts"):
+        for left in place.glob(".*.tmp"):
+            if _LEFT.fullmatch(left.name) and not left.is_symlink():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()

@@ -1,0 +1,108 @@
+"""Files of JSON lines: bounds, what is left out, and what cutting keeps."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from crbc_envs.errors import DataError
+from crbc_rl.runs import lines
+from crbc_rl.runs.groups import Groups
+from crbc_rl.runs.lines import append_line, cut_lines, read_line, read_lines
+from crbc_rl.runs.metrics import evaluated, read_metrics
+
+
+def write(path: Path, *texts: str, end: str = "\n") -> Path:
+    path.write_text("\n".join(texts) + end)
+    return path
+
+
+def test_a_record_is_found_again_at_its_place(tmp_path: Path) -> None:
+    path = write(tmp_path / "f", '{"update": 1, "a": "é"}', "damaged", '{"update": 2}', end="")
+    found = list(read_lines(path))
+    assert [record["update"] for _, record in found] == [1, 2]
+    assert [read_line(path, place) for place, _ in found] == [record for _, record in found]
+    path.write_text("")
+    with pytest.raises(ValueError, match="was changed while it was read"):
+        read_line(path, 0)
+
+
+@pytest.mark.parametrize("update", ["true", "-1", "1.0", '"1"', "1000000000", "null", "NaN", "9" * 5_000])
+def test_a_wrong_update_is_a_damaged_line(tmp_path: Path, update: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "f", f'{{"update": {update}}}', '{"update": 999999999}')
+    assert [record["update"] for _, record in read_lines(path)] == [999_999_999]
+    assert "1 damaged lines are left out, the first is line 1" in caplog.text
+
+
+@pytest.mark.parametrize("size", [29, 30, 31, 100])
+def test_a_longer_line_is_left_out_and_the_next_is_read(tmp_path: Path, size: int) -> None:
+    long = json.dumps({"update": 1, "a": ""})
+    long = long.replace('""', '"' + "x" * (size - len(long) - 1) + '"')  # with its line break `size` bytes
+    path = write(tmp_path / "f", long, '{"update": 2}')
+    assert len(path.read_bytes().splitlines(keepends=True)[0]) == size
+    assert [record["update"] for _, record in read_lines(path, 30)] == ([1, 2] if size <= 30 else [2])
+
+
+def test_what_is_behind_the_bounds_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(tmp_path / "f", *(f'{{"update": {i}}}' for i in range(5)))
+    monkeypatch.setattr(lines, "MOST", 5)
+    assert len(list(read_lines(path))) == 5 and not caplog.records
+    monkeypatch.setattr(lines, "MOST", 3)
+    assert len(list(read_lines(path))) == 3
+    assert "what is behind its line 3 is left out" in caplog.text
+    monkeypatch.setattr(lines, "LARGEST", 20)
+    assert len(list(read_lines(path))) == 2
+
+
+def test_cutting_keeps_bytes_as_they_were(tmp_path: Path) -> None:
+    text = ' {"update":0, "a": 1e400}\n{"update": 1}\n'
+    path = tmp_path / "f"
+    path.write_text(text)
+    before = path.stat().st_ino
+    assert cut_lines(path, 1) == {0, 1} and path.stat().st_ino == before, "nothing to cut: the file is not touched"
+    path.write_text(text + '{"update": 2}\nbad\n{"update": 1, "again": 1}')
+    assert cut_lines(path, 1) == {0, 1}
+    assert path.read_text() == text + '{"update": 1, "again": 1}\n'
+    assert cut_lines(path, -1) == set() and path.read_text() == ""
+    assert cut_lines(tmp_path / "missing", 3) == set()
+
+
+def test_appending_follows_no_link(tmp_path: Path) -> None:
+    write(tmp_path / "mine", "years of work")
+    (tmp_path / "f").symlink_to(tmp_path / "mine")
+    with pytest.raises(DataError, match="is a link to"):
+        append_line(tmp_path / "f", {"update": 1})
+    assert (tmp_path / "mine").read_text() == "years of work\n"
+
+
+def test_metrics_are_in_order_once_and_finite(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    records = ['"update": 3, "kl": 1', '"update": 1, "kl": NaN, "success": 2', '"update": 1, "reward": true, "new": 7']
+    write(tmp_path / "metrics.jsonl", *(f"{{{record}}}" for record in records))
+    assert read_metrics(tmp_path) == [{"update": 1, "new": 7}, {"update": 3, "kl": 1}]
+    assert "3 figures are left out" in caplog.text  # not the NaN, which a run may have itself
+
+
+def test_half_an_evaluation_is_none() -> None:
+    whole = {"test/success": 0.5, "test/low": 0.4, "test/high": 0.6, "test/episodes": 10}
+    halves = [{key: value for key, value in whole.items() if key != left} for left in whole]
+    assert evaluated([*halves, whole], "test") == [whole]
+    assert not evaluated([whole], "validation")
+
+
+def test_groups_are_read_when_they_are_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    step = ["a", "up", 0.0, "a room"]
+    group = {"task": "t", "rollouts": [{"success": True, "truncated": False, "steps": [step]}]}
+    wrong = [{**group, "task": None}, {**group, "rollouts": [{**group["rollouts"][0], "score": float("nan")}]}]
+    path = tmp_path / "groups.jsonl"
+    with caplog.at_level(logging.WARNING):
+        for update, one in enumerate([group, *wrong, group]):
+            append_line(path, {"update": update, "group": one})
+        groups = Groups(path)
+    assert list(groups) == [0, 3] and len(groups) == 2
+    assert groups[3].rollouts[0].steps[0].label == "a room" and groups[0] == groups[3]
+    assert "the group of update 1 is damaged and left out: its task is no text; and 1 more" in caplog.text

@@ -1,0 +1,67 @@
+"""What a run's folder may hold, if somebody else made it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from crbc_envs.errors import DataError
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.lock import was_locked
+from crbc_rl.runs.own import NAMES, clear_leftovers, require_own
+
+
+@pytest.mark.parametrize("name", [*NAMES, "best/000001/model.safetensors", "rollouts/000001.parquet", "model/a/b"])
+def test_no_link_and_no_pipe_is_part_of_a_run(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    require_own(tmp_path)
+    path.symlink_to("/nowhere")
+    with pytest.raises(DataError, match=f"{name} is a link to /nowhere"):
+        require_own(tmp_path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match=f"{name} is no regular file"):
+        require_own(tmp_path)
+    path.unlink()
+    path.write_text("{}")
+    require_own(tmp_path)
+
+
+def test_the_folder_and_other_files_in_it_may_be_links(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    (tmp_path / "run/notes").symlink_to(tmp_path)
+    require_own(tmp_path / "run")
+    require_own(tmp_path / "missing")
+
+
+def test_folders_without_end_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints" / "/".join("a" * 15)).mkdir(parents=True)
+    require_own(tmp_path)
+    (tmp_path / "checkpoints" / "/".join("a" * 30)).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="not nested so deeply"):
+        require_own(tmp_path)
+
+
+def test_only_what_replacing_leaves_is_cleared(tmp_path: Path) -> None:
+    ours = [".metrics.jsonl.0123456789abcdef.tmp", "rollouts/.000010.parquet.0123456789abcdef.tmp"]
+    others = [".notes.0123456789abcdef.tmp", ".metrics.jsonl.tmp", ".report.html.0123456789abcdef.tmp", "a.tmp"]
+    (tmp_path / "rollouts").mkdir()
+    for name in (*ours, *others):
+        (tmp_path / name).write_text("")
+    (tmp_path / ".model.abcd_123.tmp/new").mkdir(parents=True)
+    clear_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.rglob("*")} == {*others, "rollouts"}
+
+
+def test_a_lock_of_another_program_makes_no_run(tmp_path: Path) -> None:
+    for text, ours in (("pid 7 on host, since then\n", True), ("", True), ("4711", False), ("pid 7" * 200, False)):
+        (tmp_path / ".lock").write_text(text)
+        assert was_locked(tmp_path) is ours
+    (tmp_path / ".lock").unlink()
+    assert not was_locked(tmp_path) and not was_locked(tmp_path / "missing")
+    os.mkfifo(tmp_path / ".lock")
+    assert not was_locked(tmp_path)
