@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-Record = dict[str, Any]
+from crbc_rl.runs.lines import Record
+from crbc_rl.runs.metrics import evaluated
+
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 
+POINTS = 2_000
+"""The most points of a curve, which is more than its pixels."""
 PHASES = ("rollout", "train", "eval", "credit")
 
 
@@ -60,6 +65,12 @@ class Series:
     dots: bool = False
     band: tuple[Floats, Floats] | None = None
 
+    def thinned(self) -> Series:
+        """At most `POINTS` of its points."""
+        at = np.array(thin(range(len(self.x))))
+        band = self.band and (self.band[0][at], self.band[1][at])
+        return replace(self, x=self.x[at], y=self.y[at], band=band)
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -93,9 +104,16 @@ class Intervals:
     bars: tuple[IntervalBar, ...] = field(default=())
 
 
+def thin(items: Sequence[T]) -> Sequence[T]:
+    """At most `POINTS` of the items: the first, the last and evenly between."""
+    if len(items) <= POINTS:
+        return items
+    return [items[i * (len(items) - 1) // (POINTS - 1)] for i in range(POINTS)]
+
+
 def column(records: Sequence[Record], name: str) -> tuple[Floats, Floats]:
     """The updates that have the metric `name`, and its finite values."""
-    rows = [(r["update"], r[name]) for r in records if isinstance(r.get(name), int | float) and math.isfinite(r[name])]
+    rows = [(r["update"], r[name]) for r in records if name in r]
     table = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
 
@@ -142,7 +160,7 @@ def line_chart(
     title: str, series: Sequence[Series], updates: int, size: tuple[float, float], ticks: int = 4
 ) -> Chart | None:
     """Curves over updates 0 to `updates`; None where no series has a point."""
-    series = [s for s in series if len(s.x)]
+    series = [s.thinned() for s in series if len(s.x)]
     if not series:
         return None
     percent = series[0].percent
@@ -171,7 +189,7 @@ def phase_chart(records: Sequence[Record], updates: int, size: tuple[float, floa
     bar exceeds the scale, its total is written as text.
     """
     names = [f"seconds/{phase}" for phase in PHASES]
-    timed = [r for r in records if any(name in r for name in names)]
+    timed = thin([r for r in records if any(name in r for name in names)])
     if not timed:
         return None
     seconds = np.array([[float(r.get(name, 0.0)) for name in names] for r in timed])
@@ -222,7 +240,7 @@ def phase_totals(records: Sequence[Record]) -> list[tuple[str, str, float, str]]
 
 def intervals(records: Sequence[Record], width: float) -> Intervals | None:
     """Test success of the first and the newest tested policy, as bars over `width`; None without any."""
-    tested = [r for r in records if "test/success" in r]
+    tested = evaluated(records, "test")
     if not tested:
         return None
     chosen = [("before", tested[0])] if tested[0]["update"] == 0 else []
@@ -253,7 +271,7 @@ def _range(series: Sequence[Series]) -> tuple[float, float]:
     if low >= 0.0 and (low < 0.6 * high or high - low <= 1e-9 * high):
         low = 0.0
     if high - low < 1e-9 * max(abs(high), 1e-3):
-        high = low + (abs(low) or 1.0)
+        high = low + (abs(low) if abs(low) > 1e-12 else 1.0)
     return low, high
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 from crbc_rl.report import charts
-from crbc_rl.report.charts import Record
-from crbc_rl.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
-from crbc_rl.runs.folder import Run, read_versions
-from crbc_rl.runs.metrics import METRICS
+from crbc_rl.report.group import CREDIT_COLOURS, MOST_STEPS, VALUE_COLOURS, GroupView, choose, ramp, view_group
+from crbc_rl.runs.folder import Run, read_config, read_versions
+from crbc_rl.runs.lines import Record
+from crbc_rl.runs.metrics import METRICS, evaluated
+
+log = logging.getLogger(__name__)
 
 CHART = (760.0, 376.0)
 SMALL = (280.0, 168.0)
@@ -34,19 +37,33 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "smoothing": charts.smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
-        "groups": [view_group(update, group, config.credit.options) for update, group in choose(run.groups())],
-        "ramps": {
-            name: [ramp(colours, i / 8) for i in range(9)]
-            for name, colours in (("value", VALUE_COLOURS), ("credit", CREDIT_COLOURS))
-        },
-        "config_text": (run.folder / "config.yaml").read_text(encoding="utf-8"),
+        "groups": _groups(run),
+        "config_text": read_config(run.folder).decode(errors="replace"),
         "versions": read_versions(run.folder),
     }
 
 
+def ramps() -> dict[str, list[str]]:
+    """Colours of the legends' gradients, by name."""
+    named = {"value": VALUE_COLOURS, "credit": CREDIT_COLOURS}
+    return {name: [ramp(colours, i / 8) for i in range(9)] for name, colours in named.items()}
+
+
+def _groups(run: Run) -> list[GroupView]:
+    """The chosen groups, without those that are too large to draw, which a warning names."""
+    views = []
+    for update, group in choose(run.groups()):
+        steps = sum(map(len, group.rollouts))
+        if steps > MOST_STEPS:
+            log.warning("%s: the group of update %d is left out: it has %d steps", run.folder, update, steps)
+        else:
+            views.append(view_group(update, group, run.config.credit.options))
+    return views
+
+
 def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:
     x, y = charts.column(records, "success")
-    validated = [r for r in records if "validation/success" in r]
+    validated = evaluated(records, "validation")
     at, success = charts.column(validated, "validation/success")
     low, high = (charts.column(validated, f"validation/{end}")[1] for end in ("low", "high"))
     return [
@@ -72,7 +89,7 @@ def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
 
 def _gain(records: Sequence[Record]) -> str | None:
     """The change of test success in percentage points; None before a trained policy was tested."""
-    tested = [r for r in records if "test/success" in r]
+    tested = evaluated(records, "test")
     if len(tested) < 2 or tested[0]["update"] != 0:
         return None
     return f"{100 * (tested[-1]['test/success'] - tested[0]['test/success']):+.1f}".replace("-", "−")
@@ -81,7 +98,7 @@ def _gain(records: Sequence[Record]) -> str | None:
 def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     """Key figures of the run as (name, value), without those that are not available yet."""
     facts = []
-    validated = [r for r in records if "validation/success" in r]
+    validated = evaluated(records, "validation")
     if validated:
         best = max(validated, key=lambda r: r["validation/success"])
         facts.append(("best validation success", f"{best['validation/success']:.1%}, update {best['update']}"))

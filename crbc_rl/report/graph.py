@@ -5,6 +5,7 @@ Geometry in SVG user units, y downwards. This module does not know what the node
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -144,8 +145,10 @@ def _crossings(columns: Columns, near: Sequence[Sequence[int]]) -> int:
     for left, right in pairwise(columns):
         rank = {node: i for i, node in enumerate(right)}
         ends = [sorted(rank[n] for n in near[node] if n in rank) for node in left]
-        flat = [end for group in ends for end in group]
-        count += sum(a > b for i, a in enumerate(flat) for b in flat[i + 1 :])
+        seen: list[int] = []
+        for end in (end for group in ends for end in group):
+            count += len(seen) - bisect_right(seen, end)
+            insort(seen, end)
     return count
 
 

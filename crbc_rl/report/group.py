@@ -26,6 +26,10 @@ FRAME = 9.0
 """The width that the ring and the outer frame add to the sides of a picture."""
 SHOWN = 5
 """The number of groups in a report."""
+MOST_STEPS = 5_000
+"""The most steps of a group that is drawn."""
+LONGEST = 400
+"""The most characters of a label or an action that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,7 @@ def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> 
     best = int(result.sigma.argmax())
     return GroupView(
         update=update,
-        task=group.task,
+        task=_short(group.task, LONGEST),
         outcome=f"{sum(r.success for r in group.rollouts)} of {len(group)}",
         width=layout.width,
         height=layout.height,
@@ -273,7 +277,7 @@ def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[PairRow], 
     """The tooltips: anchors [V, N, sigma, text], pairs [anchor, action, ...], and edges
     [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
     anchors = [
-        [f"{abs(v):.3f}", f"{n:.0f}", f"{sigma:.3f}", text[:400]]
+        [f"{abs(v):.3f}", f"{n:.0f}", f"{sigma:.3f}", text[:LONGEST]]
         for v, n, sigma, text in zip(result.V, process.anchor_count, result.sigma, words, strict=True)
     ]
     pairs = [
@@ -294,7 +298,7 @@ def _credit_colour(strength: float, largest: float) -> str:
 
 
 def _word(action: str) -> str:
-    return "invalid" if action == INVALID else action
+    return "invalid" if action == INVALID else _short(action, LONGEST)
 
 
 def _short(action: str, length: int) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
 import json
 import re
 import subprocess
@@ -19,8 +22,8 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.report import write_report
 from crbc_rl.report.board import parse_board, pictures
-from crbc_rl.report.charts import round_ticks, smooth
-from crbc_rl.report.graph import Link, lay_out
+from crbc_rl.report.charts import POINTS, Series, line_chart, round_ticks, smooth, thin
+from crbc_rl.report.graph import Link, _crossings, lay_out
 from crbc_rl.report.group import choose
 from crbc_rl.rollout.evaluate import wilson
 from crbc_rl.runs.folder import Run
@@ -169,6 +172,18 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
     assert "alert(3)" in json.loads(page.blocks[-1])["pairs"][1][1]
 
 
+def test_the_policy_names_the_page_s_own_script_and_style(finished: Path) -> None:
+    text = write_report(finished).read_text(encoding="utf-8")
+    policy = html.unescape(re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', text)[0])
+    allowed = {name: values.split() for name, _, values in (part.strip().partition(" ") for part in policy.split(";"))}
+    for name, tag in (("script-src", "script"), ("style-src", "style")):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert allowed[name] == [f"'sha256-{digest}'"]
+    assert allowed["default-src"] == ["'none'"] and allowed["img-src"] == ["data:"]
+    assert not [value for name, value in Page(text).attributes if name == "style" or name.startswith("on")]
+
+
 def test_same_run_same_bytes(finished: Path) -> None:
     first = write_report(finished).read_bytes()
     assert write_report(finished).read_bytes() == first
@@ -209,6 +224,32 @@ def test_layout_keeps_nodes_apart() -> None:
         assert 0 <= x <= layout.width
         assert all(abs(x - u) >= 50 or abs(y - v) >= 49.9 for u, v in layout.at[:i])
     assert len(layout.routes) == len(links)
+
+
+def test_crossings_are_those_of_every_pair_of_links() -> None:
+    rng = np.random.default_rng(5)
+    columns = [rng.permutation(9).tolist(), (9 + rng.permutation(9)).tolist()]
+    links = {(int(a), int(9 + b)) for a, b in rng.integers(9, size=(30, 2))}
+    near = [[b for a, b in links if a == node] + [a for a, b in links if b == node] for node in range(18)]
+    at = {node: place for column in columns for place, node in enumerate(column)}
+    crossed = sum((at[a] - at[c]) * (at[b] - at[d]) < 0 for a, b in links for c, d in links) // 2
+    assert _crossings(columns, near) == crossed > 0
+
+
+def test_a_long_curve_is_thinned_to_its_pixels() -> None:
+    assert thin(range(POINTS)) == range(POINTS)
+    thinned = thin(range(7 * POINTS))
+    assert len(thinned) == POINTS and (thinned[0], thinned[-1]) == (0, 7 * POINTS - 1)
+    x = np.arange(3.0 * POINTS)
+    chart = line_chart("Long", [Series("a", x, x, "raw", band=(x - 1, x + 1))], len(x), (280, 168))
+    assert chart is not None and len(chart.hover["at"]) == POINTS
+
+
+@pytest.mark.parametrize("value", [0.0, -5e-324, 5e-324, 1e-320, 1e100, -1e100, 1e-13])
+def test_any_constant_can_be_drawn(value: float) -> None:
+    y = np.full(3, value)
+    chart = line_chart("Constant", [Series("a", np.arange(3.0), y, "raw")], 3, (280, 168))
+    assert chart is not None and "nan" not in chart.layers[0].path and "inf" not in chart.layers[0].path
 
 
 def test_ticks_enclose_their_range() -> None:
