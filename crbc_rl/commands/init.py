@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import keyword
-import os
 import re
 import site
 import sys
@@ -11,11 +10,11 @@ from importlib.machinery import PathFinder
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from tempfile import mkdtemp
 
 import gymnasium
 
 from crbc_envs.errors import requirement
+from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_rl.errors import ConfigError
 
 PLACES = {
@@ -33,7 +32,8 @@ PLACES = {
 def init(name: str, folder: Path) -> Path:
     """Write the package `name` into the new folder `folder`/`name`, and return that folder.
 
-    Raises `ConfigError` for a name that no package can have, and where the folder exists.
+    Raises `ConfigError` for a name that no package can have, and where the folder exists; `DataError` where it is a
+    link.
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,49}", name) or keyword.iskeyword(name):
         raise ConfigError(f"{name!r} is no package name: use up to 50 lower-case letters, digits and _, as in my_env")
@@ -43,7 +43,7 @@ def init(name: str, folder: Path) -> Path:
     env_id = "".join(part.capitalize() for part in name.split("_")) + "-v0"
     if env_id in gymnasium.registry:
         raise ConfigError(f"{env_id} is registered already: choose another name")
-    target = folder / name
+    target = refuse_link(folder / name)
     if target.exists():
         raise ConfigError(f"{target} exists already: choose another name, or another folder with --folder")
     words = {
@@ -53,12 +53,10 @@ def init(name: str, folder: Path) -> Path:
         "install": f'`pip install "{requirement("train")}"`',
     }
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = Path(mkdtemp(prefix=f".{name}.", dir=folder))
-    for source, place in PLACES.items():
-        path = temporary / place.format(name=name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text = files("crbc_rl.commands").joinpath("skeleton", f"{source}.txt").read_text(encoding="utf-8")
-        path.write_text(Template(text).substitute(words), encoding="utf-8")
-    temporary.chmod(0o755)
-    os.replace(temporary, target)
+    with replacing_folder(target) as fresh:
+        for source, place in PLACES.items():
+            path = fresh / place.format(name=name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = files("crbc_rl.commands").joinpath("skeleton", f"{source}.txt").read_text(encoding="utf-8")
+            path.write_text(Template(text).substitute(words), encoding="utf-8")
     return target

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from pydantic import Field
 
 from crbc_envs.demonstrations import Demonstration, Env, expert_steps, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
+from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config import RunConfig, parse, read_mapping
@@ -34,6 +34,8 @@ from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import versions
 
 TOKENIZER_TEXTS = 4_000
+SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
+"""Of the files of a warm start."""
 
 
 class WarmstartConfig(RunConfig):
@@ -69,7 +71,10 @@ def load_warmstart_config(path: Path) -> WarmstartConfig:
         raise ConfigError(f"{path} is the config of a training: crbc train {path}")
     config = parse(WarmstartConfig, data, str(path), path.parent)
     base = Path("configs") if installed(path) else path.parent
-    return config.model_copy(update={"out": str((base / config.out).resolve())})
+    place = base / config.out
+    # A link at the very end is kept, to be refused: what is there would be replaced.
+    out = place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
+    return config.model_copy(update={"out": str(out)})
 
 
 def warmstart(
@@ -81,15 +86,15 @@ def warmstart(
 
     `tell(step, nll)` is called after every step with the negative log-likelihood per reply token, `on_episode(success)`
     after every episode of random play, which serves where the environment has no expert. Raises `ConfigError` for an
-    environment that cannot be played as the config says.
+    environment that cannot be played as the config says, and for a folder with other files than a warm start. Raises
+    `DataError` where that folder is a link.
     """
     checked = check_env(config)
     problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
     if problems:
         raise ConfigError("; ".join(problems))
-    folder = Path(config.out)
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / "warmstart.json").is_file()):
-        raise ConfigError(f"out: {folder} holds other files than a warm start; choose another folder with --out")
+    folder = refuse_link(Path(config.out))
+    _require_replaceable(folder)
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
     _check_teacher(config)
@@ -99,16 +104,22 @@ def warmstart(
         raise ConfigError(f"out: {folder}: no permission to write there; choose another folder with --out")
     # Made now, so that a folder that may not be written ends the command before the training. An interruption leaves
     # a model that was there as it was.
-    with TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as scratch:
+    with replacing_folder(folder) as fresh:
         policy = _imitate(config, tell, on_episode)
-        fresh = Path(scratch) / "fresh"
         policy.save(fresh)
         recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
         (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
-        if folder.exists():
-            os.replace(folder, Path(scratch) / "old")
-        os.replace(fresh, folder)
+        _require_replaceable(folder)  # again: the training took a while
     return policy
+
+
+def _require_replaceable(folder: Path) -> None:
+    """Raise `ConfigError` where a folder holds anything but a warm start, which is deleted for the new one."""
+    own = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    others = {name for name in own if Path(name).suffix not in SUFFIXES or not (folder / name).is_file()}
+    if folder.is_file() or others or (own and "warmstart.json" not in own):
+        found = f", such as {min(others or own)}" if own else ""
+        raise ConfigError(f"out: {folder} holds other files than a warm start{found}; choose another folder with --out")
 
 
 def _imitate(

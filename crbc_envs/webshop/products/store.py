@@ -136,7 +136,8 @@ def is_store(folder: Path) -> bool:
 def build_store(folder: Path, products: Iterable[Product]) -> int:
     """Write a store of `products` to `folder`. Returns the number of products.
 
-    It is built in a temporary folder and then renamed. An interrupted build therefore changes nothing.
+    It is built in a temporary folder and then renamed. An interrupted build therefore changes nothing. Raises
+    `DataError` if `folder` is a link.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replacing_folder(folder) as fresh:

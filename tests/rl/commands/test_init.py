@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 import crbc_envs
+from crbc_envs.errors import DataError
 from crbc_rl.commands.init import init
 from crbc_rl.commands.warmstart import load_warmstart_config
 from crbc_rl.config import load_config
@@ -64,6 +65,13 @@ def test_a_name_that_no_package_can_have_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="name"):
         init(name, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_link_is_not_written_through(tmp_path):
+    (tmp_path / "mine").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DataError, match="is a link to"):
+        init("mine", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_what_exists_is_left_alone(tmp_path):

@@ -11,6 +11,7 @@ import toy_env  # noqa: F401  registers Corridor-v0
 from learner_fixtures import fresh_policy
 from paths import ROOT
 
+from crbc_envs.errors import DataError
 from crbc_rl.batches import Turn
 from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _demonstrations, load_warmstart_config, warmstart
 from crbc_rl.config import load_config
@@ -102,3 +103,31 @@ def test_a_warm_start_makes_the_checks_of_a_run(tmp_path):
         warmstart(own(tmp_path, env={"id": "Corridor-v0", "kwargs": {}, "prompt": "haiku"}))
     with pytest.raises(ConfigError, match="a tiny policy reads text alone"):
         warmstart(own(tmp_path, env={"id": "CRBC-Sokoban-v0", "kwargs": {}, "prompt": "image"}))
+
+
+# ---- the folder that it writes ---------------------------------------------------------------------
+
+
+def test_a_warm_start_replaces_a_warm_start_and_nothing_else(tmp_path):
+    config = WarmstartConfig(out=str(tmp_path / "w"), threads=1, steps=1, batch=2)
+    for _ in range(2):
+        warmstart(config)
+    assert [path.name for path in tmp_path.iterdir()] == ["w"]
+    (tmp_path / "w/notes.md").write_text("mine")
+    with pytest.raises(ConfigError, match=r"holds other files than a warm start, such as notes\.md"):
+        warmstart(config)
+    assert (tmp_path / "w/notes.md").read_text() == "mine"
+
+
+def test_a_warm_start_is_written_below_a_link_but_through_none(tmp_path):
+    (tmp_path / "disk/mine").mkdir(parents=True)
+    (tmp_path / "disk/mine/warmstart.json").write_text("{}")
+    (tmp_path / "below").symlink_to(tmp_path / "disk")
+    (tmp_path / "link").symlink_to(tmp_path / "disk/mine")
+    path = tmp_path / "warm.yaml"
+    for out, found in (("below/new", "disk/new"), ("link", "link"), ("below/..", "."), ("below", "below")):
+        path.write_text(f"out: {out}\n")
+        assert Path(load_warmstart_config(path).out) == (tmp_path / found).absolute()
+    with pytest.raises(DataError, match="link is a link to"):
+        warmstart(WarmstartConfig(out=str(tmp_path / "link"), threads=1, steps=1, batch=2))
+    assert (tmp_path / "disk/mine/warmstart.json").read_text() == "{}"
