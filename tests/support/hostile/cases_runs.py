@@ -1,46 +1,390 @@
-"""Run folders, recordings and checkpoints of others."""
+"""Run folders and checkpoints of others: where links lead, what is deleted, and what a checkpoint holds."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
 
 from hostile.case import Case
+from hostile.runs import LAST, MORE, drawn_run, lead_out, seal, sparse, spoiled, trained_run
+
+RESUME = ("train", "config.yaml", "--run", "run", "--resume", *MORE)
+LINKS, DELETES, NUMBERS = "no write elsewhere", "no delete elsewhere", "numbers in a run folder"
 
 
-def report_link(folder: Path) -> None:
-    make_run(folder)
-    (folder / "here" / "run" / "report.html").symlink_to(folder / "outside" / "precious.txt")
+def refused(name: str, spoil: Any, *says: str, argv: tuple[str, ...] = RESUME, finding: str = NUMBERS) -> Case:
+    """A trained run, spoiled: the command ends in one line."""
+    return Case(name=name, finding=finding, status=2, says=says, make=spoiled(spoil), argv=argv)
 
 
-def make_run(folder: Path, *lines: str) -> Path:
-    """FOLDER/here/run, a run with two records; `lines` are added to its metrics."""
-    run = folder / "here" / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text("name: run\nmodel: model\nenv: {id: CRBC-Sokoban-v0}\n")
-    tested = {"success": 0.5, "low": 0.4, "high": 0.6, "successes": 5, "episodes": 10}
-    records = [
-        json.dumps({"update": 0, **{f"test/{name}": value for name, value in tested.items()}}),
-        json.dumps({"update": 1, "success": 0.5, "reward": 1.0}),
-    ]
-    (run / "metrics.jsonl").write_text("".join(record + "\n" for record in [*records, *lines]))
-    return run
+def through(name: str, path: str, argv: tuple[str, ...] = RESUME) -> Case:
+    """A trained run with something outside: the command ends in one line that names the link."""
+    return refused(name, lambda run, out: lead_out(run / path, out), path, "is a link to", argv=argv, finding=LINKS)
 
 
-CASES = [
+def went_on(folder: Path) -> None:
+    assert (folder / "here/run/checkpoints/000003").is_dir(), "it did not go on from update 2"
+
+
+# ---- links and pipes -------------------------------------------------------------------------
+
+
+def lock_leads_out(folder: Path) -> None:
+    """A folder for a new run, with nothing but a lock that is a link."""
+    trained_run(folder)
+    shutil.rmtree(folder / "here/run")
+    (folder / "here/run").mkdir()
+    (folder / "here/run/.lock").symlink_to(folder / "outside/precious.txt")
+
+
+def honest_run(folder: Path) -> None:
+    drawn_run(folder)
+
+
+def run_on_another_disk(folder: Path) -> None:
+    (folder / "here/disk").mkdir()
+    shutil.move(drawn_run(folder), folder / "here/disk/real")
+    (folder / "here/run").symlink_to(folder / "here/disk/real")
+
+
+def years_outside(run: Path, outside: Path) -> None:
+    lead_out(run / "checkpoints", outside)
+    for year in ("2019", "2020", "000009-paper-result"):
+        (outside / "checkpoints" / year).mkdir()
+        (outside / "checkpoints" / year / "result.txt").write_text("years of work\n")
+
+
+def warm_start_leads_out(folder: Path) -> None:
+    (folder / "outside/model").mkdir()
+    (folder / "outside/model/warmstart.json").write_text("{}")
+    (folder / "here/out").symlink_to(folder / "outside/model")
+    warm_start(folder)
+
+
+def warm_start(folder: Path, out: str = "out") -> None:
+    env = "{id: CRBC-Sokoban-v0, kwargs: {observation: text}}"
+    (folder / "here/warm.yaml").write_text(f"out: {out}\nenv: {env}\nsteps: 1\nbatch: 2\n")
+
+
+def pipe(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def write_board(folder: Path) -> None:
+    """TensorBoard's file on a machine whose name is a path."""
+    from crbc_rl.runs.board import Board
+
+    socket.gethostname = lambda: f"x/../../../{folder.name}/outside/host"
+    (folder / "here/tensorboard/events.out.tfevents.x").mkdir(parents=True)
+    Board(folder / "here/tensorboard", 0).close()
+
+
+LINKED = [
     Case(
         name="report-honest",
         finding="what is honest still works",
         status=0,
-        make=lambda folder: (make_run(folder), None)[1],
+        make=honest_run,
         argv=("report", "run"),
     ),
     Case(
-        name="report-through-a-link",
-        finding="no write elsewhere",
+        name="resume-honest",
+        finding="what is honest still works",
+        status=0,
+        make=spoiled(lambda run, out: None),
+        argv=RESUME,
+        check=went_on,
+    ),
+    Case(
+        name="run-below-a-link-honest",
+        finding="what is honest still works",
+        status=0,
+        make=run_on_another_disk,
+        argv=("report", "run"),
+    ),
+    through("report-through-a-link", "report.html", argv=("report", "run")),
+    through("report-metrics-link", "metrics.jsonl", argv=("report", "run")),
+    through("report-config-link", "config.yaml", argv=("report", "run")),
+    through("report-versions-link", "versions.json", argv=("report", "run")),
+    through("eval-best-link", "best", argv=("eval", "run", "--policy", "best", "--episodes", "2")),
+    through("eval-model-file-link", f"{LAST}/tokenizer.json", argv=("eval", "run", "--episodes", "2")),
+    *(
+        through(f"resume-{path.strip('.').partition('.')[0]}-link", path)
+        for path in (".lock", "metrics.jsonl", "groups.jsonl", "tensorboard", "rollouts", "best", "model")
+    ),
+    through("start-or-resume-checkpoints-link", "checkpoints", argv=(*RESUME[:4], "--start-or-resume", *MORE)),
+    refused("resume-years-outside", years_outside, "checkpoints", "is a link to", finding=DELETES),
+    Case(
+        name="start-lock-link",
+        finding=LINKS,
         status=2,
-        says=("report.html", "is a link to"),
-        make=report_link,
+        says=(".lock", "is a link to"),
+        make=lock_leads_out,
+        argv=RESUME[:4],
+    ),
+    Case(
+        name="warmstart-out-link",
+        finding=DELETES,
+        status=2,
+        says=("out", "is a link to"),
+        make=warm_start_leads_out,
+        argv=("warmstart", "warm.yaml"),
+    ),
+    Case(
+        name="init-name-link",
+        finding=LINKS,
+        status=2,
+        says=("is a link to",),
+        make=lambda folder: (folder / "here/my_env").symlink_to(folder / "outside/new"),
+        argv=("init", "my_env"),
+    ),
+    refused("report-metrics-pipe", lambda run, out: pipe(run / "metrics.jsonl"), "no regular", argv=("report", "run")),
+    refused("resume-metrics-pipe", lambda run, out: pipe(run / "metrics.jsonl"), "metrics.jsonl", "no regular file"),
+    refused("resume-groups-pipe", lambda run, out: pipe(run / "groups.jsonl"), "groups.jsonl", "no regular file"),
+    Case(
+        name="tensorboard-hostname-is-a-path",
+        finding=LINKS,
+        status=0,
+        probe=write_board,
+    ),
+]
+
+
+# ---- what is deleted -------------------------------------------------------------------------
+
+
+def publish_beside_others(folder: Path) -> None:
+    from crbc_rl.training.checkpoint import publish
+
+    for update in (1, 2, 3):
+        publish(folder / "here/checkpoints", update, lambda place: None, keep=1)
+
+
+KEPT = ("2019", "000010-paper-result", "000002", "000007", ".notes.tmp", ".000008.tmp", "1000000000000000000000000")
+
+
+def make_others(folder: Path) -> None:
+    for name in KEPT:
+        (folder / "here/checkpoints" / name).mkdir(parents=True)
+        (folder / "here/checkpoints" / name / "result.txt").write_text("years of work\n")
+
+
+def check_others(folder: Path) -> None:
+    found = {path.parent.name.partition("-kept-")[0] for path in (folder / "here/checkpoints").rglob("result.txt")}
+    lost = set(KEPT) - found
+    assert not lost, f"deleted: {sorted(lost)}"
+    assert (folder / "here/checkpoints/000003").is_dir() and not (folder / "here/checkpoints/000001").exists()
+
+
+def model_of_a_user(folder: Path) -> None:
+    """A folder with a model, and a lock of another program."""
+    run = trained_run(folder)
+    shutil.rmtree(run)
+    (run / "model").mkdir(parents=True)
+    (run / "model/result.txt").write_text("years of work\n")
+    (run / ".lock").write_text("4711")
+
+
+def warm_start_with_results(folder: Path) -> None:
+    warm_start(folder)
+    (folder / "here/out/results").mkdir(parents=True)
+    (folder / "here/out/results/paper.txt").write_text("years of work\n")
+    (folder / "here/out/warmstart.json").write_text("{}")
+
+
+def still_there(path: str) -> Any:
+    def check(folder: Path) -> None:
+        assert (folder / "here" / path).is_file(), f"{path} is gone"
+
+    return check
+
+
+DELETED = [
+    Case(
+        name="publish-deletes-only-checkpoints",
+        finding=DELETES,
+        status=0,
+        make=make_others,
+        probe=publish_beside_others,
+        check=check_others,
+    ),
+    Case(
+        name="start-in-a-folder-with-a-lock",
+        finding=DELETES,
+        status=2,
+        says=("holds other files",),
+        make=model_of_a_user,
+        argv=RESUME[:4],
+        check=still_there("run/model/result.txt"),
+    ),
+    Case(
+        name="warmstart-over-results",
+        finding=DELETES,
+        status=2,
+        says=("holds other files than a warm start", "results"),
+        make=warm_start_with_results,
+        argv=("warmstart", "warm.yaml"),
+        check=still_there("out/results/paper.txt"),
+    ),
+]
+
+
+# ---- checkpoints -----------------------------------------------------------------------------
+
+
+def names(*paths: str) -> Any:
+    """A checkpoint whose manifest names these files; the one before it is gone."""
+
+    def spoil(run: Path, outside: Path) -> None:
+        shutil.rmtree(run / "checkpoints/000001")
+        manifest = run / LAST / "manifest.json"
+        content = json.loads(manifest.read_text())
+        manifest.write_text(json.dumps({**content, "sha256": {**dict.fromkeys(paths, "0" * 64), **content["sha256"]}}))
+
+    return spoil
+
+
+def name_a_pipe(run: Path, outside: Path) -> None:
+    pipe(run / LAST / "pipe")
+    names("pipe")(run, outside)
+
+
+def deep_manifests(run: Path, outside: Path) -> None:
+    for path in run.glob("checkpoints/*/manifest.json"):
+        path.write_text("[" * 99_999)
+
+
+def state(text: str) -> Any:
+    def spoil(run: Path, outside: Path) -> None:
+        (run / LAST / "trainer.json").write_text(text)
+        seal(run / LAST)
+
+    return spoil
+
+
+def optimizer(change: Any) -> Any:
+    """A checkpoint whose optimizer was changed by `change`, of (tensors, path)."""
+
+    def spoil(run: Path, outside: Path) -> None:
+        (path,) = (run / LAST).glob("trainer-*.safetensors")
+        tensors = load_file(path)
+        change(tensors, path)
+        seal(run / LAST)
+
+    return spoil
+
+
+def every(slot: str, change: Any) -> Any:
+    def spoil(tensors: dict[str, Any], path: Path) -> None:
+        save_file({n: np.asarray(change(t) if n.endswith(f"/{slot}") else t) for n, t in tensors.items()}, path)
+
+    return optimizer(spoil)
+
+
+def renamed(*new: str) -> Any:
+    def spoil(tensors: dict[str, Any], path: Path) -> None:
+        for name in new:
+            shutil.copyfile(path, path.with_name(name))
+        path.unlink()
+
+    return optimizer(spoil)
+
+
+def far_ahead(run: Path, outside: Path) -> None:
+    shutil.copytree(run / LAST, run / "checkpoints" / ("9" * 40))
+    place = run / "checkpoints" / ("9" * 18)
+    shutil.copytree(run / LAST, place)
+    manifest = json.loads((place / "manifest.json").read_text())
+    (place / "trainer.json").write_text(json.dumps({"update": int("9" * 18), "best": 0.5}))
+    (place / "manifest.json").write_text(json.dumps({**manifest, "update": int("9" * 18)}))
+    seal(place)
+
+
+CHECKPOINTS = [
+    refused("manifest-leads-out", names("../../../../outside/precious.txt"), "manifest.json names"),
+    refused("manifest-names-a-device", names("/dev/zero"), "manifest.json names"),
+    refused("manifest-names-a-pipe", name_a_pipe, "no regular file"),
+    refused("manifest-names-control", names("\x1b[2J\n" * 5000), "manifest.json names"),
+    refused("manifest-deep", deep_manifests, "damaged"),
+    Case(
+        name="checkpoint-far-ahead",
+        finding=NUMBERS,
+        status=0,
+        make=spoiled(far_ahead),
+        argv=RESUME,
+        check=went_on,
+    ),
+    refused("state-update-huge", state('{"update": 1000000000000000000, "best": 0.5}'), "trainer.json"),
+    refused("state-update-digits", state(f'{{"update": {"9" * 5000}, "best": 0.5}}'), "trainer.json"),
+    refused("state-update-text", state('{"update": "two", "best": 0.5}'), "trainer.json"),
+    refused("state-best-list", state('{"update": 2, "best": [1]}'), "trainer.json"),
+    refused("state-best-nan", state('{"update": 2, "best": NaN}'), "trainer.json"),
+    refused("state-missing", state("[]"), "trainer.json"),
+    refused("state-deep", state("[" * 99_999), "trainer.json"),
+    refused("optimizer-of-99999", renamed("trainer-00000-of-99999.safetensors"), "optimizer"),
+    refused("optimizer-of-letters", renamed("trainer-x-of-y.safetensors"), "optimizer"),
+    refused("optimizer-twice", renamed(*(f"trainer-{n}-of-00002.safetensors" for n in ("00000", "0"))), "optimizer"),
+    refused("optimizer-no-tensors", optimizer(lambda tensors, path: path.write_bytes(b"\xff" * 4000)), "safetensors"),
+    refused("optimizer-integers", every("exp_avg", lambda t: t.astype(np.int64)), "int64"),
+    refused("optimizer-nan", every("exp_avg", lambda t: t * np.nan), "not finite"),
+    refused("optimizer-negative", every("exp_avg_sq", lambda t: t - 1), "exp_avg_sq"),
+    refused("optimizer-step-huge", every("step", lambda t: t + 1e30), "step"),
+    refused("optimizer-step-matrix", every("step", lambda t: np.ones((2, 3), np.float32)), "step"),
+    refused("optimizer-one-number", every("exp_avg", lambda t: np.zeros((), np.float32)), "shape"),
+    refused("optimizer-more-dimensions", every("exp_avg", lambda t: t[None]), "shape"),
+    refused(
+        "optimizer-without-steps",
+        optimizer(lambda ts, path: save_file({n: t for n, t in ts.items() if not n.endswith("/step")}, path)),
+        "step",
+    ),
+    Case(
+        name="versions-deep",
+        finding=NUMBERS,
+        status=0,
+        says=("versions.json is damaged",),
+        make=spoiled(lambda run, out: (run / "versions.json").write_text("[" * 99_999)),
         argv=("report", "run"),
     ),
 ]
+
+TESTED = {"low": 0.4, "high": 0.6, "successes": 5, "episodes": 10}
+
+
+def hostile_records(run: Path, outside: Path) -> None:
+    """The first test is somebody's, with a kind whose name is markup and a command to the terminal."""
+    names = {"test/success": 0.5} | {f"test/{name}": value for name, value in TESTED.items()}
+    kinds = {"test/success/[/bold]": 0.5, "test/success/\x1b[2J": 0.5, "test/success/gone": "x", "test/success/": 1}
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    lines[0] = json.dumps({"update": 0, **names, **kinds}) + "\n"
+    (run / "metrics.jsonl").write_text("".join([*lines, '{"update": -1}\n', "[" * 99_999 + "\n", '{"update": 1e18}\n']))
+    sparse(run / "groups.jsonl", 1 << 29)
+
+
+def huge_config(run: Path, outside: Path) -> None:
+    with (run / "config.yaml").open("a") as file:
+        file.write("# \n" * 1_000_000)
+
+
+RUNS = [
+    Case(
+        name="resume-over-hostile-records",
+        finding=NUMBERS,
+        status=0,
+        says=("held-out success", "50.0%"),
+        make=spoiled(hostile_records),
+        argv=RESUME,
+        check=went_on,
+    ),
+    refused("config-huge", huge_config, "config.yaml", "more than", argv=("report", "run")),
+    refused("versions-pipe", lambda run, out: pipe(run / "versions.json"), "no regular file", argv=("report", "run")),
+]
+
+CASES = [*RUNS, *LINKED, *DELETED, *CHECKPOINTS]
