@@ -43,7 +43,8 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     anchor. `anchor="observation"` is GiGPO's anchor: the key of the game's text without the added lines. With
     it, every "Nothing happens." of a group is one anchor.
 
-    Raises `RequirementError` for `engine="textworld"` if its packages are missing.
+    Raises `RequirementError` for `engine="textworld"` if its packages are missing. That engine runs code in a game's
+    grammar, so `reset` raises `DataError` for a game whose rules are none of the known ones; "exact" plays it.
 
     `info` also holds `family` (pick, look, clean, heat, cool or pick2) and `effect`: whether the last command
     gave anything but "Nothing happens.".
