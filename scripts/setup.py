@@ -3,6 +3,9 @@
     python3 scripts/setup.py train    # what `crbc train` needs
     python3 scripts/setup.py dev      # what the tests need; checks the compiler and the browser first
 
+Every package but torch has the version and the digest that requirements/ names; scripts/lock.py writes it. On a
+machine or a Python that it is not for, and with CRBC_UNLOCKED=1, the newest that pyproject.toml allows are taken.
+
 Nothing is contacted when `.venv` is up to date. Interrupted, it goes on when run again. What pip and uv say is kept in
 `.venv/setup.log`. The exit status is 0, 1 where a step failed, 2 where a variable is wrong, 130 after Ctrl-C.
 """
@@ -30,9 +33,17 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from setup_output import activity, explain
+
 ROOT = Path(__file__).resolve().parents[1]
 TORCH = "2.13.0"
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+LOCKS = {  # the files of requirements/ that a set-up takes
+    "train": ("build", "train"),
+    "dev": ("build", "train", "dev"),
+}
+LOCKED_PYTHONS = ("python3.11", "python3.12", "python3.13")
+LOCKED_MACHINES = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # on others, packages have no wheels
 TICK = 4.0  # seconds between two lines of progress
 PROGRAMS = {  # a name for people, the names it may have, Debian's package
     "a C++ compiler": (("c++",), "build-essential"),
@@ -41,33 +52,6 @@ PROGRAMS = {  # a name for people, the names it may have, Debian's package
     "Chromium": (("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"), "chromium"),
     "chromedriver": (("chromedriver",), "chromium-driver"),
 }
-COMPILED = "building {name} (it may be compiled, for minutes)"
-SIGNS = (  # what pip, uv and apt-get print, and what they are doing then
-    (r"Downloading (?P<file>\S+?)(?<!\.metadata) \((?P<size>[^)]+)\)", "downloading {name} ({size})"),
-    (r"(?:Collecting|Downloading) (?P<name>[\w.-]+)", "looking up {name}"),
-    (r"Installing build dep|Getting requirements to build|Preparing metadata", COMPILED),
-    (r"Building (?:wheel for |editable for )?(?!wheels for|dependency)(?P<name>[\w.-]+)", COMPILED),
-    (r"Installing collected packages: (?P<list>.*)", "installing {count} packages, {installed} done"),
-    (r"Prepared (?P<count>\d+) packages?", "installing {count} packages, {installed} done"),
-    (r"Installed (?P<count>\d+) packages?", "compiling {count} packages to bytecode"),
-    (r"(?:Unpacking|Setting up) (?P<name>[\w.+-]+)", "installing {name}"),
-    (r"WARNING: Retrying", "the package index does not answer; trying again"),
-)
-HINTS = (  # a failed step's log, and how to mend it
-    (
-        r"No space left|Disk quota",
-        "the disk is full: free some space",
-    ),
-    (
-        r"Temporary failure|Failed to establish|Max retries|error sending request|dns error|timed out|ProxyError",
-        "the package index does not answer: check the network, its proxy and pip's configuration",
-    ),
-    (
-        r"No matching distribution|No solution found",
-        "the index has nothing that fits this Python and the versions asked for",
-    ),
-    (r"Python\.h", "the headers of Python are missing (Debian: apt-get install python3-dev)"),
-)
 
 
 class SetupError(Exception):
@@ -137,37 +121,6 @@ def missing_programs() -> dict[str, str]:
     }
 
 
-def activity(lines: Sequence[str], downloads: Path, installed: int) -> str:
-    """What pip, uv or apt-get is doing, from what it has printed; empty where that is not known.
-
-    `downloads` is pip's temporary folder, `installed` how many packages this step has installed.
-    """
-    for line in reversed(lines):
-        for sign, doing in SIGNS:
-            if not (match := re.search(sign, line)):
-                continue
-            # A build that is prepared, and may compile by then, is of what was looked up last.
-            collected = re.findall(r"^ *Collecting ([\w.-]+)", "\n".join(lines), re.MULTILINE)
-            words = {"name": collected[-1] if collected else "crbc"} | match.groupdict()
-            if file := words.get("file"):
-                words["name"] = re.sub(r"(-\d[^-]*).*", r"\1", file).removesuffix(".tar.gz")
-                sizes = [path.stat().st_size for path in downloads.glob(f"pip-unpack-*/{file}")]
-                words["size"] += f", {sizes[0] / 1e6:.0f} MB so far" if sizes else ""
-            if packages := words.get("list"):
-                words["count"] = str(len(packages.split(",")))
-            return doing.format(**words, installed=installed)
-    return ""
-
-
-def explain(lines: Sequence[str]) -> str:
-    """The lines of a failed step that matter, and how to mend it."""
-    told = [line.rstrip() for line in lines if line.strip()]
-    told = [line for line in told if re.search(r"error|×|╰|├", line, re.IGNORECASE)][-6:] or told[-6:]
-    text = "\n".join(lines)
-    hints = [hint for sign, hint in HINTS if re.search(sign, text)]
-    return "\n".join([*(f"    {line[:300]}" for line in told), *hints[:1]])
-
-
 class Setup:
     """One set-up of `root/.venv` with a set of extras. `uv` is the program's path, None where pip is used."""
 
@@ -204,11 +157,28 @@ class Setup:
 
     def stamps(self) -> dict[Path, str]:
         """The files that say what is installed, with their text. Who has `dev` has `train`."""
-        names = ["train", "dev"] if self.extras == "dev" else [self.extras]
-        site = self.site_packages()
-        digest = hashlib.sha256((self.root / "pyproject.toml").read_bytes()).hexdigest()
-        text = f"{self.venv}\n{site.parent.name if site else '-'} torch {self.torch_version}\n{digest}\n"
-        return {self.venv / f".crbc-{name}": text for name in names}
+        python = site.parent.name if (site := self.site_packages()) else "-"
+        ranges = (self.root / "pyproject.toml").read_bytes()
+        stamps = {}
+        for name in ["train", "dev"] if self.extras == "dev" else [self.extras]:
+            locks = [] if self.unlocked(python) else self.locks(name)
+            digest = hashlib.sha256(ranges + b"".join(path.read_bytes() for path in locks)).hexdigest()
+            stamps[self.venv / f".crbc-{name}"] = f"{self.venv}\n{python} torch {self.torch_version}\n{digest}\n"
+        return stamps
+
+    def locks(self, extras: str) -> list[Path]:
+        """The files that name the versions and digests of an extra's packages, what builds packages first."""
+        return [self.root / "requirements" / f"{name}.txt" for name in LOCKS[extras]]
+
+    def unlocked(self, python: str) -> str:
+        """Why the files of `locks` are of no use for a Python such as "python3.11"; empty where they are."""
+        if os.environ.get("CRBC_UNLOCKED"):
+            return "CRBC_UNLOCKED is set"
+        if python not in LOCKED_PYTHONS or platform.python_implementation() != "CPython":
+            return f"it is not for {platform.python_implementation()} as {python}"
+        if (machine := f"{platform.system()} {platform.machine()}") not in LOCKED_MACHINES:
+            return f"it is not for {machine}"
+        return "it is not for a Linux without glibc" if machine[0] == "L" and not platform.libc_ver()[0] else ""
 
     def fault(self) -> str:
         """Why `.venv` has to be made again; empty where it is in order."""
@@ -311,18 +281,39 @@ class Setup:
         for info in site.glob("*.dist-info"):
             if not (info / "INSTALLER").exists():
                 shutil.rmtree(info)
-        if not any(site.glob(f"torch-{self.torch_version}[.+]*dist-info")):
-            torch = choose_torch(
-                self.torch_version,
-                os.environ.get("CRBC_TORCH_INDEX", ""),
-                system=platform.system(),
-                gpu=has_gpu(),
-                reachable=answers,
-            )
-            index = ["--extra-index-url", torch.index] if torch.index else []
-            self.install(f"installing torch {torch.version}: {torch.why}", f"torch=={torch.version}", *index)
-        pip = ["pip"] if self.uv else []
-        self.install(f"installing what crbc[{self.extras}] needs", *pip, "--editable", f".[{self.extras}]")
+        if reason := self.unlocked(site.parent.name):
+            self.say(f"without the versions and digests of requirements/ ({reason}): the newest of pyproject.toml")
+            self.install_torch(site)
+            pip = ["pip"] if self.uv else []
+            self.install(f"installing what crbc[{self.extras}] needs", *pip, "--editable", f".[{self.extras}]")
+            return
+        # A package that has no wheel is built with what `build` brought, and nothing else is fetched for it.
+        locked = ("--require-hashes", "--no-deps", "--no-build-isolation")
+        build, *others = (f"--requirement={path}" for path in self.locks(self.extras))
+        self.install("installing pip and what builds packages", *locked, build)
+        self.install(f"installing what crbc[{self.extras}] needs", *locked, *others)
+        # It finds what it needs but CUDA's packages. Then whatever is missing or does not fit is an error.
+        self.install_torch(site)
+        self.install("installing crbc", "--no-index", "--no-build-isolation", "--editable", f".[{self.extras}]")
+
+    def install_torch(self, site: Path) -> None:
+        if any(site.glob(f"torch-{self.torch_version}[.+]*dist-info")):
+            return
+        torch = choose_torch(
+            self.torch_version,
+            os.environ.get("CRBC_TORCH_INDEX", ""),
+            system=platform.system(),
+            gpu=has_gpu(),
+            reachable=answers,
+        )
+        index = ["--extra-index-url", torch.index] if torch.index else []
+        self.install(f"installing torch {torch.version}: {torch.why}", f"torch=={torch.version}", *index)
+
+    def warn(self) -> None:
+        """Names an installed package whose files lie over ours."""
+        if any(self.venv.glob("lib/python*/site-packages/anchors-*.dist-info")):
+            mend = shlex.join([str(self.python), "-m", "pip", "uninstall", "-y", "anchors"])
+            self.say(f"an unrelated package `anchors` hides this project's own, and crbc cannot work: {mend}")
 
     def go(self) -> None:
         """Everything there is to do. Raises `SetupError` where a step fails."""
@@ -331,6 +322,7 @@ class Setup:
         if missing and not (os.geteuid() == 0 and shutil.which("apt-get")):
             raise SetupError(f"missing for the tests: {', '.join(missing)}. On Debian or Ubuntu: {command}")
         if not missing and self.up_to_date():
+            self.warn()
             return
         with (self.root / "pyproject.toml").open("rb+") as file:
             self.wait_for(file)
@@ -342,11 +334,14 @@ class Setup:
             if self.up_to_date():
                 return
             self.make_venv()
+            for stamp in self.stamps():  # of nothing yet: a step that fails leaves neither the old packages nor the new
+                stamp.write_text(f"{self.venv}\n", "utf-8")
             self.install_packages()
             shutil.rmtree(self.downloads)
             for stamp, text in self.stamps().items():
                 stamp.write_text(text, "utf-8")
             self.say(".venv is ready")
+            self.warn()
 
 
 def debian(packages: Sequence[str]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib
 import importlib.util
 import os
 import shutil
@@ -16,10 +18,9 @@ from pathlib import Path
 import pytest
 from paths import ROOT
 
-SPEC = importlib.util.spec_from_file_location("crbc_setup", ROOT / "scripts" / "setup.py")
-setup = importlib.util.module_from_spec(SPEC)
-sys.modules[SPEC.name] = setup
-SPEC.loader.exec_module(setup)
+sys.path.insert(0, str(ROOT / "scripts"))
+setup = importlib.import_module("setup")
+output = importlib.import_module("setup_output")
 
 PYPROJECT = """
 [build-system]
@@ -109,7 +110,7 @@ def test_the_version_of_torch():
         ("Building wheels for collected packages: crbc", ""),
         ("Installing collected packages: mpmath, sympy, torch", "installing 3 packages, 1 done"),
         ("Prepared 57 packages in 3.1s", "installing 57 packages, 1 done"),
-        ("Installed 60 packages in 1s", "compiling 60 packages to bytecode"),
+        ("Installed 60 packages in 1s", "compiling to bytecode"),
         ("Setting up chromium-driver (150.0) ...", "installing chromium-driver"),
         ("Building dependency tree...", ""),
         ("WARNING: Retrying (Retry(total=4)) after", "the package index does not answer; trying again"),
@@ -117,21 +118,68 @@ def test_the_version_of_torch():
     ],
 )
 def test_what_a_step_is_doing(tmp_path, line, doing):
-    assert setup.activity(["Collecting old", line] if doing else [line], tmp_path, installed=1) == doing
+    assert output.activity(["Collecting old", line] if doing else [line], tmp_path, installed=1) == doing
 
 
 def test_a_download_is_measured(tmp_path):
     (tmp_path / "pip-unpack-x").mkdir()
     (tmp_path / "pip-unpack-x" / "big-1.0-py3.whl").write_bytes(bytes(3_000_000))
-    doing = setup.activity(["  Downloading big-1.0-py3.whl (9.0 MB)"], tmp_path, installed=0)
+    doing = output.activity(["  Downloading big-1.0-py3.whl (9.0 MB)"], tmp_path, installed=0)
     assert doing == "downloading big-1.0 (9.0 MB, 3 MB so far)"
 
 
 def test_a_failure_shows_the_lines_that_matter_and_how_to_mend_it():
     noise = [f"Collecting package{number}" for number in range(50)]
-    text = setup.explain([*noise, "ERROR: Could not install: [Errno 28] No space left on device", *noise])
+    text = output.explain([*noise, "ERROR: Could not install: [Errno 28] No space left on device", *noise])
     assert text.splitlines()[-1] == "the disk is full: free some space" and "package" not in text
-    assert setup.explain(["one", "two"]) == "    one\n    two"
+    assert output.explain(["one", "two"]) == "    one\n    two"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        ["ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. Or so.", "    idna==3.20 from x:"],
+        ["error: Failed to download `idna==3.20`", "  cause: Hash mismatch for `idna==3.20`"],
+    ],
+)
+def test_a_file_with_another_digest_is_named_with_its_package(told):
+    assert output.explain(["Collecting idna", *told]).splitlines()[-1].startswith("the file of idna==3.20 that came")
+
+
+def test_the_machines_that_the_versions_of_requirements_are_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(setup.platform, "python_implementation", lambda: "CPython")
+    monkeypatch.setattr(setup.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(setup.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(setup.platform, "libc_ver", lambda: ("glibc", "2.36"))
+    here = setup.Setup(tmp_path, "train", "2.13.0", uv=None)
+    assert [here.unlocked(f"python3.{minor}") for minor in (11, 12, 13)] == ["", "", ""]
+    assert here.unlocked("python3.14") == "it is not for CPython as python3.14"
+    monkeypatch.setattr(setup.platform, "libc_ver", lambda: ("", ""))
+    assert "without glibc" in here.unlocked("python3.12")
+    monkeypatch.setattr(setup.platform, "system", lambda: "Darwin")
+    assert here.unlocked("python3.12") == "it is not for Darwin aarch64"
+    monkeypatch.setattr(setup.platform, "machine", lambda: "arm64")
+    assert here.unlocked("python3.12") == ""
+    monkeypatch.setenv("CRBC_UNLOCKED", "1")
+    assert here.unlocked("python3.12") == "CRBC_UNLOCKED is set"
+
+
+@pytest.mark.parametrize("extras", ["train", "dev"])
+def test_packages_are_installed_by_their_digests_and_crbc_from_what_is_there(tmp_path, monkeypatch, extras):
+    asked = []
+    monkeypatch.setattr(setup.Setup, "run", lambda self, doing, command: asked.append([str(word) for word in command]))
+    monkeypatch.setattr(setup.Setup, "unlocked", lambda self, python: "")
+    here = setup.Setup(tmp_path, extras, "2.13.0", uv=None)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", here.venv], check=True)
+    (here.site_packages() / "torch-2.13.0.dist-info").mkdir()
+    (here.site_packages() / "torch-2.13.0.dist-info" / "INSTALLER").touch()
+    here.install_packages()
+    build, needed, project = (command[4:] for command in asked)
+    locked = ["--require-hashes", "--no-deps", "--no-build-isolation"]
+    assert build == [*locked, f"--requirement={tmp_path}/requirements/build.txt"]
+    names = ["train"] if extras == "train" else ["train", "dev"]
+    assert needed == locked + [f"--requirement={tmp_path}/requirements/{name}.txt" for name in names]
+    assert project == ["--no-index", "--no-build-isolation", "--editable", f".[{extras}]"]
 
 
 def test_the_tests_tools_are_looked_for_all_at_once(monkeypatch, capsys):
@@ -191,13 +239,22 @@ def test_uv_is_asked_for_what_pip_would_be_asked_for(tmp_path, monkeypatch):
     assert asked[1] == ["/bin/uv", "pip", "install", "--python", python, "--compile-bytecode", *what]
 
 
-def test_whoever_has_the_tests_packages_has_those_of_training(tmp_path):
+def test_whoever_has_the_tests_packages_has_those_of_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(setup.Setup, "unlocked", lambda self, python: "")
     (tmp_path / "pyproject.toml").write_text("one")
+    (tmp_path / "requirements").mkdir()
+    for name in ("build", "train", "dev"):
+        (tmp_path / "requirements" / f"{name}.txt").write_text(name)
     stamps = {extras: setup.Setup(tmp_path, extras, "2.13.0", uv=None).stamps() for extras in ("train", "dev")}
     assert stamps["train"].items() < stamps["dev"].items()
     assert setup.Setup(tmp_path, "train", "2.12.0", uv=None).stamps() != stamps["train"]
-    (tmp_path / "pyproject.toml").write_text("two")
-    assert setup.Setup(tmp_path, "train", "2.13.0", uv=None).stamps() != stamps["train"]
+    (tmp_path / "requirements" / "dev.txt").write_text("newer")
+    assert setup.Setup(tmp_path, "train", "2.13.0", uv=None).stamps() == stamps["train"]
+    assert setup.Setup(tmp_path, "dev", "2.13.0", uv=None).stamps() != stamps["dev"]
+    for file in ("requirements/build.txt", "requirements/train.txt", "pyproject.toml"):
+        before = setup.Setup(tmp_path, "train", "2.13.0", uv=None).stamps()
+        (tmp_path / file).write_text("newer")
+        assert setup.Setup(tmp_path, "train", "2.13.0", uv=None).stamps() != before, file
 
 
 # -- whole set-ups ------------------------------------------------------------------------------------------------
@@ -224,14 +281,18 @@ def index(tmp_path_factory):
     spec = importlib.util.spec_from_file_location("wheels", folder / "wheels.py")
     wheels = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(wheels)
-    for name, version in (("torch", "2.13.0+cpu"), ("torch", "2.14.0+cpu"), ("helper", "1")):
+    digests = {}
+    stubs = [("torch", "2.13.0+cpu"), ("torch", "2.14.0+cpu"), ("helper", "1"), ("helper", "2"), ("builder", "1")]
+    for name, version in stubs:
         (folder / name).mkdir(exist_ok=True)
-        wheels.write_wheel(folder / name, name, version)
+        wheel = folder / name / wheels.write_wheel(folder / name, name, version)
+        digests[f"{name}=={version}"] = hashlib.sha256(wheel.read_bytes()).hexdigest()
         links = "".join(f'<a href="{file.name}">{file.name}</a>' for file in (folder / name).glob("*.whl"))
         (folder / name / "index.html").write_text(f"<!DOCTYPE html><html><body>{links}</body></html>")
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
     server.open, server.asked = threading.Event(), threading.Event()
     server.open.set()
+    server.digests = digests
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
@@ -243,11 +304,17 @@ def index(tmp_path_factory):
 class Clone:
     """A small project with this set-up, an empty PATH, and no configuration of pip's."""
 
-    def __init__(self, root: Path, url: str) -> None:
+    def __init__(self, root: Path, index: ThreadingHTTPServer) -> None:
         self.root = root
         self.venv = root / ".venv"
+        self.digests = index.digests
+        url = index.url
         (root / "scripts").mkdir(parents=True)
-        shutil.copy(ROOT / "scripts" / "setup.py", root / "scripts")
+        for name in ("setup.py", "setup_output.py"):
+            shutil.copy(ROOT / "scripts" / name, root / "scripts")
+        (root / "requirements").mkdir()
+        self.lock("build", "builder==1")
+        self.lock("train", "helper==1")
         for file, text in {"pyproject.toml": PYPROJECT, "backend.py": BACKEND, "wheels.py": WHEELS}.items():
             (root / file).write_text(text)
         self.env = {
@@ -257,6 +324,10 @@ class Clone:
             "PIP_NO_CACHE_DIR": "1",
         }
         self.env |= {"PIP_INDEX_URL": url, "CRBC_TORCH_INDEX": url}
+
+    def lock(self, name: str, package: str, digest: str | None = None) -> None:
+        entry = f"{package} \\\n    --hash=sha256:{digest or self.digests[package]}\n"
+        (self.root / "requirements" / f"{name}.txt").write_text(entry)
 
     def start(self, **env: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -278,7 +349,7 @@ class Clone:
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory, index):
     """A clone that is set up, and what the set-up printed."""
-    clone = Clone(tmp_path_factory.mktemp("clone") / "crbc", index.url)
+    clone = Clone(tmp_path_factory.mktemp("clone") / "crbc", index)
     clone.told = clone.set_up()
     return clone
 
@@ -309,6 +380,37 @@ def test_a_failed_step_says_what_failed_and_where_all_of_it_is(clone):
 
 
 @pytest.mark.slow
+def test_a_changed_lock_installs_again_and_another_file_is_refused(clone):
+    clone.lock("train", "helper==2", digest="0" * 64)
+    told = clone.set_up(status=1).splitlines()
+    assert any(line.startswith("the file of helper==2 that came is not the one") for line in told)
+    assert clone.version("helper") == "1"
+    clone.lock("train", "helper==1")
+    assert ".venv is ready" in clone.set_up()  # the failed step might have changed something
+    clone.lock("train", "helper==2")
+    clone.set_up()
+    assert clone.version("helper") == "2"
+    clone.lock("train", "helper==1")
+    told = clone.set_up(CRBC_UNLOCKED="1")
+    assert "without the versions and digests of requirements/ (CRBC_UNLOCKED is set)" in told
+    assert clone.version("helper") == "2"
+    clone.set_up()
+    assert clone.version("helper") == "1"
+
+
+@pytest.mark.slow
+def test_an_unrelated_anchors_is_named_with_the_command_that_removes_it(clone):
+    info = clone.venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "anchors-0.5.dist-info"
+    info.mkdir()
+    for file, text in {"METADATA": "Name: anchors\nVersion: 0.5\n", "INSTALLER": "pip\n", "RECORD": ""}.items():
+        (info / file).write_text(text)
+    told = clone.set_up()
+    assert told.count("\n") == 1 and told.endswith(f"{clone.venv}/bin/python -m pip uninstall -y anchors\n")
+    shutil.rmtree(info)
+    assert clone.set_up() == ""
+
+
+@pytest.mark.slow
 def test_an_environment_whose_python_is_gone_is_made_again(clone):
     (clone.venv / "bin" / "python").unlink()
     (clone.venv / "bin" / "python").symlink_to("/nowhere")
@@ -328,7 +430,7 @@ def test_a_package_that_was_half_installed_is_installed_again(clone):
 
 @pytest.mark.slow
 def test_a_set_up_that_was_killed_is_waited_for_and_then_finished(tmp_path, index):
-    clone = Clone(tmp_path / "crbc", index.url)
+    clone = Clone(tmp_path / "crbc", index)
     index.open.clear()
     index.asked.clear()
     first = clone.start()
@@ -345,7 +447,7 @@ def test_a_set_up_that_was_killed_is_waited_for_and_then_finished(tmp_path, inde
 
 @pytest.mark.slow
 def test_ctrl_c_ends_pip_too_and_the_next_run_goes_on(tmp_path, index):
-    clone = Clone(tmp_path / "crbc", index.url)
+    clone = Clone(tmp_path / "crbc", index)
     index.open.clear()
     index.asked.clear()
     first = clone.start()
