@@ -36,6 +36,7 @@ import numpy as np
 
 from anchors import InternedRollouts
 from benchmarks.credit import table
+from crbc_envs.errors import install_extra
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Ints, RolloutBatch, micro_batches
 from crbc_rl.config import TrainConfig, load_config
@@ -286,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if "passes" in given.parts:
             passes(config, found, given.repeats)
         if "trl" in given.parts and importlib.util.find_spec("trl") is None:
-            print("\nTRL is not installed; to compare with it: pip install 'crbc[dev]'")
+            print(f"\nTRL is not installed; to compare with it: {install_extra('dev')}")
         elif "trl" in given.parts:
             beside_trl(config, found, Path(folder), given.repeats)
 

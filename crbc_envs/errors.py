@@ -30,28 +30,43 @@ class BrowserError(RequirementError):
     """No browser was found, or the browser keeps exiting."""
 
 
+UNKNOWN = "/path/to/crbc"
+"""Stands in a command for the clone or the wheel of this package, where neither is known. The package index is never
+asked for the name "crbc", since anybody may register it there."""
+
+
 def install(*packages: str) -> str:
     """The command that installs packages into the environment of this interpreter."""
-    installer = [sys.executable, "-m", "pip", "install"]
-    if find_spec("pip") is None:  # an environment made by uv
-        installer = ["uv", "pip", "install", "--python", sys.executable]
-    return shlex.join([*installer, *packages])
+    return shlex.join([*_pip("install"), *packages])
 
 
-def install_extra(extra: str) -> str:
-    """The command that adds an extra of this package, from where the package itself was installed.
+def install_extra(extra: str, *options: str) -> str:
+    """The command that adds an extra of this package ("": none), from where the package itself was installed.
 
-    That is a clone or a wheel's file, which the package index cannot replace. Where it is unknown, the command names
-    the package and the index is asked.
+    That is a clone, a wheel's file or an address. Where it is unknown, the command has `UNKNOWN` and says so.
     """
     wanted = requirement(extra)
-    return install("-e", wanted) if Path(wanted.partition("[")[0], "pyproject.toml").is_file() else install(wanted)
+    editable = ["-e"] if Path(wanted.partition("[")[0], "pyproject.toml").is_file() else []
+    note = f" (with your clone or wheel of crbc for {UNKNOWN})" if wanted.startswith(UNKNOWN) else ""
+    return install(*options, *editable, wanted) + note
 
 
 def requirement(extra: str) -> str:
-    """What to ask an installer for: this package with an extra, "PATH[extra]" or "crbc[extra]"."""
-    root = Path(__file__).resolve().parents[1]
-    return f"{root if (root / 'pyproject.toml').is_file() else _source()}[{extra}]"
+    """What to ask an installer for: this package with an extra, "PATH[extra]" or "crbc[extra] @ ADDRESS"."""
+    extras = f"[{extra}]" if extra else ""
+    source = str(_clone() or _source())
+    return f"crbc{extras} @ {source}" if "://" in source else f"{source}{extras}"
+
+
+def remove_stranger() -> str:
+    """The command that mends what the unrelated package `anchors` of the package index does here; "" without it.
+
+    Its files have the names of ours: it hides them, or has replaced them.
+    """
+    if version("anchors") is None:
+        return ""
+    remove = shlex.join([*_pip("uninstall", "-y"), "anchors"])
+    return remove if _clone() else f"{remove} && {install_extra('', '--force-reinstall', '--no-deps')}"
 
 
 def packages(extra: str) -> list[str]:
@@ -76,15 +91,30 @@ def version(package: str) -> str | None:
         return None
 
 
+def _pip(command: str, *options: str) -> list[str]:
+    """A command of pip's, or of uv's in an environment that uv made."""
+    if find_spec("pip") is None:
+        return ["uv", "pip", command, "--python", sys.executable]
+    return [sys.executable, "-m", "pip", command, *options]
+
+
+def _clone() -> Path | None:
+    """The clone that this package is imported from; None where it is installed."""
+    root = Path(__file__).resolve().parents[1]
+    return root if (root / "pyproject.toml").is_file() else None
+
+
 def _source() -> str:
-    """The wheel or the folder that this package was installed from (PEP 610); its name where that is unknown."""
+    """The file, folder or address that this package was installed from (PEP 610); `UNKNOWN` where none is recorded."""
     from importlib import metadata
     from urllib.parse import urlparse
     from urllib.request import url2pathname
 
     try:
-        record = metadata.distribution("crbc").read_text("direct_url.json")
+        record = json.loads(metadata.distribution("crbc").read_text("direct_url.json") or "{}")
     except metadata.PackageNotFoundError:
-        return "crbc"
-    url = urlparse(json.loads(record)["url"] if record else "")
-    return url2pathname(url.path) if url.scheme == "file" else "crbc"
+        return UNKNOWN
+    url, repository = record.get("url", ""), record.get("vcs_info")
+    if repository:
+        return f"{repository['vcs']}+{url}@{repository['commit_id']}"
+    return url2pathname(urlparse(url).path) if url.startswith("file:") else url or UNKNOWN

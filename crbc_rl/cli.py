@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from crbc_envs.errors import DataError, RequirementError, install_extra, packages, version
+from crbc_envs.errors import DataError, RequirementError, install_extra, packages, remove_stranger, version
 from crbc_envs.printable import one_line
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.version import __version__
@@ -92,6 +92,11 @@ def mistakes_told() -> Iterator[None]:
         yield
     except (ConfigError, DataError, RequirementError) as error:
         tell(str(error))
+        sys.exit(2)
+    except ImportError:
+        if not (cure := remove_stranger()):
+            raise
+        tell(f"the installed package `anchors` of another project hides crbc's own: {cure}")
         sys.exit(2)
     except BrokenPipeError:  # the reader of our output has gone, as in `crbc ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

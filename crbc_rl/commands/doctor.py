@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from crbc_envs.errors import install, packages, version
+from crbc_envs.errors import install, packages, remove_stranger, version
 from crbc_envs.webshop.site.browser import ROOT_REMEDY, find_program, is_root, missing, root_permitted
 from crbc_rl.commands.data import datasets
 from crbc_rl.config.shipped import shipped
@@ -41,7 +41,7 @@ def examine() -> list[Section]:
     python = Finding("python", here, "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer")
     core = [package(name, "", "everything") for name in packages("")]
     return [
-        ("core", [python, *core]),
+        ("core", [python, *core, *_strangers()]),
         *_extras(),
         ("compilers: they build the extra [alfworld]", list(_compilers())),
         ("browser: CRBC-WebShopSite-v0", list(_browser())),
@@ -77,6 +77,14 @@ def show(sections: list[Section], console: Console) -> bool:
         highlight=False,
     )
     return not needed
+
+
+def _strangers() -> Iterator[Finding]:
+    """A package of somebody else's that lies over ours: the two cannot be in one environment."""
+    if fix := remove_stranger():
+        yield Finding(
+            f"anchors {version('anchors')} of another project, in the place of crbc's own", "", fix, optional=True
+        )
 
 
 def _extras() -> Iterator[Section]:

@@ -10,6 +10,7 @@ from learner_fixtures import write_config
 from paths import ROOT
 
 from benchmarks import learner
+from crbc_envs.errors import install_extra
 
 MODEL = ROOT / "warmstarts" / "sokoban-tiny"
 
@@ -24,7 +25,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_an_update_is_told_in_parts_and_beside_trl(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("trl", reason="pip install 'crbc[dev]' brings TRL")
+    pytest.importorskip("trl", reason="the extra [dev] brings TRL")
     learner.main(["--config", str(config), "--updates", "1"])
     printed = capsys.readouterr().out
     for part in (*learner.PARTS, "rollout", "credit", "train", "validation, 4 tasks, every 2", "all at once"):
@@ -56,7 +57,7 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(
     learner.main(["--config", str(config), "--updates", "1", "--set", "rollout.num_groups=1", "--parts", "trl"])
     printed = capsys.readouterr().out
     assert "all at once" not in printed
-    assert "TRL is not installed; to compare with it: pip install 'crbc[dev]'" in printed
+    assert "TRL is not installed; to compare with it: " + install_extra("dev") in printed
     assert "/ ours" not in printed
 
 

@@ -39,7 +39,7 @@ except RequirementError as error:
 @pytest.fixture(scope="module")
 def _cluster():
     """Two actors' worth of Ray on this machine, whose actors find what the tests import."""
-    ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "crbc[ray]"')
+    ray = pytest.importorskip("ray", reason="the extra [ray] brings Ray")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), str(SUPPORT)]))
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)

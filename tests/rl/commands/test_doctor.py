@@ -1,6 +1,10 @@
 import io
+import os
 import re
+import subprocess
+import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from paths import ROOT
@@ -53,3 +57,30 @@ def test_a_setting_that_breaks_sleeping_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_package_of_no_extra_is_installed_by_its_name() -> None:
     assert package("no-such-package", "", "nothing").fix.endswith("install no-such-package")
+
+
+def test_an_unrelated_anchors_is_warned_of_with_the_command_that_removes_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert "anchors" not in _shown()[1]
+    (tmp_path / "anchors-0.5.dist-info").mkdir()
+    (tmp_path / "anchors-0.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: anchors\nVersion: 0.5\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    lines = [line.strip() for line in _shown()[1].splitlines()]
+    told = lines.index("to change: anchors 0.5 of another project, in the place of crbc's own")
+    assert lines[told + 1] == f"{sys.executable} -m pip uninstall -y anchors"
+
+
+def test_where_it_hides_ours_every_command_says_so_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "anchors").mkdir()
+    (tmp_path / "anchors" / "__init__.py").write_text("")
+    (tmp_path / "anchors-0.5.dist-info").mkdir()
+    (tmp_path / "anchors-0.5.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: anchors\nVersion: 0.5\n")
+    paths = os.pathsep.join([str(tmp_path), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, "-m", "crbc_rl.cli", "doctor"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: the installed package `anchors` of another project hides crbc's own: ")
+    assert done.stderr.endswith(" -m pip uninstall -y anchors\n")

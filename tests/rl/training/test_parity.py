@@ -267,7 +267,7 @@ def test_the_kl_is_that_of_both_models_logits_over_the_temperature(case: Case, t
 @pytest.fixture(scope="module")
 def theirs(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Callable[[TrainConfig], Result]:
     """TRL's loss on the case, its figures under our names, and its gradient."""
-    pytest.importorskip("trl", reason="pip install 'crbc[dev]' brings TRL")
+    pytest.importorskip("trl", reason="the extra [dev] brings TRL")
     from benchmarks.grpo import grpo_trainer
 
     folder = tmp_path_factory.mktemp("trl")
