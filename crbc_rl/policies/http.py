@@ -87,7 +87,7 @@ def session(headers: dict[str, str], connections: int) -> Iterator[Session]:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread = threading.Thread(target=asyncio.run, args=(serve(),), name="http requests", daemon=True)
     thread.start()
     opened, stop = started.result()
     try:
