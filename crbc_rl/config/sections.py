@@ -42,7 +42,7 @@ def _numbers(data: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
 
 def _bound(name: str, number: float, most: float) -> None:
     if not abs(number) <= most:  # nor not a number
-        raise ValueError(f"{name}: {number:.6g} is not between -{most:,.0f} and {most:,.0f}")
+        raise ValueError(f"{name}: {str(number)[:20]} is not between -{most:,.0f} and {most:,.0f}")
 
 
 class Section(BaseModel):

@@ -221,7 +221,7 @@ def _check_numbers(place: Path, data: dict[str, Any]) -> None:
     """Raise `ConfigError` for a whole number that no model has."""
     for key, value in _leaves(data):
         if isinstance(value, int) and abs(value) > (most := _most(key)):
-            raise ConfigError(f"{place}: {key.removeprefix('.')}: {value:.6g} is more than {most:,}")
+            raise ConfigError(f"{place}: {key.removeprefix('.')}: {str(value)[:20]} is more than {most:,}")
 
 
 def _leaves(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:

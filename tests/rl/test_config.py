@@ -124,6 +124,7 @@ def test_honest_aliases_are_read(tmp_path):
         "env.history=100000",
         "env.id=crbc_envs:other:CRBC-Sokoban-v0",
         "env.kwargs.height=10000000",
+        "env.kwargs.width=1" + "0" * 400,
         "env.kwargs.deep=[{size: .nan}]",
         "updates=1000000000000",
     ],

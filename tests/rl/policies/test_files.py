@@ -81,10 +81,11 @@ def test_an_index_names_files_beside_it(model: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"hidden_size": 10**9}, "hidden_size: 1e+09 is more than 16,777,216"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers: 1e+09 is more than 1,024"),
+        ({"hidden_size": 10**9}, "hidden_size: 1000000000 is more than 16,777,216"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers: 1000000000 is more than 1,024"),
         ({"text_config": {"num_hidden_layers": 2_000}}, "text_config.num_hidden_layers"),
         ({"num_labels": 10**9}, "num_labels"),
+        ({"vocab_size": 10**400}, "vocab_size: 10000000000000000000 is more"),
         ({"hidden_size": 4_096, "num_attention_heads": 4}, "and the files have"),
         ({"attn_implementation": "someone/kernel"}, "is code on the hub"),
         ({"quantization_config": {"quant_method": "gptq"}}, "not quantized"),
