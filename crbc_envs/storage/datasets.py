@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -78,6 +79,7 @@ def install(
     home = dataset.folder.parent
     try:
         home.mkdir(parents=True, exist_ok=True)
+        _clear(home, dataset.name)
         staging = Path(mkdtemp(prefix=f".{dataset.name}.", suffix=".unpacking", dir=home))
     except OSError as error:
         raise DataError(f"{error.filename or home}: {error.strerror or error}") from error
@@ -93,6 +95,13 @@ def install(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return found
+
+
+def _clear(home: Path, name: str) -> None:
+    """Delete what killed installs left more than a day ago. Another one may be at work."""
+    for left in home.glob(f".{name}.{'?' * 8}.unpacking"):
+        if left.is_dir() and not left.is_symlink() and time.time() - left.stat().st_mtime > 86_400:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, on_progress: ProgressCallback) -> dict[str, str]:

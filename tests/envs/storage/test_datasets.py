@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import stat
 import tarfile
 import zipfile
@@ -113,6 +114,19 @@ def test_a_part_is_replaced_as_a_whole_and_the_others_stay(tmp_path, home):
     install(TOY, [folder_of(tmp_path / "2", {"one/new.txt": b"new"})])
     assert contents(home) == {"toy/one/new.txt": b"new", "toy/two/b.txt": b"2"}
     assert sorted(read_manifest(home / "toy")) == ["one/new.txt", "two/b.txt"]
+
+
+def test_what_a_killed_install_left_is_deleted_after_a_day(tmp_path, home):
+    kept = [home / ".toy.recent00.unpacking", home / ".toy.paper.unpacking", home / ".other.8letters.unpacking"]
+    left = home / ".toy.8letters.unpacking"
+    for folder in (*kept, left):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    for folder in (kept[1], kept[2], left):
+        os.utime(folder, (0, 0))
+    (home / ".toy.linked00.unpacking").symlink_to(tmp_path)
+    install(TOY, [folder_of(tmp_path / "source", FILES)])
+    assert not left.exists() and all(folder.exists() for folder in kept) and tmp_path.exists()
 
 
 def test_the_folder_for_unpacking_cannot_be_guessed(tmp_path, home):
