@@ -22,7 +22,7 @@ LARGEST_JSON = 64 << 20
 def refuse_link(path: Path) -> Path:
     """The path itself. Raises `DataError` if it is a link: what is written through it would land somewhere else."""
     if path.is_symlink():
-        raise DataError(f"{path} is a link to {os.readlink(path)}; remove the link, and run the command again")
+        raise DataError(f"{path} is a link to {os.readlink(path)[:200]}; remove the link, and run the command again")
     return path
 
 

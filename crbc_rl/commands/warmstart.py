@@ -45,18 +45,18 @@ class WarmstartConfig(RunConfig):
     threads: int = Field(2, ge=1, le=1_024)
     teacher: dict[str, Any] = Field(default_factory=dict)
     """Keyword options of the environment's `expert`, such as how often it errs."""
-    random_episodes: int = Field(2000, ge=1)
+    random_episodes: int = Field(2000, ge=1, le=10**7)
     """Without an expert: episodes of random play, whose successes are the demonstrations."""
     copies: bool = False
     """Start with an induction head, which text environments need."""
-    vocabulary: int = Field(tiny.VOCABULARY, ge=300)
-    steps: int = Field(700, ge=1)
-    batch: int = Field(128, ge=1)
-    parts: int = Field(1, ge=1)
+    vocabulary: int = Field(tiny.VOCABULARY, ge=300, le=1 << 20)
+    steps: int = Field(700, ge=1, le=10**7)
+    batch: int = Field(128, ge=1, le=1 << 18)
+    parts: int = Field(1, ge=1, le=1 << 18)
     """Split a batch into this many parts of similar prompt length, since prompts are padded to the longest."""
-    lr: float = Field(1e-3, gt=0)
-    warmup: int = Field(50, ge=1)
-    decay: int = Field(1, ge=1)
+    lr: float = Field(1e-3, gt=0, le=1)
+    warmup: int = Field(50, ge=1, le=10**7)
+    decay: int = Field(1, ge=1, le=10**7)
     """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
 
 

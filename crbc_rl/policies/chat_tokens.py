@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from crbc_rl.config.templates import Sandbox
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import messages
+from crbc_rl.policies.files import told
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 """The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
@@ -84,7 +85,8 @@ class ChatTokens:
         return sum(map(self._control.__contains__, ids))
 
     def _ids(self, text: str) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False)
+        with told("the model's tokenizer fails"):
+            return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _render(self, text: str, system: str | None) -> str:
         fields: dict[str, Any] = {**self.tokenizer.special_tokens_map, "messages": messages(text, system)}

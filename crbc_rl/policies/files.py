@@ -60,7 +60,7 @@ FAULTS = (
     SafetensorError,
     StrictDataclassError,
 )
-"""What the libraries raise about a damaged model; tokenizers also raises `Exception` itself."""
+"""What the libraries raise about a damaged model; tokenizers also raises `Exception` itself, and worse."""
 
 LARGEST_CONFIG, LARGEST_FILE, LARGEST_HEADER = 4 << 20, 40 << 20, 16 << 20
 """Bytes of config.json, of a tokenizer's file, and of the header of weights."""
@@ -198,7 +198,8 @@ class told:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if (isinstance(error, FAULTS) or kind is Exception) and not isinstance(error, ConfigError):
+        odd = kind is Exception or getattr(kind, "__name__", "") == "PanicException"  # of tokenizers, written in Rust
+        if (isinstance(error, FAULTS) or odd) and not isinstance(error, ConfigError):
             reason = " ".join(str(error).split())[:300] or type(error).__name__
             raise ConfigError(f"{self.what}: {reason}") from error
 

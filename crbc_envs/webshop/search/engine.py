@@ -102,9 +102,23 @@ class Index:
                 f"{folder}: not a search index ({error}); delete the folder, and it is built again"
             ) from error
         index = cls(*(array.view(np.ndarray) for array in arrays))
+        if not index._is_sound():
+            raise DataError(f"{folder}: the search index is damaged; delete the folder, and it is built again")
         if index.sizes[0] != FORMAT:
             raise DataError(f"{folder}: index format {index.sizes[0]}, expected {FORMAT}; delete the folder")
         return index
+
+    def _is_sound(self) -> bool:
+        """Whether the arrays have their types, and no term points outside. Postings are not read: they may be large."""
+        types = ("int32", "uint8", "int64", "int64", "int32", "uint16", "int64")
+        if any(
+            (getattr(self, part.name).dtype, getattr(self, part.name).ndim) != (np.dtype(kind), 1)
+            for part, kind in zip(fields(self), types, strict=True)
+        ):
+            return False
+        ends = ((self.letters_end, self.letters), (self.postings_end, self.documents))
+        inside = all(len(end) and end[0] >= 0 and end[-1] == len(of) and (np.diff(end) >= 0).all() for end, of in ends)
+        return inside and len(self.sizes) == 2 and len(self.products) > 0 and len(self.codes) == len(self.documents)
 
     def check(self, catalogue: Catalogue) -> None:
         """Raise `DataError` if the index belongs to other products or to another analyser.

@@ -139,6 +139,14 @@ def test_an_index_that_is_not_of_these_products_is_refused(tmp_path):
     dataclasses.replace(index, sizes=np.array([99, 1])).save(tmp_path)
     with pytest.raises(DataError, match="index format 99, expected 1"):
         Index.open(tmp_path)
+    ends = index.postings_end.copy()
+    ends[0] = 10**12
+    short, wide = index.letters_end[:-1], index.products.astype(np.int64)
+    for damage in ({"postings_end": ends}, {"letters_end": short}, {"products": wide}, {"sizes": index.sizes[:0]}):
+        dataclasses.replace(index, **damage).save(tmp_path)
+        with pytest.raises(DataError, match="the search index is damaged"):
+            Index.open(tmp_path)
+    index.save(tmp_path)
     (tmp_path / "codes.npy").write_bytes((tmp_path / "codes.npy").read_bytes()[:-9])
     with pytest.raises(DataError, match="not a search index"):
         Index.open(tmp_path)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_fixtures import fresh_policy
+from tokenizers import Regex, pre_tokenizers
 from transformers import AddedToken
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -121,3 +122,10 @@ def test_a_template_that_cannot_be_read_is_named(template: str) -> None:
 def test_a_template_that_fails_is_named(template: str) -> None:
     with pytest.raises(ConfigError, match="the model's chat template fails"):
         ChatTokens(tokenizer_of(template)).encode("Go.", None)
+
+
+def test_a_tokenizer_that_backtracks_without_end_is_named() -> None:
+    tokenizer = tokenizer_of()
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("(#+)+$"), "isolated")
+    with pytest.raises(ConfigError, match="the model's tokenizer fails: .*retry"):
+        ChatTokens(tokenizer).encode("#" * 40 + "!", None)

@@ -16,6 +16,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
+from crbc_rl.policies.lora import FILE, load_adapters
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -80,3 +81,9 @@ def test_a_stopped_run_resumes_to_the_same_bytes_and_not_with_another_rank(model
     assert files[0] == files[1]
     with pytest.raises(ConfigError, match=r"not those of this model and policy\.lora_rank"):
         Actor(_config(model, rank=8), Distributed(), tmp_path / "cut/checkpoints/000004")
+
+
+def test_damaged_factors_are_named(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"no factors")
+    with pytest.raises(ConfigError, match=r"adapters\.safetensors cannot be read"):
+        load_adapters(torch.nn.Linear(1, 1), tmp_path)
