@@ -221,7 +221,7 @@ def model_cases() -> list[Case]:
             "quantization_config",
         ),
         *both("index-outside", "no read elsewhere", index("../elsewhere.safetensors"), "../elsewhere.safetensors"),
-        *both("index-absolute", "no read elsewhere", index("HERE/elsewhere.safetensors"), "elsewhere.safetensors"),
+        *both("index-absolute", "no read elsewhere", index("HERE/elsewhere.safetensors"), "is no name of a file"),
         *both("index-wrong", "numbers", index_text('{"weight_map": [1, {}]}'), "index.json"),
         *both("wide", bounds, edited("config.json", hidden_size=big, num_attention_heads=4), "hidden_size"),
         *both("words", bounds, edited("config.json", vocab_size=10**12), "vocab_size"),

@@ -22,10 +22,11 @@ class Lab:
     """Context manager: a running victim, with the package of the clone `tree`."""
 
     def __init__(self, tree: Path = ROOT) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("CRBC_")}
         path = os.pathsep.join((str(tree), str(Path(__file__).resolve().parents[1])))
         self._victim = subprocess.Popen(
             [sys.executable, "-m", "hostile.victim"],
-            env={**os.environ, "PYTHONPATH": path},
+            env={**kept, "PYTHONPATH": path},
             cwd=tree,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
