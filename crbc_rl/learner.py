@@ -122,9 +122,10 @@ class Learner:
         The record of update 0 has the validation and test metrics of the policy before training.
         """
         with closing(self):
+            over = self.update == self.config.updates or self.distributed.any(self.stopping)
             if not self.resumed:
-                self._finish_update({**self._evaluate("validation"), **self._evaluate("test")})
-            while self.update < self.config.updates and not self.distributed.any(self.stopping):
+                over = self._finish_update({**self._evaluate("validation"), **self._evaluate("test")})
+            while not over:
                 self.update += 1
                 record = self.step()
                 self.guard.check(self.update, record, self._models())
@@ -133,7 +134,7 @@ class Learner:
                     record |= self._evaluate("validation")
                 if last:
                     record |= self._evaluate("test")
-                self._finish_update(record)
+                over = self._finish_update(record)
 
     def close(self) -> None:
         """Close the environments and the files of the metrics."""
@@ -141,9 +142,10 @@ class Learner:
         if self.metrics is not None:
             self.metrics.close()
 
-    def _finish_update(self, record: Record) -> None:
+    def _finish_update(self, record: Record) -> bool:
         """Write the record, then its checkpoint. After a crash between the two, the resumed run repeats the update
-        and writes the record again."""
+        and writes the record again. Returns whether the run ends here, which is decided with the checkpoint: a signal
+        that comes later waits for the next one."""
         record = {"update": self.update, **record, **{f"seconds/{k}": round(s, 4) for k, s in self.seconds.items()}}
         self.seconds = {}
         if self.metrics is not None:
@@ -151,11 +153,12 @@ class Learner:
         if record.get("validation/success", -math.inf) > self.best:
             self.best = record["validation/success"]
             self.run.keep_best(self.update, self.actor.policy, self.distributed)
-        due = self.update % self.config.save_every == 0
-        if due or self.distributed.any(self.stopping) or self.update == self.config.updates:
+        over = self.distributed.any(self.stopping) or self.update == self.config.updates
+        if over or self.update % self.config.save_every == 0:
             publish(self.run.checkpoints, self.update, self._save, keep=KEEP, distributed=self.distributed)
         if self.distributed.main:
             self.callback.record(record)
+        return over
 
     def _models(self) -> dict[str, Trainable]:
         """What is trained, by the config's key of its learning rate."""

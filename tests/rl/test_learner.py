@@ -84,7 +84,7 @@ class StopAfter(Callback):
 
     def record(self, record: dict) -> None:
         if record["update"] + 1 == self.update:
-            self.learner.stop()  # as Ctrl-C does: the update under way ends and is saved
+            self.learner.stop()  # as Ctrl-C does, after the checkpoint: the next update ends and is saved
 
 
 def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
@@ -94,7 +94,8 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) ->
     callback = StopAfter(3)
     callback.learner = Learner(config, Run.start(tmp_path / "cut", config, resume=False), callback)
     callback.learner.train()
-    assert Run.open(tmp_path / "cut").last_checkpoint().name == "000002"
+    assert Run.open(tmp_path / "cut").last_checkpoint().name == "000003"
+    assert read_metrics(tmp_path / "cut")[-1]["update"] == 3
     Learner(config, Run.start(tmp_path / "cut", config, resume=True)).train()
 
     assert _without_times(read_metrics(tmp_path / "cut")) == _without_times(read_metrics(tmp_path / "whole"))
