@@ -18,6 +18,9 @@ from crbc_envs.errors import DataError
 LARGEST_JSON = 64 << 20
 """The default limit of a JSON text in bytes. Parsed, a hostile one takes up to thirty times its size."""
 
+LEFT_FILE, LEFT_FOLDER = r"[0-9a-f]{16}\.tmp", r"[a-z0-9_]{8}\.tmp"
+"""How the temporary names of `replacing` and `replacing_folder` end, after ".NAME.": what a killed process leaves."""
+
 
 def refuse_link(path: Path) -> Path:
     """The path itself. Raises `DataError` if it is a link: what is written through it would land somewhere else."""

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 from crbc_rl.config.templates import Sandbox
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import messages
-from crbc_rl.policies.files import told
+from crbc_rl.policies.files import reason, told
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 """The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
@@ -37,7 +37,7 @@ class ChatTokens:
             source = tokenizer.get_chat_template()
             self._sandbox = Sandbox(source, chat=True)
         except (TemplateError, ValueError) as error:
-            raise ConfigError(f"the model's chat template cannot be used: {_line(error)}") from error
+            raise ConfigError(f"the model's chat template cannot be used: {reason(error)}") from error
         control = {
             number: token.content
             for number, token in tokenizer.added_tokens_decoder.items()
@@ -93,14 +93,10 @@ class ChatTokens:
         try:
             return self._sandbox.render({**fields, "tools": None, "documents": None, "add_generation_prompt": True})
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"the model's chat template fails: {_line(error)}") from error
+            raise ConfigError(f"the model's chat template fails: {reason(error)}") from error
 
 
 def _is_control(token: str, template: str) -> bool:
     """Whether a token that is not marked as special controls a chat: "<|fim_prefix|>", or "<tool_call>" if the
     template writes it."""
     return bool(re.fullmatch(r"<\|.+\|>", token)) or (token in template and not token.isspace() and len(token) > 1)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

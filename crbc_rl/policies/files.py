@@ -200,8 +200,12 @@ class told:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         odd = kind is Exception or getattr(kind, "__name__", "") == "PanicException"  # of tokenizers, written in Rust
         if (isinstance(error, FAULTS) or odd) and not isinstance(error, ConfigError):
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
-            raise ConfigError(f"{self.what}: {reason}") from error
+            raise ConfigError(f"{self.what}: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """What an error of a library says, in one short line."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _object(place: Path, most: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import shutil
 import stat
 from pathlib import Path
 
-from crbc_envs.storage.files import refuse_link
+from crbc_envs.storage.files import LEFT_FILE, LEFT_FOLDER, refuse_link
 from crbc_rl.errors import ConfigError
 
 NAMES = (
@@ -27,7 +27,7 @@ NAMES = (
 """What a run writes and reads. Other files in its folder are left alone."""
 DEEPEST = 20
 _KEPT = "|".join(map(re.escape, sorted({*NAMES} - {"report.html"})))  # a reader may be writing a report
-_LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}\.parquet)\.([0-9a-f]{{16}}|[a-z0-9_]{{8}})\.tmp")
+_LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}\.parquet)\.({LEFT_FILE}|{LEFT_FOLDER})")
 """What a killed process leaves of the files and folders that it was replacing."""
 
 

@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from crbc_envs.storage.files import read_json, refuse_link, replacing_folder
+from crbc_envs.storage.files import LEFT_FOLDER, read_json, refuse_link, replacing_folder
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.files import WriteErrors, damage, read_mark, write_manifest
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 KEEP = 2
 _NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,8}")  # up to LAST_UPDATE
-_LEFT = re.compile(rf"\.({_NAME.pattern})\.[a-z0-9_]{{8}}\.tmp")
+_LEFT = re.compile(rf"\.({_NAME.pattern})\.{LEFT_FOLDER}")
 """What a killed process leaves of a checkpoint: a folder of `replacing_folder`."""
 
 Named = list[tuple[str, Tensor]]
