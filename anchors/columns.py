@@ -14,8 +14,14 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
+def size_of(values: ArrayLike) -> int:
+    """The number of values of a column: a list, an array or a torch tensor."""
+    return int(values.numel()) if hasattr(values, "numel") else np.size(values)
+
+
 def _column(name: str, values: ArrayLike, size: int) -> NDArray[Any]:
-    column = np.asarray(values)
+    # A torch tensor may be on a GPU, have a gradient or be in bfloat16.
+    column = np.asarray(values.tolist() if hasattr(values, "detach") else values)
     if column.shape != (size,):
         raise GroupError(f"{name}: expected {size} values in one dimension, got shape {column.shape}")
     return column

@@ -22,6 +22,7 @@ from anchors.columns import (
     look_up,
     places,
     renumber,
+    size_of,
     sum_by,
 )
 from anchors.rollout import INVALID, GroupError, Rollout, RolloutGroup, Step
@@ -43,7 +44,7 @@ class InternedRollouts:
     strings. The given numbers may have gaps. They are renumbered without gaps, in order, and a final anchor from
     which no step was taken becomes -1. Names are for people and optional: `anchor_names` and `anchor_labels` (readable
     forms) by anchor number, `action_names` by action number, `tasks` by group. `final_names` has the name of each
-    rollout's final anchor, also if the anchor has no number.
+    rollout's final anchor, also if the anchor has no number. Columns may be lists, numpy arrays or torch tensors.
 
     The arguments `rollout` and `step` give the position of each row, both counted from 0. `length` is the number of
     steps that the environment counted. With them, a lost, repeated or moved row is detected: public trainers copy and
@@ -89,7 +90,7 @@ class InternedRollouts:
         final_names: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
     ) -> None:
-        rows, members = np.size(anchor), np.size(length)
+        rows, members = size_of(anchor), size_of(length)
         if not members:
             raise GroupError("no rollouts given")
         lengths = integers("length", length, members, least=1)

@@ -9,6 +9,7 @@ from crbc_rl.credit.closure import Closure, closure
 from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gae import gae, row_rewards, whiten
+from crbc_rl.credit.rows import advantages_from_rows, per_token
 
 __all__ = [
     "METHODS",
@@ -17,10 +18,12 @@ __all__ = [
     "Method",
     "advantages",
     "advantages_batch",
+    "advantages_from_rows",
     "advantages_interned",
     "check_options",
     "closure",
     "gae",
+    "per_token",
     "row_rewards",
     "step_credit",
     "whiten",

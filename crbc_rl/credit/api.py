@@ -43,6 +43,11 @@ def advantages(group: RolloutGroup, /, method: str | Method = "crbc", **config: 
 
     `config` are the method's keyword options. Raises `CreditError` for an unknown method or option.
     """
+    if not isinstance(group, RolloutGroup):
+        raise CreditError(
+            f"advantages takes one RolloutGroup, got {_kind(group)}: advantages_batch takes several, and "
+            "advantages_from_rows the rows of a table"
+        )
     return advantages_batch([group], method, **config)[0]
 
 
@@ -56,6 +61,11 @@ def advantages_batch(
     """
     if not isinstance(groups, InternedRollouts):
         check_options(method, config)  # before the strings are read
+        if not isinstance(groups, Sequence) or not all(isinstance(group, RolloutGroup) for group in groups):
+            raise CreditError(
+                f"advantages_batch takes a list of RolloutGroup or InternedRollouts, got {_kind(groups)}; "
+                "advantages_from_rows takes the rows of a table"
+            )
         groups = InternedRollouts.from_groups(groups)
     return groups.split(advantages_interned(groups, method, **config))
 
@@ -87,6 +97,13 @@ def check_options(method: str | Method, config: dict[str, Any]) -> None:
     for name in config:
         if name not in known:
             raise CreditError(f"{_name(method)} has no option {name!r}{_hint(name, known)}")
+
+
+def _kind(value: Any) -> str:
+    """What something is, for a message: "a list of list"."""
+    if isinstance(value, list | tuple) and value:
+        return f"a {type(value).__name__} of {type(value[0]).__name__}"
+    return f"a {type(value).__name__}"
 
 
 def _name(method: str | Method) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import betas, group, groups, random_group
@@ -51,6 +52,14 @@ def test_a_batch_of_arrays_gets_the_advantages_of_its_groups(drawn, method):
     assert [len(values) for values in by_number] == [len(values) for values in by_name]
     for one, other in zip(by_number, by_name, strict=True):
         np.testing.assert_array_equal(np.concatenate(one), np.concatenate(other))
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float64])
+def test_torch_tensors_are_columns(kind):
+    given_ = {name: torch.tensor(np.asarray(column)) for name, column in columns().items()}
+    given_["reward"] = given_["reward"].to(kind).requires_grad_()
+    found = credit.advantages_interned(InternedRollouts(**given_))
+    np.testing.assert_array_equal(found, credit.advantages_interned(InternedRollouts(**columns())))
 
 
 @given(batches, st.sampled_from([7, 10**12]), st.sampled_from([3, 10**13]))

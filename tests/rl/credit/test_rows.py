@@ -1,0 +1,208 @@
+"""Rows in any order, with any ids, give the credit of their groups; rows that are lost or repeated are errors."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import groups as some_groups
+
+from anchors import INVALID, GroupError, Rollout, RolloutGroup, Step
+from crbc_rl import credit
+
+METHODS = sorted(credit.METHODS)
+
+
+def rows_of(groups: list[RolloutGroup]) -> dict[str, list[Any]]:
+    """The columns of `advantages_from_rows` for these groups."""
+    rows = [
+        {
+            "group": f"group-{g}",
+            "rollout": i,
+            "step": t,
+            "anchor": step.anchor,
+            "action": step.action,
+            "success": rollout.success,
+            "length": len(rollout),
+            "valid": step.valid,
+            "reward": step.reward,
+            "final_anchor": rollout.final_anchor,
+            "truncated": rollout.truncated,
+            "score": rollout.score,
+        }
+        for g, group in enumerate(groups)
+        for i, rollout in enumerate(group.rollouts)
+        for t, step in enumerate(rollout.steps)
+    ]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def wanted(groups: list[RolloutGroup], method: str) -> np.ndarray:
+    return np.concatenate([one for group in credit.advantages_batch(groups, method) for one in group])
+
+
+def shuffled(columns: dict[str, list[Any]], seed: int) -> tuple[dict[str, list[Any]], list[int]]:
+    order = list(range(len(columns["group"])))
+    random.Random(seed).shuffle(order)
+    return {name: [column[row] for row in order] for name, column in columns.items()}, order
+
+
+def two_groups() -> list[RolloutGroup]:
+    def rollout(path: str, success: bool, **more: Any) -> Rollout:
+        return Rollout([Step(s, INVALID if s == "c" else f"to-{s}", 0.5) for s in path], success, **more)
+
+    one = RolloutGroup([rollout("abd", True), rollout("acab", False, truncated=True, final_anchor="d")], "first")
+    return [one, RolloutGroup([rollout("ab", False), rollout("aab", True, score=0.7), rollout("a", False)], "second")]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(groups=st.lists(some_groups(), min_size=1, max_size=3), seed=st.integers(0, 999))
+def test_shuffled_rows_have_the_credit_of_their_groups(method: str, groups: list[RolloutGroup], seed: int) -> None:
+    columns, order = shuffled(rows_of(groups), seed)
+    found = credit.advantages_from_rows(**columns, method=method)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, wanted(groups, method)[order], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["list", "tuple", "numpy", "torch", "of tensors"])
+def test_columns_of_every_kind(kind: str) -> None:
+    columns, order = shuffled(rows_of(two_groups()), 3)
+    number = {
+        name: {v: i for i, v in enumerate(dict.fromkeys(columns[name]))} for name in ("group", "anchor", "action")
+    }
+    plain = {name: [number[name][v] for v in columns[name]] if name in number else columns[name] for name in columns}
+    plain["final_anchor"] = [-1 if v is None else number["anchor"][v] for v in columns["final_anchor"]]
+    make: dict[str, Any] = {
+        "list": list,
+        "tuple": tuple,
+        "numpy": np.array,
+        "torch": torch.tensor,
+        "of tensors": lambda values: list(torch.tensor(values)),
+    }
+    found = credit.advantages_from_rows(**{name: make[kind](column) for name, column in plain.items()})
+    np.testing.assert_allclose(found, wanted(two_groups(), "crbc")[order], rtol=1e-12)
+
+
+def test_optional_columns_and_the_scale() -> None:
+    columns = rows_of(two_groups())
+    few = {name: columns[name] for name in ("group", "rollout", "step", "anchor", "action", "success", "length")}
+    np.testing.assert_allclose(credit.advantages_from_rows(**few), wanted(two_groups(), "crbc"))
+    np.testing.assert_array_equal(
+        credit.advantages_from_rows(**few, scale=0.25), 0.25 * credit.advantages_from_rows(**few)
+    )
+    np.testing.assert_allclose(
+        credit.advantages_from_rows(**few, w_step=0.0),
+        np.concatenate([np.concatenate(g) for g in (credit.advantages_batch(two_groups(), w_step=0.0))]),
+    )
+
+
+def test_one_success_in_eight_is_large() -> None:
+    """The size that the documentation of `scale` speaks of."""
+    branches = [Rollout([Step("a", "right" if i else "left"), Step("c" if i else "b", "on")], i == 0) for i in range(8)]
+    assert max(abs(value).max() for value in credit.advantages(RolloutGroup(branches))) == pytest.approx(16, abs=0.5)
+
+
+def dropped(columns: dict[str, list[Any]], row: int) -> dict[str, list[Any]]:
+    return {name: column[:row] + column[row + 1 :] for name, column in columns.items()}
+
+
+def test_every_lost_row_is_named() -> None:
+    columns = rows_of(two_groups())
+    for row in range(len(columns["group"])):
+        if columns["length"][row] == 1:
+            continue  # a rollout that is lost as a whole cannot be known
+        group, rollout, step = (columns[name][row] for name in ("group", "rollout", "step"))
+        with pytest.raises(GroupError, match=f"^group '{group}', rollout {rollout}, step {step}: the row is lost"):
+            credit.advantages_from_rows(**shuffled(dropped(columns, row), row)[0])
+
+
+def test_every_repeated_row_is_named() -> None:
+    columns = rows_of(two_groups())
+    last = len(columns["group"])
+    for row in range(last):
+        group, rollout, step = (columns[name][row] for name in ("group", "rollout", "step"))
+        twice = {name: [*column, column[row]] for name, column in columns.items()}
+        place = f"^group '{group}', rollout {rollout}, step {step} is there twice, in rows {row} and {last}$"
+        with pytest.raises(GroupError, match=place):
+            credit.advantages_from_rows(**twice)
+
+
+def changed(name: str, row: int, value: Any) -> dict[str, list[Any]]:
+    columns = rows_of(two_groups())
+    columns[name][row] = value
+    return columns
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (changed("length", 4, 9), "group 'group-0', rollout 1, step 1: length is 9, and 4 in another row"),
+        (changed("step", 2, 7), "group 'group-0', rollout 0, step 7: there is no such step; its length is 3"),
+        (changed("success", 0, 0.5), "success must be binary, got 0.5; a graded outcome is a score"),
+        (changed("success", 1, False), "success is False, and True in another row"),
+        (changed("success", 3, float("nan")), "success must be binary, got nan"),
+        (changed("truncated", 3, 2), "truncated must be binary, got 2"),
+        (changed("final_anchor", 3, "z"), "final_anchor is"),
+        (changed("anchor", 7, "z"), "group 'group-1', rollout 1 starts at another anchor|rollout 0"),
+        (changed("anchor", 1, None), "step 1 has no anchor"),
+        (changed("anchor", 1, [1]), "anchor: ids must be hashable"),
+        (changed("group", 1, {}), "group: ids must be hashable"),
+        (changed("step", 1, 1.0), "step: row 1 has 1.0; an integer is wanted"),
+        (changed("length", 1, True), "length: row 1 has True"),
+        (changed("length", 1, 10**30), "an integer is wanted"),
+        ({**rows_of(two_groups()), "reward": [0.0]}, "reward: 1 values for the 13 rows"),
+        ({**rows_of(two_groups()), "anchor": (x for x in "ab")}, "anchor: a list.* is wanted, got generator"),
+        ({**rows_of(two_groups()), "anchor": "abc"}, "anchor: a list.* is wanted, got str"),
+        ({name: [] for name in rows_of(two_groups())}, "no rows given"),
+    ],
+)
+def test_rows_that_contradict_each_other(columns: dict[str, Any], message: str) -> None:
+    with pytest.raises(GroupError, match=message):
+        credit.advantages_from_rows(**columns)
+
+
+def test_success_excludes_truncation() -> None:
+    columns = rows_of(two_groups())
+    columns["truncated"] = [True] * len(columns["truncated"])
+    with pytest.raises(GroupError, match="group 'group-0', rollout 0: it cannot both succeed and be truncated"):
+        credit.advantages_from_rows(**columns)
+
+
+def test_scores_reach_a_method_that_wants_them() -> None:
+    def judged(process: Any, scores: Any) -> Any:
+        return np.asarray(scores)
+
+    columns, order = shuffled(rows_of(two_groups()), 5)
+    scores = [float(i) for i in order]
+    found = credit.advantages_from_rows(**columns, scores=scores, method=judged)
+    np.testing.assert_array_equal(found, scores)
+    with pytest.raises(credit.CreditError, match="crbc has no option 'scores'"):
+        credit.advantages_from_rows(**columns, scores=scores)
+
+
+def test_per_token() -> None:
+    mask = [[1, 1, 0], [1, 0, 0]]
+    wanted = [[2.0, 2.0, 0.0], [-1.0, 0.0, 0.0]]
+    np.testing.assert_array_equal(credit.per_token([2.0, -1.0], np.array(mask)), wanted)
+    for kind in (torch.bool, torch.int64, torch.float32, torch.bfloat16):
+        found = credit.per_token(np.array([2.0, -1.0]), torch.tensor(mask).to(kind))
+        assert found.dtype == torch.float32 and found.tolist() == wanted
+    with pytest.raises(GroupError, match=r"per_token: .* got \(3,\) and \(2, 3\)"):
+        credit.per_token([1.0, 2.0, 3.0], np.array(mask))
+    with pytest.raises(GroupError, match="per_token"):
+        credit.per_token([1.0], [1.0])
+
+
+def test_what_people_pass_by_mistake_gets_a_sentence() -> None:
+    group = two_groups()[0]
+    for wrong in ([group], group.rollouts[0], (one for one in [group]), None, {"group": group}):
+        with pytest.raises(credit.CreditError, match="advantages takes one RolloutGroup, got a"):
+            credit.advantages(wrong)  # type: ignore[arg-type]
+    for wrong in (group, (one for one in [group]), [group.rollouts[0]], None):
+        with pytest.raises(credit.CreditError, match="advantages_batch takes a list of RolloutGroup"):
+            credit.advantages_batch(wrong)  # type: ignore[arg-type]
