@@ -20,8 +20,9 @@ def size_of(values: ArrayLike) -> int:
 
 
 def _column(name: str, values: ArrayLike, size: int) -> NDArray[Any]:
-    # A torch tensor may be on a GPU, have a gradient or be in bfloat16.
-    column = np.asarray(values.tolist() if hasattr(values, "detach") else values)
+    if hasattr(values, "detach"):  # a torch tensor, perhaps on a GPU, with a gradient or in bfloat16
+        values = values.detach().cpu().tolist()
+    column = np.asarray(values)
     if column.shape != (size,):
         raise GroupError(f"{name}: expected {size} values in one dimension, got shape {column.shape}")
     return column

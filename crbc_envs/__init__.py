@@ -14,6 +14,7 @@ from gymnasium.envs.registration import register
 
 if TYPE_CHECKING:
     from crbc_envs.anchor_wrapper import AnchorWrapper as AnchorWrapper
+    from crbc_envs.chat import ChatEpisode as ChatEpisode
     from crbc_envs.checking.check import AnchorEnvError as AnchorEnvError
     from crbc_envs.checking.check import check_anchor_env as check_anchor_env
     from crbc_envs.core import AnchorEnv as AnchorEnv
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from crbc_envs.tasks import Task as Task
     from crbc_envs.tasks import TaskPanel as TaskPanel
     from crbc_envs.vector.group import GroupVectorEnv as GroupVectorEnv
+    from crbc_envs.vector.members import member_info as member_info
     from crbc_envs.vector.workers.worker import WorkerError as WorkerError
     from crbc_envs.wrappers import DiscreteActions as DiscreteActions
     from crbc_envs.wrappers import VectorDiscreteActions as VectorDiscreteActions
@@ -38,6 +40,7 @@ _LAZY = {
     "AnchorEnvError": "crbc_envs.checking.check",
     "AnchorWrapper": "crbc_envs.anchor_wrapper",
     "BrowserError": "crbc_envs.errors",
+    "ChatEpisode": "crbc_envs.chat",
     "DataError": "crbc_envs.errors",
     "DiscreteActions": "crbc_envs.wrappers",
     "GroupVectorEnv": "crbc_envs.vector.group",
@@ -50,6 +53,7 @@ _LAZY = {
     "View": "crbc_envs.prompts",
     "WorkerError": "crbc_envs.vector.workers.worker",
     "check_anchor_env": "crbc_envs.checking.check",
+    "member_info": "crbc_envs.vector.members",
     "read_groups": "crbc_envs.storage.rollouts",
     "read_recording": "crbc_envs.storage.rollouts",
     "write_groups": "crbc_envs.storage.rollouts",

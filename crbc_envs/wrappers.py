@@ -18,7 +18,7 @@ from anchors import INVALID, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.actions import MAX_ACTION_LENGTH, normalise, requested_action, tagged
 from crbc_envs.vector.contract import attribute
 from crbc_envs.vector.group import GroupVectorEnv
-from crbc_envs.vector.members import unpack
+from crbc_envs.vector.members import member_info
 
 Queries = Sequence[str] | Callable[[dict[str, Any]], Sequence[str]]
 """Texts in place of a placeholder: always the same ones, or those for an info, such as words of `info["task"]`."""
@@ -327,7 +327,7 @@ def _holds_text(space: Space[Any]) -> bool:
 def _members_told(infos: dict[str, Any]) -> dict[int, dict[str, Any]]:
     """The infos of the members that have one, by member."""
     present = np.flatnonzero(infos.get("_admissible_actions", ()))
-    return {m: unpack(infos, m) for m in present.tolist()}
+    return {m: member_info(infos, m) for m in present.tolist()}
 
 
 def _texts(queries: Sequence[str], name: str) -> tuple[str, ...]:

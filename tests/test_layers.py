@@ -151,8 +151,8 @@ FOLDERS = sorted({module.rpartition(".")[0] for module in GRAPH if "." in module
 FLOORS = {
     "anchors": "key rollout columns interned process coverage",
     "crbc_envs": (
-        "errors printable actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector demonstrations "
-        "wrappers checking"
+        "errors printable actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector chat "
+        "demonstrations wrappers checking"
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
@@ -197,7 +197,7 @@ def test_the_top_of_each_package_is_short():
 
 def test_rooms_know_few_others():
     """Distinct arrows between what lies at the top of each package, environments left out, as there may be many."""
-    for package, most in (("crbc_rl", 65), ("crbc_envs", 20)):
+    for package, most in (("crbc_rl", 65), ("crbc_envs", 23)):
         arrows = {here: others - ENVIRONMENTS for here, others in rooms(package).items() if here not in ENVIRONMENTS}
         assert sum(map(len, arrows.values())) <= most
 

@@ -143,14 +143,14 @@ def pack(infos: Sequence[dict[str, Any]]) -> Infos:
     return packed
 
 
-def unpack(infos: Infos, member: int) -> dict[str, Any]:
+def member_info(infos: Infos, member: int) -> dict[str, Any]:
     """One member's info, as its environment gave it: the inverse of `pack`."""
     info: dict[str, Any] = {}
     for name, column in infos.items():
         if name.startswith("_") or not infos[f"_{name}"][member]:
             continue
         if isinstance(column, dict):
-            info[name] = unpack(column, member)
+            info[name] = member_info(column, member)
         else:
             info[name] = column[member].item() if isinstance(column[member], np.generic) else column[member]
     return info

@@ -6,14 +6,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 
 from crbc_envs import GroupVectorEnv
+from crbc_envs.chat import Conversation
 from crbc_envs.core import Outcome
 from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, Template
-from crbc_envs.vector.members import unpack
+from crbc_envs.vector.members import member_info
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy, Queue, queue_of
@@ -87,25 +87,25 @@ def collect(
 
 
 class _Members:
-    """The observation, prompt history and turns of every member."""
+    """The conversation and the turns of every member."""
 
     def __init__(
         self, envs: GroupVectorEnv, windows: Sequence[PromptWindow], tasks: Sequence[int], seeds: Sequence[int]
     ) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
-        members = range(envs.num_envs)
         self.group_size, self.seeds = envs.group_size, seeds
-        self.windows = windows
-        self.observations: list[Any] = list(observations)
-        self.infos = [unpack(infos, m) for m in members]
-        self.turns: list[list[Turn]] = [[] for _ in members]
+        self.talks = [
+            Conversation(window, observation, member_info(infos, m))
+            for m, (window, observation) in enumerate(zip(windows, observations, strict=True))
+        ]
+        self.turns: list[list[Turn]] = [[] for _ in self.talks]
 
     def ask(self, members: Iterable[int], queue: Queue) -> None:
         """Queue the members' prompts."""
         for m in members:
             group, member = divmod(m, self.group_size)
             seed = stream("reply", self.seeds[group], member, len(self.turns[m]))
-            queue.ask(m, self.windows[m].ask(self.observations[m], self.infos[m]), seed)
+            queue.ask(m, self.talks[m].prompt(), seed)
 
     def record(self, replies: Sequence[tuple[int, Turn]]) -> list[str]:
         """Store the replies and return their texts."""
@@ -116,8 +116,7 @@ class _Members:
     def observe(self, members: Sequence[int], outcome: Outcome) -> list[int]:
         """Store the environments' answers and return the members that are still live."""
         for place, m in enumerate(members):
-            self.windows[m].record(self.observations[m], outcome.infos["action"][place])
-            self.observations[m], self.infos[m] = outcome.observations[place], unpack(outcome.infos, place)
+            self.talks[m].observe(outcome.observations[place], member_info(outcome.infos, place))
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
 

@@ -1,0 +1,189 @@
+"""One episode as a conversation: messages out, a reply in. For trainers that run their own loop."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from anchors import GroupError, Rollout, Step
+from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Prompt, PromptWindow, Template
+from crbc_envs.storage.rollouts import Frame, encode_frame
+from crbc_envs.vector.contract import ForeignEnv, bare
+from crbc_envs.vector.members import make_member
+
+Message = dict[str, Any]
+"""{"role": "system" or "user", "content": a text, or a list of parts where there are frames}, as OpenAI's clients
+have it."""
+
+ID = str | int
+"""The id of a group or a rollout, as the trainer has it."""
+
+
+@dataclass
+class Conversation:
+    """What one member has seen, and what it is asked next. The learner and `ChatEpisode` both ask through it."""
+
+    window: PromptWindow
+    observation: Any
+    info: dict[str, Any]
+
+    def prompt(self) -> Prompt:
+        return self.window.ask(self.observation, self.info)
+
+    def observe(self, observation: Any, info: dict[str, Any]) -> None:
+        """What the environment answered. The observation before it becomes a record, with the executed action."""
+        self.window.record(self.observation, info["action"])
+        self.observation, self.info = observation, info
+
+
+class ChatEpisode:
+    """Episodes of one environment as conversations, one after another.
+
+    episode = ChatEpisode("CRBC-ALFWorld-v0", prompt="text", split="train")
+    messages = episode.begin(task=3, seed=7, group="task 3", rollout=0)
+    while messages:
+        messages = episode.reply(model(messages))
+
+    Each turn is a conversation of its own: the messages are the whole input of the model, with the last `history`
+    records in the text. `env` is an id, whose environment gets `env_kwargs`, or an environment that keeps the
+    contract of `check_anchor_env`. `prompt`, `history` and `system` are as in `PromptWindow.of`. A reply without its
+    tags is malformed, as in the learner, unless `require_tags=False`.
+
+    `record` is the last step as plain JSON: group, rollout, step, anchor, action, valid, reward. Once the episode has
+    ended it also holds length, final_anchor, truncated, success and score. `rows` has the records of all steps, which
+    are the columns of `credit.advantages_from_rows`.
+    """
+
+    def __init__(
+        self,
+        env: str | gymnasium.Env[Any, Any],
+        prompt: str | Template = "text",
+        *,
+        history: int = HISTORY_LENGTH,
+        system: str | None = None,
+        **env_kwargs: Any,
+    ) -> None:
+        self.env = _made(env, env_kwargs)
+        self._ask = (prompt, history, system)
+        PromptWindow.of(self.env, *self._ask)  # an unknown style is an error now
+        self._talk: Conversation | None = None
+        self._ids: dict[str, ID] = {}
+        self._steps: list[Step] = []
+        self._outcome: dict[str, Any] = {}
+
+    def begin(
+        self, task: int | None = None, seed: int = 0, *, group: ID | None = None, rollout: ID = 0
+    ) -> list[Message]:
+        """Begin a task of the panel (drawn from `seed` without one), and return the first messages.
+
+        The members of a group have the same task, seed and `group`, and each its own `rollout`. Without `group` the
+        task's id and the seed name it.
+        """
+        observation, info = self.env.reset(seed=seed, options=None if task is None else {"task": task})
+        self._talk = Conversation(PromptWindow.of(self.env, *self._ask), observation, info)
+        self._ids = {"group": f"{info['task_id']}/{seed}" if group is None else group, "rollout": rollout}
+        self._steps, self._outcome = [], {}
+        return messages(self._talk.prompt())
+
+    def reply(self, text: str) -> list[Message] | None:
+        """Execute the model's reply. Returns the next messages, None when the episode has ended.
+
+        Raises `gymnasium.error.ResetNeeded` before `begin` and after the end.
+        """
+        if self._talk is None or self._outcome:
+            raise gymnasium.error.ResetNeeded("reply: no episode is going on; call begin() first")
+        if not isinstance(text, str):
+            raise TypeError(f"reply: a model's text is wanted, got {type(text).__name__}")
+        before = self._talk.info
+        observation, reward, terminated, truncated, info = self.env.step(text)
+        self._steps.append(Step(before["anchor"], info["action"], float(reward), before["label"]))
+        self._talk.observe(observation, info)
+        if not (terminated or truncated):
+            return messages(self._talk.prompt())
+        self._outcome = {
+            "length": len(self._steps),
+            "final_anchor": info["anchor"],
+            "truncated": bool(truncated),
+            "success": bool(info["success"]),
+            "score": float(info["score"]),
+        }
+        return None
+
+    @property
+    def over(self) -> bool:
+        """Whether the episode that was begun has ended."""
+        return bool(self._outcome)
+
+    @property
+    def success(self) -> bool:
+        """Whether the episode has ended in success."""
+        return bool(self._outcome.get("success"))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """The environment's last info."""
+        return {} if self._talk is None else self._talk.info
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The last step; empty before the first one."""
+        return self._record(len(self._steps) - 1) if self._steps else {}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The records of all steps so far."""
+        return [self._record(step) for step in range(len(self._steps))]
+
+    def rollout(self) -> Rollout:
+        """The episode as a rollout. Raises `GroupError` before its end."""
+        if not self._outcome:
+            raise GroupError("rollout: the episode has not ended; reply until there are no more messages")
+        names = ("success", "truncated", "final_anchor", "score")
+        return Rollout(self._steps, **{name: self._outcome[name] for name in names})
+
+    def close(self) -> None:
+        self.env.close()
+
+    def _record(self, number: int) -> dict[str, Any]:
+        step = self._steps[number]
+        taken = {"anchor": step.anchor, "action": step.action, "valid": step.valid, "reward": step.reward}
+        return {**self._ids, "step": number, **taken, **self._outcome}
+
+
+def messages(prompt: Prompt) -> list[Message]:
+    """A prompt as messages: one of the user, after a system message if there is one.
+
+    A frame is a part of its own, as a PNG data URL, which is without loss. Raises `ValueError` if the text has not
+    one place for each frame.
+    """
+    content: str | list[Message] = prompt.text
+    if prompt.images:
+        texts = prompt.text.split(IMAGE)
+        if len(texts) != len(prompt.images) + 1:
+            raise ValueError(f"{len(prompt.images)} frames for {len(texts) - 1} places in the prompt")
+        content = [_text(texts[0])]
+        for image, text in zip(prompt.images, texts[1:], strict=True):
+            content += [{"type": "image_url", "image_url": {"url": _data_url(image)}}, _text(text)]
+        content = [part for part in content if part.get("text") != ""]
+    before = [] if prompt.system is None else [{"role": "system", "content": prompt.system}]
+    return [*before, {"role": "user", "content": content}]
+
+
+def _text(text: str) -> Message:
+    return {"type": "text", "text": text}
+
+
+def _data_url(image: Frame) -> str:
+    return f"data:image/png;base64,{base64.b64encode(encode_frame(image)).decode()}"
+
+
+def _made(env: str | gymnasium.Env[Any, Any], kwargs: dict[str, Any]) -> Any:
+    """An `AnchorEnv` without Gymnasium's bookkeeping, or a `ForeignEnv`."""
+    if isinstance(env, str):
+        return make_member(env, {"require_tags": True, **kwargs})
+    if kwargs:
+        raise TypeError(f"ChatEpisode: {sorted(kwargs)[0]!r} goes to an environment that is made from an id")
+    return bare(env) or ForeignEnv(env, env.spec.id if env.spec is not None else type(env.unwrapped).__name__)

@@ -1,0 +1,169 @@
+"""ChatEpisode: what the learner's prompts say, as messages; and what is recorded of an episode."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from foreign_envs import CountdownEnv
+
+import crbc_envs
+from anchors import INVALID, GroupError, RolloutGroup
+from crbc_envs import ChatEpisode, GroupVectorEnv, Prompt
+from crbc_envs.actions import tagged
+from crbc_envs.prompts import IMAGE
+from crbc_envs.storage.rollouts import decode_frame
+from crbc_rl import credit
+from crbc_rl.batches import Turn
+from crbc_rl.rollout.collect import collect
+
+KINDS: list[tuple[str, str, dict[str, Any]]] = [
+    ("CRBC-Sokoban-v0", "compact", {"observation": "text"}),
+    ("CRBC-Sokoban-v0", "text", {"observation": "rgb"}),
+    ("CRBC-ALFWorld-v0", "text", {}),
+    ("CRBC-WebShop-v0", "text", {}),
+]
+
+
+def reply(seed: int) -> str:
+    rng = np.random.default_rng(seed)
+    words = ["up", "down", "left", "right", "look", "go to shelf 1", "search[red shoes]", "click[back to search]"]
+    return "nonsense" if rng.random() < 0.2 else tagged(words[rng.integers(len(words))])
+
+
+class Kept:
+    """A policy that keeps its prompts and replies, in the order of asking."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Prompt, str]] = []
+
+    def generate(
+        self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
+    ) -> list[Turn]:
+        turns = [Turn([1], [1], [0.0], reply(seed)) for seed in seeds]
+        self.asked += [(prompt, turn.text) for prompt, turn in zip(prompts, turns, strict=True)]
+        return turns
+
+
+def text_of(messages: list[dict[str, Any]]) -> str:
+    """The text of messages, with a placeholder for each frame."""
+    content = messages[-1]["content"]
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] if part["type"] == "text" else IMAGE for part in content)
+
+
+def frames_of(messages: list[dict[str, Any]]) -> list[np.ndarray]:
+    content = messages[-1]["content"]
+    parts = [] if isinstance(content, str) else content
+    urls = [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    return [decode_frame(base64.b64decode(url.removeprefix("data:image/png;base64,"))) for url in urls]
+
+
+@pytest.mark.parametrize("history", [0, 2])
+@pytest.mark.parametrize(("env_id", "style", "kwargs"), KINDS, ids=lambda value: str(value))
+def test_messages_are_the_learners_prompts(env_id: str, style: str, kwargs: dict[str, Any], history: int) -> None:
+    policy = Kept()
+    with_tags = {**kwargs, "max_steps": 6, "require_tags": True}
+    envs = GroupVectorEnv(env_id, 1, 1, **with_tags)
+    options = {"history": history, "system": "Be brief."}
+    batch = collect(envs, policy, [3], [5], prompt=style, temperature=1.0, max_new_tokens=4, **options)
+    episode = ChatEpisode(env_id, style, history=history, system="Be brief.", max_steps=6, **kwargs)
+    messages = episode.begin(3, 5)
+    for prompt, said in policy.asked:
+        assert messages is not None
+        assert messages[0] == {"role": "system", "content": "Be brief."} and len(messages) == 2
+        assert text_of(messages) == prompt.text
+        for ours, theirs in zip(frames_of(messages), prompt.images, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        messages = episode.reply(said)
+    assert messages is None and episode.over
+    (group,) = batch.rollouts.groups()
+    assert [episode.rollout()] == list(group.rollouts)
+
+
+def played(episode: ChatEpisode, **ids: Any) -> None:
+    messages = episode.begin(2, 9, **ids)
+    count = 0
+    while messages:
+        messages = episode.reply(reply(1000 * ids["rollout"] + count))
+        count += 1
+
+
+def test_the_records_are_rows_for_credit() -> None:
+    episode = ChatEpisode("CRBC-Sokoban-v0", observation="text", max_steps=8)
+    rows, rollouts = [], []
+    for rollout in range(8):
+        played(episode, group="a", rollout=rollout)
+        rows += json.loads(json.dumps(episode.rows))
+        rollouts.append(episode.rollout())
+    assert rows[-1] == json.loads(json.dumps(episode.record))
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    assert set(columns) == {
+        *("group", "rollout", "step", "anchor", "action", "valid", "reward"),
+        *("length", "final_anchor", "truncated", "success", "score"),
+    }
+    found = credit.advantages_from_rows(**columns, method="graphgpo")
+    wanted = np.concatenate(credit.advantages(RolloutGroup(rollouts), "graphgpo"))
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    assert INVALID in columns["action"]
+
+
+def test_before_the_end_there_is_no_outcome() -> None:
+    episode = ChatEpisode("CRBC-Sokoban-v0", observation="text")
+    assert episode.record == {} and not episode.over and not episode.success
+    with pytest.raises(gymnasium.error.ResetNeeded, match="call begin"):
+        episode.reply("up")
+    episode.begin(0)
+    episode.reply(tagged("up"))
+    assert set(episode.record) == {"group", "rollout", "step", "anchor", "action", "valid", "reward"}
+    assert episode.record["group"] == f"{episode.info['task_id']}/0"
+    with pytest.raises(GroupError, match="has not ended"):
+        episode.rollout()
+    with pytest.raises(TypeError, match="a model's text is wanted, got NoneType"):
+        episode.reply(None)  # type: ignore[arg-type]
+    assert len(episode.rows) == 1
+    episode.begin(1)
+    assert episode.rows == []
+
+
+def test_after_the_end_nothing_is_executed() -> None:
+    episode = ChatEpisode("CRBC-Sokoban-v0", observation="text", max_steps=1)
+    episode.begin(0)
+    assert episode.reply(tagged("up")) is None
+    assert episode.record["length"] == 1 and episode.record["truncated"] and not episode.success
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        episode.reply(tagged("up"))
+    assert len(episode.rows) == 1
+
+
+def test_environments_that_are_made_already() -> None:
+    env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0", observation="text", max_steps=2)
+    episode = ChatEpisode(env, "compact")
+    episode.begin(0)
+    assert episode.reply("up") is not None and episode.record["action"] == "up"  # made without require_tags
+    with pytest.raises(TypeError, match="'split' goes to an environment that is made from an id"):
+        ChatEpisode(env, split="test")
+    with pytest.raises(ValueError, match="no prompt style 'txt'.*did you mean 'text'"):
+        ChatEpisode("CRBC-Sokoban-v0", "txt")
+
+
+def test_an_environment_of_another_class() -> None:
+    episode = ChatEpisode(CountdownEnv(), "compact")
+    messages = episode.begin(5)
+    while messages:
+        messages = episode.reply("down")
+    assert episode.rollout().steps[0].label == episode.rollout().steps[0].anchor
+
+
+def test_member_info_is_what_the_environment_gave() -> None:
+    envs = GroupVectorEnv("CRBC-Sokoban-v0", 1, 3, observation="text")
+    _, infos = envs.reset(seed=0, options={"task": 4})
+    env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0", observation="text")
+    _, alone = env.reset(seed=0, options={"task": 4})
+    assert crbc_envs.member_info(infos, 1) == alone
