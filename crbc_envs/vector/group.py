@@ -68,7 +68,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
         self.stochastic, self.placeholder, self.require_tags = env.stochastic, env.placeholder, env.require_tags
-        self.panel = env.panel
+        self.panel, self.max_steps = env.panel, env.max_steps
         self.render_mode = env.render_mode
         self.single_observation_space = env.observation_space
         self.single_action_space = env.action_space
