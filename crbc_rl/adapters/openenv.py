@@ -12,21 +12,19 @@ TRL, verifiers and others read OpenEnv's environments. A session is one WebSocke
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
+from functools import cache
 from typing import Any
 
 from openenv.core.client_types import StepResult
 from openenv.core.env_client import EnvClient
-from openenv.core.env_server import http_server
 from openenv.core.env_server.interfaces import Environment
-from openenv.core.env_server.types import Action, ConcurrencyConfig, Observation, State
+from openenv.core.env_server.types import Action, Observation, State
 from pydantic import Field
 
 from crbc_envs import ChatEpisode
 
-LONGEST_REPLY = 100_000
-"""Characters of a reply."""
+LONGEST_REPLY, MOST_TASKS = 100_000, 1_000
+"""Characters of a reply, and tasks of one answer."""
 
 
 class CrbcAction(Action):
@@ -37,10 +35,10 @@ class CrbcAction(Action):
 class CrbcObservation(Observation):
     """`messages` are the next prompt, empty at the end; `record` is `ChatEpisode.record`."""
 
-    messages: list[dict[str, Any]] = []
-    record: dict[str, Any] = {}
+    messages: list[dict[str, Any]] = Field(default_factory=list)
+    record: dict[str, Any] = Field(default_factory=dict)
     anchor: str = ""
-    admissible_actions: list[str] = []
+    admissible_actions: list[str] = Field(default_factory=list)
     task_id: str = ""
 
 
@@ -51,9 +49,8 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:
         super().__init__()
-        self.make = partial(ChatEpisode, env_id, **kwargs)
-        self.episodes: dict[str, ChatEpisode] = {}
-        self._state = State()
+        self.episode = cache(lambda split: ChatEpisode(env_id, split=split, **kwargs))
+        self._state, self._now = State(), None
 
     def list_splits(self) -> list[str]:
         return ["train", "validation", "test"]
@@ -65,42 +62,33 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
         task = self.episode(split).env.panel[index]
         return {"id": task.id, "index": index, "text": task.text}
 
-    def list_tasks(self, split: str) -> list[dict[str, Any]]:
-        return self.get_task_range(split, 0, 100)
-
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        chosen = range(*slice(start, stop).indices(self.num_tasks(split)))[:1000]
-        return [self.get_task(split, index) for index in chosen]
+        """At most `MOST_TASKS` of them."""
+        chosen = range(*slice(start, stop).indices(self.num_tasks(split)))
+        return [self.get_task(split, index) for index in chosen[:MOST_TASKS]]
 
-    def episode(self, split: str) -> ChatEpisode:
-        if split not in self.episodes:
-            self.episodes[split] = self.make(split=split)
-        return self.episodes[split]
+    list_tasks = get_task_range
 
-    def reset(self, seed: Any = None, episode_id: Any = None, **kwargs: Any) -> CrbcObservation:
-        """`split`, `index`, `group` and `rollout` may be given too."""
-        self.now = self.episode(kwargs.get("split", "train"))
-        ids = {"group": kwargs.get("group"), "rollout": kwargs.get("rollout", 0)}
-        self._state = State(episode_id=episode_id)
-        return self.seen(self.now.begin(kwargs.get("index"), seed or 0, **ids))
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **task: Any) -> CrbcObservation:
+        """`task` may have split, index, group and rollout. Without an index, `seed` draws the task."""
+        self._now, self._state = self.episode(task.get("split", "train")), State(episode_id=episode_id)
+        ids = {"group": task.get("group"), "rollout": task.get("rollout", 0)}
+        return self._seen(self._now.begin(task.get("index"), seed or 0, **ids))
 
-    def step(self, action: CrbcAction, timeout_s: Any = None, **kwargs: Any) -> CrbcObservation:
+    def step(self, action: CrbcAction, timeout_s: float | None = None, **_: Any) -> CrbcObservation:
+        if self._now is None:
+            raise ValueError("no episode has begun, or the session before was ended: call reset first")
         self._state.step_count += 1
-        return self.seen(self.now.reply(action.text))
-
-    def seen(self, messages: list[dict[str, Any]] | None) -> CrbcObservation:
-        info, record = self.now.info, self.now.record
-        told = {name: info[name] for name in ("anchor", "admissible_actions", "task_id")}
-        reward = record.get("reward")
-        return CrbcObservation(messages=messages or [], record=record, done=messages is None, reward=reward, **told)
+        return self._seen(self._now.reply(action.text))
 
     @property
     def state(self) -> State:
         return self._state
 
-    def close(self) -> None:
-        for episode in self.episodes.values():
-            episode.close()
+    def _seen(self, messages: list[dict[str, Any]] | None) -> CrbcObservation:
+        told = {name: self._now.info[name] for name in ("anchor", "admissible_actions", "task_id")}
+        record, over = self._now.record, messages is None
+        return CrbcObservation(messages=messages or [], record=record, reward=record.get("reward"), done=over, **told)
 
 
 class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
@@ -115,30 +103,3 @@ class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
 
     def _parse_state(self, payload: dict[str, Any]) -> State:
         return State(**payload)
-
-
-class IdleLimit:
-    """Ends a WebSocket that sends nothing for `seconds`, which frees its session."""
-
-    def __init__(self, app: Any, seconds: float) -> None:
-        self.app, self.seconds = app, seconds
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        async def limited() -> Any:
-            try:
-                return await asyncio.wait_for(receive(), self.seconds)
-            except TimeoutError:
-                return {"type": "websocket.disconnect", "code": 1001}
-
-        await self.app(scope, limited if scope["type"] == "websocket" else receive, send)
-
-
-def application(env_id: str, sessions: int = 64, idle_seconds: float = 600.0, **kwargs: Any) -> Any:
-    """The FastAPI application: at most `sessions` at once, each ended after `idle_seconds` without a message."""
-    limits = ConcurrencyConfig(max_concurrent_envs=sessions, session_timeout=idle_seconds)
-    made = partial(CrbcEnvironment, env_id, **kwargs)
-    app = http_server.create_fastapi_app(
-        made, CrbcAction, CrbcObservation, concurrency_config=limits, env_name="crbc", mode="simulation"
-    )
-    app.add_middleware(IdleLimit, seconds=idle_seconds)
-    return app
