@@ -15,7 +15,7 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
-from crbc_envs.vector.members import LocalMembers, make_member, unpack
+from crbc_envs.vector.members import LocalMembers, make_member, member_info
 from crbc_rl.config import RunConfig
 from crbc_rl.config.extensions import unknown_id
 from crbc_rl.errors import ConfigError, nearest
@@ -92,7 +92,7 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
             found.errors.append(f"env.kwargs: {error}")
             return
         observation = outcome.observations[0]
-        found.prompt = window.ask(observation, unpack(outcome.infos, 0))
+        found.prompt = window.ask(observation, member_info(outcome.infos, 0))
         found.errors += _frames(config, observation, found.prompt)
 
 

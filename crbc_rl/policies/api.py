@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -90,12 +90,6 @@ def answer(queue: Queue, prompts: Sequence[Prompt], seeds: Sequence[int]) -> lis
     while queue.waiting:
         turns |= queue.ready()
     return [turns[key] for key in range(len(prompts))]
-
-
-def messages(content: Any, system: str | None) -> list[dict[str, Any]]:
-    """A chat with one user message, after a system message if there is one."""
-    before = [] if system is None else [{"role": "system", "content": system}]
-    return [*before, {"role": "user", "content": content}]
 
 
 class Generator(Policy, Protocol):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
 import math
 import os
@@ -15,14 +13,13 @@ from operator import itemgetter
 from typing import Any
 
 import httpx
-import numpy as np
-from numpy.typing import NDArray
 
+from crbc_envs.chat import messages
 from crbc_envs.printable import one_line
-from crbc_envs.prompts import IMAGE, Prompt
+from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError, keep_secret, redacted
-from crbc_rl.policies.api import answer, messages
+from crbc_rl.policies.api import answer
 from crbc_rl.policies.http import Reply, ReplyError, Session, session
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
@@ -95,7 +92,7 @@ class ChatPolicy:
         """The body of a request, as JSON in ASCII."""
         fields = {
             "model": self.model,
-            "messages": messages(_content(prompt), prompt.system),
+            "messages": messages(prompt),
             "temperature": temperature,
             "max_tokens": max_new_tokens,
             "seed": seed % 2**31,  # servers differ in how many bits they take
@@ -241,25 +238,3 @@ def _logprob(value: object) -> float:
     if not math.isfinite(number := float(value)):
         raise ValueError("a log-probability is not finite")
     return number
-
-
-def _content(prompt: Prompt) -> str | list[dict[str, Any]]:
-    """The message content: the text, or with frames a list of text and image parts in order."""
-    texts = prompt.text.split(IMAGE) if prompt.images else [prompt.text]
-    if len(texts) != len(prompt.images) + 1:
-        raise ValueError(f"{len(prompt.images)} frames for {len(texts) - 1} places in the prompt")
-    if not prompt.images:
-        return prompt.text
-    parts: list[dict[str, Any]] = [{"type": "text", "text": texts[0]}]
-    for image, text in zip(prompt.images, texts[1:], strict=True):
-        parts += [{"type": "image_url", "image_url": {"url": _data_url(image)}}, {"type": "text", "text": text}]
-    return [part for part in parts if part.get("text") != ""]
-
-
-def _data_url(image: NDArray[np.uint8]) -> str:
-    """The image as a PNG data URL. PNG is lossless."""
-    from PIL import Image
-
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, format="PNG")
-    return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID
 from crbc_envs import DiscreteActions, GroupVectorEnv, VectorDiscreteActions
-from crbc_envs.vector.members import pack, unpack
+from crbc_envs.vector.members import pack, member_info
 
 SHOP = "CRBC-WebShop-v0"
 QUERIES = ("headphones", "soap bar")
@@ -298,7 +298,7 @@ def test_members_equal_single_environments(env_id, backend):
                 alone, *rest, info = singles[m].step(actions[m])
                 np.testing.assert_array_equal(seen[m], alone)
                 assert [rewards[m], terminated[m], truncated[m]] == rest
-                assert unpack(infos, m) == info
+                assert member_info(infos, m) == info
         assert envs.texts == [env.texts for env in singles] == [()] * 4
         assert envs.action_masks().all()
         assert len(envs.groups()) == len(envs.transition_counts()) == 2
@@ -352,7 +352,7 @@ def test_the_vector_form_refuses_what_the_single_form_refuses():
 
 def test_an_info_is_unpacked_as_it_was_packed():
     infos = [{"a": 1, "b": {"c": "x", "d": (1, 2)}, "e": np.arange(2)}, {"a": 2, "b": {"c": "y"}, "e": np.arange(2)}]
-    told = unpack(pack(infos), 0)
+    told = member_info(pack(infos), 0)
     np.testing.assert_array_equal(told.pop("e"), infos[0].pop("e"))
     assert told == infos[0] and type(told["a"]) is int
-    assert unpack(pack([*infos[:1], {}]), 1) == {}
+    assert member_info(pack([*infos[:1], {}]), 1) == {}

@@ -13,8 +13,9 @@ from tokenizers import Regex, pre_tokenizers
 from transformers import AddedToken
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
+from crbc_envs.chat import messages
+from crbc_envs.prompts import Prompt
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.api import messages
 from crbc_rl.policies.chat_tokens import TAGS, ChatTokens
 
 QWEN = """{%- if tools %}
@@ -69,7 +70,7 @@ SPELLED = st.lists(st.one_of(PLAIN, st.sampled_from([*CONTROL, "<|im_", "end|>",
 @given(TAGGED.filter(lambda text: not any(token in text for token in CONTROL)), st.none() | PLAIN)
 @pytest.mark.parametrize("tokenizer", [QWEN_LIKE, TRIMMING], ids=["qwen", "trims"])
 def test_honest_chats_have_the_ids_of_the_chat_template(tokenizer: Tokenizer, text: str, system: str | None) -> None:
-    chat = messages(text, system)
+    chat = messages(Prompt(text, system=system))
     plain = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert CHATS[id(tokenizer)].encode(text, system) == plain
 
@@ -105,7 +106,7 @@ def test_a_frame_has_its_tokens_and_a_text_does_not() -> None:
     assert not set(chat.encode(f"You see {MARK}.", None)) & set(meant)
     honest = chat.encode(f"You see {MARK}.", None, places=1)
     plain = QWEN_LIKE.apply_chat_template(
-        messages(f"You see {MEANT}.", None), add_generation_prompt=True, tokenize=True, return_dict=False
+        messages(Prompt(f"You see {MEANT}.")), add_generation_prompt=True, tokenize=True, return_dict=False
     )
     assert honest == plain
 
