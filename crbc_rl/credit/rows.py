@@ -36,6 +36,7 @@ def advantages_from_rows(
     truncated: Column | None = None,
     score: Column | None = None,
     scores: Column | None = None,
+    group_size: int | None = None,
     scale: float = 1.0,
     method: str | Method = "crbc",
     **options: Any,
@@ -48,6 +49,8 @@ def advantages_from_rows(
     well formed; by default the action is not `anchors.INVALID`. `reward` is the environment's own. `final_anchor`
     is the anchor after the rollout's last step, or None. `score` is the rollout's graded outcome in [0, 1], and
     `scores` a value per step from a model or a judge, for methods with an option of that name.
+
+    `group_size`: the rollouts of every group. Without it, nothing tells of a rollout of which every row is lost.
 
     `scale`: credit has no fixed size. Under the defaults of "crbc" one success among eight rollouts gives advantages
     near 16, since the step term has weight 5 and is divided by a small deviation. A trainer that does not normalise
@@ -74,6 +77,7 @@ def advantages_from_rows(
         "score": score,
     }
     table = _Table({name: _values(name, column) for name, column in columns.items() if column is not None})
+    table.check_sizes(group_size)
     if scores is not None:
         options["scores"] = np.array(table.column("scores", _values("scores", scores)), dtype=np.float64)[table.order]
     credits = np.empty(len(table.order))
@@ -151,6 +155,15 @@ class _Table:
             **self._outcomes(),
             **optional,
         )
+
+    def check_sizes(self, wanted: int | None) -> None:
+        """Raise `GroupError` for the first group without `wanted` rollouts."""
+        group = self.group[self.first]
+        sizes = np.bincount(group)[group]
+        other = np.flatnonzero(sizes != wanted)
+        if wanted is not None and len(other):
+            name, _ = self.ids[other[0]]
+            raise GroupError(f"group {name!r}: rows of {sizes[other[0]]} rollouts are there, of {wanted} in a group")
 
     def _check_rows(self) -> None:
         """Raise `GroupError` for the first row that is repeated, does not exist, or is lost."""

@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID
 from crbc_envs import DiscreteActions, GroupVectorEnv, VectorDiscreteActions
-from crbc_envs.vector.members import pack, member_info
+from crbc_envs.vector.members import member_info, pack
 
 SHOP = "CRBC-WebShop-v0"
 QUERIES = ("headphones", "soap bar")

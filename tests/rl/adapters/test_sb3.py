@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import recorded_groups
 import torch
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
@@ -15,6 +16,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 
 from crbc_envs import GroupVectorEnv, VectorDiscreteActions
+from crbc_envs.sokoban.rules import MOVES
 from crbc_rl import credit
 from crbc_rl.adapters.rounds import Rounds
 from crbc_rl.adapters.sb3 import GroupCredit, GroupVecEnv, LiveRolloutBuffer
@@ -168,3 +170,54 @@ def test_a_round_ends_with_the_last_observations_of_its_members() -> None:
     with pytest.raises(ValueError, match="0 rounds"):
         rounds.advantages(HORIZON, "crbc")
     assert isinstance(rounds, gymnasium.vector.VectorEnv)
+
+
+@pytest.mark.parametrize("method", ["crbc", "grpo"])
+def test_the_recorded_groups_reach_the_loss(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PPO plays the recorded actions: each row of its loss has the advantage of `credit.advantages`."""
+    groups = recorded_groups.read()
+    members = [rollout for group in groups for rollout in group.rollouts]
+    horizon, size = recorded_groups.KWARGS["max_steps"], recorded_groups.SIZE
+    envs = GroupVectorEnv(recorded_groups.ENV_ID, len(groups), size, **recorded_groups.KWARGS)
+    rounds = Rounds(VectorDiscreteActions(envs, 5, 256))  # the fifth number is no action of this environment
+    options = {"task": [g.task for g in groups], "group_seed": [g.seed for g in groups]}
+    monkeypatch.setattr(rounds, "reset", lambda **_: Rounds.reset(rounds, options=options))
+    agent = agent_of(rounds, n_steps=horizon)
+    forward, time = agent.policy.forward, iter(range(horizon))
+
+    def recorded(observations: Any, deterministic: bool = False) -> Any:
+        t = next(time)
+        rows = [member.rows[t] if t < len(member.rows) else None for member in members]
+        actions = torch.tensor([MOVES.index(row["action"]) if row and row["valid"] else 4 for row in rows])
+        _, values, _ = forward(observations, deterministic)
+        # The row's number in place of its log-probability: PPO carries it to the loss beside the advantage.
+        return actions, values, torch.arange(len(members)).float() * horizon + t
+
+    monkeypatch.setattr(agent.policy, "forward", recorded)
+    seen: dict[int, float] = {}
+    evaluate_actions = agent.policy.evaluate_actions
+    batches: list[Any] = []
+    get = LiveRolloutBuffer.get
+
+    def captured(self: LiveRolloutBuffer, batch_size: int | None = None) -> Any:
+        for batch in get(self, batch_size):
+            seen.update(zip(batch.old_log_prob.int().tolist(), batch.advantages.tolist(), strict=True))
+            batches.append(batch.actions)
+            yield batch
+
+    evaluated: list[Any] = []
+
+    def evaluate(observations: Any, actions: Any) -> Any:
+        evaluated.append(actions)
+        return evaluate_actions(observations, actions)
+
+    monkeypatch.setattr(LiveRolloutBuffer, "get", captured)
+    monkeypatch.setattr(agent.policy, "evaluate_actions", evaluate)
+    agent.learn(horizon * len(members), callback=GroupCredit(method))
+    wanted = {
+        m * horizon + t: value
+        for m, values in enumerate(recorded_groups.advantages(groups, method))
+        for t, value in enumerate(values.tolist())
+    }
+    assert seen == pytest.approx(wanted, abs=1e-6)
+    assert sum(map(len, evaluated)) == sum(map(len, batches)) == len(wanted)
