@@ -2,9 +2,11 @@
 
     python3 scripts/setup.py train    # what `crbc train` needs
     python3 scripts/setup.py dev      # what the tests need; checks the compiler and the browser first
+    python3 scripts/setup.py sb3      # crbc in another trainer, in .venv-sb3; also trl, openenv
 
-Every package but torch has the version and the digest that requirements/ names; scripts/lock.py writes it. On a
-machine or a Python that it is not for, and with CRBC_UNLOCKED=1, the newest that pyproject.toml allows are taken.
+In `.venv` every package but torch has the version and the digest that requirements/ names; scripts/lock.py writes it.
+On a machine or a Python that it is not for, with CRBC_UNLOCKED=1, and beside another trainer, the newest that
+pyproject.toml allows are taken.
 
 Nothing is contacted when `.venv` is up to date. Interrupted, it goes on when run again. What pip and uv say is kept in
 `.venv/setup.log`. The exit status is 0, 1 where a step failed, 2 where a variable is wrong, 130 after Ctrl-C.
@@ -42,6 +44,7 @@ LOCKS = {  # the files of requirements/ that a set-up takes
     "train": ("build", "train"),
     "dev": ("build", "train", "dev"),
 }
+ADAPTERS = {"sb3": True, "trl": True, "openenv": False}  # beside another trainer: whether it needs torch
 LOCKED_PYTHONS = ("python3.11", "python3.12", "python3.13")
 LOCKED_MACHINES = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # on others, packages have no wheels
 TICK = 4.0  # seconds between two lines of progress
@@ -122,14 +125,17 @@ def missing_programs() -> dict[str, str]:
 
 
 class Setup:
-    """One set-up of `root/.venv` with a set of extras. `uv` is the program's path, None where pip is used."""
+    """One set-up with a set of extras, of `root/.venv` or an adapter's `root/.venv-NAME`.
+
+    `uv` is the program's path, None where pip is used.
+    """
 
     def __init__(self, root: Path, extras: str, torch_version: str, uv: str | None) -> None:
         self.root = root
         self.extras = extras
         self.torch_version = torch_version
         self.uv = uv
-        self.venv = root / ".venv"
+        self.venv = root / (f".venv-{extras}" if extras in ADAPTERS else ".venv")
         self.python = self.venv / "bin" / "python"
         self.log = self.venv / "setup.log"
         # pip's temporary folder: its downloads can be measured there, and what a killed run left is removed.
@@ -174,6 +180,8 @@ class Setup:
         """Why the files of `locks` are of no use for a Python such as "python3.11"; empty where they are."""
         if os.environ.get("CRBC_UNLOCKED"):
             return "CRBC_UNLOCKED is set"
+        if self.extras in ADAPTERS:
+            return "they are not for other trainers"
         if python not in LOCKED_PYTHONS or platform.python_implementation() != "CPython":
             return f"it is not for {platform.python_implementation()} as {python}"
         if (machine := f"{platform.system()} {platform.machine()}") not in LOCKED_MACHINES:
@@ -257,7 +265,7 @@ class Setup:
         if (self.venv / "pyvenv.cfg").exists():
             if not (fault := self.fault()):
                 return
-            self.say(f"removing .venv: {fault}")
+            self.say(f"removing {self.venv.name}: {fault}")
         # Debian has it apart. A folder that is left of it is a module without an origin.
         ensurepip = importlib.util.find_spec("ensurepip")
         if not self.uv and (ensurepip is None or ensurepip.origin is None):
@@ -272,7 +280,7 @@ class Setup:
         version = platform.python_version()
         # Not sys.executable: it may be .venv's own, which is gone now.
         python = getattr(sys, "_base_executable", sys.executable)
-        self.run(f"making .venv with Python {version}", [python, "-m", "venv", *bare, self.venv])
+        self.run(f"making {self.venv.name} with Python {version}", [python, "-m", "venv", *bare, self.venv])
 
     def install_packages(self) -> None:
         site = self.site_packages()
@@ -283,7 +291,8 @@ class Setup:
                 shutil.rmtree(info)
         if reason := self.unlocked(site.parent.name):
             self.say(f"without the versions and digests of requirements/ ({reason}): the newest of pyproject.toml")
-            self.install_torch(site)
+            if ADAPTERS.get(self.extras, True):
+                self.install_torch(site)
             pip = ["pip"] if self.uv else []
             self.install(f"installing what crbc[{self.extras}] needs", *pip, "--editable", f".[{self.extras}]")
             return
@@ -340,7 +349,7 @@ class Setup:
             shutil.rmtree(self.downloads)
             for stamp, text in self.stamps().items():
                 stamp.write_text(text, "utf-8")
-            self.say(".venv is ready")
+            self.say(f"{self.venv.name} is ready")
             self.warn()
 
 
@@ -353,7 +362,7 @@ def debian(packages: Sequence[str]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the set-up; the module's docstring lists the exit statuses."""
     parser = argparse.ArgumentParser(description="Make .venv, or bring it up to date.")
-    parser.add_argument("extras", choices=("train", "dev"))
+    parser.add_argument("extras", choices=(*LOCKS, *ADAPTERS))
     extras = parser.parse_args(arguments).extras
     try:
         Setup(ROOT, extras, torch_version(os.environ.get("CRBC_TORCH", "")), shutil.which("uv")).go()

@@ -13,6 +13,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+
+from crbc_rl.adapters import require
+
+require("stable-baselines3", "2.8", "2.10", "sb3")
+
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecEnv
