@@ -106,7 +106,7 @@ def train(
         "MlpPolicy",
         VecNormalize(envs, norm_obs=False) if gae else envs,
         n_steps=2 * rounds.horizon,
-        batch_size=256,
+        batch_size=240,
         n_epochs=4,
         learning_rate=1e-3,
         vf_coef=0.5 if gae else 0.0,

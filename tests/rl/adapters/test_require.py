@@ -1,0 +1,41 @@
+"""An adapter asks for its trainer's version in one sentence, before anything else fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from crbc_envs.errors import RequirementError
+from crbc_rl import adapters
+
+
+@pytest.mark.parametrize("found", ["2.8", "2.8.0", "2.9.2", "2.9.2rc1", "2.9.2+local"])
+def test_a_tested_version_is_taken(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "version", {"trainer": found}.get)
+    adapters.require("trainer", "2.8", "2.10", "sb3")
+
+
+@pytest.mark.parametrize("found", ["2.7.9", "2.10.0", "3.0", "nonsense"])
+def test_another_version_gets_a_sentence(found: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "version", {"trainer": found}.get)
+    said = rf"tested with trainer from 2\.8 to below 2\.10, and {found} is installed: .*pip install .*\[sb3\]"
+    with pytest.raises(RequirementError, match=said):
+        adapters.require("trainer", "2.8", "2.10", "sb3")
+
+
+@pytest.mark.parametrize("name", ["sb3", "trl", "openenv"])
+def test_a_trainer_that_is_missing_gets_a_sentence(name: str, run_python) -> None:
+    """Each adapter is imported where its trainer is not installed."""
+    code = f"""
+import sys
+from crbc_envs import errors
+import crbc_rl.adapters
+crbc_rl.adapters.version = lambda package: None
+try:
+    import crbc_rl.adapters.{name}
+except errors.RequirementError as error:
+    print(error)
+print(*(m for m in ("stable_baselines3", "trl", "openenv", "transformers") if m in sys.modules))
+"""
+    said = run_python(code).splitlines()
+    assert "which is not installed" in said[0] and f"[{name}]" in said[0], said
+    assert "".join(said[1:]) == ""
