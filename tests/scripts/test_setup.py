@@ -182,6 +182,21 @@ def test_packages_are_installed_by_their_digests_and_crbc_from_what_is_there(tmp
     assert project == ["--no-index", "--no-build-isolation", "--editable", f".[{extras}]"]
 
 
+@pytest.mark.parametrize(("extras", "torch"), [("sb3", True), ("trl", True), ("openenv", False)])
+def test_another_trainer_gets_an_environment_of_its_own(tmp_path, monkeypatch, extras, torch):
+    """Its versions are the trainer's own, so those of requirements/ are not for it."""
+    asked = []
+    monkeypatch.setattr(setup.Setup, "run", lambda self, doing, command: asked.append([str(word) for word in command]))
+    monkeypatch.setenv("CRBC_TORCH_INDEX", "URL")
+    here = setup.Setup(tmp_path, extras, "2.13.0", uv=None)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", here.venv], check=True)
+    here.install_packages()
+    assert here.venv == tmp_path / f".venv-{extras}"
+    first = [["torch==2.13.0", "--extra-index-url", "URL"]] if torch else []
+    assert [command[4:] for command in asked] == [*first, ["--editable", f".[{extras}]"]]
+    assert all(command[0] == f"{here.venv}/bin/python" for command in asked)
+
+
 def test_the_tests_tools_are_looked_for_all_at_once(monkeypatch, capsys):
     monkeypatch.setattr(setup.shutil, "which", {"make": "/bin/make", "google-chrome": "/bin/chrome"}.get)
     monkeypatch.setattr(setup.os, "geteuid", lambda: 1000)
