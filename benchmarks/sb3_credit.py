@@ -76,19 +76,20 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def draw(found: list[dict[str, Any]]) -> None:
-    """Means over the seeds, and intervals from the seeds' spread (95 %, t with two degrees of freedom)."""
+    """Means over the seeds, with bars for their intervals (95 %, t with two degrees of freedom), side by side."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    for setting in SETTINGS:
+    for number, setting in enumerate(SETTINGS):
         curves = np.array([row["curve"] for row in found if row["setting"] == setting.name])
         steps, values = curves[..., 0].mean(axis=0) / 1000, 100 * curves[..., 1]
         mean, half = values.mean(axis=0), 4.303 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
-        axes.plot(steps, mean, color=setting.colour, label=setting.name, linewidth=2)
-        axes.fill_between(steps, mean - half, mean + half, color=setting.colour, alpha=0.12, linewidth=0)
+        beside = steps + 1.2 * (number - 2)
+        bars = {"elinewidth": 1.0, "capsize": 2.5, "linewidth": 2.0}
+        axes.errorbar(beside, mean, half, color=setting.colour, label=setting.name, **bars)
     axes.set(xlabel="live environment steps (thousands)", ylabel="success on the test panel (%)", ylim=(0, 100))
     axes.legend(loc="upper left", frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
