@@ -47,6 +47,9 @@ WRONG_PATHS = {
 """Mistakes in a path that somebody gave."""
 REMEDIES |= WRONG_PATHS
 
+EXTRAS = {("serve", "model"): ("train", "serve"), ("serve", "openenv"): ("openenv",)}
+"""The extras of this package that commands need, where these are not those of training alone."""
+
 LONGEST = 1_900
 """Characters of a line that tells what went wrong."""
 
@@ -78,7 +81,9 @@ def main(args: Sequence[str] | None = None) -> None:
         if args[:1] in (["--version"], ["-V"], ["version"]):
             print(f"crbc {__version__}")
             return
-        require("train", "the crbc command")
+        words = tuple(args[:2])
+        for extra in EXTRAS.get(words, ("train",)):
+            require(extra, f"crbc {' '.join(words)}" if words in EXTRAS else "the crbc command")
         from crbc_rl.commands.parse import parse
         from crbc_rl.commands.table import COMMANDS
 

@@ -84,7 +84,7 @@ def test_the_commands_work_as_printed_and_in_this_order(folder: Path) -> None:
     for command in commands():
         if is_run_elsewhere(command):
             continue
-        if command.startswith("crbc webshop serve"):
+        if command.startswith("crbc serve webshop"):
             serve_and_stop(folder, f"{command} --port 0")
             continue
         if "--endpoint" in command:

@@ -6,8 +6,9 @@ import io
 import math
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout, suppress
+from dataclasses import dataclass
 from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,7 +55,19 @@ def _paths(metavar: str) -> PrimitiveConstructorSpec[Any]:
     return PrimitiveConstructorSpec(1, metavar, _path, lambda value: isinstance(value, Path | None), lambda p: [str(p)])
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A command that has commands of its own."""
+
+    about: str
+    commands: Mapping[str, Callable[..., None]]
+
+
+MOVED = {"webshop": "serve webshop"}
+"""Commands that have another name now."""
+
 ConfigPath = Annotated[Path, tyro.conf.Positional, _paths("CONFIG")]
+ModelPath = Annotated[Path, tyro.conf.Positional, _paths("DIR")]
 RunPath = Annotated[Path, tyro.conf.Positional, _paths("RUN")]
 SomePath = Annotated[Path, _paths("PATH")]
 MaybePath = Annotated[Path | None, _paths("PATH")]
@@ -64,7 +77,9 @@ Port = Annotated[int, _number(int, "a port, a whole number from 0 to 65535", lam
 Size = Annotated[float | None, _number(float, "a positive number", lambda x: math.isfinite(x) and x > 0)]
 
 
-def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: str) -> Callable[[], None]:
+def parse(
+    commands: Mapping[str, Callable[..., None] | Group], args: Sequence[str], about: str, prog: str = "crbc"
+) -> Callable[[], None]:
     """The command that `args` call, with its arguments.
 
     Prints the help and exits with 0 where it is asked for. Raises `ConfigError` with what is wrong with `args`.
@@ -73,12 +88,19 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
     if args[0] == "help":
         args = [*args[1:], "--help"]
     if not args[0].startswith("-") and args[0] not in commands:
-        raise ConfigError(f"there is no command {args[0]!r}{nearest(args[0], commands)}; for all of them: crbc --help")
+        moved = f"{prog} {args[0]} is now {prog} {MOVED[args[0]]}" if args[0] in MOVED else ""
+        unknown = f"there is no command {args[0]!r}{nearest(args[0], commands)}; for all of them: {prog} --help"
+        raise ConfigError(moved or unknown)
+    if isinstance(group := commands.get(args[0]), Group):
+        inner = f"{prog} {args[0]}"
+        if not args[1:]:
+            raise ConfigError(f"{inner}: say which, {' or '.join(group.commands)}; for more: {inner} --help")
+        return parse(group.commands, args[1:], group.about, inner)
     later = {name: _deferred(command) for name, command in commands.items()}
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            return tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args, description=about)
+            return tyro.extras.subcommand_cli_from_dict(later, prog=prog, args=args, description=about)
     except SystemExit as ended:
         if not ended.code:
             raise
@@ -86,8 +108,8 @@ def parse(commands: dict[str, Callable[..., None]], args: Sequence[str], about: 
     complaint, utf8 = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     wide = patch.dict(os.environ, COLUMNS="5000")
     with suppress(SystemExit), redirect_stderr(complaint), redirect_stdout(utf8), wide:
-        tyro.extras.subcommand_cli_from_dict(later, prog="crbc", args=args)
-    command = f"crbc {args[0]}" if args[0] in commands else "crbc"
+        tyro.extras.subcommand_cli_from_dict(later, prog=prog, args=args)
+    command = f"{prog} {args[0]}" if args[0] in commands else prog
     raise ConfigError(f"{_one_line(complaint.getvalue())}; for its options: {command} --help")
 
 
@@ -102,8 +124,15 @@ def _set_ends(args: list[str]) -> list[str]:
     return [args[0], values[-1], "--set", *values[:-1], *rest]
 
 
-def _deferred(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
-    """A function that reads the same arguments, and returns the call instead of making it."""
+def _deferred(command: Callable[..., None] | Group) -> Callable[..., Callable[[], None]]:
+    """A function that reads the same arguments, and returns the call instead of making it. A group is only listed."""
+    if isinstance(command, Group):
+
+        def listed() -> Callable[[], None]:
+            raise NotImplementedError
+
+        listed.__doc__ = command.about
+        return listed
 
     @wraps(command)
     def later(*args: Any, **kwargs: Any) -> Callable[[], None]:

@@ -1,5 +1,5 @@
-"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, study, bench, data, webshop,
-doctor."""
+"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, study, bench, data, doctor; and
+serve, whose own are in `serving.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import tyro
 from rich.markup import escape
 
 from crbc_rl.commands.console import PlainConsole
-from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, Port, RunPath, Size, SomePath
+from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Size, SomePath
+from crbc_rl.commands.serving import SERVE
 from crbc_rl.errors import ConfigError
 
 Positional = tyro.conf.Positional
@@ -307,45 +308,6 @@ def data(
     install_or_verify(name, tuple(chain(*sources)), console)
 
 
-def webshop(
-    what: Positional[Literal["serve"]],
-    /,
-    port: Port = 3000,
-    host: str = "127.0.0.1",
-    exposed: bool = False,
-    data: Literal["generated", "official"] = "generated",
-    data_dir: str | None = None,
-    goals: Literal["synthetic", "human"] = "synthetic",
-    panel: Literal["official", "by_product", "verl"] = "official",
-    split: Literal["train", "validation", "test"] = "train",
-    price_seed: Index = 0,
-    show_attributes: bool = False,
-    seed: Index = 0,
-) -> None:
-    """Serve the shop as a web site for people on this machine. Ctrl-C ends it.
-
-    Args:
-        what: serve.
-        port: the port; 0 selects a free one.
-        host: 127.0.0.1 or ::1, which only this machine can reach.
-        exposed: allow other hosts, and requests from other machines; there is no login.
-        data: the embedded catalogue, or the official products.
-        data_dir: a folder of official products; default the installed ones.
-        goals: instructions generated from products, or written by people.
-        panel: how goals are divided into splits.
-        split: the split whose goals are served.
-        price_seed: seed of prices and price limits.
-        show_attributes: pages also list the attributes of products.
-        seed: seed of the goals of "Draw a goal".
-    """
-    from crbc_rl.commands.serve import serve_shop
-
-    shop = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
-    serve_shop(
-        {**shop, "price_seed": price_seed, "show_attributes": show_attributes}, host, port, exposed, seed, console
-    )
-
-
 def doctor() -> None:
     """Print what is installed, what is missing, and the command that installs it."""
     from crbc_rl.commands.doctor import examine, show
@@ -371,6 +333,6 @@ COMMANDS: dict[str, Any] = {
     "study": study,
     "bench": bench,
     "data": data,
-    "webshop": webshop,
+    "serve": SERVE,
     "doctor": doctor,
 }

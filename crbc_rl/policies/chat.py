@@ -68,7 +68,7 @@ class ChatPolicy:
         self.model = model
         self.concurrency, self.retries, self.timeout, self.pause = concurrency, retries, timeout, pause
         self.options = {"logprobs": logprobs or None, **(options or {})}
-        self._key = "" if key_variable is None else _key(key_variable)
+        self._key = "" if key_variable is None else read_key(key_variable)
         keep_secret(self._key)
         try:
             _require_address(url)
@@ -186,7 +186,8 @@ class Requests:
         return Turn([], [], logprobs, text, prompt.images)
 
 
-def _key(variable: str) -> str:
+def read_key(variable: str) -> str:
+    """The API key that an environment variable holds. Raises `ConfigError` where there is none, without showing it."""
     if not variable.isidentifier():  # perhaps the key itself, which must not be printed
         raise ConfigError("--key-variable: give the name of an environment variable that holds the key, not the key")
     key = os.environ.get(variable, "").strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -99,16 +99,27 @@ class TransformersPolicy:
 
     # ---- sampling -----------------------------------------------------------------------------
 
-    @torch.no_grad()
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt (see `Policy.generate`).
+        """Sample one reply to each prompt (see `Policy.generate`)."""
+        asked = [Turn(self.encode(prompt), [], [], images=prompt.images) for prompt in prompts]
+        return self.sample(asked, seeds, temperature, max_new_tokens)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        asked: Sequence[Turn],
+        seeds: Sequence[int],
+        temperature: float,
+        max_new_tokens: int,
+        wanted: Callable[[int], bool] | None = None,
+    ) -> list[Turn]:
+        """Sample one reply to the prompt ids of each turn.
 
         Equal prompts are read once, so members of a group at the same anchor share their prefill. A reply that
-        reaches `max_new_tokens` is cut there and has no end token.
+        reaches `max_new_tokens` is cut there and has no end token. A row that is not `wanted` any more ends early.
         """
-        asked = [Turn(self.encode(prompt), [], [], images=prompt.images) for prompt in prompts]
         distinct = {turn.key: turn for turn in asked}
         place = {key: i for i, key in enumerate(distinct)}
         index = torch.tensor([place[turn.key] for turn in asked], device=self.device)
@@ -142,6 +153,8 @@ class TransformersPolicy:
             logprobs.append(scores.gather(1, token))
             lengths += alive
             alive &= token[:, 0] != self.eos
+            if wanted is not None:
+                alive &= torch.tensor([wanted(row) for row in range(len(asked))], device=self.device)
             if len(tokens) == max_new_tokens or not alive.any():
                 break
             if mask is not None:

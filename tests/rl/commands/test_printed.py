@@ -162,7 +162,7 @@ ARGUMENTS = [
     ("report", "{}"),
     ("data", "{}"),
     ("data", "webshop", "--from", "{}"),
-    ("webshop", "serve", "--host", "{}"),
+    ("serve", "webshop", "--host", "{}"),
     ("init", "{}"),
 ]
 

@@ -1,0 +1,1 @@
+"""A policy behind an endpoint with OpenAI's interface. See docs/serve_model.md."""
