@@ -88,6 +88,7 @@ def server(
         proxy_headers=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=int(2 * SECONDS),  # `_Bounded` ends them; 5 s, as usual, is when clients stop reusing them
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     return uvicorn.Server(config)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -104,7 +105,7 @@ def test_a_wrong_field_of_a_chat_is_named(client: Client, field: str, value: Any
     error = answer.json()["error"]
     assert answer.status_code == 400 and error["type"] == "invalid_request_error", answer.text
     named = (error["param"] or "") + error["message"]
-    assert field in named or ("2,048 positions" in named or "no JSON" in named) and field in ("max_tokens", "messages")
+    assert field in named or "2,048 positions" in named
     assert len(answer.text) < 500 and "\n" not in answer.text
 
 
@@ -215,10 +216,8 @@ def test_a_connection_without_a_request_ends(policy: TransformersPolicy, monkeyp
             with socket.create_connection((place.host, place.port), 30) as slow:
                 slow.sendall(said)
                 slow.settimeout(30)
-                try:
+                with suppress(ConnectionResetError):
                     assert not slow.recv(1)
-                except ConnectionResetError:
-                    pass
         # A connection that asks one thing after another stays.
         connection = http.client.HTTPConnection(place.host, place.port)
         for _ in range(4):
