@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +47,9 @@ def serve_model(
             soft_wrap=True,
             highlight=False,
         )
-        try:
+        with suppress(KeyboardInterrupt):
             served.run(sockets=[sock])
-        except KeyboardInterrupt:
-            console.print("closed")
+        console.print("closed")
 
 
 def load(folder: Path, which: str | None) -> TransformersPolicy:

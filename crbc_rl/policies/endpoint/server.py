@@ -21,6 +21,8 @@ LOOPBACK = ("127.0.0.1", "::1")
 MOST_CONNECTIONS = 512
 SECONDS = 30.0
 """A connection ends once it has been without a request's head for so long, or without taking its answer."""
+IDLE_SECONDS = 75
+"""uvicorn's own limit, above that: its usual 5 s is when many clients reuse a connection for the last time."""
 STOP_SECONDS = 1
 """For the requests that are answered when the server is ended."""
 
@@ -88,7 +90,7 @@ def server(
         proxy_headers=False,
         server_header=False,
         limit_concurrency=MOST_CONNECTIONS,
-        timeout_keep_alive=int(2 * SECONDS),  # `_Bounded` ends them; 5 s, as usual, is when clients stop reusing them
+        timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     return uvicorn.Server(config)
