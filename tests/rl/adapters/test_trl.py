@@ -1,67 +1,95 @@
-"""TRL: its loss gets the credit of each step, at that step's own tokens, and nothing of fillers."""
+"""TRL: its loss gets the credit of each step, at that step's own tokens, and hardly a filler."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+import recorded_groups
 import torch
 from datasets import Dataset
+from paths import ROOT, SUPPORT
+from recorded_groups import SIZE, TASKS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
-from anchors import RolloutGroup
-from crbc_envs import ChatEpisode
-from crbc_rl import credit
-from crbc_rl.adapters.trl import GroupRollouts, StepCreditTrainer, success_reward, tasks
+from anchors import GroupError
+from crbc_rl.adapters.trl import GroupRollouts, StepCreditTrainer, tasks
+from crbc_rl.errors import ConfigError
 
-GROUPS, SIZE, STEPS = 2, 3, 4
-ROWS = GROUPS * SIZE * STEPS
+GROUPS = recorded_groups.read()
+REPLIES = [rollout.replies for group in GROUPS for rollout in group.rollouts]
+STEPS = recorded_groups.KWARGS["max_steps"]
+ROWS, LIVE, PARTS = len(REPLIES) * STEPS, sum(map(len, REPLIES)), 3
+SCALE = 0.5
 
 Row = tuple[tuple[int, ...], tuple[int, ...], float]
 
 
 class Spy(StepCreditTrainer):
-    """Keeps the rows that reach TRL's loss, and what was played."""
+    """Plays the recorded replies, and keeps the rows that reach TRL's loss."""
+
+    scores: Any = None
+    lost = range(0)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.trained: list[Row] = []
-        self.fillers = 0
+        self.fillers = self.calls = 0
+        self.losses: list[tuple[float, float]] = []
+        self.last: dict[str, Any] = {}
+
+    def _generate_single_turn(self, prompt_ids: Any, *args: Any) -> Any:
+        said = [replies[self.calls] for replies in REPLIES if self.calls < len(replies)]
+        self.calls += 1
+        ids = [[*self.processing_class(text)["input_ids"], self.processing_class.eos_token_id] for text in said]
+        assert len(ids) == len(prompt_ids)
+        return ids, self.scores and [[self.scores] * len(reply) for reply in ids]
+
+    def _calculate_rewards(self, inputs: list[dict[str, Any]], *args: Any) -> Any:
+        for row in self.lost:
+            inputs[row]["record"] = None
+        return super()._calculate_rewards(inputs, *args)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
-        for row in range(len(inputs["prompt_ids"])):
-            prompt, reply, mask = _row(inputs, row)
-            credits = inputs["advantages"][row][: len(reply)]
-            assert inputs["advantages"].shape == inputs["completion_ids"].shape
-            if mask.any():
-                assert len(set(credits.tolist())) == 1
-                self.trained.append((prompt, reply, float(credits[0])))
+        self.last, credits = inputs, inputs["advantages"]
+        assert credits.shape == inputs["completion_ids"].shape
+        for row in range(len(credits)):
+            there, asked = inputs["completion_mask"][row] == 1, inputs["prompt_mask"][row] == 1
+            assert not credits[row][~there].any() and len(set(credits[row][there].tolist())) == 1
+            if inputs["tool_mask"][row][there].all():
+                prompt, reply = inputs["prompt_ids"][row][asked], inputs["completion_ids"][row][there]
+                self.trained.append((tuple(prompt.tolist()), tuple(reply.tolist()), float(credits[row][0])))
             else:
-                assert not credits.any()
+                assert not credits[row].any()
                 self.fillers += 1
-        return super()._compute_loss(model, inputs)
-
-
-def _row(inputs: dict[str, Any], row: int) -> tuple[tuple[int, ...], tuple[int, ...], torch.Tensor]:
-    prompt = inputs["prompt_ids"][row][inputs["prompt_mask"][row] == 1]
-    there = inputs["completion_mask"][row] == 1
-    return tuple(prompt.tolist()), tuple(inputs["completion_ids"][row][there].tolist()), inputs["tool_mask"][row][there]
+        with torch.no_grad():  # credit is constant in a row, so TRL's own form, one advantage a row, has the same loss
+            alike = super()._compute_loss(model, {**inputs, "advantages": credits[:, 0]})
+        loss = super()._compute_loss(model, inputs)
+        self.losses.append((loss.item(), alike.item()))
+        return loss
 
 
 def config(folder: Path, **changes: Any) -> GRPOConfig:
     options = {
-        "per_device_train_batch_size": ROWS // 2,
-        "steps_per_generation": 2,
+        "per_device_train_batch_size": ROWS // PARTS,
+        "steps_per_generation": PARTS,
         "gradient_accumulation_steps": 1,
         "num_generations": SIZE * STEPS,
-        "max_completion_length": 3,
-        "max_steps": 2,
-        "beta": 0.0,
+        "max_completion_length": 24,
+        "max_steps": PARTS,
+        "shuffle_dataset": False,
         "use_cpu": True,
         "bf16": False,
+        "gradient_checkpointing": False,
         "report_to": [],
         "save_strategy": "no",
         "disable_tqdm": True,
@@ -70,57 +98,186 @@ def config(folder: Path, **changes: Any) -> GRPOConfig:
     return GRPOConfig(output_dir=str(folder), **options)
 
 
-@pytest.mark.parametrize("method", ["crbc", "grpo"])
-def test_the_loss_gets_the_credit_of_its_rows(method: str, model: Path, tmp_path: Path) -> None:
-    rollouts = GroupRollouts("CRBC-Sokoban-v0", SIZE, STEPS, prompt="compact", observation="text", panel="clean")
-    shorten(rollouts)
-    trainer = Spy(
-        AutoModelForCausalLM.from_pretrained(model),
-        args=config(tmp_path),
-        processing_class=AutoTokenizer.from_pretrained(model),
-        rollout_func=rollouts,
-        reward_funcs=success_reward,
-        train_dataset=Dataset.from_list(tasks(50)),
-        method=method,
-        scale=0.5,
+def rollouts() -> GroupRollouts:
+    return GroupRollouts(recorded_groups.ENV_ID, SIZE, prompt="compact", **recorded_groups.KWARGS)
+
+
+def trainer(model: Path, folder: Path, kind: Any = Spy, changes: Any = None, **kwargs: Any) -> Any:
+    panel = tasks(max(TASKS) + 1)
+    options = {
+        "rollout_func": rollouts(),
+        "train_dataset": Dataset.from_list([panel[task] for task in TASKS]),
+        **kwargs,
+    }
+    made = AutoModelForCausalLM.from_pretrained(model)
+    return kind(
+        made, config(folder, **(changes or {})), processing_class=AutoTokenizer.from_pretrained(model), **options
     )
-    trainer.train()
-    members = range(GROUPS * SIZE)
-    played = [rollouts.episodes[m].rollout() for m in members]
-    groups = [RolloutGroup(played[g * SIZE : (g + 1) * SIZE]) for g in range(GROUPS)]
-    wanted = np.concatenate([a for group in credit.advantages_batch(groups, method) for a in group])
-    turns = [tuple(map(tuple, turn)) for m in members for turn in rollouts.turns[m]]
-    assert trainer.fillers == ROWS - len(turns) > 0
-    ours = sorted((prompt, reply, 0.5 * value) for (prompt, reply), value in zip(turns, wanted, strict=True))
-    for (prompt, reply, found), (own, said, value) in zip(sorted(trainer.trained), ours, strict=True):
+
+
+@pytest.mark.parametrize("method", ["crbc", "grpo"])
+def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(method: str, model: Path, tmp_path: Path) -> None:
+    spy = trainer(model, tmp_path, method=method, scale=SCALE, changes={"log_completions": True, "logging_steps": 1})
+    spy.train()
+    wanted = np.concatenate(recorded_groups.advantages(GROUPS, method))
+    turns = [turn for member in spy.rollout_func.turns for turn in member]
+    ours = sorted((tuple(turn[0]), tuple(turn[1]), SCALE * value) for turn, value in zip(turns, wanted, strict=True))
+    assert len(spy.trained) == len(ours) == LIVE
+    for (prompt, reply, found), (own, said, value) in zip(sorted(spy.trained), ours, strict=True):
         assert (prompt, reply) == (own, said) and found == pytest.approx(value, abs=1e-6)
-    assert np.ptp(wanted) > 0
+    assert np.ptp(wanted) > 0 and ROWS > LIVE
+    assert spy.fillers == -LIVE % PARTS
+    assert [rollout.rows for group in GROUPS for rollout in group.rollouts] == [e.rows for e in spy.rollout_func.played]
+    shown = pd.read_parquet(tmp_path / "completions" / "completions_00003.parquet")
+    live = [row * STEPS + step for row, replies in enumerate(REPLIES) for step in range(len(replies))]
+    np.testing.assert_allclose(shown["advantage"][live], SCALE * wanted, atol=1e-5)
+    successes = np.mean([rollout.rows[-1]["success"] for group in GROUPS for rollout in group.rollouts])
+    assert spy.state.log_history[0]["reward"] == pytest.approx(successes)
 
 
-def shorten(rollouts: GroupRollouts) -> None:
-    """Some members end early, by luck or not: here the second of each group after two steps, the first in success."""
-    make, count = rollouts.make, iter(range(99))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"loss_type": "grpo"},
+        {"loss_type": "grpo", "importance_sampling_level": "sequence"},
+        {"loss_type": "bnpo"},
+        {"loss_type": "dr_grpo"},
+        {"loss_type": "luspo", "importance_sampling_level": "sequence"},
+        {"loss_type": "dapo", "beta": 0.1, "num_iterations": 2},
+        {"loss_type": "cispo", "off_policy_mask_threshold": 0.1},
+        {"loss_type": "sapo", "top_entropy_quantile": 0.5},
+        {"loss_type": "vespo", "gradient_accumulation_steps": 3, "max_steps": 1},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values())),
+)
+def test_every_loss_of_trl_takes_credit_by_token(changes: dict[str, Any], model: Path, tmp_path: Path) -> None:
+    times = changes.get("num_iterations", 1)
+    spy = trainer(
+        model, tmp_path, changes={"max_steps": PARTS * times, "learning_rate": 1e-3, **changes, "epsilon": 0.01}
+    )
+    spy.train()
+    assert len(spy.losses) == PARTS * times
+    for loss, alike in spy.losses:
+        assert loss == pytest.approx(alike, rel=1e-4, abs=1e-6)
+    assert any(loss for loss, _ in spy.losses)
 
-    class Short(ChatEpisode):
-        number = 0
 
-        def reply(self, text: str) -> Any:
-            messages = super().reply(text)
-            if self.number % SIZE == 1 and len(self._steps) == 2 and messages:
-                self._outcome = {"length": 2, "final_anchor": None, "truncated": False, "success": True, "score": 1.0}
-                return None
-            return messages
-
-    def made() -> ChatEpisode:
-        episode = make()
-        episode.__class__ = Short
-        episode.number = next(count)  # type: ignore[attr-defined]
-        return episode
-
-    rollouts.make = made
+def test_a_loss_that_averages_rows_has_no_fillers_in_its_mean(model: Path, tmp_path: Path) -> None:
+    """At a ratio of 1 the loss of "grpo" is minus the mean credit of the rows."""
+    changes = {"loss_type": "grpo", "steps_per_generation": 1, "per_device_train_batch_size": ROWS, "max_steps": 1}
+    spy = trainer(model, tmp_path, changes=changes)
+    spy.train()
+    assert spy.fillers == 0 and spy.losses[0][0] == pytest.approx(-np.mean([row[2] for row in spy.trained]), rel=1e-4)
 
 
-@pytest.mark.parametrize("prompts", [["1"] * 11, ["1"] * 6 + ["2"] * 6, ["1"] * 13])
+def test_log_probabilities_of_an_engine_reach_the_loss(model: Path, tmp_path: Path) -> None:
+    spy = trainer(model, tmp_path)
+    spy.scores = -1.5
+    spy.train()
+    mask = spy.last["completion_mask"] * spy.last["tool_mask"] == 1
+    assert set(spy.last["sampling_per_token_logps"][mask].tolist()) == {-1.5}
+
+
+@pytest.mark.parametrize("lost", ["first", "last", "whole"])
+def test_a_row_lost_between_rollout_and_loss_is_named(lost: str, model: Path, tmp_path: Path) -> None:
+    spy, member = trainer(model, tmp_path), 5
+    last, first = len(REPLIES[member]) - 1, member * STEPS
+    spy.lost = {"first": [first], "last": [first + last], "whole": range(first, first + STEPS)}[lost]
+    said = f"group 1, rollout 1, step {last if lost == 'last' else 0}: the row is lost"
+    with pytest.raises(GroupError, match="group 1: rows of 3 rollouts are there, of 4" if lost == "whole" else said):
+        spy.train()
+
+
+@pytest.mark.slow
+def test_two_processes_play_a_group_each(model: Path, tmp_path: Path) -> None:
+    """Their groups end at different times. Each asks the engine for as many replies, and trains on as many rows."""
+    file = tmp_path / "process"
+    started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SUPPORT / "trl_processes.py")]
+    path = os.pathsep.join([str(ROOT), str(SUPPORT)])
+    done = subprocess.run(
+        [sys.executable, *started, str(model), str(file)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    one, two = found = [json.loads(Path(f"{file}.{rank}.json").read_text()) for rank in range(2)]
+    assert one["asked"] == two["asked"] and one["weights"] == two["weights"]
+    for group, process in zip(GROUPS, found, strict=False):
+        members = [[(row["anchor"], row["action"]) for row in rollout.rows] for rollout in group.rollouts]
+        assert members == [[(row["anchor"], row["action"]) for row in rows] for rows in process["played"]]
+        wanted = np.concatenate(recorded_groups.advantages([group], "crbc"))
+        assert len(process["trained"]) == max(sum(map(len, p["played"])) for p in found)
+        live = sorted(credit for text, credit in process["trained"] if text != "<|im_end|>")
+        np.testing.assert_allclose(live, np.sort(wanted), atol=1e-5)
+
+
+def test_evaluation_plays_its_own_split(model: Path, tmp_path: Path) -> None:
+    rows = SIZE * STEPS
+    spy = trainer(
+        model, tmp_path, eval_dataset=Dataset.from_list(tasks(3, "test")), changes={"per_device_eval_batch_size": ROWS}
+    )
+    panel = spy.rollout_func.episode("test", 0).env.panel
+    spy._generate_single_turn = lambda asked, *_: ([[spy.processing_class.eos_token_id] for _ in asked], None)
+    assert spy.evaluate()["eval_reward"] == 0.0
+    played = {episode.info["task_id"] for episode in spy.rollout_func.played}
+    assert played == {panel[task].id for task in range(3)} and len(spy.last["advantages"]) == rows * 3
+
+
+@pytest.mark.parametrize("prompts", [["train/1"] * 11, ["train/1"] * 6 + ["train/2"] * 6, ["train/1"] * 13])
 def test_a_process_with_a_part_of_a_group_is_refused(prompts: list[str]) -> None:
-    with pytest.raises(ValueError, match="a process holds a part of a group: give each a multiple of 12 rows"):
-        GroupRollouts("CRBC-Sokoban-v0", SIZE, STEPS)(prompts, None)
+    with pytest.raises(ConfigError, match="a process holds a part of a group: give each a multiple of 12 rows"):
+        GroupRollouts("CRBC-Sokoban-v0", 3, max_steps=4, observation="text")(prompts, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kwargs", "said"),
+    [
+        ({"num_generations": 4}, {}, "num_generations=4: a prompt has 32 rows, set it to 32"),
+        (
+            {"per_device_train_batch_size": 32, "steps_per_generation": 1},
+            {"rollout_func": None},
+            "rollout_func is missing",
+        ),
+        ({"per_device_train_batch_size": 32, "num_generations": 48}, {}, "num_generations=48: a prompt has 32 rows"),
+        ({}, {"reward_funcs": [len]}, "reward_funcs: without effect on credit"),
+        ({}, {"tools": [len]}, "tools: without effect on credit"),
+        ({}, {"method": "crcb"}, "unknown credit method 'crcb'.*crbc"),
+        ({}, {"credit_options": {"betta": 1}}, "crbc has no option 'betta'"),
+    ],
+)
+def test_settings_that_would_be_silently_wrong_are_refused(
+    changes: dict[str, Any], kwargs: dict[str, Any], said: str, model: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=said):
+        trainer(model, tmp_path, changes=changes, **kwargs)
+
+
+def test_prompts_that_are_no_tasks_and_frames_are_refused() -> None:
+    class Args:
+        seed = 0
+
+    class Trainer:
+        args, state = Args, type("State", (), {"global_step": 0})
+
+    with pytest.raises(ConfigError, match="prompt 'Solve it' is no task: make the data set from tasks"):
+        rollouts()(["Solve it"] * SIZE * STEPS, Trainer)
+    with pytest.raises(ConfigError, match="takes no frames: give the environment observation='text'"):
+        GroupRollouts("CRBC-Sokoban-v0", SIZE)
+
+
+@pytest.mark.parametrize("module", ["trl", "trl_tools"])
+def test_another_version_of_trl_gets_a_sentence(module: str, run_python: Any) -> None:
+    code = f"""
+import sys
+import crbc_rl.adapters
+from crbc_envs import errors
+crbc_rl.adapters.version = lambda package: "1.17.0"
+try:
+    import crbc_rl.adapters.{module}
+except errors.RequirementError as error:
+    print(error, "torch" in sys.modules)
+"""
+    said = r"this adapter was tested with trl from 1.16 to below 1.17, and 1.17.0 is installed: .*\[trl\]\W* False"
+    assert re.fullmatch(said, run_python(code))

@@ -1,0 +1,188 @@
+"""TRL's `environment_factory`: the tokens of a turn get the credit of the step they led to, tool results nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import recorded_groups
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import get_json_schema
+from trl import GRPOConfig, GRPOTrainer
+from trl.chat_template_utils import qwen3_chat_template
+
+from anchors import Rollout, RolloutGroup, Step
+from crbc_envs import ChatEpisode
+from crbc_rl import credit
+from crbc_rl.adapters.trl_tools import ToolCreditTrainer, ToolEnvironment, tool_tasks
+from crbc_rl.errors import ConfigError
+
+KWARGS = {"observation": "text", "max_steps": 6}
+SOLVED = [row["action"] for row in recorded_groups.read()[0].rollouts[0].rows]
+TASK = recorded_groups.TASKS[0]
+
+Steps = list[tuple[int, str]]
+"""The turn of each executed action, and the action."""
+
+
+def call(*actions: Any, tool: str = "act", name: str = "action") -> str:
+    made = [json.dumps({"name": tool, "arguments": {name: action}}) for action in actions]
+    return "\n".join(f"<tool_call>\n{text}\n</tool_call>" for text in made)
+
+
+SCRIPTS: list[tuple[list[str], Steps]] = [
+    ([*map(call, SOLVED), call("up"), "Done."], list(enumerate(SOLVED))),  # acts once more after the end
+    ([call("up"), "I give up."], [(0, "up"), (1, "")]),
+    ([call("up", tool="walk"), call("right", name="to"), call("right"), "No."], [(2, "right"), (3, "")]),
+    ([call("down", "up"), *[call("left")] * 5, "Over."], [(0, "down"), *[(k, "left") for k in range(1, 6)]]),
+    (["What is this?"], [(0, "")]),
+    ([call("fly"), call(7), "Hm."], [(0, "fly"), (1, "7"), (2, "")]),
+]
+SIZE = len(SCRIPTS)
+
+
+class Spy(ToolCreditTrainer):
+    """Keeps, for each row that reaches TRL's loss, the tokens of its turns and their advantages."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.trained: list[list[tuple[str, list[float]]]] = []
+
+    def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
+        mask, ids = inputs["completion_mask"] * inputs["tool_mask"], inputs["completion_ids"]
+        assert inputs["advantages"].shape == ids.shape and not inputs["advantages"][mask == 0].any()
+        for row in range(len(ids)):
+            turns: list[tuple[list[int], list[float]]] = []
+            for k in range(ids.shape[1]):
+                if mask[row, k] and (k == 0 or not mask[row, k - 1]):
+                    turns.append(([], []))
+                if mask[row, k]:
+                    turns[-1][0].append(int(ids[row, k]))
+                    turns[-1][1].append(float(inputs["advantages"][row, k]))
+            decode = self.processing_class.decode
+            self.trained.append([(decode(said, skip_special_tokens=True), credits) for said, credits in turns])
+        return super()._compute_loss(model, inputs)
+
+
+def speak(monkeypatch: pytest.MonkeyPatch, scripts: list[list[str]]) -> None:
+    """The model says these turns: one script for each row, in its order."""
+    calls = iter(range(99))
+
+    def generate(self: Any, prompt_ids: Any, *_: Any, **__: Any) -> Any:
+        number, tokenizer = next(calls), self.processing_class
+        said = [script[number] for script in scripts if number < len(script)]
+        assert len(said) == len(prompt_ids)
+        return [[*tokenizer(text)["input_ids"], tokenizer.eos_token_id] for text in said], None
+
+    monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", generate)
+
+
+def trainer(model: Path, folder: Path, method: str = "crbc", rows: int = 2 * SIZE, **changes: Any) -> Spy:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = qwen3_chat_template
+    options = {
+        "per_device_train_batch_size": rows,
+        "num_generations": SIZE,
+        "max_completion_length": 1800,
+        "max_steps": 1,
+        "shuffle_dataset": False,
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": [],
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        **changes,
+    }
+    return Spy(
+        AutoModelForCausalLM.from_pretrained(model),
+        GRPOConfig(output_dir=str(folder), **options),
+        method=method,
+        processing_class=tokenizer,
+        train_dataset=Dataset.from_list(tool_tasks(TASK + 2)[TASK:]),
+        environment_factory=lambda: ToolEnvironment(recorded_groups.ENV_ID, **KWARGS),
+    )
+
+
+def replayed(task: int, steps: Steps, cut: bool = False) -> Rollout:
+    """The rollout of these actions; "" is malformed. One that has not ended is `cut`, or a failure."""
+    episode = ChatEpisode(recorded_groups.ENV_ID, require_tags=False, **KWARGS)
+    episode.begin(task)
+    for _, action in steps:
+        episode.reply(action)
+    if episode.over:
+        return episode.rollout()
+    taken = [Step(row["anchor"], row["action"], row["reward"]) for row in episode.rows]
+    return Rollout(taken, success=False, truncated=cut, final_anchor=episode.info["anchor"])
+
+
+def expected(task: int, played: list[tuple[list[str], Steps]], method: str, cut: bool = False) -> list[Any]:
+    """For each member its turns, each with the advantage of the first step at or after it, else 0."""
+    group = RolloutGroup([replayed(task, steps, cut) for _, steps in played])
+    rows = []
+    for (script, steps), own in zip(played, credit.advantages(group, method), strict=True):
+        led = [next((s for s, (turn, _) in enumerate(steps) if turn >= k), None) for k in range(len(script))]
+        rows.append([(said, 0.0 if s is None else own[s]) for said, s in zip(script, led, strict=True)])
+    return rows
+
+
+def assert_equal(trained: list[Any], wanted: list[Any]) -> None:
+    assert len(trained) == len(wanted)
+    for found, own in zip(sorted(trained), sorted(wanted), strict=True):
+        assert [said for said, _ in found] == [said for said, _ in own]
+        for (_, credits), (_, value) in zip(found, own, strict=True):
+            assert credits == pytest.approx([value] * len(credits), abs=1e-6)
+
+
+@pytest.mark.parametrize("method", ["crbc", pytest.param("grpo", marks=pytest.mark.slow)])
+def test_each_turn_gets_the_credit_of_its_step(
+    method: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speak(monkeypatch, [script for script, _ in SCRIPTS] * 2)
+    spy = trainer(model, tmp_path, method)
+    spy.train()
+    # The second task is another room, where the solution of the first is none, and the action after it is executed.
+    second = [(SCRIPTS[0][0], [*SCRIPTS[0][1], (len(SOLVED), "up")]), *SCRIPTS[1:]]
+    wanted = expected(TASK, SCRIPTS, method) + expected(TASK + 1, second, method)
+    assert replayed(TASK, SCRIPTS[0][1]).success
+    assert_equal(spy.trained, wanted)
+    assert np.ptp([value for row in wanted for _, value in row]) > 0
+    assert spy.state.log_history[0]["reward"] == pytest.approx(1 / (2 * SIZE))
+
+
+@pytest.mark.parametrize("limit", ["max_tool_calling_iterations", "max_completion_length"])
+def test_an_episode_that_trl_cuts_is_truncated(
+    limit: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last turn with a result, or without one that fits, is a step; a call that TRL never executes is none."""
+    actions = [["up", "left", "down"], ["left", "left", "up"], ["right", "up", "up"]] * (SIZE // 3)
+    few = limit == "max_tool_calling_iterations"
+    speak(monkeypatch, [list(map(call, each if few else each[:1])) for each in actions])
+    spy = trainer(model, tmp_path, rows=SIZE, **{limit: 2 if few else 80})
+    spy.train()
+    played = [
+        (list(map(call, each if few else each[:1])), list(enumerate(each[: 2 if few else 1]))) for each in actions
+    ]
+    assert_equal(spy.trained, expected(TASK, played, "crbc", cut=True))
+    assert all(not environment._episode.over for environment in spy.environments)
+    records = spy.environments[0]._records(2 if few else 1)
+    assert [record["truncated"] for record in records] == [True] * (2 if few else 1)
+
+
+def test_a_tool_has_a_schema_and_no_frames() -> None:
+    environment = ToolEnvironment(recorded_groups.ENV_ID, **KWARGS)
+    assert environment.reset(**tool_tasks(5)[4]).startswith("Your task is: Push every box")
+    schema = get_json_schema(environment.act)["function"]
+    assert schema["name"] == "act" and list(schema["parameters"]["properties"]) == ["action"]
+    with pytest.raises(ConfigError, match="a tool shows no frames: give the environment observation='text'"):
+        ToolEnvironment(recorded_groups.ENV_ID).reset(task=0)
+
+
+def test_a_process_with_a_part_of_a_group_is_refused(model: Path, tmp_path: Path) -> None:
+    changes = {"steps_per_generation": 2, "gradient_accumulation_steps": 1}
+    assert trainer(model, tmp_path, rows=SIZE // 2, **changes).num_generations == SIZE
+    with pytest.raises(ValueError, match="must be divisible by num_generations|make it n x 6 rows"):
+        trainer(model, tmp_path, rows=SIZE // 2)
