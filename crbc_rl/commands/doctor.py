@@ -24,6 +24,10 @@ EXTRAS = {
     "alfworld": 'CRBC-ALFWorld-v0 with engine="textworld"',
     "site": "CRBC-WebShopSite-v0",
     "lora": "policy.lora_rank",
+    "serve": "crbc serve model",
+    "openenv": "crbc serve openenv, and its clients",
+    "sb3": "PPO of Stable-Baselines3",
+    "trl": "GRPOTrainer of TRL",
     "dev": "the tests",
 }
 """The extras, and what each is for. Only `train` is needed by every use of this command."""
