@@ -1,0 +1,101 @@
+"""OpenEnv: an environment of ours as one of theirs, with its Task API."""
+
+from __future__ import annotations
+
+from threading import RLock
+from typing import Any
+
+import numpy as np
+from openenv.core.env_server.interfaces import Environment
+from openenv.core.env_server.types import EnvironmentMetadata, State
+
+from crbc_envs import ChatEpisode
+from crbc_envs.tasks import SPLITS
+from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation, CrbcTask
+from crbc_rl.version import __version__
+
+MOST_TASKS = 100
+"""Tasks of one answer."""
+
+_LOCK = RLock()
+"""Guards every environment of the process: they share caches, which are not thread-safe."""
+
+
+class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
+    """The environment `env_id`. `kwargs` are those of `ChatEpisode`, without a split.
+
+    What a client may have got wrong is a `ValueError` or an `IndexError` of one line.
+    """
+
+    SUPPORTS_CONCURRENT_SESSIONS = True
+    REQUIRES_SINGLE_THREAD_EXECUTOR = True  # a step is short, and Python's threads would take turns anyway
+
+    def __init__(self, env_id: str, **kwargs: Any) -> None:
+        super().__init__()
+        self.env_id, self.kwargs = env_id, kwargs
+        self._episodes: dict[str, ChatEpisode] = {}
+        self._now: ChatEpisode | None = None
+        self._state, self._rng = State(), np.random.default_rng()
+
+    def episode(self, split: str) -> ChatEpisode:
+        """The episodes of a split, one after another."""
+        with _LOCK:
+            if split not in self._episodes:
+                self._episodes[split] = ChatEpisode(self.env_id, split=split, **self.kwargs)
+            return self._episodes[split]
+
+    def list_splits(self) -> list[str]:
+        return list(SPLITS)
+
+    def num_tasks(self, split: str) -> int:
+        return len(self.episode(split).env.panel)
+
+    def get_task(self, split: str, index: int) -> dict[str, Any]:
+        with _LOCK:
+            task = self.episode(split).env.panel[index]
+            return {"id": task.id, "index": index, "text": task.text}
+
+    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
+        """At most `MOST_TASKS` of them."""
+        chosen = range(self.num_tasks(split))[start:stop]
+        return [self.get_task(split, index) for index in chosen[:MOST_TASKS]]
+
+    list_tasks = get_task_range
+
+    def reset(self, seed: int | None = None, episode_id: str | None = None, **task: Any) -> CrbcObservation:
+        """Begin the episode that a `CrbcTask` says."""
+        wanted = CrbcTask.read({**task, "seed": seed, "episode_id": episode_id})
+        if seed is None:
+            seed = 0 if wanted.index is not None else int(self._rng.integers(2**31))
+        rollout = (episode_id or 0) if wanted.rollout is None else wanted.rollout
+        self._now, self._state = None, State(episode_id=episode_id)
+        with _LOCK:
+            episode = self.episode(wanted.split)
+            messages = episode.begin(wanted.index, seed, group=wanted.group, rollout=rollout)
+        self._now = episode
+        return CrbcObservation.of(episode, messages)
+
+    def step(self, action: CrbcAction, timeout_s: float | None = None, **_: Any) -> CrbcObservation:
+        """Execute a reply. `timeout_s` does nothing: a step is short."""
+        if self._now is None or self._now.over:
+            raise ValueError(
+                "step: no episode is going on; call reset first (a lost or idle session loses its episode)"
+            )
+        with _LOCK:
+            messages = self._now.reply(action.text)
+        self._state.step_count += 1
+        return CrbcObservation.of(self._now, messages)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    def get_metadata(self) -> EnvironmentMetadata:
+        return EnvironmentMetadata(name=self.env_id, description="anchor-aware, with step credit", version=__version__)
+
+    def close(self) -> None:
+        """Close the environments of all splits."""
+        self._now = None
+        with _LOCK:
+            while self._episodes:
+                self._episodes.popitem()[1].close()
