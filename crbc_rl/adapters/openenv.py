@@ -37,7 +37,8 @@ class CrbcTask(BaseModel):
     """The arguments of `reset`.
 
     Without an index, `seed` draws the task; without either, chance does. The members of a group have the same split,
-    index, seed and `group`, by default the task's id and the seed. Each has its own `rollout`, by default `episode_id`.
+    index, seed and `group`, by default the task's id and the seed. Each has its own `rollout`, by default its
+    `episode_id`.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -45,14 +46,14 @@ class CrbcTask(BaseModel):
     index: int | None = None
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     group: ID | None = None
-    rollout: ID | None = None
+    rollout: ID = 0
     episode_id: Name | None = None
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> CrbcTask:
         """The task of a client. Raises `ValueError`, in one line, for what is no task."""
         try:
-            return cls(**given)
+            return cls(**{"rollout": given.get("episode_id") or 0, **given})
         except ValidationError as error:
             wrong = error.errors()[0]
             raise ValueError(f"reset: {wrong['loc'][0]}: {wrong['msg']}, got {wrong['input']!r:.80}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
+from functools import cache
 from threading import RLock
 from typing import Any
 
@@ -27,28 +29,26 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
     What a client may have got wrong is a `ValueError` or an `IndexError` of one line.
     """
 
-    SUPPORTS_CONCURRENT_SESSIONS = True
-    REQUIRES_SINGLE_THREAD_EXECUTOR = True  # a step is short, and Python's threads would take turns anyway
+    SUPPORTS_CONCURRENT_SESSIONS = REQUIRES_SINGLE_THREAD_EXECUTOR = True
+    # One thread for all sessions: a step is short, and Python's threads would take turns anyway.
+    state = State()
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:
         super().__init__()
-        self.env_id, self.kwargs = env_id, kwargs
-        self._episodes: dict[str, ChatEpisode] = {}
-        self._now: ChatEpisode | None = None
-        self._state, self._rng = State(), np.random.default_rng()
-
-    def episode(self, split: str) -> ChatEpisode:
-        """The episodes of a split, one after another."""
-        with _LOCK:
-            if split not in self._episodes:
-                self._episodes[split] = ChatEpisode(self.env_id, split=split, **self.kwargs)
-            return self._episodes[split]
+        self._open = opened = ExitStack()
+        self.episode = cache(lambda split: opened.enter_context(closing(ChatEpisode(env_id, split=split, **kwargs))))
+        self._name, self._now, self._rng = env_id, None, np.random.default_rng()
 
     def list_splits(self) -> list[str]:
         return list(SPLITS)
 
+    def list_tasks(self, split: str) -> list[dict[str, Any]]:
+        """The first `MOST_TASKS` of them."""
+        return self.get_task_range(split, 0, MOST_TASKS)
+
     def num_tasks(self, split: str) -> int:
-        return len(self.episode(split).env.panel)
+        with _LOCK:
+            return len(self.episode(split).env.panel)
 
     def get_task(self, split: str, index: int) -> dict[str, Any]:
         with _LOCK:
@@ -56,46 +56,39 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
             return {"id": task.id, "index": index, "text": task.text}
 
     def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """At most `MOST_TASKS` of them."""
+        """Raises `ValueError` for more than `MOST_TASKS` of them."""
         chosen = range(self.num_tasks(split))[start:stop]
-        return [self.get_task(split, index) for index in chosen[:MOST_TASKS]]
-
-    list_tasks = get_task_range
+        if len(chosen) > MOST_TASKS:
+            raise ValueError(f"task_range: {len(chosen)} tasks; ask for at most {MOST_TASKS} at a time")
+        return [self.get_task(split, index) for index in chosen]
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **task: Any) -> CrbcObservation:
         """Begin the episode that a `CrbcTask` says."""
         wanted = CrbcTask.read({**task, "seed": seed, "episode_id": episode_id})
-        if seed is None:
-            seed = 0 if wanted.index is not None else int(self._rng.integers(2**31))
-        rollout = (episode_id or 0) if wanted.rollout is None else wanted.rollout
-        self._now, self._state = None, State(episode_id=episode_id)
+        drawn = 0 if wanted.index is not None else int(self._rng.integers(2**31))
+        self._now, self.state = None, State(episode_id=episode_id)
         with _LOCK:
             episode = self.episode(wanted.split)
-            messages = episode.begin(wanted.index, seed, group=wanted.group, rollout=rollout)
+            messages = episode.begin(
+                wanted.index, drawn if seed is None else seed, group=wanted.group, rollout=wanted.rollout
+            )
         self._now = episode
         return CrbcObservation.of(episode, messages)
 
     def step(self, action: CrbcAction, timeout_s: float | None = None, **_: Any) -> CrbcObservation:
         """Execute a reply. `timeout_s` does nothing: a step is short."""
         if self._now is None or self._now.over:
-            raise ValueError(
-                "step: no episode is going on; call reset first (a lost or idle session loses its episode)"
-            )
+            raise ValueError("step: no episode is going on; call reset first (a lost session has lost its episode)")
         with _LOCK:
             messages = self._now.reply(action.text)
-        self._state.step_count += 1
+        self.state.step_count += 1
         return CrbcObservation.of(self._now, messages)
 
-    @property
-    def state(self) -> State:
-        return self._state
-
     def get_metadata(self) -> EnvironmentMetadata:
-        return EnvironmentMetadata(name=self.env_id, description="anchor-aware, with step credit", version=__version__)
+        return EnvironmentMetadata(name=self._name, description="anchor-aware, with step credit", version=__version__)
 
     def close(self) -> None:
         """Close the environments of all splits."""
         self._now = None
         with _LOCK:
-            while self._episodes:
-                self._episodes.popitem()[1].close()
+            self._open.close()
