@@ -12,7 +12,6 @@ from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import EnvironmentMetadata, State
 
 from crbc_envs import ChatEpisode
-from crbc_envs.tasks import SPLITS
 from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation, CrbcTask
 from crbc_rl.version import __version__
 
@@ -40,7 +39,7 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
         self._name, self._now, self._rng = env_id, None, np.random.default_rng()
 
     def list_splits(self) -> list[str]:
-        return list(SPLITS)
+        return ["train", "validation", "test"]
 
     def list_tasks(self, split: str) -> list[dict[str, Any]]:
         """The first `MOST_TASKS` of them."""
@@ -66,12 +65,11 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
         """Begin the episode that a `CrbcTask` says."""
         wanted = CrbcTask.read({**task, "seed": seed, "episode_id": episode_id})
         drawn = 0 if wanted.index is not None else int(self._rng.integers(2**31))
+        ids = {"group": wanted.group, "rollout": wanted.rollout, "seed": drawn if seed is None else seed}
         self._now, self.state = None, State(episode_id=episode_id)
         with _LOCK:
             episode = self.episode(wanted.split)
-            messages = episode.begin(
-                wanted.index, drawn if seed is None else seed, group=wanted.group, rollout=wanted.rollout
-            )
+            messages = episode.begin(wanted.index, **ids)
         self._now = episode
         return CrbcObservation.of(episode, messages)
 
