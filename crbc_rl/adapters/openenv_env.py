@@ -7,12 +7,14 @@ from functools import cache
 from threading import RLock
 from typing import Any
 
+from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation, CrbcTask  # first: it checks OpenEnv's version
+
+# isort: split
 import numpy as np
 from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import EnvironmentMetadata, State
 
 from crbc_envs import ChatEpisode
-from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation, CrbcTask
 from crbc_rl.version import __version__
 
 MOST_TASKS = 100

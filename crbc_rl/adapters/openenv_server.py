@@ -7,6 +7,9 @@ import socket
 from functools import partial
 from typing import Any
 
+from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation  # first: it checks OpenEnv's version
+
+# isort: split
 import gymnasium
 import uvicorn
 from fastapi import FastAPI
@@ -18,7 +21,6 @@ from starlette.types import ASGIApp
 
 from crbc_envs.errors import DataError
 from crbc_envs.tasks import SPLITS
-from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation
 from crbc_rl.adapters.openenv_env import CrbcEnvironment
 from crbc_rl.adapters.openenv_gate import LARGEST_MESSAGE, LOOPBACK, Gate, ShortLived
 from crbc_rl.errors import ConfigError
@@ -110,6 +112,7 @@ def _listening(host: str, port: int) -> socket.socket:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.create_server(found[4][:2], family=found[0], backlog=1024)
     except OSError as error:
-        raise ConfigError(f"cannot serve at {host} port {port}: {error.strerror}; choose another --port") from error
+        reason = str(error.strerror).partition(" (")[0]
+        raise ConfigError(f"cannot serve at {host} port {port}: {reason}; choose another --port") from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000)
     return listener
