@@ -44,17 +44,16 @@ openenv_server.serve(env_id, kwargs, host="127.0.0.1", port=0, sessions=sessions
 """
 
 HOLDER = """
-import asyncio, sys
-from openenv import GenericEnvClient
-async def hold(url, number):
-    clients = [GenericEnvClient(base_url=url, connect_timeout_s=60) for _ in range(number)]
-    for index, client in enumerate(clients):
-        await client.connect()
-        await client.reset(index=index)
-        await client.step({"text": "<think></think><action>look</action>"})
-    print("holding", flush=True)
-    await asyncio.sleep(10_000)
-asyncio.run(hold(sys.argv[1], int(sys.argv[2])))
+import json, sys, time
+from websockets.sync.client import connect
+url, number = sys.argv[1].replace("http", "ws") + "/ws", int(sys.argv[2])
+sessions = [connect(url, proxy=None, open_timeout=60) for _ in range(number)]
+for index, session in enumerate(sessions):
+    for kind, data in (("reset", {"index": index}), ("step", {"text": "<think></think><action>look</action>"})):
+        session.send(json.dumps({"type": kind, "data": data}))
+        assert json.loads(session.recv())["type"] == "observation"
+print("holding", flush=True)
+time.sleep(10_000)
 """
 
 LOOK = "<think></think><action>look</action>"
