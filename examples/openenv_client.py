@@ -77,9 +77,8 @@ def main() -> None:
     advantages = credit.advantages_from_rows(**columns, method=args.method, group_size=args.group_size)
     for row, advantage in zip(rows, advantages, strict=True):
         end = "" if row["step"] + 1 < row["length"] else "  solved" if row["success"] else "  failed"
-        print(
-            f"rollout {row['rollout']}  step {row['step']:2}  {row['anchor'][:8]}  {row['action']:9}  {advantage:+7.2f}{end}"
-        )
+        where = f"rollout {row['rollout']}  step {row['step']:2}  {row['anchor'][:8]}  {row['action']:9}"
+        print(f"{where}  {advantage:+7.2f}{end}")
 
 
 if __name__ == "__main__":
