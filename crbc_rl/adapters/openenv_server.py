@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
+from contextlib import closing
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,6 @@ from rich.markup import escape
 from starlette.types import ASGIApp
 
 from crbc_envs.errors import DataError
-from crbc_envs.tasks import SPLITS
 from crbc_rl.adapters.openenv_env import CrbcEnvironment
 from crbc_rl.adapters.openenv_gate import LARGEST_MESSAGE, LOOPBACK, Gate, ShortLived
 from crbc_rl.errors import ConfigError
@@ -83,9 +83,10 @@ def serve(
 
 
 def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: bool = False, **kwargs: Any) -> ASGIApp:
-    """The ASGI application. Raises what making the environment raises."""
+    """The ASGI application. Raises what making the environment raises, and beginning its first task."""
     make = partial(CrbcEnvironment, env_id, **kwargs)
-    make().num_tasks(SPLITS[0])
+    with closing(make()) as env:
+        env.reset(index=0)  # what is wrong with the arguments is said now
     app = FastAPI(openapi_url=None)
     app.add_exception_handler(ValueError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=400))
     HTTPEnvServer(make, CrbcAction, CrbcObservation, sessions, env_name="crbc").register_routes(app)
