@@ -21,10 +21,10 @@ from crbc_rl.adapters import require
 
 require("openenv", "0.9", "0.11", "openenv")
 
-from openenv.core.client_types import StepResult  # noqa: E402
-from openenv.core.env_client import EnvClient  # noqa: E402
-from openenv.core.env_server.types import Action, Observation, State  # noqa: E402
-from pydantic import BaseModel, ConfigDict, Field, ValidationError  # noqa: E402
+from openenv.core.client_types import StepResult
+from openenv.core.env_client import EnvClient
+from openenv.core.env_server.types import Action, Observation, State
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 LONGEST_REPLY = 2**18
 """Characters of a reply."""

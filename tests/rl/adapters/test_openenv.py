@@ -6,6 +6,9 @@ import threading
 from typing import Any
 
 import pytest
+
+pytest.importorskip("openenv", reason="the extra [openenv] brings OpenEnv")
+
 from openenv.core.env_server.serialization import serialize_observation
 from pydantic import ValidationError
 
