@@ -33,7 +33,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif self._admits(Headers(scope=scope)):
+        elif self._admits(Headers(scope=scope)) and not scope["query_string"]:  # ?session_id= enters another's session
             wait = self._message if scope["type"] == "websocket" else _Body()
             await self.app(scope, partial(wait, receive, send), partial(self._send, send))
         else:

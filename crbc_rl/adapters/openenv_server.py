@@ -23,6 +23,7 @@ from starlette.types import ASGIApp
 from crbc_envs.errors import DataError
 from crbc_rl.adapters.openenv_env import CrbcEnvironment
 from crbc_rl.adapters.openenv_gate import LARGEST_MESSAGE, LOOPBACK, Gate, ShortLived
+from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
 from crbc_rl.errors import ConfigError
 
 TASK_API = ("list_environments", *(f"{{env_name}}/{name}" for name in ("splits", "num_tasks", "task", "tasks")))
@@ -56,8 +57,9 @@ def serve(
     if host not in LOOPBACK and not exposed:
         raise ConfigError(f"--host {host}: other machines could reach it, and there is no login; add --exposed")
     _check_limits(sessions, idle_seconds)
+    name = _registered(env_id)
     try:
-        app = application(env_id, sessions, idle_seconds, exposed=exposed, **kwargs)
+        app = application(name, sessions, idle_seconds, exposed=exposed, **kwargs)
     except DataError:
         raise
     except (ValueError, TypeError, gymnasium.error.Error) as error:
@@ -84,6 +86,8 @@ def serve(
 
 def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: bool = False, **kwargs: Any) -> ASGIApp:
     """The ASGI application. Raises what making the environment raises, and beginning its first task."""
+    if "split" in kwargs:
+        raise ValueError("each reset says its split, leave the option out")
     make = partial(CrbcEnvironment, env_id, **kwargs)
     with closing(make()) as env:
         env.reset(index=0)  # what is wrong with the arguments is said now
@@ -92,6 +96,16 @@ def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: boo
     HTTPEnvServer(make, CrbcAction, CrbcObservation, sessions, env_name="crbc").register_routes(app)
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in OPEN]
     return Gate(app, idle_seconds, exposed)
+
+
+def _registered(env_id: str) -> str:
+    """The id, registered. Who types the module of "module:Id" has permitted its import, also from this folder."""
+    if is_extension(env_id):
+        allow()
+    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
+    if name not in gymnasium.registry:
+        raise ConfigError(unknown_id(env_id))
+    return name
 
 
 def _check_limits(sessions: int, idle_seconds: float) -> None:

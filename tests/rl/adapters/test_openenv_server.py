@@ -341,6 +341,15 @@ def test_the_task_api_over_http(alfworld: Served) -> None:
     assert "ask for at most 100" in post("task_range", split="test")[1]["detail"]
 
 
+def test_nobody_enters_a_session_by_its_id(alfworld: Served) -> None:
+    """A session that two hold would go on, uncounted, when one of them leaves."""
+    with alfworld.session() as session:
+        create = {"jsonrpc": "2.0", "method": "openenv/session/create", "params": {}, "id": 1}
+        number = asked(session, "mcp", **create)["data"]["result"]["session_id"]
+        with pytest.raises(InvalidStatus, match="403"):
+            connect(f"{alfworld.url.replace('http', 'ws')}/ws?session_id={number}", proxy=None)
+
+
 @pytest.fixture(scope="module")
 def sokoban() -> Iterator[Served]:
     with served(recorded_groups.ENV_ID, sessions=8, **recorded_groups.KWARGS) as server:
@@ -409,7 +418,13 @@ def test_control_c_ends_the_server_while_sessions_are_open() -> None:
         ({"sessions": 0}, "--sessions 0: at least 1 is wanted"),
         ({"sessions": 2**40}, "--sessions 1099511627776: a process may have .* open files here"),
         ({"idle_seconds": 0.0}, "--idle-seconds 0: a positive number is wanted"),
-        ({"env_id": "CRBC-Nothing-v0"}, "CRBC-Nothing-v0 cannot be served: "),
+        ({"env_id": "CRBC-Nothing-v0"}, "no environment 'CRBC-Nothing-v0'"),
+        ({"env_id": "no_such_module:Nothing-v0"}, "no_such_module"),
+        ({"env_id": "CRBC-Sokobann-v0"}, "no environment 'CRBC-Sokobann-v0'; did you mean 'CRBC-Sokoban-v0'"),
+        (
+            {"kwargs": {"split": "test"}},
+            "CRBC-Sokoban-v0 cannot be served: each reset says its split, leave the option",
+        ),
         ({"kwargs": {"prompt": "nope"}}, "CRBC-Sokoban-v0 cannot be served: .*nope"),
         ({"kwargs": {"no_option": 1}}, "CRBC-Sokoban-v0 cannot be served: .*no_option"),
     ],
