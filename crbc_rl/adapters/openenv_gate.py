@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers
@@ -16,6 +15,8 @@ LOOPBACK = {"127.0.0.1": "127.0.0.1", "::1": "[::1]", "localhost": "localhost"}
 
 LARGEST_MESSAGE, LARGEST_BODY = 2**21, 2**16
 """Bytes of one message of a session, and of the body of any other request."""
+
+REFUSAL: Message = {"type": "websocket.close", "code": 1008}
 
 REQUEST_SECONDS = 60.0
 """The time of a connection that is no session: all its requests and their answers together."""
@@ -33,39 +34,54 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
-        elif self._admits(Headers(scope=scope)) and not scope["query_string"]:  # ?session_id= enters another's session
-            wait = self._message if scope["type"] == "websocket" else _Body()
-            await self.app(scope, partial(wait, receive, send), partial(self._send, send))
+        elif not self._admits(Headers(scope=scope)) or scope["query_string"]:  # ?session_id= enters another's session
+            refusal = PlainTextResponse("for programs of this machine, and for no web page", status_code=403)
+            await (send(REFUSAL) if scope["type"] == "websocket" else refusal(scope, receive, send))
+        elif scope["type"] == "websocket":
+            session = _Session(receive, send, self.seconds)
+            await self.app(scope, session.receive, session.send)
         else:
-            refusal = "this server is for programs of its own machine, and for no web page"
-            await PlainTextResponse(refusal, status_code=403)(scope, receive, send)
+            await self.app(scope, _Body(receive), send)
 
     def _admits(self, headers: Headers) -> bool:
         """A page's script sends an Origin. One whose site's name was bound to this machine sends that name as Host."""
         host = headers.get("host", "").lower()
-        named = {host, host.rpartition(":")[0]} & set(LOOPBACK.values())
-        return "origin" not in headers and (self.exposed or bool(named))
+        foreign = {host, host.rpartition(":")[0]}.isdisjoint(LOOPBACK.values())
+        return "origin" not in headers and (self.exposed or not foreign)
 
-    async def _message(self, receive: Receive, send: Send) -> Message:
-        try:
-            return await asyncio.wait_for(receive(), self.seconds)
-        except TimeoutError:
-            reason = f"nothing was sent for {self.seconds:g} seconds"
-            await self._send(send, {"type": "websocket.close", "code": 1008, "reason": reason})
-            return {"type": "websocket.disconnect", "code": 1008}
 
-    async def _send(self, send: Send, message: Message) -> None:
-        await asyncio.wait_for(send(message), self.seconds)  # TimeoutError is an OSError, as for a lost connection
+class _Session:
+    """What a WebSocket receives and sends. Whatever is sent to a client that is gone is dropped."""
+
+    def __init__(self, receive: Receive, send: Send, seconds: float) -> None:
+        self._receive, self._send, self.seconds, self.gone = receive, send, seconds, False
+
+    async def receive(self) -> Message:
+        if not self.gone:
+            try:
+                return await asyncio.wait_for(self._receive(), self.seconds)
+            except TimeoutError:
+                reason = f"nothing was sent for {self.seconds:g} seconds"
+                await self.send({**REFUSAL, "reason": reason})
+                self.gone = True
+        return {"type": "websocket.disconnect", "code": 1006}
+
+    async def send(self, message: Message) -> None:
+        if not self.gone:
+            try:
+                await asyncio.wait_for(self._send(message), self.seconds)
+            except OSError:  # lost, or late
+                self.gone = True
 
 
 class _Body:
-    """Receives a request's body, and calls one that is larger than `LARGEST_BODY` disconnected."""
+    """Receives a request's body. One that is larger than `LARGEST_BODY` counts as cut off."""
 
-    def __init__(self) -> None:
-        self.size = 0
+    def __init__(self, receive: Receive) -> None:
+        self._receive, self.size = receive, 0
 
-    async def __call__(self, receive: Receive, send: Send) -> Message:
-        message = await receive()
+    async def __call__(self) -> Message:
+        message = await self._receive()
         self.size += len(message.get("body", b""))
         return message if self.size <= LARGEST_BODY else {"type": "http.disconnect"}
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -84,14 +85,17 @@ class Served:
 def served(
     env_id: str, sessions: int, idle: float = 600, ping: float = 20, request: float = 60, **kwargs: Any
 ) -> Iterator[Served]:
-    given = json.dumps([env_id, kwargs, sessions, idle, ping, request])
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, given], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        try:
-            yield Served(line.split(" at ")[1].split(" for ")[0], process)
-        finally:
-            process.kill()
+    command = [sys.executable, "-c", PROGRAM, json.dumps([env_id, kwargs, sessions, idle, ping, request])]
+    with tempfile.TemporaryFile("w+") as errors:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            try:
+                yield Served(line.split(" at ")[1].split(" for ")[0], process)
+            finally:
+                process.kill()
+        errors.seek(0)
+        assert errors.read() == ""  # no client may fill the log
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +243,23 @@ def test_half_open_connections_free_their_sessions(strict: Served) -> None:
         assert answer.startswith(b"HTTP/1.1 101") and b"keepalive ping timeout" in answer
     until(lambda: gets_in(strict))
     until(lambda: strict.files() <= before)
+
+
+@pytest.mark.slow
+def test_clients_that_take_no_answer_lose_their_sessions(strict: Served) -> None:
+    """They ask and ask, and read nothing. The system gives up after a minute."""
+    before = strict.files()
+    reset = b'{"type": "reset"}'
+    question = b"\x81" + bytes([0x80 | len(reset)]) + bytes(4) + reset
+    with strict.raw() as one, strict.raw() as two:
+        for client in (one, two):
+            client.sendall(handshake())
+            client.settimeout(2)
+            with suppress(OSError):
+                while True:
+                    client.sendall(question * 100)
+        until(lambda: gets_in(strict))
+        until(lambda: strict.files() <= before)
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: localhost:1\r\n\r\nGET"])
