@@ -1,98 +1,92 @@
-"""OpenEnv: an environment with its Task API, as a server of concurrent sessions and a client.
+"""OpenEnv: what a client and a server say to each other, and the client. `crbc_rl.adapters.openenv_server` serves.
 
     crbc serve openenv CRBC-ALFWorld-v0 --port 8000
 
     with CrbcClient(base_url="http://127.0.0.1:8000").sync() as client:
-        seen = client.reset(split="test", index=3, seed=7).observation
+        seen = client.reset(split="test", index=3, seed=7, rollout=0).observation
         while not seen.done:
             seen = client.step(CrbcAction(text=model(seen.messages))).observation
+        rows += seen.rows
 
-TRL, verifiers and others read OpenEnv's environments. A session is one WebSocket and one episode at a time.
+A session is one WebSocket, with one episode after another. The rows of a group's members are the columns of
+`credit.advantages_from_rows`. See docs/adapters/openenv.md.
 """
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from typing import Annotated, Any
+
+from crbc_envs import ChatEpisode
+from crbc_rl.adapters import require
+
+require("openenv", "0.9", "0.11", "openenv")
 
 from openenv.core.client_types import StepResult
 from openenv.core.env_client import EnvClient
-from openenv.core.env_server.interfaces import Environment
 from openenv.core.env_server.types import Action, Observation, State
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from crbc_envs import ChatEpisode
+LONGEST_REPLY = 2**18
+"""Characters of a reply."""
 
-LONGEST_REPLY, MOST_TASKS = 100_000, 1_000
-"""Characters of a reply, and tasks of one answer."""
+Name = Annotated[str, Field(max_length=200)]
+ID = Name | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+
+
+class CrbcTask(BaseModel):
+    """The arguments of `reset`.
+
+    Without an index, `seed` draws the task; without either, chance does. The members of a group have the same split,
+    index, seed and `group`, by default the task's id and the seed. Each has its own `rollout`, by default its
+    `episode_id`.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    split: Name = "train"
+    index: int | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    group: ID | None = None
+    rollout: ID = 0
+    episode_id: Name | None = None
+
+    @classmethod
+    def read(cls, given: dict[str, Any]) -> CrbcTask:
+        """The task of a client. Raises `ValueError`, in one line, for what is no task."""
+        try:
+            return cls(**{"rollout": given.get("episode_id") or 0, **given})
+        except ValidationError as error:
+            wrong = error.errors()[0]
+            raise ValueError(f"reset: {wrong['loc'][0]}: {wrong['msg']}, got {wrong['input']!r:.80}") from error
 
 
 class CrbcAction(Action):
+    """`text` is the model's whole reply."""
+
     text: str = Field(max_length=LONGEST_REPLY)
-    """The model's whole reply."""
 
 
 class CrbcObservation(Observation):
-    """`messages` are the next prompt, empty at the end; `record` is `ChatEpisode.record`."""
+    """`messages` are the next prompt, empty at the end. `record` is that of the last step (`ChatEpisode.record`), and
+    `rows` has those of all steps once the episode has ended."""
 
     messages: list[dict[str, Any]] = Field(default_factory=list)
-    record: dict[str, Any] = Field(default_factory=dict)
     anchor: str = ""
     admissible_actions: list[str] = Field(default_factory=list)
     task_id: str = ""
+    record: dict[str, Any] = Field(default_factory=dict)
+    rows: list[dict[str, Any]] = Field(default_factory=list)
 
-
-class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
-    """The environment `env_id`; `kwargs` are those of `ChatEpisode`, without a split."""
-
-    SUPPORTS_CONCURRENT_SESSIONS = True
-
-    def __init__(self, env_id: str, **kwargs: Any) -> None:
-        super().__init__()
-        self.episode = cache(lambda split: ChatEpisode(env_id, split=split, **kwargs))
-        self._state, self._now = State(), None
-
-    def list_splits(self) -> list[str]:
-        return ["train", "validation", "test"]
-
-    def num_tasks(self, split: str) -> int:
-        return len(self.episode(split).env.panel)
-
-    def get_task(self, split: str, index: int) -> dict[str, Any]:
-        task = self.episode(split).env.panel[index]
-        return {"id": task.id, "index": index, "text": task.text}
-
-    def get_task_range(self, split: str, start: int | None = None, stop: int | None = None) -> list[dict[str, Any]]:
-        """At most `MOST_TASKS` of them."""
-        chosen = range(*slice(start, stop).indices(self.num_tasks(split)))
-        return [self.get_task(split, index) for index in chosen[:MOST_TASKS]]
-
-    list_tasks = get_task_range
-
-    def reset(self, seed: int | None = None, episode_id: str | None = None, **task: Any) -> CrbcObservation:
-        """`task` may have split, index, group and rollout. Without an index, `seed` draws the task."""
-        self._now, self._state = self.episode(task.get("split", "train")), State(episode_id=episode_id)
-        ids = {"group": task.get("group"), "rollout": task.get("rollout", 0)}
-        return self._seen(self._now.begin(task.get("index"), seed or 0, **ids))
-
-    def step(self, action: CrbcAction, timeout_s: float | None = None, **_: Any) -> CrbcObservation:
-        if self._now is None:
-            raise ValueError("no episode has begun, or the session before was ended: call reset first")
-        self._state.step_count += 1
-        return self._seen(self._now.reply(action.text))
-
-    @property
-    def state(self) -> State:
-        return self._state
-
-    def _seen(self, messages: list[dict[str, Any]] | None) -> CrbcObservation:
-        told = {name: self._now.info[name] for name in ("anchor", "admissible_actions", "task_id")}
-        record, over = self._now.record, messages is None
-        return CrbcObservation(messages=messages or [], record=record, reward=record.get("reward"), done=over, **told)
+    @classmethod
+    def of(cls, episode: ChatEpisode, messages: list[dict[str, Any]] | None) -> CrbcObservation:
+        """What an episode has answered."""
+        told = {name: episode.info[name] for name in ("anchor", "admissible_actions", "task_id")}
+        rows = {"record": episode.record, "rows": episode.rows if episode.over else []}
+        reward = episode.record.get("reward")
+        return cls(messages=messages or [], reward=reward, done=episode.over, **told, **rows)
 
 
 class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
-    """A session on a server; `.sync()` for code without asyncio."""
+    """A session on a server. `.sync()` is for code without asyncio; `reset` takes what `CrbcTask` has."""
 
     def _step_payload(self, action: CrbcAction) -> dict[str, Any]:
         return {"text": action.text}

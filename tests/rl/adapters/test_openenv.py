@@ -1,0 +1,192 @@
+"""OpenEnv's environment in this process: the Task API, what `reset` takes, and the version sentence."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+pytest.importorskip("openenv", reason="the extra [openenv] brings OpenEnv")
+
+from openenv.core.env_server.serialization import serialize_observation
+from pydantic import ValidationError
+
+from crbc_envs import ChatEpisode
+from crbc_rl.adapters.openenv import LONGEST_REPLY, CrbcAction, CrbcObservation
+from crbc_rl.adapters.openenv_env import MOST_TASKS, CrbcEnvironment
+
+ENVS: dict[str, dict[str, Any]] = {
+    "CRBC-ALFWorld-v0": {},
+    "CRBC-WebShop-v0": {},
+    "CRBC-Sokoban-v0": {"observation": "rgb", "prompt": "image"},
+}
+
+
+@pytest.fixture
+def env() -> CrbcEnvironment:
+    return CrbcEnvironment("CRBC-Sokoban-v0", observation="text")
+
+
+def tagged(action: str) -> str:
+    return f"<think></think><action>{action.replace('<your query>', 'red shoe')}</action>"
+
+
+@pytest.mark.parametrize(("env_id", "kwargs"), ENVS.items(), ids=ENVS)
+def test_an_episode_is_a_chat_episode(env_id: str, kwargs: dict[str, Any]) -> None:
+    env, direct = CrbcEnvironment(env_id, **kwargs), ChatEpisode(env_id, split="test", **kwargs)
+    seen = env.reset(split="test", index=3, seed=7, group="g", rollout=2)
+    messages: Any = direct.begin(3, 7, group="g", rollout=2)
+    for turn in range(60):
+        wire = serialize_observation(seen)
+        assert (wire["observation"]["messages"], seen.done) == (messages or [], messages is None)
+        assert (seen.record, seen.reward) == (direct.record, direct.record.get("reward"))
+        assert (seen.anchor, seen.task_id) == (direct.info["anchor"], direct.info["task_id"])
+        assert seen.rows == (direct.rows if seen.done else [])
+        assert env.state.step_count == turn
+        if seen.done:
+            break
+        reply = tagged(seen.admissible_actions[turn * 7 % len(seen.admissible_actions)]) if turn % 3 else "no tags"
+        seen, messages = env.step(CrbcAction(text=reply)), direct.reply(reply)
+    assert seen.done
+
+
+def test_the_task_api_is_split_and_index(env: CrbcEnvironment) -> None:
+    direct = ChatEpisode("CRBC-Sokoban-v0", observation="text", split="validation")
+    assert env.list_splits() == ["train", "validation", "test"]
+    assert env.num_tasks("validation") == len(direct.env.panel)
+    task = direct.env.panel[4]
+    assert env.get_task("validation", 4) == {"id": task.id, "index": 4, "text": task.text}
+    assert [t["index"] for t in env.get_task_range("validation", 3, 6)] == [3, 4, 5]
+    assert [t["index"] for t in env.get_task_range("validation", stop=2)] == [0, 1]
+    assert len(env.list_tasks("validation")) == MOST_TASKS
+    assert env.reset(split="validation", index=4).task_id == task.id
+    with pytest.raises(IndexError, match="validation panel"):
+        env.get_task("validation", len(direct.env.panel))
+    with pytest.raises(ValueError, match="tasks; ask for at most 100 at a time"):
+        env.get_task_range("validation")
+    with pytest.raises(ValueError, match="split must be one of"):
+        env.num_tasks("nope")
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ({"idx": 3}, "reset: idx: Extra inputs are not permitted, got 3"),
+        ({"index": "3"}, "reset: index: .* valid integer, got '3'"),
+        ({"index": True}, "reset: index: .* valid integer, got True"),
+        ({"index": 10**6}, "task 1000000 is not in the train panel"),
+        ({"index": -1}, "task -1 is not in the train panel"),
+        ({"seed": -1}, "reset: seed: "),
+        ({"seed": 2**63}, "reset: seed: "),
+        ({"seed": float("nan")}, "reset: seed: "),
+        ({"split": "nope"}, "split must be one of"),
+        ({"split": "x" * 10**6}, "reset: split: .* at most 200 characters, got 'xxx"),
+        ({"group": ["a"]}, "reset: group: "),
+        ({"group": "g" * 10**6}, "reset: group: "),
+        ({"rollout": None}, "reset: rollout: "),
+        ({"rollout": 10**40}, "reset: rollout: "),
+        ({"episode_id": 5}, "reset: episode_id: .* valid string, got 5"),
+    ],
+    ids=str,
+)
+def test_what_is_no_task_is_one_short_line(env: CrbcEnvironment, task: dict[str, Any], said: str) -> None:
+    env.reset(index=0)
+    with pytest.raises((ValueError, IndexError), match=said) as caught:
+        env.reset(**task)
+    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+    assert env.reset(index=0).messages
+
+
+def test_a_failed_reset_leaves_no_episode(env: CrbcEnvironment) -> None:
+    env.reset(index=0)
+    with pytest.raises(IndexError):
+        env.reset(index=10**6)
+    with pytest.raises(ValueError, match="no episode is going on; call reset first"):
+        env.step(CrbcAction(text=tagged("up")))
+
+
+def test_without_index_and_seed_tasks_vary(env: CrbcEnvironment) -> None:
+    assert len({env.reset().task_id for _ in range(20)}) > 10
+    assert env.reset(seed=5).task_id == env.reset(seed=5).task_id
+    row = play(env, seed=5).rows[0]
+    assert (row["group"], row["rollout"]) == (f"{env.reset(seed=5).task_id}/5", 0)
+    assert play(env, index=3, episode_id="e1").rows[0]["rollout"] == "e1"
+    assert play(env, index=3, episode_id="e1", rollout=4).rows[0]["rollout"] == 4
+    assert env.state.episode_id == "e1"
+
+
+def play(env: CrbcEnvironment, **task: Any) -> CrbcObservation:
+    seen = env.reset(**task)
+    while not seen.done:
+        seen = env.step(CrbcAction(text=tagged("up")))
+    return seen
+
+
+def test_an_ended_episode_takes_no_step(env: CrbcEnvironment) -> None:
+    play(env, index=0)
+    with pytest.raises(ValueError, match="no episode is going on"):
+        env.step(CrbcAction(text=tagged("up")))
+
+
+@pytest.mark.parametrize("text", ["x" * (LONGEST_REPLY + 1), "\ud800", 5, None])
+def test_what_is_no_reply_is_refused(text: Any) -> None:
+    with pytest.raises(ValidationError):
+        CrbcAction(text=text)
+
+
+def test_close_closes_the_environment_of_every_split(env: CrbcEnvironment, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+    monkeypatch.setattr(ChatEpisode, "close", lambda episode: closed.append(episode.env.panel.split))
+    for split in ("train", "test", "train"):
+        env.reset(split=split, index=0)
+    env.close()
+    env.close()
+    assert sorted(closed) == ["test", "train"]
+    with pytest.raises(ValueError, match="no episode is going on"):
+        env.step(CrbcAction(text=tagged("up")))
+
+
+def test_environments_of_a_process_share_their_games_and_play_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    envs = [CrbcEnvironment("CRBC-WebShop-v0") for _ in range(8)]
+    shops = {id(env.episode("train").env.shop) for env in envs}
+    assert len(shops) == 1
+    inside, most = [0], [0]
+    reply = ChatEpisode.reply
+
+    def watched(episode: ChatEpisode, text: str) -> Any:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.001)  # lets the others run
+        try:
+            return reply(episode, text)
+        finally:
+            inside[0] -= 1
+
+    monkeypatch.setattr(ChatEpisode, "reply", watched)
+    threads = [threading.Thread(target=play, args=(env,), kwargs={"index": i}) for i, env in enumerate(envs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+
+
+@pytest.mark.parametrize(("found", "said"), [(None, "is not installed"), ("0.8.3", "0.8.3 is installed")])
+def test_another_version_is_one_sentence(run_python: Any, found: str | None, said: str) -> None:
+    code = f"""
+import sys
+import crbc_rl.adapters as adapters
+from crbc_envs.errors import RequirementError
+adapters.version = lambda package: {found!r}
+sys.modules["openenv"] = None
+for name in ("openenv", "openenv_env", "openenv_server"):
+    try:
+        __import__("importlib").import_module(f"crbc_rl.adapters.{{name}}")
+    except RequirementError as error:
+        print(error)
+"""
+    lines = run_python(code).splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert "openenv" in line and said in line and "[openenv]" in line
