@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from crbc_envs.errors import RequirementError
@@ -22,20 +24,21 @@ def test_another_version_gets_a_sentence(found: str, monkeypatch: pytest.MonkeyP
         adapters.require("trainer", "2.8", "2.10", "sb3")
 
 
-@pytest.mark.parametrize("name", ["sb3", "trl", "openenv"])
-def test_a_trainer_that_is_missing_gets_a_sentence(name: str, run_python) -> None:
-    """Each adapter is imported where its trainer is not installed."""
+@pytest.mark.parametrize("name", ["sb3", "trl", "trl_tools", "openenv", "openenv_server"])
+@pytest.mark.parametrize(("found", "said"), [(None, "is not installed"), ("99.0", "and 99.0 is installed")])
+def test_every_adapter_asks_before_it_imports(name: str, found: str | None, said: str, run_python: Any) -> None:
+    """Also where neither the trainer nor torch is installed."""
     code = f"""
 import sys
 from crbc_envs import errors
 import crbc_rl.adapters
-crbc_rl.adapters.version = lambda package: None
+crbc_rl.adapters.version = lambda package: {found!r}
 try:
     import crbc_rl.adapters.{name}
 except errors.RequirementError as error:
     print(error)
-print(*(m for m in ("stable_baselines3", "trl", "openenv", "transformers") if m in sys.modules))
+print(*(m for m in ("stable_baselines3", "trl", "openenv", "torch", "transformers") if m in sys.modules))
 """
-    said = run_python(code).splitlines()
-    assert "which is not installed" in said[0] and f"[{name}]" in said[0], said
-    assert "".join(said[1:]) == ""
+    told = run_python(code).splitlines()
+    assert said in told[0] and f"[{name.partition('_')[0]}]" in told[0], told
+    assert "".join(told[1:]) == ""

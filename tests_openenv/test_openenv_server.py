@@ -17,12 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("openenv", reason="the extra [openenv] brings OpenEnv")
-
 import httpx
 import numpy as np
+import pytest
 import recorded_groups
 from openenv import GenericEnvClient
 from rich.console import Console
