@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from anchors import GroupError
 from crbc_rl import credit
 from crbc_rl.adapters import require
 from crbc_rl.errors import ConfigError
@@ -85,5 +86,7 @@ class StepCreditTrainer(GRPOTrainer):
 
     def step_credit(self, records: list[dict[str, Any]], size: int) -> torch.Tensor:
         """The advantage of each record, float64. Raises `GroupError` that names a record which is lost."""
+        if not records:
+            raise GroupError("every row has lost its record: no step is left to give credit to")
         columns = {name: [record[name] for record in records] for name in records[0]}
         return torch.from_numpy(credit.advantages_from_rows(**columns, group_size=size, **self.credit_options))
