@@ -9,7 +9,10 @@ from paths import ROOT
 
 LINUX = ("fcntl", "termios", "tty", "pty", "resource", "readline", "pwd", "grp", "syslog", "curses", "posix_ipc")
 """Missing on Windows, most of them."""
-OPTIONAL = {"crbc_envs.vector.workers.ray"}
+OPTIONAL = {
+    "crbc_envs.vector.workers.ray",
+    *(f"crbc_rl.adapters.openenv{part}" for part in ("", "_env", "_gate", "_server")),
+}
 """Modules that are imported only where their package is installed."""
 
 CODE = """

@@ -82,6 +82,7 @@ def test_openenv_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     stub = ModuleType("crbc_rl.adapters.openenv_server")
     stub.serve = lambda *args, **options: asked.append((args, options))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    monkeypatch.setattr(cli, "require", lambda *asked: None)
     words = ["CRBC-Sokoban-v0", "--set", "size=6", "require_tags=false", "--prompt", "compact", "--sessions", "3"]
     cli.main(["serve", "openenv", *words, "--port", "0"])
     (args, options), *_ = asked
@@ -89,6 +90,20 @@ def test_openenv_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     del options["console"]
     limits = {"sessions": 3, "idle_seconds": 600.0}
     assert options == {"host": "127.0.0.1", "port": 0, "exposed": False, **limits}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["--set", "size"], "--set 'size': write an option"), (["--sessions", "0"], "a whole number of at least 1")],
+)
+def test_a_wrong_option_of_openenv_is_told(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "require", lambda *asked: None)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["serve", "openenv", "CRBC-Sokoban-v0", *words])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and said in told and told.count("\n") == 1
 
 
 def test_each_command_asks_for_its_own_extras(
