@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import socket
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -78,10 +78,9 @@ def serve(
             ws_ping_interval=PING_SECONDS,
             ws_ping_timeout=PING_SECONDS,
         )
-        try:
+        with suppress(KeyboardInterrupt):  # which uvicorn raises again, unless interrupts are ignored
             uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            console.print("closed")
+        console.print("closed")
 
 
 def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: bool = False, **kwargs: Any) -> ASGIApp:
