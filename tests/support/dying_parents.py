@@ -116,11 +116,12 @@ class Parent:
         elif self.death in ("SIGKILL", "SIGSEGV", "SIGTERM") or self.early:
             self.process.send_signal(getattr(signal, self.death, signal.SIGKILL))
         self.process.stdout.close()
-        self.process.wait(60)
+        with suppress(subprocess.TimeoutExpired):  # a parent that does not end is itself left
+            self.process.wait(WITHIN)
         self.died = time.monotonic()
 
     def left(self) -> list[Left]:
-        """What it left after `WITHIN` seconds, other than a child of its own that lives on. All of it is killed then."""
+        """What it left after `WITHIN` seconds, except a child of its own that lives on. All of it is killed then."""
         children = {int(path.name.split()[-1]) for path in self.faults.glob("child *")}
         found = list(marked(self.mark))
         while {pid for pid, _, _ in found} - children and time.monotonic() < self.died + WITHIN:

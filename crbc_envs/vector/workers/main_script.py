@@ -14,10 +14,8 @@ from typing import Any
 _NAME = "__mp_main__"
 """The name under which the script is imported. `multiprocessing` taught scripts and pickles to expect it."""
 
-_loading = False
-"""Whether this process is a worker that is importing the script."""
-
-_GUARD = 'if __name__ == "__main__":'
+_loading: str | None = None
+"""The path of the script that this process, a worker, is importing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +28,13 @@ class MainScript:
     def load(self) -> None:
         """Import the script in a worker, as `__main__`."""
         global _loading
-        main, _loading = ModuleType(_NAME), True
+        main, _loading = ModuleType(_NAME), self.path
         if self.module is None:
             main.__dict__.update(runpy.run_path(self.path, run_name=_NAME))
         else:
             main.__dict__.update(runpy.run_module(self.module, run_name=_NAME, alter_sys=True))
         sys.modules["__main__"] = sys.modules[_NAME] = main
-        _loading = False
+        _loading = None
 
 
 def main_script(*needed: Any) -> MainScript | None:
@@ -47,6 +45,8 @@ def main_script(*needed: Any) -> MainScript | None:
     """
     if b"_main__" not in bytes(ForkingPickler.dumps(needed)):  # as a connection will send it
         return None
+    if _loading is not None:
+        raise ValueError(_runs_again(_loading))
     main = sys.modules["__main__"]
     path = os.path.abspath(getattr(main, "__file__", None) or "")
     if not os.path.isfile(path):
@@ -56,14 +56,18 @@ def main_script(*needed: Any) -> MainScript | None:
             "`import my_env`, and make its environments again; or use backend='sync'"
         )
     line = _unguarded_line(main)
-    if line is not None or _loading:
-        raise ValueError(
-            f"{path}{'' if line is None else f', line {line}'}: worker processes import this script, because the "
-            f"environment is defined in it, and would make environments again. Write `{_GUARD}` above the lines that "
-            "run, and indent them; or define the environment in a file of its own"
-        )
+    if line is not None:
+        raise ValueError(_runs_again(f"{path}, line {line}"))
     spec = getattr(main, "__spec__", None)
     return MainScript(path, None if spec is None else spec.name)
+
+
+def _runs_again(where: str) -> str:
+    return (
+        f"{where}: worker processes import this script, because the environment is defined in it, and would make "
+        'environments again. Write `if __name__ == "__main__":` above the lines that run, and indent them; or define '
+        "the environment in a file of its own"
+    )
 
 
 def _unguarded_line(main: ModuleType) -> int | None:
