@@ -35,12 +35,10 @@ def in_a_forked_child(action):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-def test_fifty_parents_that_die_leave_no_process_and_no_memory(tmp_path, capsys):
-    shared = set(os.listdir("/dev/shm"))
+def test_fifty_parents_that_die_leave_no_process(tmp_path, capsys):
     died, left, longest = kill_parents(50, 0, tmp_path)
     assert not left
     assert sum(died.values()) == 50
-    assert not {name for name in set(os.listdir("/dev/shm")) - shared if "crbc" in name}
     with capsys.disabled():
         print(f"\n50 parents died in {len(died)} ways; the last process was gone after {longest:.1f} s")
 
