@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -86,8 +86,8 @@ def marked(mark: str) -> Iterator[Left]:
 class Parent:
     """One script that is going to die."""
 
-    def __init__(self, mark: str, rng: np.random.Generator, folder: Path) -> None:
-        self.state, self.death = str(rng.choice(STATES)), str(rng.choice(DEATHS))
+    def __init__(self, mark: str, rng: np.random.Generator, folder: Path, states: Sequence[str]) -> None:
+        self.state, self.death = str(rng.choice(states)), str(rng.choice(DEATHS))
         self.mark, self.delay = mark, float(rng.uniform(0, 0.3))
         self.early = bool(rng.random() < 0.2)  # dies before or while its workers are started
         self.faults = folder / mark
@@ -134,12 +134,14 @@ class Parent:
         return [process for process in found if process[0] not in children]
 
 
-def kill_parents(count: int, seed: int, folder: Path) -> tuple[Counter[str], list[str], float]:
+def kill_parents(
+    count: int, seed: int, folder: Path, states: Sequence[str] = STATES
+) -> tuple[Counter[str], list[str], float]:
     """Kill parents in batches. Returns how many died in which state, what was left, and the longest wait in seconds."""
     rng, died, left, longest = np.random.default_rng(seed), Counter[str](), list[str](), 0.0
     names = [f"{os.getpid()}-{i}" for i in range(count)]
     for first in range(0, count, BATCH):
-        parents = [Parent(name, rng, folder) for name in names[first : first + BATCH]]
+        parents = [Parent(name, rng, folder, states) for name in names[first : first + BATCH]]
         for parent in parents:
             parent.die()
         for parent in parents:
