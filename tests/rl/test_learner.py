@@ -1,5 +1,4 @@
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from learner_fixtures import small, write_config
+from worker_processes import workers
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import RolloutBatch, TokenBatch
@@ -56,7 +56,7 @@ def test_environments_in_worker_processes_train_the_same_weights(model: Path, tm
         Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
     assert _without_times(read_metrics(tmp_path / "here")) == _without_times(read_metrics(tmp_path / "workers"))
     assert _same_weights(tmp_path / "here/checkpoints/000002", tmp_path / "workers/checkpoints/000002")
-    assert not multiprocessing.active_children()
+    assert not workers()
 
 
 def test_a_run_folder_holds_what_it_promises(model: Path, tmp_path: Path) -> None:

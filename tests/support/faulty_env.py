@@ -1,10 +1,11 @@
 """The corridor of `toy_env.py` with faults at hand: a file in the folder `faults` is one fault.
 
-"raise", "hang" and "exit" are used up by the first step that finds them; "drift" stays, and anchors are
-others while it is there. A member that is given the action `poison` always raises. "made by PID" and
-"closed by PID" are left there by the processes that did.
+"raise", "hang", "hold" and "exit" are used up by the first step that finds them; "hold" hangs in C and keeps the GIL.
+"drift" stays, and anchors are others while it is there. A member that is given the action `poison` always raises.
+"made by PID" and "closed by PID" are left there by the processes that did.
 """
 
+import ctypes
 import os
 import time
 from pathlib import Path
@@ -26,6 +27,8 @@ class FaultyCorridorEnv(CorridorEnv):
             raise RuntimeError("a fault that was asked for")
         if self._uses_up("hang"):
             time.sleep(3600)
+        if self._uses_up("hold"):
+            ctypes.PyDLL(None).sleep(3600)  # a PyDLL keeps the GIL
         if self._uses_up("exit"):
             os._exit(3)
         if action != INVALID and action == self.poison:

@@ -2,17 +2,43 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from crbc_envs.vector.workers.forked import server_pid
 
 SOON = 0.5
 """The timeout of tests in which a worker hangs."""
 
 
+@dataclass(frozen=True)
+class Process:
+    """A process that is not a zombie, as the kernel tells of it."""
+
+    pid: int
+    parent: int
+    group: int
+    state: str
+
+
+def processes() -> Iterator[Process]:
+    """All processes of this machine that run or are stopped."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent, group = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+        if state not in "ZX":
+            yield Process(int(folder.name), int(parent), int(group), state)
+
+
 def workers():
     """The worker processes of this test, in the order they were started."""
-    return sorted(multiprocessing.active_children(), key=lambda process: process.pid)
+    server = server_pid()
+    return sorted((p for p in processes() if p.parent == server), key=lambda process: process.pid)
 
 
 def inflict(fault, faults):

@@ -20,6 +20,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from crbc_envs.core import Members, Outcome
 from crbc_envs.vector.members import importable_spec, make_members, merge
+from crbc_envs.vector.workers.main_script import main_script
 from crbc_envs.vector.workers.supervisor import Call, Supervisor
 from crbc_envs.vector.workers.worker import CLOSE_TIMEOUT, Worker, WorkerError
 
@@ -53,7 +54,7 @@ class SupervisedMembers:
             make = Call("make", columns=(spec, env_kwargs, size, folders))
             self.supervisors.append(Supervisor(start, make, len(self._supervisor_of), size, timeout))
             self._supervisor_of += [self.supervisors[-1]] * size
-        self._closed = False
+        self._closed, self._owner = False, os.getpid()
         try:
             self._run([(supervisor, supervisor.make) for supervisor in self.supervisors])
         except WorkerError:
@@ -98,6 +99,10 @@ class SupervisedMembers:
         """The result of each call. All calls are sent before the first wait, so workers run in parallel."""
         if self._closed:
             raise gymnasium.error.ClosedEnvironmentError("the environments are closed; make new ones")
+        if os.getpid() != self._owner:
+            raise gymnasium.error.ClosedEnvironmentError(
+                f"the environments belong to process {self._owner}, which this one was forked from; make new ones"
+            )
         for supervisor, call in calls:
             supervisor.submit(call)
         return [supervisor.result() for supervisor, _ in calls]
@@ -123,13 +128,14 @@ def make_backend(
         raise ValueError(f"timeout must be a positive number of seconds, got {timeout!r}")
     if backend == "sync":
         return make_members(env_id, env_kwargs, num_groups * group_size)
+    spec = importable_spec(env_id)
     start: Callable[[], Worker]
     if backend == "process":
         from crbc_envs.vector.workers.process import ProcessWorker
 
-        start = partial(ProcessWorker, timeout)
+        start = partial(ProcessWorker, timeout, main_script(spec, env_kwargs))
     else:
         from crbc_envs.vector.workers.ray import RayWorker
 
         start = RayWorker
-    return SupervisedMembers(start, importable_spec(env_id), env_kwargs, num_groups, group_size, workers, timeout)
+    return SupervisedMembers(start, spec, env_kwargs, num_groups, group_size, workers, timeout)

@@ -7,23 +7,18 @@ results are pickled by `multiprocessing`, which is safe here: they pass only bet
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing
 import os
 import signal
 import socket
 import struct
-import threading
-import time
-import traceback
-from contextlib import closing, suppress
 from multiprocessing.connection import Connection
-from types import TracebackType
 from typing import Any
 
-from crbc_envs.vector.workers.worker import CLOSE_TIMEOUT, MemberServer, Request, WorkerLost
+from crbc_envs.vector.workers.forked import ForkedProcess
+from crbc_envs.vector.workers.main_script import MainScript
+from crbc_envs.vector.workers.memory import new_memory, take
+from crbc_envs.vector.workers.worker import Request, WorkerLost
 
-_NAME = "crbc worker"
 _KILL_TIMEOUT = 5.0
 """Seconds to wait until a killed process is gone."""
 
@@ -33,21 +28,22 @@ class ProcessWorker:
 
     startup_time = 0.0
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, script: MainScript | None = None) -> None:
         parent_end, child_end = socket.socketpair()
         limit = struct.pack("@ll", int(timeout), int(timeout % 1 * 1e6))
         for direction in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
             # Without a time limit, a process stopped in the middle of a message would block us as well.
             parent_end.setsockopt(socket.SOL_SOCKET, direction, limit)
         self.timeout = timeout
+        self.memory = new_memory()
         self.connection = Connection(parent_end.detach())
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["__main__", __name__])
-        with Connection(child_end.detach()) as connection:
-            self.process = context.Process(target=worker_main, args=(connection,), daemon=True, name=_NAME)
+        with child_end:
+            fds = [child_end.fileno()] if self.memory is None else [child_end.fileno(), self.memory]
             try:
-                self.process.start()
-            except (OSError, EOFError) as error:
+                self.process = ForkedProcess(fds)
+                self.connection.send((os.getcwd(), script))
+            except OSError as error:
+                self._release()
                 raise WorkerLost(f"it could not be started: {error}") from error
 
     def send(self, request: Request) -> None:
@@ -61,6 +57,7 @@ class ProcessWorker:
             if not self.connection.poll(timeout):
                 raise WorkerLost(f"no answer within {self.timeout:g} s")
             number, result = self.connection.recv()
+            result = take(result, self.memory)
         except (EOFError, OSError) as error:
             raise WorkerLost(self._reason(error)) from error
         if number is None:
@@ -85,63 +82,11 @@ class ProcessWorker:
             self.process.join(grace)
         self.process.kill()
         self.process.join(_KILL_TIMEOUT)
-        if self.process.exitcode is not None:
-            self.process.close()
+        self.process.close()
+        self._release()
 
-
-@atexit.register
-def _kill_all_workers() -> None:
-    """Runs at exit, before `multiprocessing` joins its children. A stopped worker would never end by itself."""
-    for process in multiprocessing.active_children():
-        if process.name == _NAME:
-            process.kill()
-
-
-def worker_main(connection: Connection) -> None:
-    """The main function of a worker process. Returns when the parent closes the connection or dies."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the parent handles Ctrl-C
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
-    with closing(MemberServer()) as server:
-        while True:
-            with ReportErrors(connection):
-                request = _next_request(connection)
-                if request is None:
-                    return
-                connection.send(server.handle(*request))
-
-
-def _next_request(connection: Connection) -> Request | None:
-    """The next request; None once the parent has closed the connection."""
-    try:
-        request: Request = connection.recv()
-    except (EOFError, OSError):
-        return None
-    return request
-
-
-def _exit_with_parent() -> None:
-    """Exit some seconds after the parent, even if the environment hangs."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    time.sleep(CLOSE_TIMEOUT)
-    os._exit(1)
-
-
-class ReportErrors:
-    """Context manager: sends an error's traceback to the parent and ends the process.
-
-    The environment's state cannot be trusted after an error.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        if error is not None:
-            with suppress(OSError):
-                self.connection.send((None, "".join(traceback.format_exception(error))))
-            raise SystemExit(1) from error
+    def _release(self) -> None:
+        self.connection.close()
+        if self.memory is not None:
+            os.close(self.memory)
+            self.memory = None

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from contextlib import closing
-from multiprocessing import forkserver
 
 import gymnasium
 import pytest
@@ -19,6 +18,7 @@ from worker_processes import SOON, inflict, workers
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
 from crbc_envs.vector.workers import WorkerError
+from crbc_envs.vector.workers.forked import server_pid
 from crbc_envs.vector.workers.process import ProcessWorker
 from crbc_envs.vector.workers.supervisor import MAX_RESTARTS
 from crbc_envs.vector.workers.worker import WorkerLost
@@ -190,7 +190,8 @@ def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path, listens_to_c
         assert play(envs, 1) == play(local, 1)
 
 
-def test_a_worker_stopped_in_the_middle_of_an_answer_is_lost_not_waited_for():
+def test_a_worker_stopped_in_the_middle_of_an_answer_is_lost_not_waited_for(monkeypatch):
+    monkeypatch.setattr("crbc_envs.vector.workers.process.new_memory", lambda: None)
     worker = ProcessWorker(timeout=SOON)
     spec = gymnasium.spec("CRBC-Sokoban-v0")
     worker.send((1, "make", (spec, {"observation": "rgb"}, 40, [])))
@@ -262,11 +263,11 @@ def test_an_environment_that_cannot_be_imported_by_name_is_refused():
 
 def test_an_environment_that_fails_to_be_made_in_a_worker_says_so(tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text(
-        "import gymnasium, multiprocessing\nfrom toy_env import CorridorEnv\n"
+        "import gymnasium, os\nfrom toy_env import CorridorEnv\n"
         "class Here(CorridorEnv):\n"
         "    def __init__(self, **kwargs):\n"
         "        super().__init__(**kwargs)\n"
-        "        if multiprocessing.parent_process(): raise OSError('no such device')\n"
+        f"        if os.getpid() != {os.getpid()}: raise OSError('no such device')\n"
         "gymnasium.register('OnlyHere-v0', entry_point='only_here:Here')\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -275,14 +276,16 @@ def test_an_environment_that_fails_to_be_made_in_a_worker_says_so(tmp_path, monk
     gymnasium.registry.pop("OnlyHere-v0")
 
 
-def test_workers_outlive_the_server_they_were_forked_from():
+def test_workers_end_with_the_server_they_were_forked_from_and_are_replaced():
     with closing(corridors(backend="process", num_workers=2)) as envs, closing(corridors()) as local:
         envs.reset(seed=0)
-        os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+        os.kill(server_pid(), signal.SIGKILL)
         assert play(envs, 0) == play(local, 0)
+        assert envs.restarts == 2
+        os.kill(server_pid(), signal.SIGSTOP)  # a stopped one wakes up when it is asked for a worker
         os.kill(envs.members.supervisors[0].worker.process.pid, signal.SIGKILL)
         assert play(envs, 1) == play(local, 1)
-        assert envs.restarts == 1
+        assert envs.restarts == 3
 
 
 def test_a_class_registered_in_this_process_alone_plays_in_workers():
