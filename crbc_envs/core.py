@@ -17,6 +17,7 @@ from anchors import INVALID
 from crbc_envs.actions import normalise, requested_action
 from crbc_envs.errors import RequirementError
 from crbc_envs.prompts import Template
+from crbc_envs.seeding import replace_np_random
 from crbc_envs.tasks import Task, TaskPanel
 
 Obs = TypeVar("Obs")
@@ -54,8 +55,13 @@ class Outcome:
 class Members(Protocol):
     """Numbered copies of one environment. A call changes only the members it names."""
 
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        """Begin task `tasks[i]` at `members[i]` with `seeds[i]`. Rewards are 0 and flags False."""
+    def reset(
+        self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
+    ) -> Outcome:
+        """Begin task `tasks[i]` at `members[i]` with `seeds[i]`. Rewards are 0 and flags False.
+
+        With `noise`, what happens after the beginning follows `noise[i]`, as by `AnchorEnv.seed_noise`.
+        """
 
     def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
         """Step `members[i]` with `actions[i]`. All of them must have begun and not ended."""
@@ -91,7 +97,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     requires: Mapping[str, str] = MappingProxyType({})
     """The packages it needs beyond the core dependencies, each with the command that installs it."""
     stochastic = False
-    """Whether the same action in the same situation may lead to different situations."""
+    """Whether the same action in the same situation may lead to different situations. Each copy in a group then has
+    its own noise, unless `dynamics="shared"` is asked for."""
     placeholder = ""
     """The part of an admissible action that the agent replaces by its own words, such as "<your query>"."""
     dataset = ""
@@ -166,6 +173,14 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         What can be clicked stands in brackets: "[x]" for the action "click[x]".
         """
         return None
+
+    def seed_noise(self, seed: int) -> None:
+        """Make all that happens from here on follow `seed`. The situation stays as it is.
+
+        Groups call this right after `reset` to give each copy its own noise. The default replaces `np_random`.
+        Override it where noise comes from elsewhere. Raises `TypeError` where a second source of randomness is found.
+        """
+        replace_np_random(self, seed)
 
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are stepped together, if that is faster than one by one.

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from anchors import RolloutGroup
+from crbc_envs.seeding import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.engines import engine_of
-from crbc_rl.rollout.collect import rng
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run

@@ -26,11 +26,15 @@ class LocalMembers:
     def __init__(self, envs: Sequence[AnchorEnv[Any, Any] | ForeignEnv]) -> None:
         self.envs = list(envs)
 
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
+    def reset(
+        self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
+    ) -> Outcome:
         results = [
             self.envs[m].reset(seed=seed, options={"task": task})
             for m, task, seed in zip(members, tasks, seeds, strict=True)
         ]
+        for m, own in zip(members, noise or (), strict=noise is not None):
+            self.envs[m].seed_noise(own)
         k = len(results)
         flags = np.zeros(k, dtype=np.bool_)
         observations, infos = [obs for obs, _ in results], pack([info for _, info in results])

@@ -19,7 +19,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.rollout.collect import rng
+from crbc_envs.seeding import rng
 from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import Metrics, read_metrics
