@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from anchors import RolloutGroup
-from crbc_envs.seeding import rng
+from crbc_envs.tasks import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, TrainConfig
@@ -89,7 +89,7 @@ class Learner:
         if self.distributed.main:
             self.run.keep_group(self.update, _most_mixed_group(batch))
             if self.config.record_every and self.update % self.config.record_every == 0:
-                self.run.keep_rollouts(self.update, batch, self.actor.policy)
+                self.run.keep_rollouts(self.update, batch, self.actor.policy, self.worker.envs.dynamics)
         return {**_rollout_figures(batch), **figures}
 
     def _credit(self, batch: RolloutBatch) -> RolloutBatch:

@@ -15,8 +15,7 @@ from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
-from crbc_envs.core import AnchorEnv, Expert, Rows
-from crbc_envs.seeding import seed_noise
+from crbc_envs.core import AnchorEnv, Expert, Rows, seed_noise
 from crbc_envs.tasks import Task, TaskPanel
 
 Keys = Mapping[str, type | tuple[type, ...]]
@@ -157,7 +156,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         return found
 
     def seed_noise(self, seed: int) -> None:
-        """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.seeding.seed_noise`."""
+        """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""
         seed_noise(self.env, seed)
 
     def batch(self, num_envs: int) -> None:

@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome
-from crbc_envs.seeding import DYNAMICS, INDEPENDENT, SHARED, noise_seed
 from crbc_envs.vector.contract import ForeignEnv
-from crbc_envs.vector.members import make_member, scatter
+from crbc_envs.vector.members import DYNAMICS, INDEPENDENT, SHARED, make_member, noise_seed, scatter
 from crbc_envs.vector.proof import prove_alike
 from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
 from crbc_envs.vector.workers import make_backend
-
 
 LARGEST_SEED = 2**63 - 1
 """The largest seed of a group."""
@@ -298,7 +296,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         per_group = isinstance(wanted, list | tuple) or (isinstance(wanted, np.ndarray) and wanted.ndim > 0)
         seeds = list(wanted) if per_group else [wanted] * self.num_groups
         if len(seeds) != self.num_groups:
-            raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups; give one, or one per group")
+            raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups; give one each")
         for seed in seeds:
             integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
             if not integer or not 0 <= seed <= LARGEST_SEED:

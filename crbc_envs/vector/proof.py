@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -88,9 +88,10 @@ def _told(value: Any, expected: Any) -> tuple[str, str]:
                 f"{expected[place]!r} there",
             )
     texts = [repr(value), repr(expected)]
-    start = max(0, len(commonprefix(texts)) - LONGEST // 3)
-    if max(map(len, texts)) <= LONGEST:
-        start = 0
+    start = 0
+    if max(map(len, texts)) > LONGEST:
+        common = takewhile(lambda pair: pair[0] == pair[1], zip(*texts, strict=False))
+        start = max(0, sum(1 for _ in common) - LONGEST // 3)
     cut = [
         "..." * (start > 0) + text[start : start + LONGEST] + "..." * (len(text) > start + LONGEST) for text in texts
     ]

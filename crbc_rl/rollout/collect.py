@@ -13,7 +13,7 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.chat import Conversation
 from crbc_envs.core import Outcome
 from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, Template
-from crbc_envs.seeding import stream
+from crbc_envs.tasks import stream
 from crbc_envs.vector.members import member_info
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig

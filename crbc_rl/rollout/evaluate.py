@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.seeding import stream
+from crbc_envs.tasks import stream
 from crbc_rl.batches import Floats, Ints
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from crbc_envs.seeding import rng, stream
+from crbc_envs.tasks import rng, stream
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed

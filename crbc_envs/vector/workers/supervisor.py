@@ -47,7 +47,8 @@ class Call:
 class History:
     """What is needed to replay a member: the arguments of its last reset, and its actions since.
 
-    The arguments are its task, its seed and, if copies differ in it, that of its noise. `anchors` has the anchor after the reset and after each action, to check the replay.
+    The arguments are its task, its seed and, if copies differ in it, that of its noise. `anchors` has the anchor
+    after the reset and after each action, to check the replay.
     """
 
     begun: tuple[int, ...]
