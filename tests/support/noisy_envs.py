@@ -70,10 +70,10 @@ class Unseeded(gymnasium.Env):
 
 
 class Tremor(gymnasium.ActionWrapper):
-    """A wrapper that drops one action in five. It draws from `np_random`, which is that of the environment inside."""
+    """A wrapper that turns two steps to the right in five around. It draws from `np_random`, which is that of the environment inside."""
 
     def action(self, action):
-        return "" if self.np_random.random() < 0.2 else action
+        return "left" if action == "right" and self.np_random.random() < 0.4 and self.env.unwrapped.cell else action
 
 
 class OwnTremor(gymnasium.ActionWrapper):
@@ -84,7 +84,7 @@ class OwnTremor(gymnasium.ActionWrapper):
         self.rng = np.random.default_rng(0)
 
     def action(self, action):
-        return "" if self.rng.random() < 0.2 else action
+        return "left" if action == "right" and self.rng.random() < 0.4 and self.env.unwrapped.cell else action
 
 
 def trembling(**options):
