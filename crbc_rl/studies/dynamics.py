@@ -46,8 +46,8 @@ SETTLED = 3
 class Settings:
     """`groups` groups of the largest size, on a map and with a behaviour each; smaller ones are their first members.
 
-    A behaviour is softmax(`skill` x the true value of the best play + N(0, `spread`^2)), so it knows mostly one action in
-    each cell, as a trained policy does. `beta` is that of CRBC.
+    A behaviour is softmax(`skill` x the true value of the best play + N(0, `spread`^2)). In each cell it takes mostly
+    one action, as a trained policy does. `beta` is that of CRBC.
     """
 
     groups: int = 300
@@ -142,14 +142,14 @@ class Truth:
 
     @cached_property
     def V(self) -> Floats:
-        """V of the closure's equation (eqs. 8 and 9) with the true probabilities, (cells,)."""
+        """V of the closure's equation with the true probabilities, (cells,)."""
         M = np.einsum("sa,sax->sx", self.behaviour, self.P)
         V: Floats = np.linalg.solve(np.eye(CELLS) - self.beta * M[:, :CELLS], self.beta * M[:, CELLS])
         return V
 
     @cached_property
     def A(self) -> Floats:
-        """Q - V in the same way (eq. 7), (cells, 4)."""
+        """Q - V in the same way, (cells, 4)."""
         A: Floats = self.beta * _ahead(self.P, self.V) - self.V[:, None]
         return A
 
@@ -200,8 +200,8 @@ def _cell(dynamics: str, size: int, truths: Sequence[Truth], groups: Sequence[Ro
 
 
 def _figures(truth: Truth, group: RolloutGroup) -> tuple[float, ...]:
-    """The `ERRORS` of one group, whether it is flat, and of its pairs taken `SETTLED` times or more: how many led to one
-    place only, and how many there are."""
+    """The `ERRORS` of one group, and whether it is flat. Then its pairs taken `SETTLED` times or more: how many led to
+    one place only, and how many there are."""
     process = EmpiricalProcess.from_group(group)
     cell_of = {step.anchor: int(step.label.split()[1].rstrip("'")) for one in group.rollouts for step in one.steps}
     where = np.array([cell_of[anchor] for anchor in process.anchors])

@@ -70,7 +70,7 @@ class Unseeded(gymnasium.Env):
 
 
 class Tremor(gymnasium.ActionWrapper):
-    """A wrapper that turns two steps to the right in five around. It draws from `np_random`, which is that of the environment inside."""
+    """A wrapper that turns two steps to the right in five around. Its `np_random` is that of what is inside."""
 
     def action(self, action):
         return "left" if action == "right" and self.np_random.random() < 0.4 and self.env.unwrapped.cell else action
