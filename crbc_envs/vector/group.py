@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -37,7 +36,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     actions lead to equal results. With "independent", each copy has its own noise from the same start, as rollouts of
     one policy in a stochastic environment must: its seed is computed from the group's seed and the member's number.
     The default, None, is "independent" where the environment declares `stochastic`. A deterministic environment plays
-    alike under both. `dynamics` of the object, and of the infos of a reset, tell which it is.
+    alike under both. The attribute `dynamics` tells which it is.
 
     A member that has ended is no longer `active` and is never stepped. Its entry in `actions` is ignored.
     It keeps its last observation, its reward is 0 and it has no info. Its flags are False, because flags
@@ -219,9 +218,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         columns = [[tasks[g] for g, _ in places], [seeds[g] for g, _ in places]]
         if self.dynamics == INDEPENDENT:
             columns.append([noise_seed(seeds[g], i) for g, i in places])
-        outcome = self.members.reset(members, *columns)
-        told, mask = np.full(len(members), self.dynamics, dtype=object), np.ones(len(members), dtype=np.bool_)
-        return replace(outcome, infos={**outcome.infos, "dynamics": told, "_dynamics": mask})
+        return self.members.reset(members, *columns)
 
     def _record(self, members: Sequence[int], outcome: Outcome) -> None:
         infos, size = outcome.infos, self.group_size

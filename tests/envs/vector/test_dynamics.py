@@ -51,9 +51,6 @@ def test_copies_are_one_under_shared_noise(env_id):
 def test_the_default_is_what_the_environment_declares(env_id, dynamics):
     with closing(GroupVectorEnv(env_id, 2, 2)) as envs, closing(GroupVectorEnv(env_id, 2, 2, dynamics=dynamics)) as ask:
         assert envs.dynamics == ask.dynamics == dynamics
-        _, info = envs.reset(seed=0)
-        assert info["dynamics"].tolist() == [dynamics] * 4
-        assert info["_dynamics"].all()
         assert routes(envs) == routes(ask)
 
 
@@ -86,7 +83,7 @@ def test_a_member_is_its_environment_with_the_seeds_of_group_and_member():
 def test_the_three_environments_play_alike_under_both(env_id, options):
     def trace(dynamics):
         with closing(GroupVectorEnv(env_id, 2, 3, dynamics=dynamics, **options)) as envs:
-            return repr(play(envs, 3)).replace("independent", "shared")
+            return play(envs, 3)
 
     assert trace("independent") == trace("shared")
 
