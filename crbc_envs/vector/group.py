@@ -290,8 +290,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         """The seed of each group, from `options["group_seed"]`."""
         if wanted is None:
             return None
-        per_group = isinstance(wanted, list | tuple) or (isinstance(wanted, np.ndarray) and wanted.ndim > 0)
-        seeds = list(wanted) if per_group else [wanted] * self.num_groups
+        single = isinstance(wanted, str) or not (isinstance(wanted, Sequence) or np.ndim(wanted) > 0)
+        seeds = [wanted] * self.num_groups if single else list(wanted)
         if len(seeds) != self.num_groups:
             raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups; give one each")
         for seed in seeds:

@@ -195,6 +195,8 @@ def test_a_refused_option_changes_nothing(options, error, match):
 
 def test_a_seed_is_one_for_all_groups_or_one_each_and_may_be_of_numpy():
     envs = make()
+    apart = plain(envs.reset(options={"task": 3, "group_seed": [0, 1]}))
+    assert plain(envs.reset(options={"task": 3, "group_seed": range(2)})) == apart
     one = plain(envs.reset(options={"task": 3, "group_seed": 5}))
     for same in ([5, 5], (5, 5), np.array([5, 5]), np.int64(5), [np.uint8(5), 5], np.array(5)[()]):
         assert plain(envs.reset(options={"task": 3, "group_seed": same})) == one
