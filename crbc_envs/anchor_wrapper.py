@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import normalise, requested_action
-from crbc_envs.core import AnchorEnv
+from crbc_envs.core import AnchorEnv, expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
@@ -58,7 +58,8 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     With `stochastic`, the task's seed decides how the environment begins. Once it is reset, its `np_random` is
     replaced by that of this environment, so that what happens later follows the seed given to `reset`. An environment
     must draw its noise from `np_random` for this, as Gymnasium asks. Without `stochastic` the noise belongs to the
-    task: it is the same in every episode.
+    task: it is the same in every episode. A group with `dynamics="independent"` gives each copy its own noise in
+    either case.
 
     `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to the
     inner id's name, and `text` is the task's text. `render` shows the inner environment in its render mode, which is
@@ -135,6 +136,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
             self.env = self._made(task)
         self._seen, _ = self.env.reset(seed=task)
         if self.stochastic:
+            expect_np_random(self.env)
             self.env.np_random = self.np_random
         self._won = self._terminated = self._truncated = False
 
@@ -178,6 +180,10 @@ class AnchorWrapper(AnchorEnv[Any, int]):
 
     def _cut(self) -> bool:
         return self._truncated
+
+    def seed_noise(self, seed: int) -> None:
+        """As `AnchorEnv.seed_noise`, for the environment inside."""
+        seed_noise(self.env, seed)
 
     # ---- Gymnasium ----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import gymnasium
 import numpy as np
+from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
 from anchors import INVALID
@@ -54,8 +55,13 @@ class Outcome:
 class Members(Protocol):
     """Numbered copies of one environment. A call changes only the members it names."""
 
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        """Begin task `tasks[i]` at `members[i]` with `seeds[i]`. Rewards are 0 and flags False."""
+    def reset(
+        self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
+    ) -> Outcome:
+        """Begin task `tasks[i]` at `members[i]` with `seeds[i]`. Rewards are 0 and flags False.
+
+        With `noise`, what happens after the beginning follows `noise[i]`, as by `AnchorEnv.seed_noise`.
+        """
 
     def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
         """Step `members[i]` with `actions[i]`. All of them must have begun and not ended."""
@@ -91,7 +97,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     requires: Mapping[str, str] = MappingProxyType({})
     """The packages it needs beyond the core dependencies, each with the command that installs it."""
     stochastic = False
-    """Whether the same action in the same situation may lead to different situations."""
+    """Whether the same action in the same situation may lead to different situations. Each copy in a group then has
+    its own noise, unless `dynamics="shared"` is asked for."""
     placeholder = ""
     """The part of an admissible action that the agent replaces by its own words, such as "<your query>"."""
     dataset = ""
@@ -167,6 +174,14 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         """
         return None
 
+    def seed_noise(self, seed: int) -> None:
+        """Make all that happens from here on follow `seed`. The situation stays as it is.
+
+        Groups call this right after `reset` to give each copy its own noise. The default replaces `np_random`.
+        Override it where noise comes from elsewhere. Raises `TypeError` where a second source of randomness is found.
+        """
+        replace_np_random(self, seed)
+
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are stepped together, if that is faster than one by one.
 
@@ -229,3 +244,55 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
             "data": self.data,
             "step": self._steps,
         }
+
+
+# ---- noise ----------------------------------------------------------------------------------------
+
+_GENERATORS = {("numpy", "Generator"), ("numpy", "RandomState"), ("random", "Random")}
+"""Package and name of the classes that draw. By name, because nothing here may draw from a global stream."""
+
+
+def seed_noise(env: gymnasium.Env[Any, Any], seed: int) -> None:
+    """Give an environment that was just reset the noise of `seed`. How it has begun stays as it is.
+
+    The outermost layer with a `seed_noise` method of its own does this, as every `AnchorEnv` has one. Without one,
+    `np_random` of the innermost environment is replaced, which its wrappers draw from too. Raises `TypeError` where
+    that cannot reach all noise: the environment has no `np_random`, or a layer keeps another source of randomness.
+    """
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper) and not hasattr(type(layer), "seed_noise"):
+        _refuse_other_sources(layer, "env")
+        layer = layer.env
+    if hasattr(type(layer), "seed_noise"):
+        layer.seed_noise(seed)
+    else:
+        replace_np_random(layer, seed)
+
+
+def replace_np_random(env: gymnasium.Env[Any, Any], seed: int) -> None:
+    """Replace the generator of one environment without wrappers. Raises `TypeError` as `seed_noise` does."""
+    expect_np_random(env)
+    _refuse_other_sources(env, "_np_random")
+    env.np_random, _ = np_random(seed)
+
+
+def expect_np_random(env: gymnasium.Env[Any, Any]) -> None:
+    """Raise `TypeError` unless the environment has seeded its `np_random`, as Gymnasium asks."""
+    if getattr(env.unwrapped, "_np_random", None) is None:
+        raise TypeError(
+            f"{type(env.unwrapped).__name__} has no np_random, so its noise cannot be seeded: call "
+            f"super().reset(seed=seed) in its reset and draw from self.np_random. {_WAY_OUT}"
+        )
+
+
+def _refuse_other_sources(layer: gymnasium.Env[Any, Any], known: str) -> None:
+    for name, value in getattr(layer, "__dict__", {}).items():
+        drawing = any((kind.__module__.partition(".")[0], kind.__name__) in _GENERATORS for kind in type(value).__mro__)
+        if name != known and (drawing or isinstance(value, gymnasium.Env)):
+            raise TypeError(
+                f"{type(layer).__name__} keeps a {type(value).__name__} in {name!r}, whose noise would be the same in "
+                f"every copy: draw from self.np_random instead. {_WAY_OUT}"
+            )
+
+
+_WAY_OUT = "Or define seed_noise(seed), which seeds all its noise, or choose dynamics='shared'"

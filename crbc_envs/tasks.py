@@ -1,4 +1,7 @@
-"""Task panels. A task depends only on (split, index), not on the worker, the machine or the hash seed."""
+"""Task panels and random streams: a task depends only on (split, index), a stream on its name and numbers.
+
+Neither depends on the worker, the machine or the hash seed.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
 
 T = TypeVar("T")
 
@@ -63,3 +68,16 @@ class TaskPanel(ABC, Generic[T]):
         """One hash over the contents of the first `count` tasks, to compare panels."""
         joined = "\n".join(self[index].digest for index in range(count))
         return hashlib.sha256(joined.encode()).hexdigest()
+
+
+# ---- random streams -------------------------------------------------------------------------------
+
+
+def stream(name: str, *path: int) -> int:
+    """The seed of one random stream, below 2**31, computed from its name and numbers."""
+    return int(np.random.SeedSequence([*name.encode(), *path]).generate_state(1)[0] >> 1)
+
+
+def rng(name: str, *path: int) -> np.random.Generator:
+    """A generator for one random stream; see `stream`."""
+    return np.random.default_rng(stream(name, *path))

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 from anchors import RolloutGroup
+from crbc_envs.tasks import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.engines import engine_of
-from crbc_rl.rollout.collect import rng
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
@@ -89,7 +89,7 @@ class Learner:
         if self.distributed.main:
             self.run.keep_group(self.update, _most_mixed_group(batch))
             if self.config.record_every and self.update % self.config.record_every == 0:
-                self.run.keep_rollouts(self.update, batch, self.actor.policy)
+                self.run.keep_rollouts(self.update, batch, self.actor.policy, self.worker.envs.dynamics)
         return {**_rollout_figures(batch), **figures}
 
     def _credit(self, batch: RolloutBatch) -> RolloutBatch:

@@ -21,6 +21,7 @@ from gymnasium.utils.env_checker import check_env
 from anchors import INVALID
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
 from crbc_envs.checking.group import check_group
+from crbc_envs.checking.noise import NO_NOISE, check_noise
 from crbc_envs.checking.probe import (
     AnchorEnvError,
     Choose,
@@ -41,7 +42,7 @@ from crbc_envs.checking.probe import (
     usable_spec,
 )
 from crbc_envs.checking.subprocess import make_request, replay_in_subprocess
-from crbc_envs.vector.contract import bare
+from crbc_envs.vector.contract import attribute, bare
 
 __all__ = ["AnchorEnvError", "AnchorReport", "check_anchor_env"]
 
@@ -59,10 +60,11 @@ NOT_PORTABLE = "its class cannot be imported elsewhere (__main__ or a function),
 class AnchorReport:
     """The figures of an environment that passed `check_anchor_env`.
 
-    `episodes`, `steps`, `mean_length` and `success_rate` are those of random admissible actions. `anchors` is
-    the number of anchors visited, counted per task. `shared` is the fraction of them that at least two walks
-    of one task visited. `aliasing` is the fraction with more than one observation. `label_collisions` counts
-    labels that have another anchor in another task. `invalid` is the fraction of the `fuzzed` replies that
+    `episodes`, `steps`, `mean_length` and `success_rate` are those of random admissible actions. `anchors` is the
+    number of anchors visited, counted per task. `shared` is the fraction of them that at least two walks of one task
+    visited. `aliasing` is the fraction with more than one observation. `label_collisions` counts labels that have
+    another anchor in another task. `noise` is the fraction of walks that came out otherwise under other noise, None
+    for an environment that does not declare itself stochastic. `invalid` is the fraction of the `fuzzed` replies that
     the environment refused. `skipped` maps each check that could not run to the reason.
     """
 
@@ -79,6 +81,7 @@ class AnchorReport:
     label_collisions: int
     fuzzed: int
     invalid: float
+    noise: float | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -91,6 +94,8 @@ class AnchorReport:
             f"  labels          {self.label_collisions} mean another anchor in another task",
             f"  fuzzed replies  {self.fuzzed}, {self.invalid:.1%} of them invalid",
         ]
+        if self.noise is not None:
+            lines.append(f"  noise           {self.noise:.1%} of the walks came out otherwise under other noise")
         lines += [f"  skipped         {part}: {reason}" for part, reason in self.skipped.items()]
         return "\n".join(lines)
 
@@ -105,6 +110,9 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
     An environment made by a registered id is also compared with fresh copies, wrappers included: in this process,
     in a group and in other processes. For any other, the report lists these checks as skipped. Reset the environment
     before using it again.
+
+    A stochastic environment must be a function of its seeds too: it begins alike under any noise, and the same seed
+    gives the same episode twice.
 
     Raises `AnchorEnvError` at the first fault, `ValueError` for a number that is too small, and `TypeError`
     for anything but one Gymnasium environment.
@@ -128,13 +136,17 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
     _check_stability(env, spec, first_walks, skipped)
     _check_identity(walks)
     _check_sharing(env, first_walks)
-    _check_invalid(env, first_walks)
+    stochastic = bool(attribute(env, "stochastic", False))
+    _check_invalid(env, first_walks, stochastic)
+    noise = check_noise(env, spec, first_walks) if stochastic else None
+    if noise == 0.0:
+        skipped["noise"] = NO_NOISE
     refused = _check_fuzz(env, starts, rng, fuzz)
     if spec is not None:
         check_group(env, spec, starts[0], rng)
         _check_processes(spec, first_walks, skipped)
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-    return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), skipped=skipped)
+    return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), noise=noise, skipped=skipped)
 
 
 # ---- reproducibility ------------------------------------------------------------------------------
@@ -301,17 +313,24 @@ def _overwrite(result: StepResult) -> None:
 # ---- invalid replies -------------------------------------------------------------------------------
 
 
-def _check_invalid(env: Env, walks: list[Walk]) -> None:
-    """A malformed reply is the action `INVALID`. It costs a step and changes neither this situation nor later ones."""
+def _check_invalid(env: Env, walks: list[Walk], stochastic: bool) -> None:
+    """A malformed reply is the action `INVALID`. It costs a step and changes neither this situation nor later ones.
+
+    In a stochastic environment it may draw noise, so that later situations are others.
+    """
     for walk in walks:
         with Location("invalid", walk.start.name) as at:
             # Insert one malformed reply before each reply of the walk. The situations must still be those of the walk.
             mixed = [reply for pair in zip(cycle(MALFORMED), walk.replies, strict=False) for reply in pair]
+            before: Fields = {}
             for result in _checked_episode(env, walk.start, replay(mixed), at):
                 if at.step % 2:
                     _expect_refused(at, result)
-                if not result.over:
+                if not result.over and not stochastic:
                     _expect_situation(at, result, walk.results[at.step // 2])
+                elif not result.over and at.step % 2:
+                    _expect_situation(at, result, before)
+                before = result.fields()
             for result in _checked_episode(env, walk.start, replay(chain(MALFORMED, repeat(""))), at):
                 if at.step:
                     _expect_refused(at, result)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
@@ -10,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 from anchors import INVALID, TransitionCounts
 from crbc_envs.checking.probe import MAX_STEPS, Env, Location, Start, episode, replay, tagged
 from crbc_envs.vector.group import GroupVectorEnv
+from crbc_envs.vector.members import INDEPENDENT, noise_seed
 
 GROUP_SIZE = 3
 
@@ -20,9 +22,11 @@ def check_group(env: Env, spec: EnvSpec, start: Start, rng: np.random.Generator)
         with closing(GroupVectorEnv(spec, 1, GROUP_SIZE)) as envs:
             replies = _play_group(env, envs, start, rng, at)
             (group,), (counts,) = envs.groups(), envs.transition_counts()
+            own_noise = envs.dynamics == INDEPENDENT
         at.expect(counts == TransitionCounts.from_rollouts(group.rollouts), "its counts are not those of its rollouts")
         for m, rollout in enumerate(group.rollouts):
-            alone = [result.info["anchor"] for result in episode(env, start, replay(replies[m]), at)]
+            begun = replace(start, noise=noise_seed(start.seed, m)) if own_noise else start
+            alone = [result.info["anchor"] for result in episode(env, begun, replay(replies[m]), at)]
             together = [*(step.anchor for step in rollout.steps), rollout.final_anchor]
             for at.step, (one, other) in enumerate(zip(together, alone, strict=True)):
                 at.expect(one == other, f"member {m} is at anchor {one}; alone it would be at {other}")

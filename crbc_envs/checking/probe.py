@@ -17,6 +17,7 @@ from gymnasium.envs.registration import EnvSpec
 from anchors import INVALID, anchor_key
 from crbc_envs import actions
 from crbc_envs.vector.contract import AFTER_STEP, AT_RESET, attribute, broken_rule, panel_of
+from crbc_envs.vector.members import begin
 
 MAX_STEPS = 10_000
 """A longer episode counts as one that never ends."""
@@ -66,11 +67,12 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """One task: its name and the arguments of `reset` that begin it."""
+    """One task: its name, the arguments of `reset` that begin it, and the seed of its own noise, if any."""
 
     name: str
     seed: int
     options: dict[str, Any] | None
+    noise: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,8 @@ def starts_of(env: Env, rng: np.random.Generator, tasks: int) -> list[Start]:
 def episode(env: Env, start: Start, choose: Choose, at: Location) -> Iterator[StepResult]:
     """Play one episode and yield each step result, until it is over or `choose` returns None."""
     at.step, at.reply = 0, None
-    observation, info = env.reset(seed=start.seed, options=None if start.options is None else dict(start.options))
+    options = None if start.options is None else dict(start.options)
+    observation, info = begin(env, start.seed, options, start.noise)
     result = StepResult(observation, 0.0, False, False, info)
     yield result
     while not result.over and (reply := choose(result)) is not None:

@@ -68,8 +68,10 @@ class SokobanMembers:
 
     # ---- Members ------------------------------------------------------------------------------
 
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        """Begin task `tasks[i]` at `members[i]`. The seeds are ignored, because nothing here is random."""
+    def reset(
+        self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
+    ) -> Outcome:
+        """Begin task `tasks[i]` at `members[i]`. Seeds and noise are ignored, because nothing here is random."""
         indices = np.asarray(members, dtype=np.intp)
         chosen = {index: self._env.panel[index] for index in dict.fromkeys(tasks)}
         boards = {index: task.content.tiles(task.content.start) for index, task in chosen.items()}

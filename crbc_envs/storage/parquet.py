@@ -56,12 +56,16 @@ TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.b
 REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/rollouts"
 
 
-def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: Lengths) -> None:
+def write_columns(
+    path: Path, columns: Mapping[str, Any], env_id: str, lengths: Lengths, dynamics: str | None = None
+) -> None:
     """Write columns of equal length to a temporary file, then rename it to `path`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    header = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
+    header: Row = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
+    if dynamics is not None:
+        header["dynamics"] = dynamics
     metadata = {"crbc": json.dumps(header)}
     if "image" in columns:  # makes `datasets` decode the column as images
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
@@ -80,8 +84,8 @@ MOST_EXPANSION, ALWAYS_ALLOWED = 500, 128 << 20
 """The columns may take 500 times the file's size in memory, and 128 MiB in any case. Prompts that repeat take 170."""
 
 
-def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, str, Lengths]:
-    """The `wanted` columns that the file has, the environment id, and the rollout lengths.
+def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
+    """The `wanted` columns that the file has, and its header: "env_id", "lengths", and "dynamics" if it was written.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or out of all proportion, and for a wrong column. The caller
@@ -106,7 +110,7 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, str, Length
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
     _check_columns(path, table)
-    return table, header["env_id"], header["lengths"]
+    return table, header
 
 
 def _check_size(path: Path, wanted: set[str]) -> None:
@@ -170,6 +174,8 @@ def _header(path: Path, schema: pa.Schema) -> Row:
             f"read it with the crbc that wrote it, or record it again; {REMEDY}"
         )
     if not isinstance(header.get("env_id"), str) or not _are_lengths(header.get("lengths")):
+        raise damaged
+    if not isinstance(header.setdefault("dynamics", None), str | None):
         raise damaged
     return header
 

@@ -66,6 +66,7 @@ class RecordedTurn:
 class Recording:
     """The contents of one file.
 
+    `dynamics` is that of the `GroupVectorEnv`, "shared" or "independent"; None if it was not written.
     `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order of groups,
     rollouts and steps. They are None if none were recorded.
     """
@@ -75,6 +76,7 @@ class Recording:
     groups: list[RolloutGroup]
     turns: list[RecordedTurn] | None
     images: list[bytes] | None
+    dynamics: str | None = None
 
     def row(self, group: int, rollout: int, step: int) -> int:
         """The index of a step in `turns` and `images`."""
@@ -90,6 +92,7 @@ def write_groups(
     update: int = 0,
     turns: Sequence[RecordedTurn] | None = None,
     frames: Sequence[Frame] | None = None,
+    dynamics: str | None = None,
 ) -> None:
     """Write the groups of one update to a temporary file, then rename it to `path`.
 
@@ -111,7 +114,7 @@ def write_groups(
     lengths: Lengths = [[] for _ in range(groups.num_groups)]
     for group, length in zip(groups.group.tolist(), groups.length.tolist(), strict=True):
         lengths[group].append(length)
-    write_columns(path, columns, env_id, lengths)
+    write_columns(path, columns, env_id, lengths, dynamics)
 
 
 def read_groups(path: Path) -> list[RolloutGroup]:
@@ -120,24 +123,25 @@ def read_groups(path: Path) -> list[RolloutGroup]:
     Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, and for rows
     that are missing, repeated, out of order or inconsistent.
     """
-    table, _, lengths = read_table(path, STEP_COLUMNS)
-    _check_places(path, table, lengths)
-    return _groups(path, rows_of(table), lengths)
+    table, header = read_table(path, STEP_COLUMNS)
+    _check_places(path, table, header["lengths"])
+    return _groups(path, rows_of(table), header["lengths"])
 
 
 def read_recording(path: Path) -> Recording:
     """The whole contents of a file. Raises `DataError` like `read_groups`."""
-    table, env_id, lengths = read_table(path, COLUMNS)
-    _check_places(path, table, lengths)
+    table, header = read_table(path, COLUMNS)
+    _check_places(path, table, header["lengths"])
     rows = rows_of(table)
-    groups = _groups(path, rows, lengths)
+    groups = _groups(path, rows, header["lengths"])
     first = rows[0]
     return Recording(
-        env_id,
+        header["env_id"],
         first["update"],
         groups,
         [_turn(row) for row in rows] if "reply" in first else None,
         [row["image"]["bytes"] for row in rows] if "image" in first else None,
+        header["dynamics"],
     )
 
 

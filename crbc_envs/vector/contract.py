@@ -15,7 +15,7 @@ from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
-from crbc_envs.core import AnchorEnv, Expert, Rows
+from crbc_envs.core import AnchorEnv, Expert, Rows, seed_noise
 from crbc_envs.tasks import Task, TaskPanel
 
 Keys = Mapping[str, type | tuple[type, ...]]
@@ -154,6 +154,10 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         """The page of the wrapped environment, if it has one."""
         found: Rows | None = self.env.get_wrapper_attr("page")() if self.env.has_wrapper_attr("page") else None
         return found
+
+    def seed_noise(self, seed: int) -> None:
+        """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""
+        seed_noise(self.env, seed)
 
     def batch(self, num_envs: int) -> None:
         """A batch would leave out the wrappers."""

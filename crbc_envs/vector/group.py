@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome
 from crbc_envs.vector.contract import ForeignEnv
-from crbc_envs.vector.members import make_member, scatter
+from crbc_envs.vector.members import DYNAMICS, INDEPENDENT, SHARED, make_member, noise_seed, scatter
+from crbc_envs.vector.proof import prove_alike
 from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
 from crbc_envs.vector.workers import make_backend
+
+LARGEST_SEED = 2**63 - 1
+"""The largest seed of a group."""
 
 
 class GroupVectorEnv(VectorEnv[Any, Any, Any]):
@@ -26,7 +30,13 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     Member m belongs to group m // group_size. `reset` begins one task per group, the ones given as
     `options={"task": [...]}` or drawn from `np_random`. It checks that the copies of each group start
-    alike: same task, same text, same anchor.
+    alike in all that an agent sees: task, anchor, label, admissible actions, step and observation, to the byte.
+
+    `dynamics` says what the copies of a group share beyond their start. With "shared", they have one seed, so equal
+    actions lead to equal results. With "independent", each copy has its own noise from the same start, as rollouts of
+    one policy in a stochastic environment must: its seed is computed from the group's seed and the member's number.
+    The default, None, is "independent" where the environment declares `stochastic`. A deterministic environment plays
+    alike under both. The attribute `dynamics` tells which it is.
 
     A member that has ended is no longer `active` and is never stepped. Its entry in `actions` is ignored.
     It keeps its last observation, its reward is 0 and it has no info. Its flags are False, because flags
@@ -54,16 +64,23 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         backend: str = "sync",
         num_workers: int | None = None,
         timeout: float = 60.0,
+        dynamics: str | None = None,
         **env_kwargs: Any,
     ) -> None:
         for name, value in (("num_groups", num_groups), ("group_size", group_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
+        if dynamics is not None and dynamics not in DYNAMICS:
+            raise ValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, or None; got {dynamics!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
         env = make_member(env_id, env_kwargs)  # tells the spaces and the panel
         if isinstance(env, ForeignEnv):
             env.check()
+        self.dynamics = dynamics or (INDEPENDENT if env.stochastic else SHARED)
+        if self.dynamics == INDEPENDENT:
+            env.reset(seed=0, options={"task": 0})
+            env.seed_noise(0)  # refused at once where it would be in every reset
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
@@ -86,34 +103,36 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin one task per group.
 
-        `options["task"]` is one index for all groups, or one per group. `options["group_seed"]` has one seed
-        per group; without it they are drawn from `seed`. `options["reset_mask"]` (num_envs,) resets the groups
-        it selects and leaves the others unchanged.
+        `options["task"]` and `options["group_seed"]` are one number for all groups, or one per group. Without them
+        they are drawn from `seed`. `options["reset_mask"]` (num_envs,) bool resets the groups it selects and leaves
+        the others unchanged. A mask that selects nobody changes nothing: it draws nothing and seeds nothing.
 
-        Raises `GroupError` if the copies of a group do not start alike, or if a mask selects part of a group.
+        A refused option changes nothing either. Raises `GroupError` if the copies of a group do not start alike, or if
+        a mask selects part of a group, and `ValueError`, `TypeError` or `IndexError` for a wrong option.
         """
-        super().reset(seed=seed)
         options = dict(options or {})
         groups = self._groups_of(options.pop("reset_mask", None))
-        tasks = self._task_indices(options.pop("task", None))
-        # Copies of one group also share the seed of their dynamics. It is drawn after the tasks, so that given seeds
-        # do not change the tasks.
-        seeds = options.pop("group_seed", None)
-        if seeds is None:
-            seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
-        if len(seeds) != self.num_groups:
-            raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups")
+        tasks = self._given_tasks(options.pop("task", None))
+        seeds = self._given_seeds(options.pop("group_seed", None))
         if options:
             raise ValueError(f"reset: unknown option {sorted(options)[0]!r}; known: 'task', 'group_seed', 'reset_mask'")
+        if not groups:
+            return self._batched_observations([], None), {}
+        super().reset(seed=seed)
+        if tasks is None:
+            tasks = self.np_random.integers(len(self.panel), size=self.num_groups).tolist()
+        if seeds is None:  # drawn after the tasks, so that given seeds do not change the tasks
+            seeds = self.np_random.integers(2**31, size=self.num_groups).tolist()
         self._started = False  # stays False if a group fails its check, so that it cannot be stepped
         members = [m for group in groups for m in self._members_of(group)]
-        of_member = [m // self.group_size for m in members]
-        outcome = self.members.reset(members, [tasks[g] for g in of_member], [seeds[g] for g in of_member])
+        outcome = self._begin(members, tasks, seeds)
+        prove_alike(groups, self.group_size, outcome)
         self._over[members] = False
         if len(groups) == self.num_groups:
             self._actions = ActionNumbers()
         for place, group in enumerate(groups):
-            self._start_recording(group, slice(place * self.group_size, (place + 1) * self.group_size), outcome.infos)
+            first = (outcome.infos[name][place * self.group_size] for name in ("task_id", "anchor", "label"))
+            self._recorders[group] = GroupRecorder(*first, self.group_size, self._actions)
         self._started = True
         self._store_observations(members, outcome)
         return self._batched_observations(members, outcome), self._scattered_infos(members, outcome.infos)
@@ -193,19 +212,13 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     # ---- internals ----------------------------------------------------------------------------
 
-    def _start_recording(self, group: int, part: slice, infos: Infos) -> None:
-        """Check that the copies of a group start alike, and make its recorder. `part` selects them in `infos`."""
-        first, *others = self._members_of(group)
-        for name in ("task_id", "task", "anchor"):
-            expected, *rest = infos[name][part].tolist()
-            for m, value in zip(others, rest, strict=True):
-                if value != expected:
-                    raise GroupError(
-                        f"group {group} is not identical at reset: member {m} has {name} {value!r}, "
-                        f"member {first} has {expected!r}"
-                    )
-        task_id, anchor, label = (infos[name][part.start] for name in ("task_id", "anchor", "label"))
-        self._recorders[group] = GroupRecorder(task_id, anchor, label, self.group_size, self._actions)
+    def _begin(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
+        """Reset `members`, which are whole groups. `tasks` and `seeds` have one value for each of all groups."""
+        places = [divmod(m, self.group_size) for m in members]
+        columns = [[tasks[g] for g, _ in places], [seeds[g] for g, _ in places]]
+        if self.dynamics == INDEPENDENT:
+            columns.append([noise_seed(seeds[g], i) for g, i in places])
+        return self.members.reset(members, *columns)
 
     def _record(self, members: Sequence[int], outcome: Outcome) -> None:
         infos, size = outcome.infos, self.group_size
@@ -234,10 +247,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         for m, observation in zip(members, outcome.observations, strict=True):
             self._observations[m] = observation
 
-    def _batched_observations(self, members: Sequence[int], outcome: Outcome) -> Any:
+    def _batched_observations(self, members: Sequence[int], outcome: Outcome | None) -> Any:
         """The batch of observations: those of `outcome` for `members`, the last ones of the others."""
-        if isinstance(outcome.observations, np.ndarray):
-            return outcome.observations if len(members) == self.num_envs else self._observations.copy()
+        if isinstance(self._observations, np.ndarray):
+            if outcome is not None and len(members) == self.num_envs:
+                return outcome.observations
+            return self._observations.copy()
         space = self.single_observation_space
         return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
 
@@ -260,7 +275,9 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             return list(range(self.num_groups))
         if not self._started:
             raise gymnasium.error.ResetNeeded("reset: the first reset takes no mask; call reset() without one")
-        table = np.asarray(mask, dtype=np.bool_)
+        table = np.asarray(mask)
+        if table.dtype != np.bool_:
+            raise TypeError(f"reset: reset_mask must be bool, True for the members to reset; it is {table.dtype}")
         if table.shape != (self.num_envs,):
             raise ValueError(f"reset: reset_mask has shape {table.shape}, there are {self.num_envs} members")
         table = table.reshape(self.num_groups, self.group_size)
@@ -269,11 +286,24 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             raise GroupError(f"reset: the mask selects part of group {partial_groups[0]}; select all of it or none")
         return np.flatnonzero(table.all(axis=1)).tolist()
 
-    def _task_indices(self, wanted: Any) -> list[int]:
-        """The task index of each group, from `options["task"]` or drawn."""
-        size = len(self.panel)
+    def _given_seeds(self, wanted: Any) -> list[int] | None:
+        """The seed of each group, from `options["group_seed"]`."""
         if wanted is None:
-            return self.np_random.integers(size, size=self.num_groups).tolist()
+            return None
+        single = isinstance(wanted, str) or not (isinstance(wanted, Sequence) or np.ndim(wanted) > 0)
+        seeds = [wanted] * self.num_groups if single else list(wanted)
+        if len(seeds) != self.num_groups:
+            raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups; give one each")
+        for seed in seeds:
+            integer = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+            if not integer or not 0 <= seed <= LARGEST_SEED:
+                raise ValueError(f"reset: a group seed must be an integer from 0 to 2**63 - 1, got {seed!r}")
+        return [int(seed) for seed in seeds]
+
+    def _given_tasks(self, wanted: Any) -> list[int] | None:
+        """The task index of each group, from `options["task"]`."""
+        if wanted is None:
+            return None
         tasks = [wanted] * self.num_groups if np.ndim(wanted) == 0 else list(wanted)
         if len(tasks) != self.num_groups:
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups; give one, or one per group")

@@ -16,8 +16,29 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
-from crbc_envs.core import AnchorEnv, Infos, Members, Outcome
+from crbc_envs.core import AnchorEnv, Infos, Members, Outcome, seed_noise
+from crbc_envs.tasks import stream
 from crbc_envs.vector.contract import ForeignEnv, bare, step_limits
+
+SHARED = "shared"
+INDEPENDENT = "independent"
+DYNAMICS = (SHARED, INDEPENDENT)
+"""Whether the copies of a group share one stream of noise, or have one each: `dynamics` of `GroupVectorEnv`."""
+
+
+def noise_seed(group_seed: int, member: int) -> int:
+    """The seed of the noise of one member, counted within its group."""
+    return stream("noise", group_seed, member)
+
+
+def begin(
+    env: gymnasium.Env[Any, Any], seed: int, options: dict[str, Any] | None, noise: int | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """Reset an environment as a member of a group. `noise` seeds what happens later, if that is not left to `seed`."""
+    observation, info = env.reset(seed=seed, options=options)
+    if noise is not None:
+        seed_noise(env, noise)
+    return observation, info
 
 
 class LocalMembers:
@@ -26,10 +47,12 @@ class LocalMembers:
     def __init__(self, envs: Sequence[AnchorEnv[Any, Any] | ForeignEnv]) -> None:
         self.envs = list(envs)
 
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
+    def reset(
+        self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
+    ) -> Outcome:
         results = [
-            self.envs[m].reset(seed=seed, options={"task": task})
-            for m, task, seed in zip(members, tasks, seeds, strict=True)
+            begin(self.envs[m], seed, {"task": task}, own)
+            for m, task, seed, own in zip(members, tasks, seeds, noise or [None] * len(seeds), strict=True)
         ]
         k = len(results)
         flags = np.zeros(k, dtype=np.bool_)

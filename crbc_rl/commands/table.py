@@ -233,7 +233,7 @@ def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
 
 
 def study(
-    name: Positional[Literal["credit-accuracy"]],
+    name: Positional[Literal["credit-accuracy", "dynamics"]],
     /,
     out: SomePath = Path("runs/studies"),
     quick: bool = False,
@@ -242,9 +242,10 @@ def study(
     """Test a claim of the paper where the truth can be computed exactly. Prints tables and writes a figure.
 
     Args:
-        name: credit-accuracy: every estimator's step credit against the exact truth on small Sokoban rooms.
-        out: folder for the JSON and PNG files.
-        quick: a few seconds instead of about a minute.
+        name: credit-accuracy: every estimator's step credit against the exact truth on small Sokoban rooms. dynamics:
+            what groups lose whose copies share one stream of noise, on slippery FrozenLake.
+        out: folder for the JSON file, and the PNG file of credit-accuracy.
+        quick: a few seconds instead of one to three minutes.
         seed: seed of every draw.
     """
     from dataclasses import replace
@@ -252,7 +253,15 @@ def study(
     from rich.progress import Progress
 
     from crbc_rl.studies import credit_accuracy, credit_figure, credit_tables
+    from crbc_rl.studies import dynamics as noise
 
+    if name == "dynamics":
+        lakes = replace(noise.QUICK if quick else noise.Settings(), seed=seed)
+        played = noise.run(lakes)
+        noise.show(played, lakes, console)
+        noise.write_json(played, lakes, out / "dynamics.json")
+        console.print(f"wrote {escape(str(out / 'dynamics'))}.json", soft_wrap=True, highlight=False)
+        return
     settings = replace(credit_accuracy.QUICK if quick else credit_accuracy.Settings(), seed=seed)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("behaviours x group sizes")

@@ -136,6 +136,9 @@ class RolloutConfig(Section):
     """Where environments run: in this process, in worker processes or in Ray actors. Results do not differ."""
     num_workers: int | None = Field(None, ge=1, le=4_096)
     """Number of workers of "process" and "ray"; one per CPU core by default."""
+    dynamics: Literal["shared", "independent"] | None = None
+    """What the copies of a group share beyond their start: one stream of noise, or one each. None: one each where the
+    environment declares that it is stochastic."""
 
     @model_validator(mode="after")
     def _few_enough(self) -> RolloutConfig:

@@ -15,8 +15,8 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
-from crbc_envs.vector.members import LocalMembers, make_member, member_info
-from crbc_rl.config import RunConfig
+from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, make_member, member_info
+from crbc_rl.config import RunConfig, TrainConfig
 from crbc_rl.config.extensions import unknown_id
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.plan.findings import Finding
@@ -31,6 +31,8 @@ class EnvCheck:
     panels: dict[str, int] = field(default_factory=dict)
     """Number of tasks by split; empty where the environment cannot be made here."""
     stochastic: bool = False
+    dynamics: str = SHARED
+    """What the copies of a group share, as in `GroupVectorEnv`."""
     prompt: Prompt | None = None
     """The first prompt of training."""
     errors: list[str] = field(default_factory=list)
@@ -81,6 +83,8 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
         if split != "train":
             return
         found.max_steps, found.stochastic = env.max_steps, env.stochastic
+        if isinstance(config, TrainConfig):
+            found.dynamics = config.rollout.dynamics or (INDEPENDENT if env.stochastic else SHARED)
         window = _window(config, env, found)
         if window is None:
             return
@@ -91,6 +95,12 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
         except ValueError as error:  # some arguments can only be judged with a task
             found.errors.append(f"env.kwargs: {error}")
             return
+        if found.dynamics == INDEPENDENT:
+            try:
+                env.seed_noise(0)
+            except TypeError as error:
+                found.errors.append(f"rollout.dynamics: {error}")
+                return
         observation = outcome.observations[0]
         found.prompt = window.ask(observation, member_info(outcome.infos, 0))
         found.errors += _frames(config, observation, found.prompt)

@@ -8,8 +8,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from crbc_envs.vector.members import INDEPENDENT, SHARED
 from crbc_rl.plan import Plan
 from crbc_rl.plan.memory import GIB, Memory, tokens_per_row
+
+_NOISE = {SHARED: "one stream of noise together", INDEPENDENT: "their own noise each"}
 
 
 def show(plan: Plan, console: Console) -> None:
@@ -29,7 +32,8 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     config, batches, model, memory = plan.config, plan.batches, plan.checked.model, plan.memory
     yield "model", config.model + ("" if model is None else f": {model.parameters:,} parameters, {model.source}")
     sizes = [f"{size:,} {split} tasks" for split, size in plan.checked.env.panels.items()]
-    noise = "; stochastic, and the copies of a group share one noise stream" * plan.checked.env.stochastic
+    found = plan.checked.env
+    noise = f"; stochastic, the copies of a group have {_NOISE[found.dynamics]}" * found.stochastic
     yield "environment", f"{config.env.id}, {', '.join(sizes) or 'it cannot be made here'}{noise}"
     yield "credit", " ".join([config.credit.method, *(f"{k}={v}" for k, v in config.credit.options.items())])
     room = (

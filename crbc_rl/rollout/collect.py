@@ -13,6 +13,7 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.chat import Conversation
 from crbc_envs.core import Outcome
 from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, Template
+from crbc_envs.tasks import stream
 from crbc_envs.vector.members import member_info
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
@@ -27,6 +28,7 @@ def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: in
         group_size,
         config.rollout.backend,
         config.rollout.num_workers,
+        dynamics=config.rollout.dynamics,
         **config.env.kwargs,
         split=split,
         require_tags=True,
@@ -119,13 +121,3 @@ class _Members:
             self.talks[m].observe(outcome.observations[place], member_info(outcome.infos, place))
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
-
-
-def stream(name: str, *path: int) -> int:
-    """The seed of one random stream, below 2**31, computed from its name and numbers."""
-    return int(np.random.SeedSequence([*name.encode(), *path]).generate_state(1)[0] >> 1)
-
-
-def rng(name: str, *path: int) -> np.random.Generator:
-    """A generator for one random stream; see `stream`."""
-    return np.random.default_rng(stream(name, *path))

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from crbc_envs.tasks import stream
 from crbc_rl.batches import Floats, Ints
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
-from crbc_rl.rollout.collect import collect, open_groups, stream
+from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
 from crbc_rl.rollout.prompts import prompt_options
 

@@ -7,12 +7,13 @@ from functools import partial
 
 import numpy as np
 
+from crbc_envs.tasks import rng, stream
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.api import Generator
 from crbc_rl.policies.engines import engine_of
-from crbc_rl.rollout.collect import collect, open_groups, rng, stream
+from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
 from crbc_rl.rollout.exchange import pack, unpack
 from crbc_rl.rollout.prompts import prompt_options

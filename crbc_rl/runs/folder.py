@@ -159,7 +159,7 @@ class Run:
         """Drop the groups behind update `upto`, which training repeats."""
         cut_lines(self.folder / "groups.jsonl", upto)
 
-    def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy) -> None:
+    def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy, dynamics: str) -> None:
         """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""
 
         def recorded(turn: Turn) -> RecordedTurn:
@@ -174,7 +174,8 @@ class Run:
         path = self.folder / "rollouts" / f"{update:06d}.parquet"
         turns = [recorded(turn) for turn in batch.turns]
         with WriteErrors(path):
-            write_groups(path, batch.rollouts, env_id=self.config.env.id, update=update, turns=turns)
+            env_id = self.config.env.id
+            write_groups(path, batch.rollouts, env_id=env_id, update=update, turns=turns, dynamics=dynamics)
 
     def groups(self) -> Groups:
         """The groups of groups.jsonl by update, without damaged ones."""

@@ -163,8 +163,8 @@ def test_without_stochastic_the_noise_belongs_to_the_task():
     assert len({tuple(walk(env, seed)) for seed in range(12)}) == 1
 
 
-def test_members_of_a_group_share_their_noise_and_groups_of_one_task_do_not():
-    with closing(GroupVectorEnv("SlipperyLake-v0", 8, 2)) as envs:
+def test_members_of_a_group_may_share_their_noise_and_groups_of_one_task_do_not():
+    with closing(GroupVectorEnv("SlipperyLake-v0", 8, 2, dynamics="shared")) as envs:
         assert envs.stochastic
         envs.reset(seed=0, options={"task": 3})
         while envs.active.any():

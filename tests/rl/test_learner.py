@@ -13,13 +13,13 @@ from learner_fixtures import small, write_config
 from worker_processes import workers
 
 from crbc_envs.prompts import Prompt
+from crbc_envs.tasks import rng
 from crbc_rl.batches import RolloutBatch, TokenBatch
 from crbc_rl.config import load_config
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.rollout.collect import rng
 from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import Metrics, read_metrics

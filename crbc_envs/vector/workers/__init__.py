@@ -1,7 +1,7 @@
 """Members that run in workers. Each worker holds whole groups; a lost worker is replaced and its members are replayed.
 
-A member is a function of (task, seed, actions). A new worker that replays them therefore reaches the same
-state. Each anchor of the replay is compared with the recorded one, which proves it. There are two kinds
+A member is a function of (task, seed, noise, actions). A new worker that replays them therefore reaches the
+same state. Each anchor of the replay is compared with the recorded one, which proves it. There are two kinds
 of `Worker`: `process` for processes of this machine, `ray` for Ray actors on one or more machines.
 """
 
@@ -66,8 +66,10 @@ class SupervisedMembers:
         """The number of workers lost and replaced so far."""
         return sum(supervisor.restarts for supervisor in self.supervisors)
 
-    def reset(self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int]) -> Outcome:
-        return self._call("reset", members, tasks, seeds)
+    def reset(
+        self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
+    ) -> Outcome:
+        return self._call("reset", members, tasks, seeds, *([] if noise is None else [noise]))
 
     def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
         return self._call("step", members, actions)

@@ -45,15 +45,19 @@ class Call:
 
 @dataclass(slots=True)
 class History:
-    """What is needed to replay a member: its task, its seed and its actions since the last reset.
+    """What is needed to replay a member: the arguments of its last reset, and its actions since.
 
-    `anchors` has the anchor after the reset and after each action, to check the replay.
+    The arguments are its task, its seed and, if copies differ in it, that of its noise. `anchors` has the anchor
+    after the reset and after each action, to check the replay.
     """
 
-    task: int
-    seed: int
+    begun: tuple[int, ...]
     anchors: list[str]
     actions: list[str] = field(default_factory=list)
+
+    @property
+    def task(self) -> int:
+        return self.begun[0]
 
 
 class Supervisor:
@@ -129,7 +133,7 @@ class Supervisor:
         if not members:
             return
         histories = [self.histories[m] for m in members]
-        columns = [history.task for history in histories], [history.seed for history in histories]
+        columns = tuple(map(list, zip(*(history.begun for history in histories), strict=True)))
         self._compare(0, members, self._request(Call(REPLAY + "reset", members, columns), one_by_one))
         for step in range(max(len(history.actions) for history in histories)):
             active = [m for m in members if len(self.histories[m].actions) > step]
@@ -160,8 +164,8 @@ class Supervisor:
             return
         anchors = outcome.infos["anchor"].tolist()
         if call.method == "reset":
-            for m, task, seed, anchor in zip(call.members, *call.columns, anchors, strict=True):
-                self.histories[m] = History(task, seed, [anchor])
+            for m, anchor, *begun in zip(call.members, anchors, *call.columns, strict=True):
+                self.histories[m] = History(tuple(begun), [anchor])
             self._to_replay.difference_update(call.members)
         else:
             for m, action, anchor in zip(call.members, *call.columns, anchors, strict=True):

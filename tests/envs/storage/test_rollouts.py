@@ -252,7 +252,15 @@ def test_a_parquet_file_of_something_else(written: Path) -> None:
         read_groups(rewritten(written, lambda table: table.replace_schema_metadata({})))
 
 
-@pytest.mark.parametrize("header", ["{", "[]", '{"version": 1, "env_id": ""}'])
+@pytest.mark.parametrize("dynamics", [None, "shared", "independent"])
+def test_the_dynamics_are_told(tmp_path: Path, dynamics: str | None) -> None:
+    write_groups(tmp_path / "a.parquet", some_groups(), dynamics=dynamics)
+    assert read_recording(tmp_path / "a.parquet").dynamics == dynamics
+
+
+@pytest.mark.parametrize(
+    "header", ["{", "[]", '{"version": 1, "env_id": ""}', '{"version":1,"env_id":"","lengths":[[1]],"dynamics":7}']
+)
 def test_a_damaged_header(written: Path, header: str) -> None:
     with pytest.raises(DataError, match=r"a\.parquet: its header is damaged"):
         read_groups(rewritten(written, lambda table: table.replace_schema_metadata({"crbc": header})))
@@ -325,7 +333,7 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     folder = tmp_path / "run/rollouts"
     assert sorted(file.name for file in folder.iterdir()) == ["000002.parquet", "000004.parquet"]
     recording = read_recording(folder / "000004.parquet")
-    assert (recording.update, recording.env_id) == (4, "CRBC-Sokoban-v0")
+    assert (recording.update, recording.env_id, recording.dynamics) == (4, "CRBC-Sokoban-v0", "shared")
     assert repr(recording.groups) == repr(samples[3].rollouts.groups())
     assert recording.turns is not None
     row = recording.row(1, 2, 0)

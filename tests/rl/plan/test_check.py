@@ -1,20 +1,24 @@
 """check_run: one line with the nearest name for what is misspelt, and nothing written."""
 
+import io
 import shutil
 from pathlib import Path
 
 import httpx
+import noisy_envs  # noqa: F401  registers ids
 import pytest
 import yaml
 from huggingface_hub.errors import RepositoryNotFoundError
 from learner_fixtures import small, small_config, write_config
+from rich.console import Console
 
 from crbc_rl import cli
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan import architecture
+from crbc_rl.plan import architecture, make_plan
 from crbc_rl.plan.check import check_run
 from crbc_rl.plan.findings import Finding
+from crbc_rl.plan.show import show
 from crbc_rl.rollout.prompts import prompt_options
 
 MISSPELT = {
@@ -140,6 +144,27 @@ def test_the_first_prompt_is_the_one_that_training_asks(model):
     found = check_run(small(model)).env
     assert found.prompt is not None and found.prompt.text.startswith("Sokoban\n")
     assert (found.max_steps, found.panels["train"] > 1000, found.stochastic) == (15, True, False)
+
+
+NOISY = {"prompt": "compact", "kwargs": {}}
+
+
+def test_noise_that_copies_cannot_have_of_their_own_is_said_at_once(model):
+    config = small(model, env={"id": "OwnGenerator-v0", **NOISY})
+    with pytest.raises(ConfigError, match=r"rollout\.dynamics: OwnGenerator keeps a Generator in 'rng', .*'shared'"):
+        check_run(config)
+    shared = {"num_groups": 2, "group_size": 2, "max_new_tokens": 4, "dynamics": "shared"}
+    assert check_run(small(model, env={"id": "OwnGenerator-v0", **NOISY}, rollout=shared)).env.dynamics == "shared"
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"), [(None, "their own noise each"), ("shared", "one stream of noise together")]
+)
+def test_a_plan_tells_the_noise(model, asked, told):
+    rollout = {"num_groups": 2, "group_size": 2, "max_new_tokens": 4, "dynamics": asked}
+    console = Console(file=io.StringIO(), width=1_000)
+    show(make_plan(small(model, env={"id": "Windy-v0", **NOISY}, rollout=rollout)), console)
+    assert f"stochastic, the copies of a group have {told}" in console.file.getvalue()
 
 
 # ---- prompts of the config -------------------------------------------------------------------------

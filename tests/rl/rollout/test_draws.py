@@ -16,10 +16,11 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import HISTORY_LENGTH, Prompt, PromptWindow
 from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.tasks import rng, stream
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout import evaluate as evaluation
-from crbc_rl.rollout.collect import collect, open_groups, rng, stream
+from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import evaluate, play_panel
 from crbc_rl.rollout.exchange import read_texts
 

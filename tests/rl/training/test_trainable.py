@@ -16,9 +16,9 @@ from tables import by_turn, table
 from torch import Tensor, nn
 
 from crbc_envs.prompts import Prompt
+from crbc_envs.tasks import rng
 from crbc_rl.batches import RolloutBatch, TokenBatch, Turn
 from crbc_rl.distributed import Distributed
-from crbc_rl.rollout.collect import rng
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.trainable import Figures, Trainable, mean
 
