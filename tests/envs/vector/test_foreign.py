@@ -56,8 +56,8 @@ def test_wrappers_are_kept(env_id, word):
         infos = one_episode(envs)
         assert set(infos[0]["hint"]) == {f"{word} 0"}
         assert envs.domain == "sokoban"
-        assert envs.panel[7].id == "sokoban-v2/train/7"
-        assert set(envs.reset(options={"task": [7, 8]})[1]["task_id"]) == {"sokoban-v2/train/7", "sokoban-v2/train/8"}
+        assert envs.panel[7].id == "sokoban-v3/train/7"
+        assert set(envs.reset(options={"task": [7, 8]})[1]["task_id"]) == {"sokoban-v3/train/7", "sokoban-v3/train/8"}
 
 
 def test_wrapping_changes_no_result():

@@ -14,7 +14,7 @@ from rich.console import Console
 from scipy.stats import spearmanr
 
 from anchors import EmpiricalProcess
-from crbc_envs.sokoban.rooms import SokobanPanel
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_rl import credit
 from crbc_rl.commands import table
