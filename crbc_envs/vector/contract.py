@@ -126,6 +126,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         info = self._kept(info, AFTER_STEP, "after a step")
+        truncated = bool(truncated) and not terminated  # a TimeLimit also cuts an episode that has just succeeded
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
         return observation, float(reward), terminated, truncated, {**info, "score": float(info["score"])}
 
