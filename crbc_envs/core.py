@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -81,7 +81,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
     brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`,
-    `expert`, and for people who play it `legend` and `page`.
+    `expert`, for the comparison of splits `canonical_forms` and `near_forms`, and for people who play it `legend` and
+    `page`.
     """
 
     domain: str
@@ -166,6 +167,17 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         What can be clicked stands in brackets: "[x]" for the action "click[x]".
         """
         return None
+
+    def canonical_forms(self) -> Mapping[str, str]:
+        """Coarser keys of the current situation, by name: {"rotated or mirrored": key}.
+
+        Two situations with one key are as good as the same. `crbc bench splits` compares splits by them too.
+        """
+        return {}
+
+    def near_forms(self) -> Mapping[str, Collection[str]]:
+        """For names of `canonical_forms`, the keys of situations that are nearly the same as the current one."""
+        return {}
 
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are stepped together, if that is faster than one by one.

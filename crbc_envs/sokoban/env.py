@@ -15,12 +15,14 @@ from crbc_envs.sokoban.panels import make_panel
 from crbc_envs.sokoban.prompts import TEMPLATES
 from crbc_envs.sokoban.render import frame_shape, render, resize
 from crbc_envs.sokoban.rules import LEGEND, MOVES, Room, State
+from crbc_envs.sokoban.symmetry import board_digest, layout_digest, near_layouts
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
     from crbc_envs.core import Expert, Members
 
 OBSERVATIONS = ("rgb", "text")
+BOARD, LAYOUT = "board up to symmetry", "layout up to symmetry"
 LARGEST, MOST_PIXELS = 100, 4_096
 """The longest side of a room, and of a resized frame: sizes may come from a stranger's config."""
 
@@ -141,6 +143,14 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         from crbc_envs.sokoban.expert import make_expert
 
         return make_expert(self, rng, **options)
+
+    def canonical_forms(self) -> dict[str, str]:
+        """The board, and its layout (walls and targets): each up to rotation, reflection and shift."""
+        return {BOARD: board_digest(self.room, self.state), LAYOUT: layout_digest(self.room)}
+
+    def near_forms(self) -> dict[str, set[str]]:
+        """The layouts one wall apart."""
+        return {LAYOUT: set(near_layouts(self.room))}
 
     def batch(self, num_envs: int) -> Members | None:
         """All members as one array of boards. None for a subclass, because it may have other rules."""

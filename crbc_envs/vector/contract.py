@@ -6,7 +6,7 @@ attributes of an `AnchorEnv` and checks every info. `check_anchor_env` reads the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -154,6 +154,16 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
     def page(self) -> Rows | None:
         """The page of the wrapped environment, if it has one."""
         found: Rows | None = self.env.get_wrapper_attr("page")() if self.env.has_wrapper_attr("page") else None
+        return found
+
+    def canonical_forms(self) -> Mapping[str, str]:
+        """Those of the wrapped environment, if it has some."""
+        found: Mapping[str, str] = attribute(self.env, "canonical_forms", dict)()
+        return found
+
+    def near_forms(self) -> Mapping[str, Collection[str]]:
+        """Those of the wrapped environment, if it has some."""
+        found: Mapping[str, Collection[str]] = attribute(self.env, "near_forms", dict)()
         return found
 
     def batch(self, num_envs: int) -> None:
