@@ -81,8 +81,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
     brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`,
-    `expert`, for the comparison of splits `canonical_forms` and `near_forms`, and for people who play it `legend` and
-    `page`.
+    `expert`, for the comparison of splits `canonical_forms`, `traits` and `near_traits`, and for people who play it
+    `legend` and `page`.
     """
 
     domain: str
@@ -169,14 +169,18 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         return None
 
     def canonical_forms(self) -> Mapping[str, str]:
-        """Coarser keys of the current situation, by name: {"rotated or mirrored": key}.
+        """Coarser keys of the current situation, by name: {"board up to symmetry": key}.
 
-        Two situations with one key are as good as the same. `crbc bench splits` compares splits by them too.
+        Two situations with one key are as good as the same. `measure_splits` compares splits by them too.
         """
         return {}
 
-    def near_forms(self) -> Mapping[str, Collection[str]]:
-        """For names of `canonical_forms`, the keys of situations that are nearly the same as the current one."""
+    def traits(self) -> Mapping[str, str]:
+        """What the current task may have in common with others, by name: {"product": its number}."""
+        return {}
+
+    def near_traits(self) -> Mapping[str, Collection[str]]:
+        """For names of `traits`, those of the tasks that are nearly the same as the current one."""
         return {}
 
     def batch(self, num_envs: int) -> Members | None:

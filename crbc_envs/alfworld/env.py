@@ -126,7 +126,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         assert self._task is not None
         return make_expert(self._task.text, rng, **options)
 
-    def canonical_forms(self) -> dict[str, str]:
+    def traits(self) -> dict[str, str]:
         """The furniture of the room: the names of its receptacles."""
         return {"furniture": " ".join(sorted(self.tracker.game.receptacles))}
 

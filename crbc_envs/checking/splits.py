@@ -30,10 +30,10 @@ CONTENT, TEXT, OBSERVATION, ANCHOR = "content", "text", "first observation", "an
 class HeldOut:
     """What of a held-out split is also in training. Every figure is a number of its first `tasks` tasks, by name.
 
-    The names are content, text, first observation, anchor, and those of the environment's canonical forms.
+    The names are content, text, first observation, anchor, and those of the environment's canonical forms and traits.
     `different` counts different ones. `other` counts the tasks whose own the other held-out split has too, `train`
     those whose own a training task has, `near` those to which a training task's is near, and `visited` those whose
-    start a random walk in a training task came to.
+    start a random walk in a training task came to (by anchor, and by canonical form).
     """
 
     split: str
@@ -119,12 +119,13 @@ class _Starts:
 
     def add(self, env: Member, index: int) -> None:
         observation, info = _begin(env, index)
-        found = {TEXT: info["task"], OBSERVATION: plain(observation), ANCHOR: info["anchor"], **env.canonical_forms()}
+        found = {TEXT: info["task"], OBSERVATION: plain(observation), ANCHOR: info["anchor"]}
+        found.update({**env.canonical_forms(), **env.traits()})
         if not isinstance(env, ForeignEnv) or env.has_panel:
             found = {CONTENT: env.panel[index].digest, **found}
         for name, key in found.items():
             self.keys.setdefault(name, []).append(key)
-        for name, near in env.near_forms().items():
+        for name, near in env.near_traits().items():
             self.near.setdefault(name, []).append(near)
 
 

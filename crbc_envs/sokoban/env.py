@@ -145,10 +145,14 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         return make_expert(self, rng, **options)
 
     def canonical_forms(self) -> dict[str, str]:
-        """The board, and its layout (walls and targets): each up to rotation, reflection and shift."""
-        return {BOARD: board_digest(self.room, self.state), LAYOUT: layout_digest(self.room)}
+        """The board up to rotation, reflection and shift."""
+        return {BOARD: board_digest(self.room, self.state)}
 
-    def near_forms(self) -> dict[str, set[str]]:
+    def traits(self) -> dict[str, str]:
+        """The layout (walls and targets) up to rotation, reflection and shift."""
+        return {LAYOUT: layout_digest(self.room)}
+
+    def near_traits(self) -> dict[str, set[str]]:
         """The layouts one wall apart."""
         return {LAYOUT: set(near_layouts(self.room))}
 

@@ -161,9 +161,14 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         found: Mapping[str, str] = attribute(self.env, "canonical_forms", dict)()
         return found
 
-    def near_forms(self) -> Mapping[str, Collection[str]]:
+    def traits(self) -> Mapping[str, str]:
         """Those of the wrapped environment, if it has some."""
-        found: Mapping[str, Collection[str]] = attribute(self.env, "near_forms", dict)()
+        found: Mapping[str, str] = attribute(self.env, "traits", dict)()
+        return found
+
+    def near_traits(self) -> Mapping[str, Collection[str]]:
+        """Those of the wrapped environment, if it has some."""
+        found: Mapping[str, Collection[str]] = attribute(self.env, "near_traits", dict)()
         return found
 
     def batch(self, num_envs: int) -> None:

@@ -127,7 +127,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
         return make_expert(self.max_steps, rng, **options)
 
-    def canonical_forms(self) -> dict[str, str]:
+    def traits(self) -> dict[str, str]:
         """The product that the goal was made from."""
         assert self._task is not None
         return {"product": self._task.content.asin}
