@@ -95,7 +95,7 @@ class AnchorReport:
             f"  fuzzed replies  {self.fuzzed}, {self.invalid:.1%} of them invalid",
         ]
         if self.splits is not None:
-            lines += [f"  splits          {self.splits.summary}"]
+            lines += [f"  splits          {line}" for line in self.splits.summary()]
         lines += [f"  skipped         {part}: {reason}" for part, reason in self.skipped.items()]
         return "\n".join(lines)
 

@@ -92,15 +92,13 @@ class SplitReport:
         lines = [f"  {row[0]:{wide}}" + "".join(f"{cell:>18}" for cell in row[1:]) for row in rows]
         return "\n".join([self.heading, *lines])
 
-    @property
-    def summary(self) -> str:
-        """The worst of the figures, on one line."""
-        told = (
-            f"{part.train.get(CONTENT, 0)} of {part.tasks} {part.split} tasks are train tasks, {part.worst[0]} starts "
-            f"were visited in train ({part.worst[1]})"
+    def summary(self) -> list[str]:
+        """What decides, on one line for each held-out split."""
+        return [
+            f"of {part.tasks} {part.split} tasks, {part.train.get(CONTENT, 0)} are train tasks, and {part.worst[0]} "
+            "starts were visited in train"
             for part in self.held_out
-        )
-        return "; ".join(told)
+        ]
 
     @property
     def heading(self) -> str:

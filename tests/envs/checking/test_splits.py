@@ -182,7 +182,7 @@ def check(env_id, **options):
 def test_the_check_compares_a_few_tasks_of_each_split():
     report = check("InnerEnv-v0", split_tasks=5)
     assert report.splits == measure_splits("InnerEnv-v0", train_tasks=5, held_out_tasks=5, walks=1)
-    assert "splits          0 of 5 validation tasks are train tasks, " in str(report)
+    assert "splits          of 5 test tasks, 0 are train tasks, and " in str(report)
     assert check("InnerEnv-v0", split_tasks=0).splits is None
 
 
