@@ -16,13 +16,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from crbc_envs.checking.probe import plain, tagged
-from crbc_envs.core import AnchorEnv
-from crbc_envs.tasks import SPLITS
-from crbc_envs.vector.contract import ForeignEnv
+from crbc_envs.vector.contract import ForeignEnv, Member
 from crbc_envs.vector.members import make_member, name_of
 
-Member = AnchorEnv[Any, Any] | ForeignEnv
-
+HELD_OUT = ("validation", "test")
 CONTENT, TEXT, OBSERVATION, ANCHOR = "content", "text", "first observation", "anchor"
 
 
@@ -161,7 +158,7 @@ def measure_splits(
                 visits.walk(member, task, rng)
             progress(done + 1, len(tasks) + 2 * held_out_tasks)
     held_out = []
-    for split in SPLITS[1:]:
+    for split in HELD_OUT:
         held_out.append(_Starts())
         with closing(make_member(env, {**env_kwargs, "split": split})) as member:
             for task in range(min(held_out_tasks, len(member.panel))):
@@ -169,7 +166,7 @@ def measure_splits(
                 progress(len(tasks) + (len(held_out) - 1) * held_out_tasks + task + 1, len(tasks) + 2 * held_out_tasks)
     parts = tuple(
         _compare(split, starts, other, train, visits)
-        for split, starts, other in zip(SPLITS[1:], held_out, reversed(held_out), strict=True)
+        for split, starts, other in zip(HELD_OUT, held_out, reversed(held_out), strict=True)
     )
     return SplitReport(name_of(env), seed, len(tasks), walks, visits.steps, len(visits.seen[ANCHOR]), parts)
 

@@ -71,7 +71,7 @@ class SokobanPanel(TaskPanel[Room]):
 @lru_cache(maxsize=4096)
 def _panel_task(split: str, index: int, level: Level) -> Task[Room]:
     size = (level.height, level.width, level.num_boxes)
-    rng = np.random.default_rng([VERSION, SPLITS.index(split), index, *size, level.longest])
+    rng = np.random.default_rng([VERSION, SPLITS.index(split), index, *size, level.shortest, level.longest])
     room = _listed(rng, split, index) if level == LEVELS["6x6"] else _drawn(rng, split, level, level.length(index))
     place = f"sokoban-v{VERSION}" + (f"/{level.name}" if level != LEVELS["6x6"] else "")
     return Task(f"{place}/{split}/{index}", TEXT, room, board_digest(room))

@@ -176,6 +176,9 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         return
 
 
+Member = AnchorEnv[Any, Any] | ForeignEnv
+"""One member of a group."""
+
 _WAY_OUT = (
     "a group needs text actions and the keys of check_anchor_env. Derive the environment from crbc_envs.AnchorEnv or "
     "wrap it in crbc_envs.AnchorWrapper"

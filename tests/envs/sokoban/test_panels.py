@@ -23,24 +23,24 @@ from crbc_envs.tasks import SPLITS
 
 GOLDEN_PANELS = {
     "6x6": {
-        "train": "31bccb1e14b77f02e64bc55b5ec67892d71462d71f783729b093b5944f35b2c5",
-        "validation": "0937d4d6d17df0f0788eee248b6d1859f811401a2e53f37a03215b2127bb9fb5",
-        "test": "6c8947a28a820e1d4eb35f15ca3e5c0762f7c9a64f4a33437903c56232600a60",
+        "train": "51e7b9defb740fd01785d4fb869d181a140d547ea6f4f4a498899cf18caefc0c",
+        "validation": "30c8036fe193cbab8b59865cf77570b66759ac24eb1eef60e961ab4704d29573",
+        "test": "d98617d59c7eec0b7062a40ec9db6b435dd8149ea1b30f8b979b90f349a7ce6f",
     },
     "8x8-1box": {
-        "train": "365b052162cdd207f19ed96389aee58337a50f7606ab460ca8dbaaab9a02c293",
-        "validation": "53ece96e5434fee6da29cfffdc015ee8363c57b5d0da40a33d2e5b5f78c98dd9",
-        "test": "7d64a1f4747095b9d0eb81dbc7868ec6283d4ed1e5f737144ca790e06b82c86e",
+        "train": "8f350fa2535429f66e5e6fd9d58d20b4198cf9535e5ab877e5da12b259df45cd",
+        "validation": "2e13075c0e425e910961e4edad6ec59355bb8837d262f559257868edac55e304",
+        "test": "5162e3fb65c2a10336f13e6c6625dbcaee2c1c34dc16625984df8faddf3a7ecc",
     },
     "8x8-2box": {
-        "train": "ed38709af59011fe409a07553027f7e4dee8c4a2a5bcad01fb14490b207f469a",
-        "validation": "d9fabfd04e30e549023064af0c714d716fa8d4a90704b307e5475178209e6147",
-        "test": "1120fec39cf961b8c745e3418cd38b72a2e4cbd9ac1b8031f5d25dd55e1c409c",
+        "train": "85e64cc68a498fae1da06ce1629c0766b633fe0bf8ec7da5df7349cc298bf864",
+        "validation": "e9a249c75c8b6413c32fed0910985734d020cf512682413131ca41026bad4571",
+        "test": "667380bd144e82bdf9e7e4a1c6806e78ab386faebca134a14defe448f4dbb4e8",
     },
     "10x10-long": {
-        "train": "cf8ef8c4ef5f8d0f3186c1b787d332e383af01a0afe427863294fc145e8dd653",
-        "validation": "a76f234288fe004589120021e45fdb5c2f0ea7329aeafe302726b16b8c076bdc",
-        "test": "1e2d40e6410cf08d24f142904f99d75e307643d55c374ebe4c0110b9829fa47b",
+        "train": "fe31af455076d597e0c20d1d13279890b1bb73106a6ff7348704a5c079af7a02",
+        "validation": "5f4309f818adcc0c27f5a064bc3f3738d459e9f43b57723d06ffbf207927783c",
+        "test": "37cae0200003d411e18dbce0f782c428c3e049ec775474254df9ad827ed47cdf",
     },
 }
 """panel.digest(64) by level and split: changing one silently changes every published number."""
