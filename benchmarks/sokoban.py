@@ -26,8 +26,9 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Members, Outcome
 from crbc_envs.sokoban import members as sokoban_members
 from crbc_envs.sokoban.batch import SokobanBatch
+from crbc_envs.sokoban.levels import Level
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
-from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import FLOOR, MOVES, PLAYER, PLAYER_ON_TARGET, TARGET, Room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members
 
@@ -72,8 +73,8 @@ def rates(engines: Sequence[Engine], seconds: float, rounds: int = 5) -> dict[st
 
 
 def loaded(members: int) -> SokobanBatch:
-    """A batch with the first rooms of the clean panel."""
-    panel = SokobanPanel("train", *SIZE)
+    """A batch with the first rooms of the suite's panel."""
+    panel = SokobanPanel("train", Level.of_size(*SIZE))
     starts = np.stack([panel[i].content.tiles(panel[i].content.start) for i in range(256)])
     batch = SokobanBatch(members, *SIZE[:2])
     batch.load(starts[np.arange(members) % len(starts)])
@@ -185,7 +186,7 @@ def arrays(room: Room) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
     """Print the cost of a 6x6 board with one box. `paper` is the room_utils.py of verl-agent or RAGEN."""
     draw: dict[str, Callable[[int], object]] = {
-        "clean panel": lambda seed: SokobanPanel("train", *SIZE)[seed],
+        "the suite's panel": lambda seed: SokobanPanel("train", Level.of_size(*SIZE))[seed],
         "gym_sokoban_room": gym_sokoban_room,
         "paper_room": paper_room,
     }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from crbc_envs.chat import ChatEpisode as ChatEpisode
     from crbc_envs.checking.check import AnchorEnvError as AnchorEnvError
     from crbc_envs.checking.check import check_anchor_env as check_anchor_env
+    from crbc_envs.checking.splits import measure_splits as measure_splits
     from crbc_envs.core import AnchorEnv as AnchorEnv
     from crbc_envs.errors import BrowserError as BrowserError
     from crbc_envs.errors import DataError as DataError
@@ -53,6 +54,7 @@ _LAZY = {
     "View": "crbc_envs.prompts",
     "WorkerError": "crbc_envs.vector.workers.worker",
     "check_anchor_env": "crbc_envs.checking.check",
+    "measure_splits": "crbc_envs.checking.splits",
     "member_info": "crbc_envs.vector.members",
     "read_groups": "crbc_envs.storage.rollouts",
     "read_recording": "crbc_envs.storage.rollouts",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -87,7 +87,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
     brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`,
-    `expert`, and for people who play it `legend` and `page`.
+    `expert`, for the comparison of splits `canonical_forms`, `traits` and `near_traits`, and for people who play it
+    `legend` and `page`.
     """
 
     domain: str
@@ -181,6 +182,21 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         Override it where noise comes from elsewhere. Raises `TypeError` where a second source of randomness is found.
         """
         replace_np_random(self, seed)
+
+    def canonical_forms(self) -> Mapping[str, str]:
+        """Coarser keys of the current situation, by name: {"board up to symmetry": key}.
+
+        Two situations with one key are as good as the same. `measure_splits` compares splits by them too.
+        """
+        return {}
+
+    def traits(self) -> Mapping[str, str]:
+        """What the current task may have in common with others, by name: {"product": its number}."""
+        return {}
+
+    def near_traits(self) -> Mapping[str, Collection[str]]:
+        """For names of `traits`, those of the tasks that are nearly the same as the current one."""
+        return {}
 
     def batch(self, num_envs: int) -> Members | None:
         """`num_envs` members like this one that are stepped together, if that is faster than one by one.

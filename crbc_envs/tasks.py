@@ -22,7 +22,7 @@ SPLITS = ("train", "validation", "test")
 class Task(Generic[T]):
     """One task.
 
-    `id` is its name ("sokoban-v2/train/12"), `text` the instruction for the agent, `content` the data that the
+    `id` is its name ("sokoban-v3/train/12"), `text` the instruction for the agent, `content` the data that the
     environment needs, `digest` a hash of the content (hex). `kind` is the task family ("heat"), for benchmarks
     that report results by family.
     """

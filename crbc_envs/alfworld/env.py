@@ -126,6 +126,10 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         assert self._task is not None
         return make_expert(self._task.text, rng, **options)
 
+    def traits(self) -> dict[str, str]:
+        """The furniture of the room: the names of its receptacles."""
+        return {"furniture": " ".join(sorted(self.tracker.game.receptacles))}
+
     def _info(self) -> dict[str, Any]:
         return {**super()._info(), "family": self.family, "effect": self._effect}
 

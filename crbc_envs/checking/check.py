@@ -41,6 +41,7 @@ from crbc_envs.checking.probe import (
     starts_of,
     usable_spec,
 )
+from crbc_envs.checking.splits import SplitReport, compare_splits
 from crbc_envs.checking.subprocess import make_request, replay_in_subprocess
 from crbc_envs.vector.contract import attribute, bare
 
@@ -65,7 +66,8 @@ class AnchorReport:
     visited. `aliasing` is the fraction with more than one observation. `label_collisions` counts labels that have
     another anchor in another task. `noise` is the fraction of walks that came out otherwise under other noise, None
     for an environment that does not declare itself stochastic. `invalid` is the fraction of the `fuzzed` replies that
-    the environment refused. `skipped` maps each check that could not run to the reason.
+    the environment refused. `splits` compares the splits, None where the environment takes no `split`.
+    `skipped` maps each check that could not run to the reason.
     """
 
     environment: str
@@ -82,6 +84,7 @@ class AnchorReport:
     fuzzed: int
     invalid: float
     noise: float | None = None
+    splits: SplitReport | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -96,16 +99,21 @@ class AnchorReport:
         ]
         if self.noise is not None:
             lines.append(f"  noise           {self.noise:.1%} of the walks came out otherwise under other noise")
+        if self.splits is not None:
+            lines += [f"  splits          {line}" for line in self.splits.summary()]
         lines += [f"  skipped         {part}: {reason}" for part, reason in self.skipped.items()]
         return "\n".join(lines)
 
 
-def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int = 32, fuzz: int = 1_000) -> AnchorReport:
+def check_anchor_env(
+    env: Env, *, seed: int = 0, tasks: int = 4, episodes: int = 32, fuzz: int = 1_000, split_tasks: int = 32
+) -> AnchorReport:
     """Check an environment with anchors, and report figures about its anchors.
 
     `env` is an `AnchorEnv`, or any environment whose `info` has the same keys. Tasks are drawn from its `panel`, a
     `TaskPanel`; without a panel they are seeds. `episodes` random walks are distributed over `tasks` tasks, and
-    `fuzz` hostile replies are tried. All random draws depend on `seed` alone.
+    `fuzz` hostile replies are tried. `split_tasks` tasks of each split are compared, with one random walk in each of
+    the training tasks; `measure_splits` compares more. All random draws depend on `seed` alone.
 
     An environment made by a registered id is also compared with fresh copies, wrappers included: in this process,
     in a group and in other processes. For any other, the report lists these checks as skipped. Reset the environment
@@ -119,7 +127,12 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
     """
     if not isinstance(env, gymnasium.Env):
         raise TypeError(f"check_anchor_env takes a gymnasium.Env, got {type(env).__name__}")
-    for name, value, least in (("tasks", tasks, 1), ("episodes", episodes, tasks), ("fuzz", fuzz, 0)):
+    for name, value, least in (
+        ("tasks", tasks, 1),
+        ("episodes", episodes, tasks),
+        ("fuzz", fuzz, 0),
+        ("split_tasks", split_tasks, 0),
+    ):
         if value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
     with Location("gymnasium"):
@@ -145,8 +158,10 @@ def check_anchor_env(env: Env, *, seed: int = 0, tasks: int = 4, episodes: int =
     if spec is not None:
         check_group(env, spec, starts[0], rng)
         _check_processes(spec, first_walks, skipped)
+    splits = None if spec is None or not split_tasks else compare_splits(spec, split_tasks, seed, skipped)
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-    return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), noise=noise, skipped=skipped)
+    figures = {"noise": noise, "splits": splits, "skipped": skipped}
+    return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), **figures)
 
 
 # ---- reproducibility ------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""CRBC-Sokoban-v0: push every box onto a target, in at most fifteen moves (paper, "Environment Details")."""
+"""CRBC-Sokoban-v0: push every box onto a target (paper, "Environment Details")."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
 from crbc_envs.core import AnchorEnv
+from crbc_envs.sokoban.levels import find_level
 from crbc_envs.sokoban.panels import make_panel
 from crbc_envs.sokoban.prompts import TEMPLATES
 from crbc_envs.sokoban.render import frame_shape, render, resize
 from crbc_envs.sokoban.rules import LEGEND, MOVES, Room, State
+from crbc_envs.sokoban.symmetry import board_digest, layout_digest, near_layouts
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
     from crbc_envs.core import Expert, Members
 
 OBSERVATIONS = ("rgb", "text")
+BOARD, LAYOUT = "board up to symmetry", "layout up to symmetry"
 LARGEST, MOST_PIXELS = 100, 4_096
 """The longest side of a room, and of a resized frame: sizes may come from a stranger's config."""
 
@@ -39,9 +42,13 @@ class SokobanEnv(AnchorEnv[Any, Room]):
     step, +1 for a box pushed onto a target, -1 for a box pushed off a target, +10 when all boxes are on targets. An
     invalid reply is gym-sokoban's action 0, which stays.
 
-    `panel` is "clean", rooms of this suite without overlap between splits, or "paper", the boards of the paper's code
-    family. In the latter, about 38 % of the validation boards occur in training within 150 updates (see
-    `panels.PaperPanel`). `info["data"]` is "generated" for both.
+    `level` names a size of rooms, the moves that they take, and the steps of an episode (`levels.LEVELS`): "6x6", the
+    paper's size and the default, "8x8-1box", "8x8-2box", or "10x10-long" with 21 to 50 moves. `height`, `width` and
+    `num_boxes` make rooms of any other size; `max_steps` replaces the level's.
+
+    `panel` is "v3", rooms of this suite whose splits share no layout (`panels.SokobanPanel`), or "paper", the boards
+    of the paper's code family. In the latter, about 38 % of the validation boards occur in training within 150
+    updates (see `panels.PaperPanel`). `info["data"]` is "generated" for both.
     """
 
     domain = "sokoban"
@@ -53,14 +60,15 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         self,
         split: str = "train",
         observation: Literal["rgb", "text"] = "rgb",
-        height: int = 6,
-        width: int = 6,
-        num_boxes: int = 1,
-        max_steps: int = 15,
+        height: int | None = None,
+        width: int | None = None,
+        num_boxes: int | None = None,
+        max_steps: int | None = None,
         require_tags: bool = False,
         render_mode: str | None = None,
-        panel: Literal["clean", "paper"] = "clean",
+        panel: Literal["v3", "paper"] = "v3",
         pixels: int | None = None,
+        level: str | None = None,
     ) -> None:
         if observation not in OBSERVATIONS:
             raise ValueError(f"observation must be one of {', '.join(OBSERVATIONS)}; got {observation!r}")
@@ -75,10 +83,12 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         ):
             if value is not None and value > most:
                 raise ValueError(f"{name} must be at most {most}, got {value}")
-        super().__init__(make_panel(panel, split, height, width, num_boxes), max_steps, require_tags)
+        rooms = find_level(level, height, width, num_boxes)
+        steps = rooms.max_steps if max_steps is None else max_steps
+        super().__init__(make_panel(panel, split, rooms), steps, require_tags)
         self.observation = observation
         self.render_mode = render_mode
-        self.board_shape = (height, width)
+        self.board_shape = height, width = rooms.height, rooms.width
         self.pixels = pixels
         self.frame_shape = frame_shape(height, width, pixels)
         self.action_space = UnicodeText(examples=MOVES)
@@ -133,6 +143,18 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         from crbc_envs.sokoban.expert import make_expert
 
         return make_expert(self, rng, **options)
+
+    def canonical_forms(self) -> dict[str, str]:
+        """The board up to rotation, reflection and shift."""
+        return {BOARD: board_digest(self.room, self.state)}
+
+    def traits(self) -> dict[str, str]:
+        """The layout (walls and targets) up to rotation, reflection and shift."""
+        return {LAYOUT: layout_digest(self.room)}
+
+    def near_traits(self) -> dict[str, set[str]]:
+        """The layouts one wall apart."""
+        return {LAYOUT: set(near_layouts(self.room))}
 
     def batch(self, num_envs: int) -> Members | None:
         """All members as one array of boards. None for a subclass, because it may have other rules."""

@@ -13,7 +13,10 @@ import numpy as np
 
 from crbc_envs.actions import tagged
 from crbc_envs.sokoban.rules import MOVES, Room, State
-from crbc_envs.sokoban.solver import best_moves, distances
+from crbc_envs.sokoban.solver import best_moves, distances, solve
+
+MAX_EXPANDED = 100_000
+"""The number of states that one search in a large room expands. It bounds an expert's reply to a second or two."""
 
 
 def careful_reply(room: Room, state: State, distance: Mapping[State, int], rng: np.random.Generator) -> str | None:
@@ -62,14 +65,35 @@ class Board(Protocol):
 def make_expert(board: Board, rng: np.random.Generator, hasty: float = 0.0) -> Callable[[object, object], str]:
     """An expert for the episode that begins on `board`.
 
-    A reply is hasty with probability `hasty`, and always at a dead end. Otherwise it is careful.
+    A reply is hasty with probability `hasty`, and always at a dead end. Otherwise it is careful. In a room with too
+    many states to list (`solver.MAX_STATES`), a careful reply follows one shortest solution; where that takes too long
+    to find, the reply is hasty.
     """
     if not 0 <= hasty <= 1:
         raise ValueError(f"hasty is a probability, got {hasty!r}")
-    distance = distances(board.room)
+    found = distances(board.room)
+    searched: dict[State, int] = {}
 
     def reply(observation: object, info: object) -> str:
+        distance: Mapping[State, int] = found
+        if board.state not in found and not found.complete:
+            if board.state not in searched:
+                searched.update(_along_solution(board.room, board.state))
+            distance = searched
         careful = None if rng.random() < hasty else careful_reply(board.room, board.state, distance, rng)
         return careful or hasty_reply(board.room, board.state, rng)
 
     return reply
+
+
+def _along_solution(room: Room, state: State) -> dict[State, int]:
+    """The distances of the states on a shortest solution from `state`. None of them if the search takes too long."""
+    try:
+        moves = solve(room, state, MAX_EXPANDED).moves or ()
+    except ValueError:
+        return {}
+    path = {state: len(moves)}
+    for left, move in zip(reversed(range(len(moves))), moves, strict=True):
+        state = room.move(state, move)
+        path[state] = left
+    return path

@@ -5,19 +5,138 @@ from __future__ import annotations
 from collections import Counter
 from functools import lru_cache
 
-from crbc_envs.sokoban.published import paper_room
-from crbc_envs.sokoban.rooms import PANEL_SIZE, TEXT, SokobanPanel, canonical_digest
-from crbc_envs.sokoban.rules import Room
-from crbc_envs.sokoban.solver import distances
-from crbc_envs.tasks import Task, TaskPanel
+import numpy as np
+from numpy.typing import NDArray
 
-PANELS = ("clean", "paper")
+from crbc_envs.sokoban.layouts import all_layouts, placed
+from crbc_envs.sokoban.levels import LEVELS, Level
+from crbc_envs.sokoban.published import paper_room
+from crbc_envs.sokoban.rooms import Starts, empty_rooms
+from crbc_envs.sokoban.rules import TARGET, Room, State
+from crbc_envs.sokoban.solver import distances
+from crbc_envs.sokoban.symmetry import board_digest, layout_digest
+from crbc_envs.tasks import SPLITS, Task, TaskPanel
+
+TEXT = "Push every box ($) onto a target (.)."
+
+VERSION = 3
+"""The version of the suite's own panel. It is increased whenever a room changes."""
+
+PANELS = (f"v{VERSION}", "paper")
+
+REMOVED = {
+    "clean": f"it was sokoban-v2, whose test rooms could be reached in train rooms; use panel=v{VERSION}, which is new",
+    "v2": f"its test rooms could be reached in train rooms; use panel=v{VERSION}, which is new",
+}
+"""Names of panels that are gone, and why."""
+
+PANEL_SIZE = {"train": 100_000, "validation": 2_000, "test": 2_000}
+
+SHARES = {"train": range(54), "validation": range(54, 77), "test": range(77, 100)}
+"""The residues modulo 100 of a layout's digest, by split. At 6x6 with one box, 23 per cent are just over 2,000."""
+
+MAX_SEARCHED = 1_000_000
+"""The number of states, over all layouts of a task, after which a room of another length is accepted."""
 
 PAPER_SIZE = {**PANEL_SIZE, "train": 2**16 - 1}
 
 FIRST_SEED = {"train": 0, "validation": 2**16, "test": 2**16 + PAPER_SIZE["validation"]}
 """The seed of each split's first board. verl-agent uses training seeds below 2**16 - 1 and validation seeds from
 2**16 on."""
+
+
+def split_of(layout: str) -> str:
+    """The split that a layout belongs to, by its digest. It is the same in every level."""
+    residue = int(layout, 16) % 100
+    return next(split for split, share in SHARES.items() if residue in share)
+
+
+class SokobanPanel(TaskPanel[Room]):
+    """Generated rooms. A layout (walls and targets), in any orientation and place, is in one split only.
+
+    A state has the layout of its start. So nothing that an episode of one split can reach is in an episode of
+    another. No layout comes twice in the validation or test split of a named level. Task i of any split takes
+    `level.length(i)` moves, so all lengths are equally frequent. A size that has no name may repeat rooms there, and
+    has the nearest length where it has none.
+    """
+
+    def __init__(self, split: str, level: Level = LEVELS["6x6"]) -> None:
+        super().__init__(split, PANEL_SIZE.get(split, 0))
+        self.level = level
+
+    def _task(self, index: int) -> Task[Room]:
+        return _panel_task(self.split, index, self.level)
+
+
+@lru_cache(maxsize=4096)
+def _panel_task(split: str, index: int, level: Level) -> Task[Room]:
+    size = (level.height, level.width, level.num_boxes)
+    rng = np.random.default_rng([VERSION, SPLITS.index(split), index, *size, level.shortest, level.longest])
+    room = _listed(rng, split, index) if level == LEVELS["6x6"] else _drawn(rng, split, level, level.length(index))
+    place = f"sokoban-v{VERSION}" + (f"/{level.name}" if level != LEVELS["6x6"] else "")
+    return Task(f"{place}/{split}/{index}", TEXT, room, board_digest(room))
+
+
+# ---- 6x6 with one box: all layouts are known ------------------------------------------------------
+
+
+def _listed(rng: np.random.Generator, split: str, index: int) -> Room:
+    """A room of a listed layout: a random one in training, elsewhere the next that no other task has."""
+    level = LEVELS["6x6"]
+    length = level.length(index)
+    layouts = _layouts_by_length()[split][length]
+    turn = int(rng.integers(len(layouts))) if split == "train" else index // (level.longest - level.shortest + 1)
+    tiles = placed(all_layouts().tiles[layouts[turn]], rng).ravel()
+    targets = frozenset(np.flatnonzero(tiles == TARGET).tolist())
+    floor = frozenset(np.flatnonzero(tiles).tolist())
+    return Starts(Room(level.height, level.width, floor, targets, State(-1, targets)), length).draw(rng, length)
+
+
+@lru_cache(maxsize=1)
+def _layouts_by_length() -> dict[str, dict[int, NDArray[np.intp]]]:
+    """The numbers of each split's layouts, by the length of the rooms that are made of them.
+
+    A training layout is in every length that it has. A held-out layout is in one: the longest lengths choose first,
+    because few layouts have them.
+    """
+    level, listed = LEVELS["6x6"], all_layouts()
+    splits = np.array([split_of(digest) for digest in listed.digests])
+    lengths = range(level.longest, level.shortest - 1, -1)
+    found = {"train": {n: np.flatnonzero((splits == "train") & listed.lengths[:, n]) for n in lengths}}
+    for split in ("validation", "test"):
+        left = splits == split
+        found[split] = {}
+        for length in lengths:
+            chosen = np.flatnonzero(left & listed.lengths[:, length])[: PANEL_SIZE[split] // len(lengths)]
+            left[chosen] = False
+            found[split][length] = chosen
+    return found
+
+
+# ---- any other size: layouts are drawn ------------------------------------------------------------
+
+
+def _drawn(rng: np.random.Generator, split: str, level: Level, wanted: int) -> Room:
+    """A room of that length whose layout is in the split. The nearest length if there seems to be none."""
+    height, width, num_boxes = level.height, level.width, level.num_boxes
+    nearest: tuple[int, Room] | None = None
+    searched = 0
+    for layout in empty_rooms(rng, height, width, num_boxes):
+        if split_of(layout_digest(layout)) != split:
+            continue
+        starts = Starts(layout, level.longest)
+        searched += starts.searched
+        for length in sorted(starts.of_length, key=lambda length: abs(length - wanted))[:1]:
+            if nearest is None or abs(length - wanted) < nearest[0]:
+                nearest = (abs(length - wanted), starts.draw(rng, length))
+        if nearest and (nearest[0] == 0 or searched > MAX_SEARCHED):
+            break
+    if nearest is None:
+        raise ValueError(f"{height}x{width} rooms with {num_boxes} boxes are too few to fill the {split} split")
+    return nearest[1]
+
+
+# ---- the paper's boards ---------------------------------------------------------------------------
 
 
 class PaperPanel(TaskPanel[Room]):
@@ -30,9 +149,9 @@ class PaperPanel(TaskPanel[Room]):
     need at most three moves (see `solution_lengths`).
     """
 
-    def __init__(self, split: str, height: int = 6, width: int = 6, num_boxes: int = 1) -> None:
+    def __init__(self, split: str, level: Level = LEVELS["6x6"]) -> None:
         super().__init__(split, PAPER_SIZE.get(split, 0))
-        self.shape = (height, width, num_boxes)
+        self.shape = (level.height, level.width, level.num_boxes)
 
     def _task(self, index: int) -> Task[Room]:
         return _paper_task(self.split, index, *self.shape)
@@ -41,15 +160,16 @@ class PaperPanel(TaskPanel[Room]):
 @lru_cache(maxsize=4096)
 def _paper_task(split: str, index: int, height: int, width: int, num_boxes: int) -> Task[Room]:
     room = paper_room(FIRST_SEED[split] + index, height, width, num_boxes)
-    return Task(f"sokoban-paper/{split}/{index}", TEXT, room, canonical_digest(room))
+    return Task(f"sokoban-paper/{split}/{index}", TEXT, room, board_digest(room))
 
 
-def make_panel(name: str, split: str, height: int = 6, width: int = 6, num_boxes: int = 1) -> TaskPanel[Room]:
-    """One split of the panel of that name. Raises `ValueError` for an unknown one."""
+def make_panel(name: str, split: str, level: Level = LEVELS["6x6"]) -> TaskPanel[Room]:
+    """One split of the panel of that name. Raises `ValueError` for an unknown one, and for one that is gone."""
+    if name in REMOVED:
+        raise ValueError(f"panel {name!r} is gone: {REMOVED[name]}")
     if name not in PANELS:
         raise ValueError(f"panel must be one of {', '.join(PANELS)}; got {name!r}")
-    kind = SokobanPanel if name == "clean" else PaperPanel
-    return kind(split, height, width, num_boxes)
+    return PaperPanel(split, level) if name == "paper" else SokobanPanel(split, level)
 
 
 def solution_lengths(panel: TaskPanel[Room], count: int) -> dict[int, int]:

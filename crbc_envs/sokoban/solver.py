@@ -55,17 +55,19 @@ class _Graph:
 class Distances(Mapping[State, int]):
     """The moves to the nearest solved state, by state. Dead ends are missing.
 
-    `layers[d]` has the codes of the states that are d moves away, for `decode`.
+    `layers[d]` has the codes of the states that are d moves away, for `decode`. `complete` tells whether the search
+    saw every state; otherwise a missing one may also be further away than the last layer.
     """
 
-    def __init__(self, room: Room, max_states: int) -> None:
+    def __init__(self, room: Room, max_states: int, max_distance: int | None) -> None:
         self._graph = graph = _Graph(room)
         # A player never stands on a box, so a solved state has the player off the targets.
         layer = [graph.goal + i for i, cell in enumerate(graph.cells) if cell not in room.targets]
         self._distance = dict.fromkeys(layer, 0)
         self.layers = [layer]
-        while self.layers[-1] and len(self._distance) < max_states:
+        while self.layers[-1] and len(self._distance) < max_states and len(self.layers) - 1 != max_distance:
             self.layers.append(self._before(self.layers[-1], len(self.layers)))
+        self.complete = not self.layers[-1]
 
     def _before(self, layer: list[int], depth: int) -> list[int]:
         """The new states from which one move, a walk or a push, leads to a state of `layer`."""
@@ -105,13 +107,13 @@ class Distances(Mapping[State, int]):
         return len(self._distance)
 
 
-def distances(room: Room, max_states: int = MAX_STATES) -> Distances:
+def distances(room: Room, max_states: int = MAX_STATES, max_distance: int | None = None) -> Distances:
     """The moves to the nearest solved state, for every solvable state.
 
     The search is breadth-first and backwards from the solved states. In a large room it stops after the layer that
-    reaches `max_states`. Otherwise a missing state is a dead end.
+    reaches `max_states`, and with `max_distance` after that layer. Otherwise a missing state is a dead end.
     """
-    return Distances(room, max_states)
+    return Distances(room, max_states, max_distance)
 
 
 def best_moves(room: Room, state: State, distance: Mapping[State, int]) -> tuple[str, ...]:

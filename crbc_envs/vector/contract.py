@@ -6,7 +6,7 @@ attributes of an `AnchorEnv` and checks every info. `check_anchor_env` reads the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -126,6 +126,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         info = self._kept(info, AFTER_STEP, "after a step")
+        truncated = bool(truncated) and not terminated  # a TimeLimit also cuts an episode that has just succeeded
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
         return observation, float(reward), terminated, truncated, {**info, "score": float(info["score"])}
 
@@ -159,10 +160,28 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""
         seed_noise(self.env, seed)
 
+    def canonical_forms(self) -> Mapping[str, str]:
+        """Those of the wrapped environment, if it has some."""
+        found: Mapping[str, str] = attribute(self.env, "canonical_forms", dict)()
+        return found
+
+    def traits(self) -> Mapping[str, str]:
+        """Those of the wrapped environment, if it has some."""
+        found: Mapping[str, str] = attribute(self.env, "traits", dict)()
+        return found
+
+    def near_traits(self) -> Mapping[str, Collection[str]]:
+        """Those of the wrapped environment, if it has some."""
+        found: Mapping[str, Collection[str]] = attribute(self.env, "near_traits", dict)()
+        return found
+
     def batch(self, num_envs: int) -> None:
         """A batch would leave out the wrappers."""
         return
 
+
+Member = AnchorEnv[Any, Any] | ForeignEnv
+"""One member of a group."""
 
 _WAY_OUT = (
     "a group needs text actions and the keys of check_anchor_env. Derive the environment from crbc_envs.AnchorEnv or "

@@ -127,6 +127,11 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
         return make_expert(self.max_steps, rng, **options)
 
+    def traits(self) -> dict[str, str]:
+        """The product that the goal was made from."""
+        assert self._task is not None
+        return {"product": self._task.content.asin}
+
     def page(self) -> Rows:
         from crbc_envs.webshop.shop.layout import rows
 

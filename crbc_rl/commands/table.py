@@ -275,26 +275,52 @@ def study(
 
 
 def bench(
-    name: Positional[Literal["conformance"]],
+    name: Positional[Literal["conformance", "splits"]],
+    env: Positional[str | None] = None,
     /,
-    games: SomePath,
+    games: MaybePath = None,
     count: Count = None,
     steps: Count = 105,
     seed: Index = 0,
     out: SomePath = Path("runs/conformance.jsonl"),
+    train_tasks: Count = 1_000,
+    held_out_tasks: Count = 2_000,
+    walks: Index = 8,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
 ) -> None:
-    """Compare the suite's own engines with the originals. Exits with status 1 where they differ.
+    """Compare the suite's own engines with the originals, or an environment's splits with each other.
+
+    Exits with status 1 where engines differ, and where a held-out task is in training or 1 % of the held-out starts
+    are visited there.
 
     Args:
-        name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step.
-        games: a folder with game.tw-pddl files anywhere below it.
-        count: number of games, in order of their names; default all.
-        steps: steps in each game: its walkthrough, then random play.
-        seed: seed of the first game's random play; each further game has the next seed.
-        out: file for the results of finished games; a run that was stopped continues from it.
+        name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step; splits: what of the
+            validation and test splits is also in training.
+        env: splits: an environment id such as CRBC-Sokoban-v0.
+        games: conformance: a folder with game.tw-pddl files anywhere below it.
+        count: conformance: number of games, in order of their names; default all.
+        steps: conformance: steps in each game: its walkthrough, then random play.
+        seed: conformance: seed of the first game's random play; each further game has the next seed; splits: seed of
+            the draws.
+        out: conformance: file for the results of finished games; a run that was stopped continues from it.
+        train_tasks: splits: number of training tasks, drawn at random.
+        held_out_tasks: splits: number of tasks of each held-out split, the first ones.
+        walks: splits: random walks in each of the training tasks.
+        set: splits: the environment's arguments, each as key=value, such as panel=paper.
     """
+    if name == "splits":
+        from crbc_rl.commands.splits import splits
+
+        if env is None or games is not None:
+            raise ConfigError("crbc bench splits takes an environment, such as crbc bench splits CRBC-Sokoban-v0")
+        numbers = {"train": train_tasks or 1, "held_out": held_out_tasks or 1, "walks": walks or 0, "seed": seed or 0}
+        if not splits(env, tuple(chain(*set)), console, **numbers):
+            sys.exit(1)
+        return
     from crbc_rl.commands.data import conformance
 
+    if games is None or env is not None:
+        raise ConfigError("crbc bench conformance takes a folder of games: crbc bench conformance --games DIR")
     if not conformance(games, count, steps, seed, out, console):
         sys.exit(1)
 

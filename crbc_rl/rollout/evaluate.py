@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbc_envs.tasks import stream
 from crbc_rl.batches import Floats, Ints
@@ -44,6 +45,10 @@ class Evaluation:
     invalid_share: float
     kinds: dict[str, tuple[int, int]] = field(default_factory=dict)
     """(successes, tasks) by kind of task, where the panel has kinds."""
+    different: int = 0
+    """Number of different tasks by content. A panel may repeat one: the paper's Sokoban boards do."""
+    independent: float = 0.0
+    """Number of independent tasks that tell as much as these, for the interval; 0: all of them."""
 
     @property
     def success(self) -> float:
@@ -51,11 +56,15 @@ class Evaluation:
 
     @property
     def interval(self) -> tuple[float, float]:
-        return wilson(self.successes, self.episodes)
+        n = self.independent or self.episodes
+        return wilson(self.success * n, n)
 
     def __str__(self) -> str:
         low, high = self.interval
-        return f"{self.success:.1%} (95 % interval {low:.1%} to {high:.1%}, {self.episodes} {self.split} tasks)"
+        repeated = f", {self.different} different" if 0 < self.different < self.episodes else ""
+        return (
+            f"{self.success:.1%} (95 % interval {low:.1%} to {high:.1%}, {self.episodes} {self.split} tasks{repeated})"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
@@ -69,11 +78,26 @@ def reward_by_step(length: Ints, reward: Floats) -> float:
     return sum((length * reward).tolist()) / int(length.sum())
 
 
-def wilson(successes: int, n: int, z: float = 1.96) -> tuple[float, float]:
+def wilson(successes: float, n: float, z: float = 1.96) -> tuple[float, float]:
     """The Wilson score interval of a proportion, 95 % for z = 1.96 (Wilson 1927)."""
     p, zz = successes / n, z * z / n
     centre, half = p + zz / 2, z * math.sqrt(p * (1 - p) / n + zz / (4 * n))
     return max(0.0, (centre - half) / (1 + zz)), min(1.0, (centre + half) / (1 + zz))
+
+
+def independent_tasks(success: NDArray[np.bool_], content: Sequence[str]) -> float:
+    """The number of independent tasks that tell as much about success as these, of which some have one content.
+
+    The variance of the success rate is that of a mean over clusters, the tasks of one content. Where all succeed or
+    all fail, outcomes tell nothing about it, and every content counts once.
+    """
+    n, different = len(success), len(set(content))
+    rate = float(success.mean())
+    if different == n or rate in (0.0, 1.0):
+        return float(different)
+    cluster = np.unique(np.array(content), return_inverse=True)[1]
+    variance = float(np.square(np.bincount(cluster, success - rate)).sum()) / n**2
+    return min(float(n), rate * (1 - rate) / max(variance, rate * (1 - rate) / n))
 
 
 def evaluate(
@@ -104,7 +128,7 @@ def play_panel(
     """Play each of `tasks` once; a rollout is a function of its task and `seed`.
 
     Returns columns (m,): `task`, `success`, `score`, `reward` (the return), `length`, `invalid` (the number of
-    malformed replies) and, as `texts`, `kind`.
+    malformed replies) and, as `texts`, `kind` and `content` (the digest of the task).
     """
     played: list[Columns] = []
     for start in range(0, len(tasks), BATCH):
@@ -130,6 +154,7 @@ def play_panel(
                     "length": rollouts.length,
                     "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, len(some)).astype(np.int64),
                     **texts("kind", [envs.panel[task].kind for task in some]),
+                    **texts("content", [envs.panel[task].digest for task in some]),
                 }
             )
     return joined(played)
@@ -149,7 +174,7 @@ def summarise(split: str, played: Columns) -> Evaluation:
     """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
     order = np.argsort(played["task"])
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
-    of_task = read_texts("kind", played)
+    of_task, content = read_texts("kind", played), read_texts("content", played)
     kinds = Counter(of_task)
     won = Counter(kind for kind, succeeded in zip(of_task, played["success"], strict=True) if succeeded)
     episodes, steps = len(order), int(length.sum())
@@ -163,4 +188,6 @@ def summarise(split: str, played: Columns) -> Evaluation:
         length=steps / episodes,
         invalid_share=int(played["invalid"].sum()) / steps,
         kinds={kind: (won[kind], kinds[kind]) for kind in sorted(kinds) if kind},
+        different=len(set(content)),
+        independent=independent_tasks(played["success"], content),
     )

@@ -25,7 +25,7 @@ from scipy.stats import rankdata
 
 from anchors import EmpiricalProcess, sum_by
 from anchors.coverage import coverage_statistics
-from crbc_envs.sokoban.rooms import SokobanPanel
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES
 from crbc_rl import credit
 from crbc_rl.studies.tabular import TabularRoom, Truth, evaluate, mixture, sample_groups, soft, success_rates

@@ -37,7 +37,7 @@ def test_what_is_there_is_compared_in_the_same_run(original, monkeypatch, capsys
     envs.main(["--env", "sokoban", "--rooms", "--seeds", "3", "--room-utils", str(original)])
     printed = capsys.readouterr().out
     assert "mean of 3 seeds" in printed
-    for name in ("clean panel", "gym_sokoban_room", "paper_room", "gym-sokoban's own", "the paper family's own"):
+    for name in ("the suite's panel", "gym_sokoban_room", "paper_room", "gym-sokoban's own", "the paper family's own"):
         assert f"  {name} " in printed
     assert printed.count(" times") == 2
     assert printed.count("0 of 3") == 2, "the stand-in draws no board of ours"

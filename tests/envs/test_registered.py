@@ -77,7 +77,7 @@ def test_stable_baselines_checker_is_content(env_id):
 
 @pytest.mark.parametrize("env_id", EVERY_ID)
 def test_our_checker_is_content(env_id):
-    size = {"fuzz": 50, "tasks": 2, "episodes": 2} if env_id in BROWSER else {"fuzz": 500}
+    size = {"fuzz": 50, "tasks": 2, "episodes": 2, "split_tasks": 2} if env_id in BROWSER else {"fuzz": 500}
     with closing(gymnasium.make(env_id)) as env:
         report = crbc_envs.check_anchor_env(env, **size)
     assert report.fuzzed == size["fuzz"]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import yaml
 
-from crbc_envs.sokoban.rooms import SokobanPanel
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_rl.config import TrainConfig, parse_config
 from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy

@@ -12,9 +12,10 @@ from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.levels import Level
 from crbc_envs.sokoban.members import SokobanMembers
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.render import BatchRenderer, render
-from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members
 
@@ -38,7 +39,7 @@ REPLIES = [
 
 def begun(count, height, width, num_boxes):
     """A batch on the first rooms of a panel, and the rooms."""
-    panel = SokobanPanel("train", height, width, num_boxes)
+    panel = SokobanPanel("train", Level.of_size(height, width, num_boxes))
     rooms = [panel[i].content for i in range(count)]
     batch = SokobanBatch(count, height, width)
     batch.load(np.stack([room.tiles(room.start) for room in rooms]))

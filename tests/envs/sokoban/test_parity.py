@@ -15,8 +15,9 @@ from benchmarks import peers
 from benchmarks.sokoban import arrays
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.levels import Level
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room
-from crbc_envs.sokoban.rooms import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_envs.tasks import Task, TaskPanel
 
@@ -63,7 +64,7 @@ def playing(rooms, max_steps):
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: "{}x{} with {}".format(*size))
 def test_random_play_is_the_same_to_the_last_bit(gym_sokoban, size):
-    panel = SokobanPanel("train", *size)
+    panel = SokobanPanel("train", Level.of_size(*size))
     rooms = [panel[index].content for index in range(10)]
     ours = playing(rooms, max_steps=60)
     batch = SokobanBatch(1, *size[:2])

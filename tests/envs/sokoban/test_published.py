@@ -14,11 +14,11 @@ import crbc_envs  # noqa: F401  registers the id
 from benchmarks.peers import gym_sokoban_room_utils, their_board
 from benchmarks.sokoban import arrays
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.panels import FIRST_SEED, PaperPanel, make_panel, solution_lengths
+from crbc_envs.sokoban.panels import FIRST_SEED, PaperPanel, SokobanPanel, make_panel, solution_lengths
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
-from crbc_envs.sokoban.rooms import SokobanPanel, canonical_digest
 from crbc_envs.sokoban.rules import parse_room
 from crbc_envs.sokoban.solver import distances
+from crbc_envs.sokoban.symmetry import board_digest
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 GOLDEN_BOARDS = {
@@ -177,7 +177,7 @@ def test_the_paper_s_panel_is_seed_after_seed(split, size):
         task = panel[index]
         assert task.id == f"sokoban-paper/{split}/{index}"
         assert task.content == paper_room(FIRST_SEED[split] + index)
-        assert task.digest == canonical_digest(task.content)
+        assert task.digest == board_digest(task.content)
     assert panel[np.int64(12)] == panel[12]
     with pytest.raises(IndexError, match=f"task {size} is not in the {split} panel"):
         panel[size]
@@ -197,20 +197,20 @@ def test_the_paper_s_validation_boards_are_partly_its_training_boards(boards):
     assert 0.3 < shared < 0.45
 
 
-def test_no_clean_validation_room_is_a_training_room():
+def test_no_validation_room_of_v3_is_a_training_room():
     trained = {SokobanPanel("train")[index].digest for index in range(300)}
     assert not trained & {SokobanPanel("validation")[index].digest for index in range(100)}
 
 
 def test_solution_lengths_tell_how_a_panel_is_spread():
     assert solution_lengths(PaperPanel("train"), 2_000) == dict(enumerate(GOLDEN_LENGTHS, start=1))
-    clean = solution_lengths(make_panel("clean", "train"), 300)
-    assert list(clean) == sorted(clean)
-    assert sum(clean.values()) == 300
-    assert set(clean) <= set(range(1, 13))
+    v3 = solution_lengths(make_panel("v3", "train"), 300)
+    assert list(v3) == sorted(v3)
+    assert sum(v3.values()) == 300
+    assert set(v3) <= set(range(1, 13))
     share = [sum(n for moves, n in enumerate(GOLDEN_LENGTHS, start=1) if moves > 6) / 2_000]
-    share.append(sum(n for moves, n in clean.items() if moves > 6) / 300)
-    assert share[0] < share[1], "the clean panel has more of the long ones"
+    share.append(sum(n for moves, n in v3.items() if moves > 6) / 300)
+    assert share[0] < share[1], "the suite's panel has more of the long ones"
 
 
 def test_a_panel_with_a_board_that_cannot_be_solved_is_told_of():
@@ -227,15 +227,15 @@ def test_the_environment_plays_either_panel():
     _, info = env.reset(options={"task": 12})
     assert (info["task_id"], info["data"]) == ("sokoban-paper/train/12", "generated")
     assert env.room == paper_room(12)
-    for options in ({}, {"panel": "clean"}):
+    for options in ({}, {"panel": "v3"}):
         _, info = SokobanEnv(**options).reset(options={"task": 12})
-        assert info["task_id"] == "sokoban-v2/train/12"
+        assert info["task_id"] == "sokoban-v3/train/12"
     assert SokobanEnv().panel[3] == SokobanPanel("train")[3]
 
 
 @pytest.mark.parametrize("panel", ["Paper", "", "official"])
 def test_a_panel_of_another_name_is_refused(panel):
-    with pytest.raises(ValueError, match=f"panel must be one of clean, paper; got '{panel}'"):
+    with pytest.raises(ValueError, match=f"panel must be one of v3, paper; got '{panel}'"):
         SokobanEnv(panel=panel)
 
 

@@ -56,8 +56,17 @@ def test_wrappers_are_kept(env_id, word):
         infos = one_episode(envs)
         assert set(infos[0]["hint"]) == {f"{word} 0"}
         assert envs.domain == "sokoban"
-        assert envs.panel[7].id == "sokoban-v2/train/7"
-        assert set(envs.reset(options={"task": [7, 8]})[1]["task_id"]) == {"sokoban-v2/train/7", "sokoban-v2/train/8"}
+        assert envs.panel[7].id == "sokoban-v3/train/7"
+        assert set(envs.reset(options={"task": [7, 8]})[1]["task_id"]) == {"sokoban-v3/train/7", "sokoban-v3/train/8"}
+
+
+def test_a_success_on_the_last_step_of_a_time_limit_is_not_cut():
+    env = make_member("HintedSokoban-v0", {})
+    limited = ForeignEnv(gymnasium.wrappers.TimeLimit(env.env, max_episode_steps=1), "HintedSokoban-v0")
+    observation, info = limited.reset(options={"task": 0})  # one move from its solution
+    move = limited.expert(np.random.default_rng(0))(observation, info)
+    _, _, terminated, truncated, info = limited.step(move)
+    assert (terminated, truncated, info["success"]) == (True, False, True)
 
 
 def test_wrapping_changes_no_result():

@@ -89,7 +89,7 @@ def test_an_environment_without_anchors_is_refused():
 def test_keyword_options_reach_the_environment():
     envs = make(split="test", max_steps=2, render_mode="ansi")
     _, info = envs.reset(seed=0)
-    assert all(task.startswith("sokoban-v2/test/") for task in info["task_id"])
+    assert all(task.startswith("sokoban-v3/test/") for task in info["task_id"])
     for _ in range(2):
         _, _, _, truncated, _ = envs.step(["?"] * 6)
     assert truncated.all()
@@ -120,7 +120,7 @@ def test_a_member_at_another_anchor_is_found_out(monkeypatch):
 def test_a_member_with_another_panel_is_found_out():
     envs = make()
     envs.members.envs[2].panel = SokobanEnv(split="test").panel
-    with pytest.raises(GroupError, match="group 0 is not identical at reset: member 2 has task_id 'sokoban-v2/test/3'"):
+    with pytest.raises(GroupError, match="group 0 is not identical at reset: member 2 has task_id 'sokoban-v3/test/3'"):
         envs.reset(options={"task": 3})
 
 
@@ -183,9 +183,9 @@ def test_the_same_seed_gives_the_same_bytes():
 
 def test_tasks_can_be_chosen():
     envs = make()
-    assert set(envs.reset(options={"task": 12})[1]["task_id"]) == {"sokoban-v2/train/12"}
+    assert set(envs.reset(options={"task": 12})[1]["task_id"]) == {"sokoban-v3/train/12"}
     task_id = envs.reset(options={"task": [3, 5]})[1]["task_id"]
-    assert task_id.tolist() == ["sokoban-v2/train/3"] * 3 + ["sokoban-v2/train/5"] * 3
+    assert task_id.tolist() == ["sokoban-v3/train/3"] * 3 + ["sokoban-v3/train/5"] * 3
     assert envs.reset(options={"task": np.array([3, 5])})[1]["task_id"].tolist() == task_id.tolist()
 
 

@@ -25,7 +25,7 @@ def test_a_mask_restarts_whole_groups_and_leaves_the_others():
     assert options["reset_mask"] is mask
     assert mask.tolist() == [False] * 3 + [True] * 3
     assert info["_task_id"].tolist() == mask.tolist()
-    assert info["task_id"].tolist() == [None] * 3 + ["sokoban-v2/train/8"] * 3
+    assert info["task_id"].tolist() == [None] * 3 + ["sokoban-v3/train/8"] * 3
     assert envs.transition_counts()[0] == before[0]
     assert [counts.total for counts in envs.transition_counts()] == [3, 0]
     _, _, _, _, info = envs.step(["up"] * 6)

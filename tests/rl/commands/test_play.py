@@ -36,7 +36,7 @@ def test_the_board_has_the_symbols_of_the_text():
     for shown, replies in ((first, ()), (moved, ("right",))):
         for line in seen_in("CRBC-Sokoban-v0", 12, *replies, observation="text").splitlines():
             assert f"  {line}\n" in shown
-    assert "sokoban-v2/train/12  step 0 of 15" in first and "sokoban-v2/train/12  step 1 of 15" in moved
+    assert "sokoban-v3/train/12  step 0 of 15" in first and "sokoban-v3/train/12  step 1 of 15" in moved
     assert "anchor  " in first and "up, down, left, right" in first
     assert "right  reward -0.1  score 0.00" in moved
 

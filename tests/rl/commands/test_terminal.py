@@ -104,11 +104,11 @@ def test_arrow_keys_move_at_once_and_win(screens):
     screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
     first = screen.asked()
     assert "arrow keys move   ? help   H hint   A again   N next   Q quit" in first
-    assert "  # _ + _ _ #\n  # _ $ _ _ #\n" in first
-    screen.press(RIGHT)
+    assert "  # . # @ # #\n  # _ $ _ _ #\n" in first
+    screen.press(DOWN)
     moved = screen.asked()
-    assert "step 1 of 15" in moved and "  # _ . @ _ #\n" in moved
-    screen.press("\x1bOB")  # as keypads send it
+    assert "step 1 of 15" in moved and "  # _ $ @ _ #\n" in moved
+    screen.press("\x1bOD")  # as keypads send it
     assert "step 2 of 15" in screen.asked()
     screen.press("H")
     assert "hint: down  (the expert wins in 3 steps)" in screen.until("steps)")

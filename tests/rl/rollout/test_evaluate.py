@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import gymnasium
+import numpy as np
 import pytest
 from learner_fixtures import fresh_policy, small
 
@@ -15,7 +16,7 @@ from crbc_envs.prompts import PromptWindow
 from crbc_envs.storage.rollouts import read_groups, write_groups
 from crbc_rl.batches import Turn
 from crbc_rl.rollout.collect import collect, open_groups
-from crbc_rl.rollout.evaluate import evaluate, play_panel
+from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, wilson
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +37,29 @@ def test_a_panel_without_kinds_is_told_as_a_whole(policy):
     assert told.kinds == {}
     assert not [name for name in told.to_dict() if "/" in name]
     assert told.episodes == 3
+
+
+def test_the_interval_is_one_over_rooms(policy):
+    """The paper's panel repeats boards; the suite's own has no layout twice."""
+    own, paper = (
+        evaluate(policy, small(Path("unused"), env={"kwargs": {"panel": panel, "observation": "text"}}), "test", 40, 0)
+        for panel in ("v3", "paper")
+    )
+    assert own.different == own.independent == own.episodes == 40
+    assert own.interval == wilson(own.successes, 40)
+    assert paper.different < 40 and paper.independent <= 40
+    assert f"40 test tasks, {paper.different} different)" in str(paper)
+    assert "different" not in str(own)
+
+
+def test_repeated_tasks_widen_the_interval_as_far_as_they_agree():
+    outcomes = np.array([True, False] * 10)
+    rooms = [f"room {i}" for i in range(10)]
+    assert independent_tasks(outcomes, [f"task {i}" for i in range(20)]) == 20
+    assert independent_tasks(np.repeat(outcomes[:10], 2), np.repeat(rooms, 2).tolist()) == pytest.approx(10)
+    assert independent_tasks(outcomes, np.repeat(rooms, 2).tolist()) == 20  # a room's two outcomes disagree
+    assert independent_tasks(np.ones(20, bool), np.repeat(rooms, 2).tolist()) == 10
+    assert wilson(5, 10)[0] < wilson(10, 20)[0]
 
 
 def test_a_purchase_that_is_nearly_right_has_its_score_everywhere(tmp_path):

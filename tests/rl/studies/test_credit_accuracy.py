@@ -14,7 +14,7 @@ from rich.console import Console
 from scipy.stats import spearmanr
 
 from anchors import EmpiricalProcess
-from crbc_envs.sokoban.rooms import SokobanPanel
+from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_rl import credit
 from crbc_rl.commands import table
@@ -79,7 +79,7 @@ def test_success_is_that_of_the_corridors_three_state_chain() -> None:
 
 def test_truth_is_centred_and_agrees_with_simulation(rooms: list[TabularRoom]) -> None:
     rng = np.random.default_rng(1)
-    for room in rooms[:3]:
+    for room in rooms[4:7]:  # shorter rooms may have few states
         policy = soft(room, 0.7, rng)
         truth = evaluate(room, policy)
         np.testing.assert_allclose((policy * truth.A).sum(axis=1), 0, atol=1e-12)

@@ -1,0 +1,75 @@
+"""`crbc bench splits`: what of an environment's held-out splits is also in its training split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import Progress
+from rich.table import Table
+
+import crbc_envs  # noqa: F401  registers the ids
+from crbc_envs.checking.splits import SplitReport, measure_splits
+from crbc_envs.errors import DataError
+from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
+from crbc_rl.config.text import parse_yaml
+from crbc_rl.errors import ConfigError
+
+
+def splits(
+    env_id: str, settings: Sequence[str], console: Console, *, train: int, held_out: int, walks: int, seed: int
+) -> bool:
+    """Print the comparison, and return whether no held-out task is in training and few starts are visited there.
+
+    `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an id that is not
+    registered, and for an environment that has no splits or cannot be made.
+    """
+    if is_extension(env_id):
+        allow()  # whoever types the name of a module has permitted its import
+    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
+    if name not in gymnasium.registry:
+        raise ConfigError(unknown_id(env_id))
+    kwargs = dict(_argument(setting) for setting in settings)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("tasks", total=None)
+        try:
+            found = measure_splits(
+                name,
+                train_tasks=train,
+                held_out_tasks=held_out,
+                walks=walks,
+                seed=seed,
+                progress=lambda done, total: progress.update(bar, completed=done, total=total),
+                **kwargs,
+            )
+        except DataError:
+            raise
+        except (TypeError, ValueError, gymnasium.error.Error) as error:
+            reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
+            raise ConfigError(f"{env_id}: its splits cannot be compared: {reason.removeprefix(f'{name}: ')}") from error
+    _show(found, console)
+    return not found.leaks
+
+
+def _argument(setting: str) -> tuple[str, Any]:
+    key, equals, value = setting.partition("=")
+    if not equals or key in ("", "split"):
+        raise ConfigError(f"--set {setting}: write an argument of the environment as key=value, any but split")
+    return key, parse_yaml(value, f"--set {setting}: the value is not YAML")
+
+
+def _show(found: SplitReport, console: Console) -> None:
+    console.print(escape(found.heading), soft_wrap=True, highlight=False)
+    table = Table("", *(part.split for part in found.held_out))
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in found.rows():
+        table.add_row(*map(escape, row))
+    console.print(table)
+    for part in found.held_out:
+        alike = [name for name in part.visited if part.different[name] == 1]
+        if alike:
+            console.print(escape(f"{part.split}: all starts have one {', '.join(alike)}, so its visits tell nothing"))

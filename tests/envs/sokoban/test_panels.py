@@ -1,0 +1,378 @@
+"""Sokoban's own panel: layouts, their splits, lengths and levels."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from itertools import islice
+
+import gymnasium
+import numpy as np
+import pytest
+
+import crbc_envs  # noqa: F401  registers the id
+from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.layouts import LONGEST, all_layouts, placed
+from crbc_envs.sokoban.levels import LEVELS, Level, find_level
+from crbc_envs.sokoban.panels import REMOVED, SHARES, SokobanPanel, make_panel, split_of
+from crbc_envs.sokoban.rooms import Starts, empty_rooms, generate_room
+from crbc_envs.sokoban.rules import MOVES, TARGET, Room, State, parse_room
+from crbc_envs.sokoban.solver import best_moves, distances, solve
+from crbc_envs.sokoban.symmetry import board_digest, images, layout_digest, near_layouts
+from crbc_envs.tasks import SPLITS
+
+GOLDEN_PANELS = {
+    "6x6": {
+        "train": "51e7b9defb740fd01785d4fb869d181a140d547ea6f4f4a498899cf18caefc0c",
+        "validation": "30c8036fe193cbab8b59865cf77570b66759ac24eb1eef60e961ab4704d29573",
+        "test": "d98617d59c7eec0b7062a40ec9db6b435dd8149ea1b30f8b979b90f349a7ce6f",
+    },
+    "8x8-1box": {
+        "train": "8f350fa2535429f66e5e6fd9d58d20b4198cf9535e5ab877e5da12b259df45cd",
+        "validation": "2e13075c0e425e910961e4edad6ec59355bb8837d262f559257868edac55e304",
+        "test": "5162e3fb65c2a10336f13e6c6625dbcaee2c1c34dc16625984df8faddf3a7ecc",
+    },
+    "8x8-2box": {
+        "train": "85e64cc68a498fae1da06ce1629c0766b633fe0bf8ec7da5df7349cc298bf864",
+        "validation": "e9a249c75c8b6413c32fed0910985734d020cf512682413131ca41026bad4571",
+        "test": "667380bd144e82bdf9e7e4a1c6806e78ab386faebca134a14defe448f4dbb4e8",
+    },
+    "10x10-long": {
+        "train": "fe31af455076d597e0c20d1d13279890b1bb73106a6ff7348704a5c079af7a02",
+        "validation": "5f4309f818adcc0c27f5a064bc3f3738d459e9f43b57723d06ffbf207927783c",
+        "test": "37cae0200003d411e18dbce0f782c428c3e049ec775474254df9ad827ed47cdf",
+    },
+}
+"""panel.digest(64) by level and split: changing one silently changes every published number."""
+
+LARGER = [name for name in LEVELS if name != "6x6"]
+
+
+@pytest.fixture(scope="module")
+def rooms():
+    rng = np.random.default_rng(11)
+    return [generate_room(rng) for _ in range(60)]
+
+
+def room_of(tiles):
+    floor, targets = (frozenset(np.flatnonzero(cells).tolist()) for cells in (tiles, tiles == TARGET))
+    return Room(*tiles.shape, floor, targets, State(min(floor - targets), targets))
+
+
+# ---- what is the same puzzle ----------------------------------------------------------------------
+
+
+def redrawn(room, transform):
+    """The room whose board is `transform` of the given one."""
+    rows = np.array([list(line) for line in room.text(room.start).replace(" ", "").splitlines()])
+    return parse_room("\n".join("".join(row) for row in transform(rows)))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        *(np.rot90, lambda b: np.rot90(b, 2), lambda b: np.rot90(b, 3), np.fliplr, np.flipud, np.transpose),
+        lambda b: np.transpose(np.rot90(b, 2)),
+        lambda b: np.pad(b, ((2, 0), (0, 1)), constant_values="#"),
+    ],
+    ids=["turn", "half turn", "three turns", "left-right", "up-down", "transposed", "other diagonal", "shifted"],
+)
+def test_an_image_of_a_room_is_the_same_puzzle(rooms, transform):
+    wide = generate_room(np.random.default_rng(3), height=5, width=7)
+    two = generate_room(np.random.default_rng(4), height=7, width=8, num_boxes=2)
+    for room in [*rooms, wide, two]:
+        image = redrawn(room, transform)
+        assert board_digest(image) == board_digest(room)
+        assert layout_digest(image) == layout_digest(room)
+        assert set(near_layouts(image)) & set(near_layouts(room))
+
+
+def test_different_puzzles_have_different_digests(rooms):
+    for room in rooms:
+        after = room.move(room.start, best_moves(room, room.start, distances(room))[0])
+        assert board_digest(room, after) != board_digest(room)
+        assert layout_digest(replace(room, start=after)) == layout_digest(room)
+        other = replace(room, targets=frozenset([min(room.floor - room.targets)]))
+        # The other target may be an image of the first one; the board with its box and player then differs.
+        assert layout_digest(other) != layout_digest(room) or board_digest(other) != board_digest(room)
+
+
+def test_a_layout_one_wall_apart_is_near_and_itself_is_not():
+    room = parse_room("######\n#@$._#\n#____#\n######")
+    more = parse_room("######\n#@$._#\n#_#__#\n######")
+    assert layout_digest(more) in set(near_layouts(room))
+    assert layout_digest(room) in set(near_layouts(more))
+    assert layout_digest(room) not in set(near_layouts(room))
+    assert len(list(near_layouts(room))) == 2 * 4 - 1  # every cell inside the ring but the target
+
+
+# ---- all layouts of 6x6 ---------------------------------------------------------------------------
+
+
+def test_the_list_of_layouts_is_complete_and_without_repetition():
+    listed = all_layouts()
+    assert len(listed.tiles) == len(set(listed.digests)) == 9_117
+    assert listed.digests == sorted(listed.digests)
+    assert listed.lengths.sum(axis=0).tolist() == [0, 9117, 8153, 7487, 6475, 5512, 4497, 3681, 2646]
+    rng = np.random.default_rng(0)
+    for room in islice(empty_rooms(rng, 6, 6, 1), 300):  # drawn by another program
+        if Starts(room, LONGEST).of_length:
+            assert layout_digest(room) in listed.digests
+
+
+def test_a_listed_layout_has_its_digest_and_the_lengths_of_the_solver():
+    listed, rng = all_layouts(), np.random.default_rng(1)
+    for number in rng.choice(len(listed.tiles), 300, replace=False).tolist():
+        room = room_of(placed(listed.tiles[number], rng))
+        assert layout_digest(room) == listed.digests[number]
+        found = [length in Starts(room, LONGEST).of_length for length in range(LONGEST + 1)]
+        assert found == listed.lengths[number].tolist()
+
+
+def test_a_layout_is_placed_in_every_way():
+    board = np.array([[1, 1, 1], [2, 0, 0]], dtype=np.uint8)
+    rng = np.random.default_rng(0)
+    seen = {placed(board, rng).tobytes() for _ in range(1_000)}
+    assert len(images(board)) == 8
+    assert len(seen) == 8 * 2 * 3  # 3 x 2 cells fit in 4 x 4 at 2 x 3 places
+    assert {layout_digest(room_of(np.frombuffer(tiles, np.uint8).reshape(6, 6))) for tiles in seen} == {
+        layout_digest(room_of(placed(board, rng)))
+    }
+
+
+# ---- splits ---------------------------------------------------------------------------------------
+
+
+def test_the_shares_of_the_splits_cover_every_residue_once():
+    assert sorted(residue for share in SHARES.values() for residue in share) == list(range(100))
+    assert tuple(SHARES) == SPLITS
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", LEVELS)
+def test_the_digest_of_its_layout_decides_the_split_of_a_room(name, split):
+    panel = SokobanPanel(split, LEVELS[name])
+    for index in range(300 if name == "6x6" else 20):
+        assert split_of(layout_digest(panel[index].content)) == split
+
+
+def test_no_state_that_can_be_reached_in_a_train_room_is_a_held_out_start():
+    """Played to every end, not deduced from layouts: the first train rooms, all reachable states, all images."""
+    panel = SokobanPanel("train")
+    reached = set()
+    for index in range(150):
+        room = panel[index].content
+        seen, queue = {room.start}, deque([room.start])
+        while queue:
+            state = queue.popleft()
+            after = {room.move(state, move) for move in MOVES} - seen
+            seen |= after
+            queue.extend(after)
+        reached |= {board_digest(room, state) for state in seen}
+    assert len(reached) > 3_000
+    for split in ("validation", "test"):
+        held_out = SokobanPanel(split)
+        assert not reached & {held_out[index].digest for index in range(len(held_out))}
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_no_layout_comes_twice_in_a_held_out_split(split):
+    panel = SokobanPanel(split)
+    assert len({layout_digest(panel[index].content) for index in range(len(panel))}) == len(panel) == 2_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("name", LARGER)
+def test_no_layout_comes_twice_in_a_larger_level_either(name, split):
+    level = LEVELS[name]
+    panel = SokobanPanel(split, level)
+    rooms = [panel[index].content for index in range(len(panel))]
+    assert len({layout_digest(room) for room in rooms}) == len(panel) == 2_000
+    assert [distances(room)[room.start] for room in rooms] == [level.length(index) for index in range(len(panel))]
+
+
+def test_training_has_many_rooms():
+    panel = SokobanPanel("train")
+    tasks = [panel[index] for index in range(1_000)]
+    assert len({task.digest for task in tasks}) > 950
+    assert len({layout_digest(task.content) for task in tasks}) > 850
+
+
+# ---- lengths --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_lengths_one_to_eight_come_equally_often(split):
+    panel = SokobanPanel(split)
+    assert [solve(panel[index].content).length for index in range(160)] == [*range(1, 9)] * 20
+
+
+@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("name", LARGER)
+def test_a_level_has_rooms_of_each_of_its_lengths(name, split):
+    level = LEVELS[name]
+    panel = SokobanPanel(split, level)
+    for index in range(0, 2 * (level.longest - level.shortest + 1), 3):
+        room = panel[index].content
+        assert (room.height, room.width, len(room.targets)) == (level.height, level.width, level.num_boxes)
+        assert not room.start.boxes & room.targets
+        assert level.shortest <= distances(room)[room.start] == level.length(index) <= level.longest
+
+
+def test_with_more_boxes_the_lengths_begin_at_the_number_of_boxes():
+    panel = SokobanPanel("train", Level.of_size(7, 7, 2))
+    assert [solve(panel[index].content).length for index in range(16)] == [*range(2, 10)] * 2
+
+
+def test_a_size_without_rooms_of_a_length_has_the_nearest_there_is():
+    panel = SokobanPanel("train", Level.of_size(3, 7))  # a corridor of up to five cells
+    assert {solve(panel[index].content).length for index in range(8)} == {1, 2}
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 3), (10, 10, 4)])
+def test_large_panels_hold_rooms_that_can_be_solved(shape):
+    for index in range(3):
+        room = SokobanPanel("train", Level.of_size(*shape))[index].content
+        assert len(room.targets) == shape[2]
+        assert not room.start.boxes & room.targets
+        assert shape[2] <= solve(room).length <= 15
+
+
+def test_a_split_that_no_room_of_that_size_falls_into_is_refused_and_not_searched_for_ever(monkeypatch):
+    import crbc_envs.sokoban.rooms as module
+
+    tries, grow = iter(range(2_000)), module._grow_floor
+
+    def counted(*args):
+        assert next(tries, None) is not None, "2,000 floors were grown and none of this size is in the split"
+        return grow(*args)
+
+    monkeypatch.setattr(module, "_grow_floor", counted)
+    refused = []
+    for split in SPLITS:
+        tries = iter(range(2_000))
+        try:
+            SokobanPanel(split, Level.of_size(3, 6))[0]
+        except ValueError as error:
+            refused.append(str(error))
+    assert refused
+    assert all("3x6 rooms with 1 boxes are too few to fill the " in told for told in refused)
+
+
+# ---- a task is a function of (split, index) -------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_a_panel_is_the_frozen_one(name):
+    found = {split: SokobanPanel(split, LEVELS[name]).digest(64) for split in SPLITS}
+    assert found == GOLDEN_PANELS[name]
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "random"])
+def test_a_panel_is_the_same_in_other_processes_whatever_the_hash_seed(run_python, hash_seed):
+    code = """
+from crbc_envs.sokoban.levels import LEVELS
+from crbc_envs.sokoban.panels import SokobanPanel
+for name in ("6x6", "8x8-2box"):
+    print(*(SokobanPanel(split, LEVELS[name]).digest(30) for split in ("train", "validation", "test")))
+"""
+    here = [SokobanPanel(split, LEVELS[name]).digest(30) for name in ("6x6", "8x8-2box") for split in SPLITS]
+    assert run_python(code, hash_seed).split() == here
+
+
+def test_a_task_does_not_depend_on_which_were_asked_before():
+    from crbc_envs.sokoban.panels import _panel_task
+
+    forwards = [SokobanPanel("train")[i].digest for i in range(10)]
+    _panel_task.cache_clear()
+    assert [SokobanPanel("train")[i].digest for i in reversed(range(10))] == forwards[::-1]
+
+
+def test_a_panel_names_its_tasks_and_its_limits():
+    panel = SokobanPanel("test")
+    assert len(panel) == 2000
+    assert panel[12].id == "sokoban-v3/test/12"
+    assert SokobanPanel("test", LEVELS["8x8-2box"])[12].id == "sokoban-v3/8x8-2box/test/12"
+    assert SokobanPanel("test", Level.of_size(7, 7))[12].id == "sokoban-v3/7x7/test/12"
+    assert panel[np.int64(12)] == panel[12]
+    assert panel[12].digest == board_digest(panel[12].content)
+    for index in (-1, 2000):
+        with pytest.raises(IndexError, match=f"task {index} is not in the test panel of 2000 tasks"):
+            panel[index]
+    with pytest.raises(ValueError, match="split must be one of train, validation, test; got 'dev'"):
+        SokobanPanel("dev")
+
+
+# ---- levels ---------------------------------------------------------------------------------------
+
+
+def test_the_paper_s_size_is_the_default_level():
+    assert find_level(None) == find_level("6x6") == find_level(None, 6, 6, 1) == LEVELS["6x6"]
+    assert find_level("6x6", height=6) == LEVELS["6x6"]
+    assert find_level(None, 8, 8, 2).name == "8x8x2"
+    assert SokobanEnv().panel[5] == SokobanEnv(level="6x6").panel[5] == SokobanEnv(height=6).panel[5]
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_the_environment_has_the_steps_that_its_level_needs(name):
+    level = LEVELS[name]
+    env = gymnasium.make("CRBC-Sokoban-v0", level=name, observation="text")
+    assert env.unwrapped.max_steps == level.max_steps > level.longest
+    env.reset(seed=0, options={"task": level.longest - level.shortest})
+    info = {}
+    for move in solve(env.unwrapped.room).moves:
+        *_, info = env.step(move)
+    assert (info["success"], info["step"]) == (True, level.longest)
+    assert SokobanEnv(level=name, max_steps=7).max_steps == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": "9x9"}, "level must be one of 6x6, 8x8-1box, 8x8-2box, 10x10-long; got '9x9'"),
+        ({"level": "8x8-2box", "height": 6}, "level '8x8-2box' has height 8, got 6: leave out one of the two"),
+        ({"level": "8x8-2box", "num_boxes": 1}, "level '8x8-2box' has num_boxes 2, got 1"),
+    ],
+)
+def test_a_level_that_is_none_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        SokobanEnv(**options)
+
+
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_panel_that_is_gone_is_refused_in_one_line_that_says_what_to_write(name):
+    with pytest.raises(ValueError, match=f"panel '{name}' is gone: .*panel=v3") as caught:
+        make_panel(name, "train")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", LARGER)
+def test_the_expert_solves_a_large_room_in_as_few_moves_as_can_be(name):
+    level = LEVELS[name]
+    env = SokobanEnv(level=name, observation="text")
+    for index in range(3):
+        observation, info = env.reset(options={"task": index})
+        expert = env.expert(np.random.default_rng(0))
+        over = False
+        while not over:
+            observation, _, over, cut, info = env.step(expert(observation, info))
+            assert not cut
+        assert info["step"] == level.length(index)
+
+
+def test_the_expert_searches_where_there_are_too_many_states_to_list(monkeypatch):
+    import crbc_envs.sokoban.expert as module
+
+    monkeypatch.setattr(module, "distances", lambda room: distances(room, max_states=20))
+    env = SokobanEnv(level="8x8-2box", observation="text")
+    observation, info = env.reset(options={"task": 7})
+    assert env.state not in distances(env.room, max_states=20)
+    expert = env.expert(np.random.default_rng(0))
+    over = False
+    while not over:
+        observation, _, over, _, info = env.step(expert(observation, info))
+    assert (info["success"], info["step"]) == (True, LEVELS["8x8-2box"].length(7))
+    monkeypatch.setattr(module, "MAX_EXPANDED", 1)
+    observation, info = env.reset(options={"task": 7})
+    assert env.accepts(env.expert(np.random.default_rng(0))(observation, info))  # hasty, and still a move
