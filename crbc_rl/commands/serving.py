@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Annotated, Any, Literal
 
 import tyro
-import yaml
 
 from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.parse import Count, Group, Index, ModelPath, Port, Size
@@ -112,15 +111,14 @@ def webshop(
 
 def _options(words: Iterable[str]) -> dict[str, Any]:
     """Options of an environment by name, with values as in a config. Raises `ConfigError` for what is no KEY=VALUE."""
+    from crbc_rl.config.text import parse_yaml
+
     options = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.isidentifier():
             raise ConfigError(f"--set {word!r}: write an option of the environment as KEY=VALUE")
-        try:
-            options[key] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
-            raise ConfigError(f"--set {key}: {value!r} is no value of YAML") from error
+        options[key] = parse_yaml(value, f"--set {word}: the value is not YAML")
     return options
 
 

@@ -225,4 +225,6 @@ async def _unknown(request: Request, error: Exception) -> Response:
 async def _broken(request: Request, error: Exception) -> Response:
     """A bug, or no memory. The server goes on, and tells it in one line."""
     log.error("%s: %s: %s", request.url.path, type(error).__name__, error)
-    return JSONResponse(Refused(f"{type(error).__name__} in the server", None, 500).answer(), 500)
+    # uvicorn ends the connection after an error, so a client must not send its next request on it.
+    close = {"Connection": "close"}
+    return JSONResponse(Refused(f"{type(error).__name__} in the server", None, 500).answer(), 500, close)

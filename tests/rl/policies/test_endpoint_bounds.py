@@ -269,10 +269,11 @@ def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: Tra
 
         policy.sample = fail  # type: ignore[method-assign]
         try:
-            status, error = client.refusal("chat/completions", ASK)
+            answer = client.post("chat/completions", ASK)
         finally:
             del policy.sample
-        assert status == 500 and error["type"] == "server_error"
+        assert answer.status_code == 500 and answer.json()["error"]["type"] == "server_error"
+        assert answer.headers["connection"] == "close"  # the server ends it: the next request needs another
         assert client.chat("Go.", max_tokens=2)["choices"]
 
 
