@@ -22,6 +22,7 @@ from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.distributed import Distributed
+from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
@@ -58,8 +59,7 @@ class Learner:
         self.critic: Critic | None = None
         if config.credit.method == CRITIC:
             self.critic = Critic(config, self.distributed, checkpoint)
-        state = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
-        self.update, self.best = state["update"], state["best"]
+        self.update, self.best = self._resume(checkpoint) if checkpoint else (0, -math.inf)
         self.metrics: Metrics | None = None
         if self.distributed.main:
             upto = self.update if self.resumed else -1
@@ -67,6 +67,17 @@ class Learner:
             run.cut_groups(upto)
         self.guard = Guard(config)
         self.seconds: dict[str, float] = {}
+
+    def _resume(self, checkpoint: Path) -> tuple[int, float]:
+        """The update and the best success of a checkpoint. Raises `ConfigError` where it was trained on other tasks."""
+        state = read_state(checkpoint)
+        if state["tasks"] != self.worker.tasks:
+            self.worker.close()
+            raise ConfigError(
+                f"{self.run.folder} was trained on other tasks than {self.config.env.id} has now, as data or version "
+                "differ: resume it with those, or choose another folder with --run DIR"
+            )
+        return state["update"], state["best"]
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
 
@@ -165,7 +176,7 @@ class Learner:
         return {"optim.lr": self.actor} if self.critic is None else {"optim.lr": self.actor, "critic.lr": self.critic}
 
     def _save(self, place: Path) -> None:
-        self.actor.save(place, {"update": self.update, "best": self.best})
+        self.actor.save(place, {"update": self.update, "best": self.best, "tasks": self.worker.tasks})
         if self.critic is not None:
             self.critic.save(place)
 

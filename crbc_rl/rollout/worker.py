@@ -37,6 +37,8 @@ class RolloutWorker:
         self.exact = self.engine is actor.policy
         """Whether the trained model itself samples. Its log-probabilities then need no second forward pass."""
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
+        self.tasks = self.envs.panel.digest(min(4, len(self.envs.panel)))
+        """Tells apart the panels that may be trained on."""
 
     def _engine(self) -> Generator:
         actor, engine = self.actor, engine_of(self.config)

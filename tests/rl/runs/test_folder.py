@@ -15,6 +15,7 @@ import torch
 import yaml
 from learner_fixtures import fresh_policy, small, write_config
 
+from crbc_envs.sokoban import panels
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
@@ -232,3 +233,21 @@ def test_the_command_says_who_writes_with_status_two(model: Path, tmp_path: Path
         holder.kill()
     assert done.returncode == 2
     assert f"in use by pid {holder.pid}" in done.stdout + done.stderr and "Traceback" not in done.stderr
+
+
+# ---- the same tasks ----------------------------------------------------------------------------
+
+
+def test_a_run_does_not_go_on_with_other_tasks(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(small(model, **TINY), tmp_path)
+    before = contents(tmp_path / "checkpoints")
+    longer = small(model, **{**TINY, "updates": 2})
+    monkeypatch.setattr("crbc_envs.sokoban.panels.VERSION", 99)
+    panels._panel_task.cache_clear()
+    with pytest.raises(ConfigError, match="was trained on other tasks than CRBC-Sokoban-v0 has now"):
+        train(longer, tmp_path, resume=True)
+    assert contents(tmp_path / "checkpoints") == before
+    monkeypatch.undo()
+    panels._panel_task.cache_clear()
+    train(longer, tmp_path, resume=True)
+    assert read_metrics(tmp_path)[-1]["update"] == 2

@@ -1,0 +1,70 @@
+"""Puts measured figures and pictures into the documents: the parts of `scripts/figures.sh` that are not commands.
+
+    python scripts/figures.py main RUN            # README.md and docs/report.png, from a finished run of the main job
+    python scripts/figures.py credit STUDY.json   # the table of docs/credit/accuracy.md, from `crbc study`
+
+A document marks a place as `<!-- figures: NAME -->`, the text, `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from rich.console import Console
+
+from crbc_envs.webshop.site.browser import find_program
+from crbc_rl.commands.train import show_outcome
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH, HEIGHT = 1100, 1740
+"""Of the report's first part, in pixels: success, learning curves, one group's graph."""
+
+COLUMNS = ("rank", "sign", "zero", "rmse_scaled", "rmse", "gain_small", "gain")
+"""Of the credit study's table."""
+
+
+def put(document: Path, name: str, text: str) -> None:
+    """Replace a marked place of a document. Raises `SystemExit` unless it has exactly one of that name."""
+    place = re.compile(rf"(<!-- figures: {name} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    content, count = place.subn(lambda found: found[1] + text + found[2], document.read_text())
+    if count != 1:
+        raise SystemExit(f"{document} has {count} places marked <!-- figures: {name} -->; it needs one")
+    document.write_text(content)
+
+
+def main_job(run: Path) -> None:
+    told = io.StringIO()
+    show_outcome(run, 0, Console(file=told, width=200))
+    shown = told.getvalue().strip().replace(str(run), "runs/sokoban-tiny-seed0")
+    put(ROOT / "README.md", "main job", f"```\n{shown}\n```")
+    with tempfile.TemporaryDirectory() as folder:
+        picture = Path(folder) / "report.png"
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
+        page = (run / "report.html").resolve().as_uri()
+        program = find_program("chromium") or sys.exit("the picture needs Chromium: apt-get install -y chromium")
+        subprocess.run([program, *options, f"--screenshot={picture}", page], check=True, capture_output=True)
+        Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(ROOT / "docs/report.png", optimize=True)
+
+
+def credit_table(study: Path) -> None:
+    data = json.loads(study.read_text())
+    scores: dict[str, dict[str, Any]] = data["by_group_size"]["8"]["scores"]
+    heads = ["", *(name.replace("_", " ") for name in COLUMNS)]
+    rows = [heads, ["---"] * len(heads)]
+    for estimator, score in scores.items():
+        # An error in units of success probability is one of credit in those units.
+        shown = (name != "rmse" or data["in_probability"][estimator] for name in COLUMNS)
+        rows.append([estimator, *(f"{score[n][0]:.3f}" if s else "" for n, s in zip(COLUMNS, shown, strict=True))])
+    put(ROOT / "docs/credit/accuracy.md", "G = 8", "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n")
+
+
+if __name__ == "__main__":
+    {"main": main_job, "credit": credit_table}[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Makes the figures of the documents anew, in order: what a changed world, panel or anchor makes out of date. About two
+# hours on two cores; each part goes on where it stopped. The pictures need Chromium.
+#
+#     bash scripts/figures.sh                 # all parts
+#     bash scripts/figures.sh main credit     # these parts
+#
+#   warmstart   warmstarts/sokoban-tiny: the weights that the main job begins with
+#   main        README.md (results) and docs/report.png; two more seeds, printed
+#   credit      docs/credit/accuracy.md (table) and credit_accuracy.png
+#   splits      printed, for the tables of docs/sokoban.md
+#   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
+#   trl         printed, for the table of docs/adapters/trl.md; needs the environment of `bash scripts/adapter.sh trl`
+#
+# What is printed is put into its document by hand, with the sentences around it, which may no longer hold.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+runs=runs/figures
+
+warmstart() { .venv/bin/crbc warmstart configs/warmstart_sokoban.yaml; }
+
+main() {
+    local seed
+    for seed in 0 1 2; do
+        .venv/bin/crbc train configs/sokoban_tiny.yaml --seed "$seed" --run "$runs/main-$seed" --start-or-resume
+    done
+    .venv/bin/python scripts/figures.py main "$runs/main-0"
+}
+
+credit() {
+    .venv/bin/crbc study credit-accuracy --out "$runs/credit"
+    cp "$runs/credit/credit_accuracy.png" docs/credit/
+    .venv/bin/python scripts/figures.py credit "$runs/credit/credit_accuracy.json"
+}
+
+splits() {
+    .venv/bin/crbc bench splits CRBC-Sokoban-v0 --train-tasks 4800
+    .venv/bin/crbc bench splits CRBC-Sokoban-v0 --train-tasks 4800 --set panel=paper || true  # its leak is an error
+}
+
+sb3() { .venv/bin/python -m benchmarks.sb3_credit; }
+
+trl() {
+    local seed
+    for seed in 0 1 2; do
+        .venv-trl/bin/python examples/trl_grpo.py --updates 10 --test 64 --seed "$seed"
+    done
+}
+
+bash scripts/setup.sh dev
+for part in "${@:-warmstart}"; do
+    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, credit, splits, sb3, trl" >&2; exit 2; }
+done
+if [[ $# -eq 0 ]]; then set -- warmstart main credit splits sb3 trl; fi
+for part in "$@"; do
+    echo "== $part"
+    "$part"
+done
