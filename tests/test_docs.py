@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from importlib import import_module
 
 import pytest
+import yaml
 from paths import ROOT
 
 from crbc_envs.errors import RequirementError
+from crbc_envs.sokoban.panels import PANELS
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PACKAGES = ("anchors", "crbc_envs", "crbc_rl")
@@ -103,3 +106,15 @@ def test_people_find_what_they_use_at_the_top():
 def test_the_docs_make_environments_without_an_import_of_ours():
     pages = "".join(text(page) for page in PAGES)
     assert 'gymnasium.make("crbc_envs:CRBC-ALFWorld-v0"' in pages
+
+
+def test_the_documents_figures_are_of_todays_rooms():
+    """A new panel makes warm start, figures and pictures out of date: `bash scripts/figures.sh` makes them anew."""
+    today = PANELS[0]
+    recipe = json.loads((ROOT / "warmstarts/sokoban-tiny/warmstart.json").read_text())
+    configs = [yaml.safe_load((ROOT / f"configs/{n}.yaml").read_text()) for n in ("warmstart_sokoban", "sokoban_tiny")]
+    assert [made["env"]["kwargs"]["panel"] for made in (recipe, *configs)] == [today] * 3
+    studied = [json.loads(line)["panel"] for line in (ROOT / "docs/adapters/sb3_credit.jsonl").read_text().splitlines()]
+    assert len(studied) == 15 and set(studied) == {today}
+    for page in ("README.md", "docs/credit/accuracy.md", "docs/adapters/trl.md", "docs/adapters/sb3.md"):
+        assert f"sokoban-{today}" in (ROOT / page).read_text(), page
