@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID
 from crbc_envs.actions import normalise, requested_action
+from crbc_envs.anchor_kinds import OWN, anchor_name
 from crbc_envs.errors import RequirementError
 from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
@@ -87,8 +88,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
     brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`,
-    `expert`, for the comparison of splits `canonical_forms`, `traits` and `near_traits`, and for people who play it
-    `legend` and `page`.
+    `expert`, for the comparison of splits `canonical_forms`, `traits` and `near_traits`, for the choice of anchors
+    `anchor`, `anchor_versions`, `echoes`, `anchor_as` and `distance`, and for people who play it `legend` and `page`.
     """
 
     domain: str
@@ -106,6 +107,10 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     """Its official data: "module:attribute" of the `storage.datasets.Dataset` that `crbc data` installs, or ""."""
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
+    anchor: str = OWN
+    """The kind of its anchors, one of `anchor_kinds.ANCHOR_KINDS`; "own" where there is no choice."""
+    anchor_versions: Mapping[str, int] = MappingProxyType({})
+    """The version of the keys of each kind, for kinds whose keys have ever changed. The others have version 1."""
     legend: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """What each symbol of a board means, and its colour by ANSI name: {"$": ("box", "yellow")}."""
 
@@ -182,6 +187,29 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         Override it where noise comes from elsewhere. Raises `TypeError` where a second source of randomness is found.
         """
         replace_np_random(self, seed)
+
+    @property
+    def anchor_name(self) -> str:
+        """Kind and version of the anchors, such as "situation-1". Records tell it."""
+        return anchor_name(self.anchor, self.anchor_versions)
+
+    @property
+    def echoes(self) -> bool:
+        """Whether an invalid reply may change the anchor, because the key holds the environment's answer to it."""
+        return False
+
+    def anchor_as(self, kind: str) -> str:
+        """The anchor of the current situation under another kind. Raises `ValueError` where there is none."""
+        if kind != self.anchor:
+            raise ValueError(f"{self.domain} has anchors of one kind, {self.anchor!r}, and not {kind!r}")
+        return self._anchor()
+
+    def distance(self) -> float | None:
+        """The least number of steps from here to success, as far as it can be computed.
+
+        `math.inf`: success cannot be reached any more. None: not known.
+        """
+        return None
 
     def canonical_forms(self) -> Mapping[str, str]:
         """Coarser keys of the current situation, by name: {"board up to symmetry": key}.

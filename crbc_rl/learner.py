@@ -56,6 +56,11 @@ class Learner:
         self.resumed = checkpoint is not None
         self.actor = Actor(config, self.distributed, checkpoint)
         self.worker = RolloutWorker(config, self.distributed, self.actor)
+        try:
+            run.keep_anchor(self.worker.envs.anchor_name, self.distributed)
+        except ConfigError:
+            self.worker.close()
+            raise
         self.critic: Critic | None = None
         if config.credit.method == CRITIC:
             self.critic = Critic(config, self.distributed, checkpoint)
@@ -100,7 +105,7 @@ class Learner:
         if self.distributed.main:
             self.run.keep_group(self.update, _most_mixed_group(batch))
             if self.config.record_every and self.update % self.config.record_every == 0:
-                self.run.keep_rollouts(self.update, batch, self.actor.policy, self.worker.envs.dynamics)
+                self.run.keep_rollouts(self.update, batch, self.actor.policy, self.worker.envs)
         return {**_rollout_figures(batch), **figures}
 
     def _credit(self, batch: RolloutBatch) -> RolloutBatch:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from anchors import INVALID, anchor_key
 from crbc_envs.alfworld.engine.backends import ENGINES, EngineBackend, make_engine_backend, require_engine, shared_parse
+from crbc_envs.alfworld.engine.describe import describe
 from crbc_envs.alfworld.engine.exact import NOTHING_HAPPENS
 from crbc_envs.alfworld.engine.game import GameFile
 from crbc_envs.alfworld.games.generate import Verb
@@ -16,13 +19,13 @@ from crbc_envs.alfworld.games.household import Size
 from crbc_envs.alfworld.games.panels import make_panel
 from crbc_envs.alfworld.observation import Tracker
 from crbc_envs.alfworld.prompts import TEMPLATES
+from crbc_envs.anchor_kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
     from crbc_envs.core import Expert
 
-ANCHORS = ("paper", "observation")
 REWARD = 10.0
 
 
@@ -39,9 +42,13 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     "put", for the wording of the newer or the older games.
 
     `help`, `inventory`, `look` and `examine` are admissible. They cost a step and do not change the state; their
-    text gives a different anchor. A command that is not admissible gives "Nothing happens." and keeps the
-    anchor. `anchor="observation"` is GiGPO's anchor: the key of the game's text without the added lines. With
-    it, every "Nothing happens." of a group is one anchor.
+    text gives a different anchor. A command that is not admissible gives "Nothing happens.".
+
+    `anchor` is the kind of anchor. "situation", the default, is the key of the observation; an invalid reply keeps
+    the key of before. "paper" is the key of the observation at every step, so "Nothing happens." makes an anchor of
+    its own for each situation. "observation" is GiGPO's anchor: the key of the game's text without the added lines.
+    With it, every "Nothing happens." of a group is one anchor. "state" is the key of the exact engine's state: the
+    places of all things, what was done to them and which doors are open; not the order in which it was done.
 
     Raises `RequirementError` for `engine="textworld"` if its packages are missing. That engine runs code in a game's
     grammar, so `reset` raises `DataError` for a game whose rules are none of the known ones; "exact" plays it.
@@ -53,6 +60,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     domain = "alfworld"
     templates = TEMPLATES
     dataset = "crbc_envs.alfworld.games.official:DATASET"
+    anchor_versions = MappingProxyType({"paper": 2})  # version 1 was what is "situation" now
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
@@ -63,14 +71,14 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         data_dir: str | Path | None = None,
         max_steps: int = 50,
         require_tags: bool = False,
-        anchor: Literal["paper", "observation"] = "paper",
+        anchor: AnchorKind = "situation",
         rooms: Size = "full",
         verb: Verb = "move",
         render_mode: str | None = None,
     ) -> None:
-        for name, value, known in (("engine", engine, ENGINES), ("anchor", anchor, ANCHORS)):
-            if value not in known:
-                raise ValueError(f"{name} must be one of {', '.join(known)}; got {value!r}")
+        if engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
+        check_anchor_kind(anchor)
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
         require_engine(engine)
@@ -93,7 +101,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     def _execute(self, action: str) -> float:
         if action == INVALID:
-            self._set_feedback(NOTHING_HAPPENS, effect=False)  # the situation, and so the anchor, stay the same
+            self._set_feedback(NOTHING_HAPPENS, effect=False)  # the situation stays the same
             return 0.0
         self.backend.step(action)
         self.tracker.record(action)
@@ -109,10 +117,33 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         return self._text
 
     def _anchor(self) -> str:
-        return anchor_key(self._label())
+        return anchor_key(self._payload(self.anchor))
 
     def _label(self) -> str:
-        return self._situation if self.anchor == "paper" else self._feedback
+        return self._payload(self.anchor)
+
+    def _payload(self, kind: str) -> str:
+        """What the anchor of a kind is the key of."""
+        if kind == "state":
+            return describe(self.tracker.game, self.backend.state)
+        return {"paper": self._text, "situation": self._situation, "observation": self._feedback}[kind]
+
+    @property
+    def echoes(self) -> bool:
+        return self.anchor in ("paper", "observation")
+
+    def anchor_as(self, kind: str) -> str:
+        check_anchor_kind(kind)
+        return anchor_key(self._payload(kind))
+
+    def distance(self) -> float:
+        """The length of the plan of the expert that sees the whole state."""
+        from crbc_envs.alfworld.experts.expert import plan
+
+        try:
+            return len(plan(self.tracker.game, self.backend.state))
+        except ValueError:  # no plan: something that is in hand cannot be put down
+            return math.inf
 
     def _admissible(self) -> tuple[str, ...]:
         return self.backend.admissible

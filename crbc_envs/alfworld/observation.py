@@ -1,6 +1,6 @@
 """ALFWorld's observation: the game's text and the lines that the paper's wrapper adds to it.
 
-Format 1 has five parts, one below the other:
+It has five parts, one below the other:
 
     You arrive at fridge 1. The fridge 1 is closed.        the game's text, which may have several lines
     Location: fridge 1                                     the receptacles here, sorted
@@ -17,8 +17,6 @@ them, because the state is the same whichever one the agent went to.
 from __future__ import annotations
 
 from crbc_envs.alfworld.engine.state import Game
-
-FORMAT = 1
 
 LOCATION, HOLDING, HISTORY, ADMISSIBLE = "\nLocation: ", "\nHolding: ", "\nItem history: ", "\nAdmissible commands: "
 

@@ -225,6 +225,21 @@ def expect_contract(at: Location, result: StepResult, first: Fields | None) -> N
     at.expect(not info["success"] or bool(result.terminated), "a success does not terminate the episode")
 
 
+SITUATION = ("info['anchor']", "info['label']", "info['admissible_actions']")
+"""The fields that an invalid reply must not change. The observation may change, for example to "Nothing happens."."""
+
+
+def expect_situation(env: Env, at: Location, result: StepResult, before: Fields) -> None:
+    """The situation is that of `before`. After an invalid reply, anchor and label may differ in one that `echoes`."""
+    found = result.fields()
+    echo = at.step and not result.info["valid"] and attribute(env, "echoes", False)
+    for name in SITUATION[2:] if echo else SITUATION:
+        was, now = before.get(name, "missing"), found.get(name, "missing")
+        at.expect(
+            was == now, f"an invalid reply, this one or an earlier, made {name} {short(now)}; it was {short(was)}"
+        )
+
+
 def plain(data: Any) -> str:
     """Text that is equal exactly for equal plain data, in any process. For other objects it is their type."""
     if isinstance(data, dict):

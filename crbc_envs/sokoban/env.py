@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
+from crbc_envs.anchor_kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.levels import find_level
 from crbc_envs.sokoban.panels import make_panel
@@ -20,6 +22,7 @@ from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:
     from crbc_envs.core import Expert, Members
+    from crbc_envs.sokoban.solver import Distances
 
 OBSERVATIONS = ("rgb", "text")
 BOARD, LAYOUT = "board up to symmetry", "layout up to symmetry"
@@ -36,7 +39,8 @@ class SokobanEnv(AnchorEnv[Any, Room]):
 
     The anchor is the key of the board's tile codes, (height, width) uint8. The paper matches RGB frames. The seven
     tiles have seven different pictures, so the same situations match, at a twentieth of the cost and equally for
-    every observation.
+    every observation. The board is the exact state too, and an invalid reply leaves it. So all four kinds of anchor
+    are this one, and `anchor` only names it.
 
     Actions are "up", "down", "left" and "right". Each walks or pushes. Rewards are those of gym-sokoban: -0.1 per
     step, +1 for a box pushed onto a target, -1 for a box pushed off a target, +10 when all boxes are on targets. An
@@ -69,7 +73,9 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         panel: Literal["v3", "paper"] = "v3",
         pixels: int | None = None,
         level: str | None = None,
+        anchor: AnchorKind = "paper",
     ) -> None:
+        check_anchor_kind(anchor)
         if observation not in OBSERVATIONS:
             raise ValueError(f"observation must be one of {', '.join(OBSERVATIONS)}; got {observation!r}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
@@ -86,7 +92,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         rooms = find_level(level, height, width, num_boxes)
         steps = rooms.max_steps if max_steps is None else max_steps
         super().__init__(make_panel(panel, split, rooms), steps, require_tags)
-        self.observation = observation
+        self.observation, self.anchor = observation, anchor
         self.render_mode = render_mode
         self.board_shape = height, width = rooms.height, rooms.width
         self.pixels = pixels
@@ -100,12 +106,14 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         self.room: Room
         self.state: State
         self._placed = 0
+        self._distances: Distances | None = None
         self._keys: dict[State, str] = {}
         self._frames: dict[State, NDArray[np.uint8]] = {}
 
     def _begin(self, task: Room) -> None:
         self.room, self.state = task, task.start
         self._placed = 0  # gym-sokoban starts from 0, even if a box is already on a target
+        self._distances = None
         self._keys.clear()
         self._frames.clear()
 
@@ -123,6 +131,19 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         if self.state not in self._keys:
             self._keys[self.state] = anchor_key(self.room.tiles(self.state))
         return self._keys[self.state]
+
+    def anchor_as(self, kind: str) -> str:
+        check_anchor_kind(kind)
+        return self._anchor()
+
+    def distance(self) -> float | None:
+        """The moves of a shortest solution. None in a room with too many states to list."""
+        from crbc_envs.sokoban.solver import distances
+
+        if self._distances is None:
+            self._distances = distances(self.room)
+        missing = math.inf if self._distances.complete else None
+        return self._distances.get(self.state, missing)
 
     def _label(self) -> str:
         return self.room.text(self.state)

@@ -57,7 +57,12 @@ REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/r
 
 
 def write_columns(
-    path: Path, columns: Mapping[str, Any], env_id: str, lengths: Lengths, dynamics: str | None = None
+    path: Path,
+    columns: Mapping[str, Any],
+    env_id: str,
+    lengths: Lengths,
+    dynamics: str | None = None,
+    anchor: str | None = None,
 ) -> None:
     """Write columns of equal length to a temporary file, then rename it to `path`."""
     import pyarrow as pa
@@ -66,6 +71,8 @@ def write_columns(
     header: Row = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
     if dynamics is not None:
         header["dynamics"] = dynamics
+    if anchor is not None:
+        header["anchor"] = anchor
     metadata = {"crbc": json.dumps(header)}
     if "image" in columns:  # makes `datasets` decode the column as images
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
@@ -85,7 +92,7 @@ MOST_EXPANSION, ALWAYS_ALLOWED = 500, 128 << 20
 
 
 def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
-    """The `wanted` columns that the file has, and its header: "env_id", "lengths", and "dynamics" if it was written.
+    """The `wanted` columns that the file has, and its header: "env_id", "lengths", and "dynamics" and "anchor" if written.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or out of all proportion, and for a wrong column. The caller
@@ -175,9 +182,23 @@ def _header(path: Path, schema: pa.Schema) -> Row:
         )
     if not isinstance(header.get("env_id"), str) or not _are_lengths(header.get("lengths")):
         raise damaged
-    if not isinstance(header.setdefault("dynamics", None), str | None):
+    if not all(isinstance(header.setdefault(name, None), str | None) for name in ("dynamics", "anchor")):
         raise damaged
+    if header.get("anchor_version", ANCHOR_VERSION) != ANCHOR_VERSION:
+        raise DataError(
+            f"{path} has anchor keys of version {shown(header['anchor_version'])}, this crbc makes version "
+            f"{ANCHOR_VERSION}: read it with the crbc that wrote it, or record it again; {REMEDY}"
+        )
     return header
+
+
+def require_anchor(path: Path, header: Row, anchor: str | None) -> None:
+    """Raise `DataError` where the anchors of a file are known to be others than `anchor`; None accepts all."""
+    if anchor is not None and header["anchor"] not in (None, anchor):
+        raise DataError(
+            f"{path} has anchors {shown(header['anchor'])}, and {anchor!r} is wanted: record it again with the option "
+            f"anchor={anchor.rpartition('-')[0]}; {REMEDY}"
+        )
 
 
 LARGEST_HEADER = 16 << 20

@@ -40,6 +40,7 @@ from crbc_envs.storage.parquet import (
     Lengths,
     Row,
     read_table,
+    require_anchor,
     rows_of,
     write_columns,
 )
@@ -66,7 +67,8 @@ class RecordedTurn:
 class Recording:
     """The contents of one file.
 
-    `dynamics` is that of the `GroupVectorEnv`, "shared" or "independent"; None if it was not written.
+    `dynamics` and `anchor` are `dynamics` and `anchor_name` of the `GroupVectorEnv`: "shared" or "independent", and
+    kind and version of the anchors, such as "situation-1". They are None if they were not written.
     `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order of groups,
     rollouts and steps. They are None if none were recorded.
     """
@@ -77,6 +79,7 @@ class Recording:
     turns: list[RecordedTurn] | None
     images: list[bytes] | None
     dynamics: str | None = None
+    anchor: str | None = None
 
     def row(self, group: int, rollout: int, step: int) -> int:
         """The index of a step in `turns` and `images`."""
@@ -93,12 +96,14 @@ def write_groups(
     turns: Sequence[RecordedTurn] | None = None,
     frames: Sequence[Frame] | None = None,
     dynamics: str | None = None,
+    anchor: str | None = None,
 ) -> None:
     """Write the groups of one update to a temporary file, then rename it to `path`.
 
     `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
-    observation before the step, (height, width, 3) uint8. Raises `GroupError` if there are no groups, if
-    `turns` or `frames` do not have one entry per step, and for rollouts without names.
+    observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`. Raises
+    `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step, and for rollouts
+    without names.
     """
     if not isinstance(groups, InternedRollouts):
         if not groups:
@@ -114,23 +119,27 @@ def write_groups(
     lengths: Lengths = [[] for _ in range(groups.num_groups)]
     for group, length in zip(groups.group.tolist(), groups.length.tolist(), strict=True):
         lengths[group].append(length)
-    write_columns(path, columns, env_id, lengths, dynamics)
+    write_columns(path, columns, env_id, lengths, dynamics, anchor)
 
 
-def read_groups(path: Path) -> list[RolloutGroup]:
+def read_groups(path: Path, anchor: str | None = None) -> list[RolloutGroup]:
     """The groups of a file, exactly as they were written. Turns and images are not read.
 
-    Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, and for rows
-    that are missing, repeated, out of order or inconsistent.
+    `anchor` is the wanted `anchor_name`, such as that of the environments with whose groups these are compared.
+
+    Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, for one that tells
+    other anchors than the wanted ones, and for rows that are missing, repeated, out of order or inconsistent.
     """
     table, header = read_table(path, STEP_COLUMNS)
+    require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
     return _groups(path, rows_of(table), header["lengths"])
 
 
-def read_recording(path: Path) -> Recording:
-    """The whole contents of a file. Raises `DataError` like `read_groups`."""
+def read_recording(path: Path, anchor: str | None = None) -> Recording:
+    """The whole contents of a file. Takes `anchor` and raises `DataError` like `read_groups`."""
     table, header = read_table(path, COLUMNS)
+    require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
     rows = rows_of(table)
     groups = _groups(path, rows, header["lengths"])
@@ -142,6 +151,7 @@ def read_recording(path: Path) -> Recording:
         [_turn(row) for row in rows] if "reply" in first else None,
         [row["image"]["bytes"] for row in rows] if "image" in first else None,
         header["dynamics"],
+        header["anchor"],
     )
 
 

@@ -15,6 +15,7 @@ from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
+from crbc_envs.anchor_kinds import OWN, anchor_name
 from crbc_envs.core import AnchorEnv, Expert, Rows, seed_noise
 from crbc_envs.tasks import Task, TaskPanel
 
@@ -103,6 +104,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
         self.legend = attribute(env, "legend", AnchorEnv.legend)
         self.require_tags: bool = attribute(env, "require_tags", False)
+        self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
         self.max_steps: int = attribute(env, "max_steps", min(step_limits(env), default=1))
         self.has_panel = panel is not None
         self.panel: TaskPanel[Any] = SeedPanel(self.domain) if panel is None else panel
@@ -159,6 +161,18 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
     def seed_noise(self, seed: int) -> None:
         """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""
         seed_noise(self.env, seed)
+
+    def anchor_as(self, kind: str) -> str:
+        """The anchor under another kind, if the wrapped environment has it. Raises `ValueError` if not."""
+        if not self.env.has_wrapper_attr("anchor_as"):
+            raise ValueError(f"{self.env_id} has anchors of one kind, and not {kind!r}")
+        found: str = self.env.get_wrapper_attr("anchor_as")(kind)
+        return found
+
+    def distance(self) -> float | None:
+        """That of the wrapped environment, if it has one."""
+        found: float | None = attribute(self.env, "distance", lambda: None)()
+        return found
 
     def canonical_forms(self) -> Mapping[str, str]:
         """Those of the wrapped environment, if it has some."""

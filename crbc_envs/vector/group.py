@@ -42,6 +42,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     It keeps its last observation, its reward is 0 and it has no info. Its flags are False, because flags
     belong to a step: an episode ends once.
 
+    `anchor_name` tells the kind and version of the anchors. Recordings have it in their header.
+
     `transition_counts()` gives the merged counts of each group at any time. Once every member has ended,
     `interned()` gives the rollouts as integers for credit, and `groups()` the same rollouts by name.
     `env_id` is a registered id or an `EnvSpec`, and `env_kwargs` go to the environment's constructor. The environment
@@ -85,7 +87,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
         self.stochastic, self.placeholder, self.require_tags = env.stochastic, env.placeholder, env.require_tags
-        self.panel, self.max_steps = env.panel, env.max_steps
+        self.panel, self.max_steps, self.anchor_name = env.panel, env.max_steps, env.anchor_name
         self.render_mode = env.render_mode
         self.single_observation_space = env.observation_space
         self.single_action_space = env.action_space

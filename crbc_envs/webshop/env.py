@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from anchors import INVALID, anchor_key
+from crbc_envs.anchor_kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.webshop.prompts import TEMPLATES
@@ -18,8 +19,6 @@ from crbc_envs.webshop.shop.session import OBSERVATIONS, Session, parse
 
 if TYPE_CHECKING:
     from crbc_envs.core import Expert, Rows
-
-ANCHORS = ("page", "state")
 
 SUCCESS_REWARD = 10.0
 
@@ -42,11 +41,12 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     "fashion" or "grocery", and `per_page` is the number of products on a results page. `info["reward_tagger"]`
     names the tagger that finds the nouns of titles; `tagger="spacy"` requires the original's model.
 
-    The anchor is the key of the page without the task (`anchor="page"`, as in the paper). It is not a Markov
+    `anchor` is the kind of anchor. "paper", the default, is the key of the page without the task. It is not a Markov
     state: the reviews page is one anchor for all products, details pages hide the options, and item pages hide
     the query and the visited products. In "text", options are hidden too, so "Buy Now" at one anchor can both
-    succeed and fail. `anchor="state"` is the key of everything the future depends on: page, product, options,
-    query, page number, visited products.
+    succeed and fail. "situation" is the same, because an invalid reply leaves the page. So is "observation", except
+    where an agent sees no page: for "html" and "url" it is the key of the document and of the address. "state" is
+    the key of everything the future depends on: page, product, options, query, page number, visited products.
     """
 
     domain = "webshop"
@@ -59,7 +59,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         self,
         split: str = "train",
         observation: Observation = "text_rich",
-        anchor: Literal["page", "state"] = "page",
+        anchor: AnchorKind = "paper",
         panel: Panel = "official",
         goals: Kind = "synthetic",
         data: Literal["generated", "official"] = "generated",
@@ -73,10 +73,11 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         require_tags: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        choices = (("observation", observation, OBSERVATIONS), ("anchor", anchor, ANCHORS))
-        for name, value, known in (*choices, ("render_mode", render_mode, (None, "ansi"))):
+        choices = (("observation", observation, OBSERVATIONS), ("render_mode", render_mode, (None, "ansi")))
+        for name, value, known in choices:
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, known))}; got {value!r}")
+        check_anchor_kind(anchor)
         seed = shop_seed(panel, split, price_seed)
         self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes, category, per_page)
         super().__init__(make_panel(self.shop, panel, split), max_steps, require_tags)
@@ -105,10 +106,27 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         return self.session.observation(self.observation)
 
     def _anchor(self) -> str:
-        return anchor_key(self._label()) if self.anchor == "state" else self.session.page.anchor(self.observation)
+        return self.anchor_as(self.anchor)
 
     def _label(self) -> str:
-        return self.session.state.text() if self.anchor == "state" else self.session.page.payload(self.observation)
+        return self._own_payload(self.anchor) or self.session.page.payload(self.observation)
+
+    def anchor_as(self, kind: str) -> str:
+        check_anchor_kind(kind)
+        payload = self._own_payload(kind)
+        return self.session.page.anchor(self.observation) if payload is None else anchor_key(payload)
+
+    def _own_payload(self, kind: str) -> str | None:
+        """What the anchor of a kind is the key of; None for the page's own payload."""
+        if kind == "state":
+            return self.session.state.text()
+        return self._observation() if kind == "observation" and self.observation in ("html", "url") else None
+
+    def distance(self) -> float:
+        """The steps to the purchase of the goal's own product."""
+        from crbc_envs.webshop.expert.distance import distance
+
+        return distance(self.session)
 
     def _admissible(self) -> tuple[str, ...]:
         return self.session.page.actions

@@ -51,8 +51,9 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     _check(path, "group", group, len(groups))
     _check(path, "rollout", rollout, len(groups[group]))
     values = cache(lambda g: step_values(groups[g]))
+    anchor = f"anchors {escape(printable(recording.anchor[:LONGEST_TITLE]))}  " if recording.anchor else ""
     console.print(
-        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {len(groups)} groups  "
+        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {len(groups)} groups  {anchor}"
         f"closure at beta {BETA}\n[dim]Enter or 'n' is the next step, 'b' the one before, 'r' the next rollout, "
         "'g' the next group, 'q' ends.[/]",
         highlight=False,

@@ -20,7 +20,7 @@ from functools import cache, partial
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import yaml
@@ -42,6 +42,9 @@ from crbc_rl.runs.own import clear_leftovers, require_own
 from crbc_rl.training.checkpoint import newest, publish, published
 from crbc_rl.training.files import WriteErrors, damage
 from crbc_rl.version import __version__
+
+if TYPE_CHECKING:
+    from crbc_envs import GroupVectorEnv
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +117,24 @@ class Run:
                 reason += f"; {made}, and this is {__version__}: use that version"
             raise ConfigError(reason) from error
 
+    def keep_anchor(self, name: str, distributed: Distributed) -> None:
+        """Write into versions.json what the run's anchors are called, `AnchorEnv.anchor_name`. Once the run has begun,
+        compare instead: raise `ConfigError` where its records have other anchors. Every rank calls this."""
+        kept = read_versions(self.folder)
+        if not begun(self.folder):
+            told = {**kept, "anchor": name}
+            if distributed.main:
+                replace_file(self.folder / "versions.json", json.dumps(told, indent=2).encode() + b"\n")
+            return
+        # A run from before kinds had names has the keys of their first version.
+        before = kept.get("anchor", f"{name.rpartition('-')[0]}-1"), kept.get("anchors", str(ANCHOR_VERSION))
+        if kept and before != (name, str(ANCHOR_VERSION)):
+            raise ConfigError(
+                f"{self.folder} has anchors {before[0]} (keys of version {before[1]}), and the environment now makes "
+                f"{name} (version {ANCHOR_VERSION}): continue it with the crbc that began it, or choose another folder "
+                "with --run DIR"
+            )
+
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint whose files are as they were written; a warning names damaged ones.
 
@@ -159,7 +180,7 @@ class Run:
         """Drop the groups behind update `upto`, which training repeats."""
         cut_lines(self.folder / "groups.jsonl", upto)
 
-    def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy, dynamics: str) -> None:
+    def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy, envs: GroupVectorEnv) -> None:
         """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""
 
         def recorded(turn: Turn) -> RecordedTurn:
@@ -174,8 +195,8 @@ class Run:
         path = self.folder / "rollouts" / f"{update:06d}.parquet"
         turns = [recorded(turn) for turn in batch.turns]
         with WriteErrors(path):
-            env_id = self.config.env.id
-            write_groups(path, batch.rollouts, env_id=env_id, update=update, turns=turns, dynamics=dynamics)
+            told = {"env_id": self.config.env.id, "dynamics": envs.dynamics, "anchor": envs.anchor_name}
+            write_groups(path, batch.rollouts, update=update, turns=turns, **told)
 
     def groups(self) -> Groups:
         """The groups of groups.jsonl by update, without damaged ones."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import GameFile, parse
-from crbc_envs.alfworld.engine.state import Game
+from crbc_envs.alfworld.engine.state import Game, State
 
 if TYPE_CHECKING:
     from crbc_envs.alfworld.engine.textworld import TextWorldGame
@@ -19,9 +19,10 @@ shared_parse = lru_cache(maxsize=64)(parse)
 
 
 class EngineBackend(Protocol):
-    """One episode: the game's last text, the admissible commands, and whether the goal is reached."""
+    """One episode: the game's last text, the exact state, the admissible commands, and whether the goal is reached."""
 
     feedback: str
+    state: State
 
     @property
     def admissible(self) -> tuple[str, ...]: ...
@@ -49,9 +50,12 @@ class ExactBackend:
 
 
 class TextWorldBackend:
-    def __init__(self, game: TextWorldGame) -> None:
+    """TextWorld plays. `state` follows by the exact engine's rules from `parsed`, the same game."""
+
+    def __init__(self, game: TextWorldGame, parsed: Game) -> None:
         self.game, self.node = game, game.root
         self.feedback = self.node.feedback
+        self.parsed, self.state = parsed, parsed.start
 
     @property
     def admissible(self) -> tuple[str, ...]:
@@ -64,6 +68,7 @@ class TextWorldBackend:
     def step(self, command: str) -> None:
         self.node = self.game.step(self.node, command)
         self.feedback = self.node.feedback
+        self.state, _ = engine.step(self.parsed, self.state, command)
 
 
 def require_engine(name: str) -> None:
@@ -80,4 +85,4 @@ def make_engine_backend(name: str, file: GameFile) -> EngineBackend:
         return ExactBackend(shared_parse(file))
     from crbc_envs.alfworld.engine.textworld import shared_game
 
-    return TextWorldBackend(shared_game(file))
+    return TextWorldBackend(shared_game(file), shared_parse(file))

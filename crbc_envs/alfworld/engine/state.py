@@ -58,7 +58,7 @@ class Game:
 
     Names and types are indexed by number. A property such as `pickupable` has a bit per object; `accepts[r]` has
     the objects that may be put into receptacle r; `receptacles_at[p]` has the receptacles of place p.
-    `situations` and `travel` are the engine's caches, which the copies of a group share.
+    `situations`, `travel` and `descriptions` are caches, which the copies of a group share.
     """
 
     name: str
@@ -92,6 +92,7 @@ class Game:
     situations: dict[State, Situation] = field(default_factory=dict, repr=False)
     travel: dict[int, dict[str, Action]] = field(default_factory=dict, repr=False)
     """The "go to" actions from each place, by command."""
+    descriptions: dict[State, str] = field(default_factory=dict, repr=False)
 
 
 def bits(mask: int) -> Iterator[int]:

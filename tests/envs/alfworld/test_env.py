@@ -11,6 +11,7 @@ import crbc_envs
 from anchors import INVALID, anchor_key
 from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld.env import AlfworldEnv
+from crbc_envs.anchor_kinds import ANCHOR_KINDS
 from crbc_envs.errors import DataError
 from crbc_envs.prompts import PromptWindow
 
@@ -137,6 +138,84 @@ def test_with_observation_anchors_every_nothing_happens_is_one():
     assert info(*TAKE, anchor="observation")["label"] == "You pick up the apple 2 from the countertop 1."
 
 
+@pytest.mark.parametrize("reply", ["fly", "", "<think>x</think>", "go to nowhere"])
+def test_with_paper_anchors_every_answer_is_keyed_as_it_is_seen(reply):
+    _, (text, *_, told) = in_kitchen("go to drawer 1", reply, anchor="paper")
+    assert (told["label"], told["anchor"]) == (text, anchor_key(text))
+    assert text.startswith("Nothing happens.\nLocation: cabinet 1, drawer 1\n")
+    again = info("go to drawer 1", reply, reply, anchor="paper")
+    elsewhere = info("go to fridge 1", reply, anchor="paper")
+    assert told["anchor"] == again["anchor"] != elsewhere["anchor"]
+    assert anchor("go to drawer 1", anchor="paper") == anchor("go to drawer 1", anchor="situation") != told["anchor"]
+
+
+def test_with_state_anchors_the_state_decides_and_no_text_or_order_does():
+    def key(*commands):
+        return anchor(*commands, anchor="state")
+
+    here = key("go to drawer 1")
+    assert {key("go to drawer 1", command) for command in ("look", "help", "inventory", "fly")} == {here}
+    assert key("go to drawer 1", "open drawer 1") != here
+    assert key("go to drawer 1", "open drawer 1", "close drawer 1") == here
+    assert key("go to countertop 1") == key("go to sinkbasin 1")  # one place
+    there_and_back = (*TAKE, "move apple 2 to countertop 1")
+    assert key(*there_and_back) == key("go to countertop 1")
+    assert anchor(*there_and_back) != anchor("go to countertop 1")
+    apple, egg = there_and_back[1:], ("take egg 1 from countertop 1", "move egg 1 to countertop 1")
+    clean = ("clean apple 2 with sinkbasin 1",)
+    orders = [(*apple[:1], *clean, *apple[1:], *egg), (*egg, *apple[:1], *clean, *apple[1:])]
+    assert len({key("go to countertop 1", *order) for order in orders}) == 1
+    assert len({anchor("go to countertop 1", *order) for order in orders}) == 2
+
+
+def test_a_door_behind_the_agent_is_in_the_state_alone():
+    opened = ("go to drawer 1", "open drawer 1", "go to fridge 1", "look")
+    shut = ("go to drawer 1", "go to fridge 1", "look")
+    assert [anchor(*opened, anchor=kind) == anchor(*shut, anchor=kind) for kind in ANCHOR_KINDS] == [
+        True, True, True, False,
+    ]  # fmt: skip
+
+
+def test_two_states_have_two_descriptions_and_a_state_has_one():
+    env, (_, told) = in_kitchen(anchor="state")
+    rng, seen = np.random.default_rng(0), {}
+    for _ in range(40):
+        _, told = env.reset(options={"task": 0})
+        for _ in range(30):
+            assert seen.setdefault(env.backend.state, told["label"]) == told["label"]
+            *_, terminated, _, told = env.step(str(rng.choice(told["admissible_actions"])))
+            if terminated:
+                break
+    assert len(seen) > 100
+    assert len(set(seen.values())) == len(seen)
+
+
+def test_every_kind_can_be_asked_for_beside_the_chosen_one():
+    for chosen in ANCHOR_KINDS:
+        env, (*_, told) = in_kitchen(*TAKE, "fly", anchor=chosen)
+        assert env.anchor_as(chosen) == told["anchor"]
+        assert {kind: env.anchor_as(kind) for kind in ANCHOR_KINDS} == {
+            kind: anchor(*TAKE, "fly", anchor=kind) for kind in ANCHOR_KINDS
+        }
+    with pytest.raises(ValueError, match="anchor must be one of"):
+        env.anchor_as("page")
+
+
+def test_the_name_tells_kind_and_version():
+    names = [AlfworldEnv(anchor=kind).anchor_name for kind in ANCHOR_KINDS]
+    assert names == ["paper-2", "situation-1", "observation-1", "state-1"]
+    assert AlfworldEnv().anchor_name == "situation-1"
+
+
+def test_the_distance_is_that_of_a_plan_and_infinite_without_one():
+    file = kitchen()
+    env, _ = in_kitchen(file=file)
+    assert env.distance() == len(file.walkthrough)
+    for left, command in zip(reversed(range(len(file.walkthrough))), file.walkthrough, strict=True):
+        env.step(command)
+        assert env.distance() == left
+
+
 # ---- episodes -------------------------------------------------------------------------------------
 
 
@@ -178,7 +257,7 @@ def test_families_take_turns_in_the_generated_panel():
     [
         ({"engine": "unity"}, ValueError, "engine must be one of exact, textworld; got 'unity'"),
         ({"data": "mine"}, ValueError, "data must be one of generated, official; got 'mine'"),
-        ({"anchor": "state"}, ValueError, "anchor must be one of paper, observation; got 'state'"),
+        ({"anchor": "page"}, ValueError, "anchor must be one of paper, situation, observation, state; got 'page'"),
         ({"split": "dev"}, ValueError, "split must be one of"),
         ({"render_mode": "human"}, ValueError, "render_mode must be one of"),
         ({"data": "official", "data_dir": "/nowhere"}, DataError, "/nowhere/train: no such folder; .*crbc data"),
@@ -214,6 +293,13 @@ def test_the_checker_is_content_with_small_rooms_and_with_either_generation():
     for options in ({"rooms": "small"}, {"verb": "put", "require_tags": True, "split": "valid_seen"}):
         env = gymnasium.make("CRBC-ALFWorld-v0", **options)
         assert crbc_envs.check_anchor_env(env, fuzz=50, episodes=8).aliasing == 0
+
+
+@pytest.mark.parametrize("kind", ANCHOR_KINDS)
+def test_the_checker_is_content_with_every_kind_of_anchor(kind):
+    env = gymnasium.make("CRBC-ALFWorld-v0", rooms="small", anchor=kind)
+    report = crbc_envs.check_anchor_env(env, fuzz=50, episodes=8, split_tasks=2)
+    assert (report.aliasing == 0) == (kind in ("paper", "situation"))
 
 
 # ---- prompts --------------------------------------------------------------------------------------

@@ -186,7 +186,7 @@ def test_a_shop_is_shared_by_all_environments_of_its_kind():
     ("options", "message"),
     [
         ({"observation": "image"}, "observation must be one of text_rich, text, html, url; got 'image'"),
-        ({"anchor": "url"}, "anchor must be one of page, state; got 'url'"),
+        ({"anchor": "page"}, "anchor must be one of paper, situation, observation, state; got 'page'"),
         ({"panel": "mine"}, "panel must be one of official, by_product, verl; got 'mine'"),
         ({"split": "dev"}, "split must be one of train, validation, test; got 'dev'"),
         ({"goals": "both"}, "goals must be one of synthetic, human; got 'both'"),
@@ -205,7 +205,14 @@ def test_a_wrong_argument_is_named(options, message):
 
 
 @pytest.mark.parametrize(
-    "options", [{"anchor": "state"}, {"observation": "text"}, {"observation": "html"}, {"goals": "human"}]
+    "options",
+    [
+        {"anchor": "state"},
+        {"observation": "text"},
+        {"observation": "html"},
+        {"observation": "url", "anchor": "observation"},
+        {"goals": "human"},
+    ],
 )
 def test_our_checker_is_content_with_the_other_forms_too(options):
     env = gymnasium.make("CRBC-WebShop-v0", split="validation", panel="by_product", **options)
