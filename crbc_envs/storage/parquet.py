@@ -92,7 +92,7 @@ MOST_EXPANSION, ALWAYS_ALLOWED = 500, 128 << 20
 
 
 def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
-    """The `wanted` columns that the file has, and its header: "env_id", "lengths", and "dynamics" and "anchor" if written.
+    """The `wanted` columns that the file has, and its header: "env_id", "lengths", "dynamics", "anchor" (or None).
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or out of all proportion, and for a wrong column. The caller

@@ -27,12 +27,8 @@ def splits(
     `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an id that is not
     registered, and for an environment that has no splits or cannot be made.
     """
-    if is_extension(env_id):
-        allow()  # whoever types the name of a module has permitted its import
-    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
-    if name not in gymnasium.registry:
-        raise ConfigError(unknown_id(env_id))
-    kwargs = dict(_argument(setting) for setting in settings)
+    name = typed_id(env_id)
+    kwargs = dict(argument(setting, "split") for setting in settings)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("tasks", total=None)
         try:
@@ -48,16 +44,34 @@ def splits(
         except DataError:
             raise
         except (TypeError, ValueError, gymnasium.error.Error) as error:
-            reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
-            raise ConfigError(f"{env_id}: its splits cannot be compared: {reason.removeprefix(f'{name}: ')}") from error
+            raise ConfigError(f"{env_id}: its splits cannot be compared: {cause(error, name)}") from error
     _show(found, console)
     return not found.leaks
 
 
-def _argument(setting: str) -> tuple[str, Any]:
+def typed_id(env_id: str) -> str:
+    """The id that Gymnasium knows. Raises `ConfigError` where nothing is registered under it."""
+    if is_extension(env_id):
+        allow()  # whoever types the name of a module has permitted its import
+    name: str = registered_id(env_id, {}, "the environment").rpartition(":")[2]
+    if name not in gymnasium.registry:
+        raise ConfigError(unknown_id(env_id))
+    return name
+
+
+def cause(error: Exception, name: str) -> str:
+    """What was wrong, in one line, without what Gymnasium adds."""
+    reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
+    return reason.removeprefix(f"{name}: ")
+
+
+def argument(setting: str, *taken: str) -> tuple[str, Any]:
+    """An argument of the environment from --set key=value. Those in `taken` are not the user's to set."""
     key, equals, value = setting.partition("=")
-    if not equals or key in ("", "split"):
-        raise ConfigError(f"--set {setting}: write an argument of the environment as key=value, any but split")
+    if not equals or key in ("", *taken):
+        raise ConfigError(
+            f"--set {setting}: write an argument of the environment as key=value, any but {' or '.join(taken)}"
+        )
     return key, parse_yaml(value, f"--set {setting}: the value is not YAML")
 
 

@@ -233,20 +233,25 @@ def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
 
 
 def study(
-    name: Positional[Literal["credit-accuracy", "dynamics"]],
+    name: Positional[Literal["credit-accuracy", "dynamics", "anchors"]],
+    env: Positional[str | None] = None,
     /,
     out: SomePath = Path("runs/studies"),
     quick: bool = False,
     seed: Index = 0,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
 ) -> None:
     """Test a claim of the paper where the truth can be computed exactly. Prints tables and writes a figure.
 
     Args:
         name: credit-accuracy: every estimator's step credit against the exact truth on small Sokoban rooms. dynamics:
-            what groups lose whose copies share one stream of noise, on slippery FrozenLake.
+            what groups lose whose copies share one stream of noise, on slippery FrozenLake. anchors: what each kind of
+            anchor merges, and what of it the rollouts of a group share.
+        env: anchors: an environment id such as CRBC-ALFWorld-v0.
         out: folder for the JSON file, and the PNG file of credit-accuracy.
         quick: a few seconds instead of one to three minutes.
         seed: seed of every draw.
+        set: anchors: the environment's arguments, each as key=value, such as rooms=small.
     """
     from dataclasses import replace
 
@@ -255,6 +260,13 @@ def study(
     from crbc_rl.studies import credit_accuracy, credit_figure, credit_tables
     from crbc_rl.studies import dynamics as noise
 
+    if name == "anchors":
+        from crbc_rl.commands.anchors import study_anchors
+
+        study_anchors(env, tuple(chain(*set)), out, quick, seed or 0, console)
+        return
+    if env is not None or set:
+        raise ConfigError(f"crbc study {name} takes no environment: ENV and --set belong to crbc study anchors")
     if name == "dynamics":
         lakes = replace(noise.QUICK if quick else noise.Settings(), seed=seed)
         played = noise.run(lakes)

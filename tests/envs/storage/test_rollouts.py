@@ -258,8 +258,39 @@ def test_the_dynamics_are_told(tmp_path: Path, dynamics: str | None) -> None:
     assert read_recording(tmp_path / "a.parquet").dynamics == dynamics
 
 
+def test_the_anchors_are_told_and_others_than_the_wanted_ones_refused(tmp_path: Path) -> None:
+    told, silent = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    write_groups(told, some_groups(), anchor="situation-1")
+    write_groups(silent, some_groups())
+    assert (read_recording(told).anchor, read_recording(silent).anchor) == ("situation-1", None)
+    for path in (told, silent):  # a file from before kinds had names tells none, and is read
+        assert read_groups(path, anchor="situation-1") == read_groups(path) == some_groups()
+    for wanted in ("paper-2", "situation-2"):
+        for read in (read_groups, read_recording):
+            with pytest.raises(
+                DataError, match=rf"a\.parquet has anchors 'situation-1', and '{wanted}' is wanted"
+            ) as no:
+                read(told, anchor=wanted)
+            assert "\n" not in str(no.value)
+
+
+def test_keys_of_another_version_are_refused(written: Path) -> None:
+    header = '{"version":1,"env_id":"","lengths":[[1]],"anchor_version":99}'
+    with pytest.raises(
+        DataError, match=r"a\.parquet has anchor keys of version 99, this crbc makes version 1: read it"
+    ):
+        read_groups(rewritten(written, lambda table: table.replace_schema_metadata({"crbc": header})))
+
+
 @pytest.mark.parametrize(
-    "header", ["{", "[]", '{"version": 1, "env_id": ""}', '{"version":1,"env_id":"","lengths":[[1]],"dynamics":7}']
+    "header",
+    [
+        "{",
+        "[]",
+        '{"version": 1, "env_id": ""}',
+        '{"version":1,"env_id":"","lengths":[[1]],"dynamics":7}',
+        '{"version":1,"env_id":"","lengths":[[1]],"anchor":["paper-2"]}',
+    ],
 )
 def test_a_damaged_header(written: Path, header: str) -> None:
     with pytest.raises(DataError, match=r"a\.parquet: its header is damaged"):
@@ -334,6 +365,7 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     assert sorted(file.name for file in folder.iterdir()) == ["000002.parquet", "000004.parquet"]
     recording = read_recording(folder / "000004.parquet")
     assert (recording.update, recording.env_id, recording.dynamics) == (4, "CRBC-Sokoban-v0", "shared")
+    assert recording.anchor == "paper-1"
     assert repr(recording.groups) == repr(samples[3].rollouts.groups())
     assert recording.turns is not None
     row = recording.row(1, 2, 0)

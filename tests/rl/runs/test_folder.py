@@ -210,6 +210,25 @@ def test_a_cut_or_edited_config_is_noticed(model: Path, tmp_path: Path, caplog: 
     assert "config.yaml was changed after the run began" in caplog.text
 
 
+def test_a_run_with_other_anchors_than_the_environment_makes_is_not_continued(model: Path, tmp_path: Path) -> None:
+    config = small(model, **TINY)
+    train(config, tmp_path)
+    versions = json.loads((tmp_path / "versions.json").read_text())
+    assert (versions["anchor"], versions["anchors"]) == ("paper-1", "1")
+    longer = config.model_copy(update={"updates": 2})
+    for other in ({"anchor": "paper-7"}, {"anchor": "state-1"}, {"anchors": "0"}):
+        (tmp_path / "versions.json").write_text(json.dumps(versions | other))
+        with pytest.raises(
+            ConfigError, match=r"has anchors .*, and the environment now makes paper-1 .*--run DIR"
+        ) as no:
+            train(longer, tmp_path, resume=True)
+        assert "\n" not in str(no.value)
+    assert [record["update"] for record in read_metrics(tmp_path)] == [0, 1]
+    del versions["anchor"]  # as a run from before kinds had names, whose keys are those of version 1
+    (tmp_path / "versions.json").write_text(json.dumps(versions))
+    train(longer, tmp_path, resume=True)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[1]"])
 def test_damaged_versions_are_said_and_no_obstacle(
     model: Path, tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture

@@ -1,0 +1,272 @@
+"""What each kind of anchor merges: aliasing, and sharing within a group.
+
+A group's credit is computed as if everything behind an anchor were one state. An anchor that stands for several states
+gives them one value. A state under several anchors is evidence that does not meet. The study plays groups of one task
+and keys every visit in all four ways at once. `crbc study anchors ENV_ID` runs it; the environments' pages in docs/
+have the figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from crbc_envs.actions import tagged
+from crbc_envs.anchor_kinds import ANCHOR_KINDS
+from crbc_envs.core import Expert, Infos
+from crbc_envs.tasks import rng
+from crbc_envs.vector.contract import Member
+from crbc_envs.vector.members import make_member
+from crbc_rl.errors import ConfigError
+
+STATE = "state"
+MALFORMED = "no action"
+WORDS = 4
+"""The number of the task's words in a random query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`groups` random tasks of the training split, each played `group_size` times with each of `BEHAVIOURS`.
+
+    A behaviour follows the expert in `expert` of the steps and is random in the others. In `invalid` of all steps the
+    reply is malformed.
+    """
+
+    groups: int = 40
+    group_size: int = 8
+    invalid: float = 0.1
+    seed: int = 0
+
+
+QUICK = Settings(groups=4)
+
+BEHAVIOURS: Mapping[str, float] = {"random": 0.0, "half expert": 0.5}
+"""The share of the expert's steps."""
+
+FIGURES = {
+    "anchors": "different anchors of a group, mean",
+    "aliased": "share of the anchors that stand for several exact states",
+    "aliased_visits": "share of the visits at those",
+    "unequal": "share of the anchors whose states are at different distances from success",
+    "unequal_visits": "share of the visits at those",
+    "split": "share of the exact states with several anchors",
+    "shared": "share of the anchors that at least two rollouts of the group met",
+    "shared_visits": "share of the visits at those",
+}
+"""The figures of a kind. A visit is a step, at the anchor where it was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The `FIGURES` of one kind under one behaviour. Shares are those of all groups together.
+
+    `unequal` and `unequal_visits` are None where the environment does not tell distances.
+    """
+
+    behaviour: str
+    kind: str
+    success: float
+    visits: int
+    figures: dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One step of one rollout: the keys of all kinds where it was taken, and the distance from there to success."""
+
+    rollout: int
+    keys: dict[str, str]
+    distance: float | None
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Counts over groups."""
+
+    groups: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, **counts: int) -> None:
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def share(self, name: str, of: str) -> float:
+        return self.counts[name] / max(1, self.counts[of])
+
+
+# ---- play -----------------------------------------------------------------------------------------
+
+
+def run(
+    env_id: str,
+    settings: Settings,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    **env_kwargs: Any,
+) -> list[Cell]:
+    """Every kind under every behaviour. `env_kwargs` are arguments of the environment.
+
+    Raises `ConfigError` for an environment that has one kind of anchor, or no expert.
+    """
+    cells: list[Cell] = []
+    with closing(make_member(env_id, env_kwargs)) as env:
+        tasks = rng("anchors", settings.seed).integers(len(env.panel), size=settings.groups).tolist()
+        for behaviour, (name, share) in enumerate(BEHAVIOURS.items()):
+            won, groups = 0, []
+            for number, task in enumerate(tasks):
+                group: list[Visit] = []
+                for member in range(settings.group_size):
+                    draws = rng(name, settings.seed, number, member)
+                    won += _rollout(env, task, member, share, settings.invalid, draws, group)
+                groups.append(group)
+                progress(behaviour * len(tasks) + number + 1, len(BEHAVIOURS) * len(tasks))
+            success = won / (len(tasks) * settings.group_size)
+            cells += [_cell(name, kind, success, groups) for kind in ANCHOR_KINDS]
+    return cells
+
+
+def _rollout(
+    env: Member, task: int, member: int, share: float, invalid: float, draws: np.random.Generator, group: list[Visit]
+) -> bool:
+    """Play one rollout, append its visits to `group`, and return its success."""
+    observation, info = env.reset(seed=task, options={"task": task})
+    expert = env.expert(draws)
+    if expert is None:
+        raise ConfigError(f"{env.domain} has no expert, which the study mixes with random play: see AnchorEnv.expert")
+    over = False
+    while not over:
+        try:
+            keys = {kind: env.anchor_as(kind) for kind in ANCHOR_KINDS}
+        except ValueError as error:
+            raise ConfigError(f"{error}: there is nothing to compare") from error
+        group.append(Visit(member, keys, env.distance()))
+        advice = _advice(expert, observation, info)  # asked at every step, because it learns from what it sees
+        reply = _random(env, info, draws) if advice is None or draws.random() >= share else advice
+        reply = MALFORMED if draws.random() < invalid else reply
+        observation, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+    return bool(info["success"])
+
+
+def _advice(expert: Expert, observation: Any, info: Infos) -> str | None:
+    try:
+        return expert(observation, info)
+    except ValueError:  # it is lost where it would not have gone itself
+        return None
+
+
+def _random(env: Member, info: Infos, draws: np.random.Generator) -> str:
+    """A random admissible action. Words of the task take the place of a placeholder."""
+    action = str(draws.choice(np.array(info["admissible_actions"], dtype=object)))
+    if env.placeholder and env.placeholder in action:
+        words = "".join(c if c.isalnum() else " " for c in info["task"]).split() or ["thing"]
+        action = action.replace(env.placeholder, " ".join(map(str, draws.choice(words, WORDS))))
+    return tagged(action)
+
+
+# ---- figures --------------------------------------------------------------------------------------
+
+
+def _cell(behaviour: str, kind: str, success: float, groups: Sequence[Sequence[Visit]]) -> Cell:
+    sums = _Sums()
+    for group in groups:
+        _count(sums, kind, group)
+    known = all(visit.distance is not None for group in groups for visit in group)
+    figures: dict[str, float | None] = {
+        "anchors": sums.counts["anchors"] / len(groups),
+        "aliased": sums.share("aliased", "anchors"),
+        "aliased_visits": sums.share("aliased_visits", "visits"),
+        "unequal": sums.share("unequal", "anchors") if known else None,
+        "unequal_visits": sums.share("unequal_visits", "visits") if known else None,
+        "split": sums.share("split", "states"),
+        "shared": sums.share("shared", "anchors"),
+        "shared_visits": sums.share("shared_visits", "visits"),
+    }
+    return Cell(behaviour, kind, success, sums.counts["visits"], figures)
+
+
+def _count(sums: _Sums, kind: str, group: Sequence[Visit]) -> None:
+    """Add one group's counts of anchors, states and visits."""
+    at: dict[str, list[Visit]] = {}
+    anchors_of: dict[str, set[str]] = {}
+    for visit in group:
+        at.setdefault(visit.keys[kind], []).append(visit)
+        anchors_of.setdefault(visit.keys[STATE], set()).add(visit.keys[kind])
+    sums.add(
+        anchors=len(at), states=len(anchors_of), visits=len(group), split=sum(map(_several, anchors_of.values()))
+    )
+    for visits in at.values():
+        for name, values in (
+            ("aliased", [visit.keys[STATE] for visit in visits]),
+            ("unequal", [visit.distance for visit in visits]),
+            ("shared", [visit.rollout for visit in visits]),
+        ):
+            several = _several(values)
+            sums.add(**{name: several, f"{name}_visits": several * len(visits)})
+
+
+def _several(values: Iterable[object]) -> bool:
+    return len(set(values)) > 1
+
+
+# ---- output ---------------------------------------------------------------------------------------
+
+
+LEGEND = (
+    "aliased: anchors that stand for several exact states; unequal: those whose states are at different distances from "
+    "success; split: states with several anchors; shared: anchors that two rollouts of a group met; in brackets: of "
+    "the visits"
+)
+
+
+def show(cells: Sequence[Cell], env_id: str, settings: Settings, console: Console) -> None:
+    """Print one table for each behaviour, with a row for each kind."""
+    console.print(
+        f"{env_id}: {settings.groups} groups of {settings.group_size}, {settings.invalid:.0%} of the replies invalid\n"
+        f"{LEGEND}",
+        highlight=False,
+        markup=False,
+    )
+    for behaviour in BEHAVIOURS:
+        rows = [cell for cell in cells if cell.behaviour == behaviour]
+        title = f"{behaviour}: success {rows[0].success:.1%}, {rows[0].visits:,} visits"
+        table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+        for head in ("anchor", "anchors", "aliased", "unequal", "split", "shared"):
+            table.add_column(head, justify="left" if head == "anchor" else "right")
+        for cell in rows:
+            pairs = [f"{_percent(cell, name)} ({_percent(cell, f'{name}_visits')})" for name in WITH_VISITS]
+            count = f"{cell.figures['anchors']:.1f}"
+            table.add_row(cell.kind, count, *pairs[:2], _percent(cell, "split"), pairs[2])
+        console.print(table)
+
+
+WITH_VISITS = ("aliased", "unequal", "shared")
+
+
+def _percent(cell: Cell, name: str) -> str:
+    share = cell.figures[name]
+    return "-" if share is None else f"{share:.1%}"
+
+
+def write_json(
+    cells: Sequence[Cell], env_id: str, env_kwargs: Mapping[str, Any], settings: Settings, path: Path
+) -> None:
+    """All figures, with the settings and what each figure is. Makes the folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {
+        "env_id": env_id,
+        "env_kwargs": dict(env_kwargs),
+        "settings": asdict(settings),
+        "figures": FIGURES,
+        "cells": [asdict(cell) for cell in cells],
+    }
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
