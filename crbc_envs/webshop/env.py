@@ -143,7 +143,10 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
         from crbc_envs.webshop.expert.expert import make_expert
 
-        return make_expert(self.max_steps, rng, **options)
+        shopper = make_expert(self.max_steps, rng, **options)
+        if self.observation == "text_rich":
+            return shopper
+        return lambda _, info: shopper(self.session.observation("text_rich"), info)  # it reads this form alone
 
     def traits(self) -> dict[str, str]:
         """The product that the goal was made from."""

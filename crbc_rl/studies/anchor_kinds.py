@@ -42,7 +42,7 @@ class Settings:
     reply is malformed.
     """
 
-    groups: int = 40
+    groups: int = 100
     group_size: int = 8
     invalid: float = 0.1
     seed: int = 0
@@ -243,7 +243,7 @@ def show(cells: Sequence[Cell], env_id: str, settings: Settings, console: Consol
         for head in ("anchor", "anchors", "aliased", "unequal", "split", "shared"):
             table.add_column(head, justify="left" if head == "anchor" else "right")
         for cell in rows:
-            pairs = [f"{_percent(cell, name)} ({_percent(cell, f'{name}_visits')})" for name in WITH_VISITS]
+            pairs = [f"{_percent(cell, name)} ({_percent(cell, f'{name}_visits', 0)})" for name in WITH_VISITS]
             count = f"{cell.figures['anchors']:.1f}"
             table.add_row(cell.kind, count, *pairs[:2], _percent(cell, "split"), pairs[2])
         console.print(table)
@@ -252,9 +252,9 @@ def show(cells: Sequence[Cell], env_id: str, settings: Settings, console: Consol
 WITH_VISITS = ("aliased", "unequal", "shared")
 
 
-def _percent(cell: Cell, name: str) -> str:
+def _percent(cell: Cell, name: str, digits: int = 1) -> str:
     share = cell.figures[name]
-    return "-" if share is None else f"{share:.1%}"
+    return "-" if share is None else f"{share:.{digits}%}"
 
 
 def write_json(
