@@ -201,9 +201,7 @@ def _count(sums: _Sums, kind: str, group: Sequence[Visit]) -> None:
     for visit in group:
         at.setdefault(visit.keys[kind], []).append(visit)
         anchors_of.setdefault(visit.keys[STATE], set()).add(visit.keys[kind])
-    sums.add(
-        anchors=len(at), states=len(anchors_of), visits=len(group), split=sum(map(_several, anchors_of.values()))
-    )
+    sums.add(anchors=len(at), states=len(anchors_of), visits=len(group), split=sum(map(_several, anchors_of.values())))
     for visits in at.values():
         for name, values in (
             ("aliased", [visit.keys[STATE] for visit in visits]),
