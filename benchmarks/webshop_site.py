@@ -21,7 +21,14 @@ from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.expert.expert import Shopper
 from crbc_envs.webshop.site.env import WebShopSiteEnv
 
-VIEWS = (("text_rich", "page"), ("text", "page"), ("text_rich", "state"), ("html", "page"), ("url", "page"))
+VIEWS = (
+    ("text_rich", "paper"),
+    ("text", "paper"),
+    ("text_rich", "state"),
+    ("html", "paper"),
+    ("url", "paper"),
+    ("url", "observation"),
+)
 """Observation and anchor of the walks. The walks are divided among them; the first one gets most."""
 
 KILLS = 10

@@ -15,8 +15,8 @@ from gymnasium.utils.seeding import np_random
 from numpy.typing import NDArray
 
 from anchors import INVALID
+from anchors.kinds import OWN, anchor_name
 from crbc_envs.actions import normalise, requested_action
-from crbc_envs.anchor_kinds import OWN, anchor_name
 from crbc_envs.errors import RequirementError
 from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
@@ -108,7 +108,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
     anchor: str = OWN
-    """The kind of its anchors, one of `anchor_kinds.ANCHOR_KINDS`; "own" where there is no choice."""
+    """The kind of its anchors, one of `anchors.kinds.ANCHOR_KINDS`; "own" where there is no choice."""
     anchor_versions: Mapping[str, int] = MappingProxyType({})
     """The version of the keys of each kind, for kinds whose keys have ever changed. The others have version 1."""
     legend: Mapping[str, tuple[str, str]] = MappingProxyType({})

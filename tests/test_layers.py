@@ -149,7 +149,7 @@ def rooms(folder):
 FOLDERS = sorted({module.rpartition(".")[0] for module in GRAPH if "." in module})
 
 FLOORS = {
-    "anchors": "key rollout columns interned process coverage",
+    "anchors": "key kinds rollout columns interned process coverage",
     "crbc_envs": (
         "errors printable actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector chat "
         "demonstrations wrappers checking"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from anchors import INVALID, anchor_key
+from anchors.kinds import AnchorKind, check_anchor_kind
 from crbc_envs.alfworld.engine.backends import ENGINES, EngineBackend, make_engine_backend, require_engine, shared_parse
 from crbc_envs.alfworld.engine.describe import describe
 from crbc_envs.alfworld.engine.exact import NOTHING_HAPPENS
@@ -19,7 +20,6 @@ from crbc_envs.alfworld.games.household import Size
 from crbc_envs.alfworld.games.panels import make_panel
 from crbc_envs.alfworld.observation import Tracker
 from crbc_envs.alfworld.prompts import TEMPLATES
-from crbc_envs.anchor_kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 

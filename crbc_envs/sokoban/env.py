@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
-from crbc_envs.anchor_kinds import AnchorKind, check_anchor_kind
+from anchors.kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.levels import find_level
 from crbc_envs.sokoban.panels import make_panel

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
-from crbc_envs.anchor_kinds import OWN, anchor_name
+from anchors.kinds import OWN, anchor_name
 from crbc_envs.core import AnchorEnv, Expert, Rows, seed_noise
 from crbc_envs.tasks import Task, TaskPanel
 

@@ -37,7 +37,7 @@ def study_anchors(
             cells = anchor_kinds.run(
                 name, sizes, lambda done, total: progress.update(bar, completed=done, total=total), **kwargs
             )
-        except (DataError, ConfigError):
+        except DataError:
             raise
         except (TypeError, ValueError, gymnasium.error.Error) as error:
             raise ConfigError(f"{env_id}: its anchors cannot be compared: {cause(error, name)}") from error

@@ -20,13 +20,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from anchors.kinds import ANCHOR_KINDS
 from crbc_envs.actions import tagged
-from crbc_envs.anchor_kinds import ANCHOR_KINDS
 from crbc_envs.core import Expert, Infos
 from crbc_envs.tasks import rng
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import make_member
-from crbc_rl.errors import ConfigError
 
 STATE = "state"
 MALFORMED = "no action"
@@ -115,7 +114,7 @@ def run(
 ) -> list[Cell]:
     """Every kind under every behaviour. `env_kwargs` are arguments of the environment.
 
-    Raises `ConfigError` for an environment that has one kind of anchor, or no expert.
+    Raises `ValueError` for an environment that has one kind of anchor, or no expert.
     """
     cells: list[Cell] = []
     with closing(make_member(env_id, env_kwargs)) as env:
@@ -139,22 +138,23 @@ def _rollout(
 ) -> bool:
     """Play one rollout, append its visits to `group`, and return its success."""
     observation, info = env.reset(seed=task, options={"task": task})
+    _keys(env)  # the first reason to refuse an environment is that it has one kind
     expert = env.expert(draws)
     if expert is None:
-        raise ConfigError(f"{env.domain} has no expert, which the study mixes with random play: see AnchorEnv.expert")
+        raise ValueError(f"{env.domain} has no expert, which the study mixes with random play")
     over = False
     while not over:
-        try:
-            keys = {kind: env.anchor_as(kind) for kind in ANCHOR_KINDS}
-        except ValueError as error:
-            raise ConfigError(f"{error}: there is nothing to compare") from error
-        group.append(Visit(member, keys, env.distance()))
+        group.append(Visit(member, _keys(env), env.distance()))
         advice = _advice(expert, observation, info)  # asked at every step, because it learns from what it sees
         reply = _random(env, info, draws) if advice is None or draws.random() >= share else advice
         reply = MALFORMED if draws.random() < invalid else reply
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
     return bool(info["success"])
+
+
+def _keys(env: Member) -> dict[str, str]:
+    return {kind: env.anchor_as(kind) for kind in ANCHOR_KINDS}
 
 
 def _advice(expert: Expert, observation: Any, info: Infos) -> str | None:

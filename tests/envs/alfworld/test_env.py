@@ -9,9 +9,9 @@ from alfworld_games import TASK, Games, kitchen
 
 import crbc_envs
 from anchors import INVALID, anchor_key
+from anchors.kinds import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld.env import AlfworldEnv
-from crbc_envs.anchor_kinds import ANCHOR_KINDS
 from crbc_envs.errors import DataError
 from crbc_envs.prompts import PromptWindow
 

@@ -139,6 +139,34 @@ def test_aliasing_and_label_collisions_are_counted():
     assert plainly.anchors == report.anchors
 
 
+class Echo(toy_env.CorridorEnv):
+    """The anchor holds the answer to an invalid reply, until a valid one; with `lasting`, for ever."""
+
+    echoes = True
+    lasting = False
+
+    def _begin(self, task):
+        super()._begin(task)
+        self.answer = ""
+
+    def _execute(self, action):
+        self.answer = "What?" if action == INVALID else self.answer if self.lasting else ""
+        return super()._execute(action)
+
+    def _label(self):
+        return f"{self.answer}{super()._label()}"
+
+
+@pytest.mark.filterwarnings("ignore:.*spec")
+def test_an_anchor_may_echo_an_invalid_reply_if_it_says_so_and_forgets_it():
+    assert crbc_envs.check_anchor_env(Echo(), fuzz=100).invalid > 0
+    for change in ({"echoes": False}, {"lasting": True}):
+        with pytest.raises(
+            crbc_envs.AnchorEnvError, match=r"an invalid reply, this one or an earlier, made info\['anchor'\]"
+        ):
+            crbc_envs.check_anchor_env(type("Changed", (Echo,), change)(), fuzz=100)
+
+
 @pytest.mark.filterwarnings("ignore:.*spec")
 def test_rows_of_one_array_are_not_shared():
     class Rows(toy_env.CorridorEnv):

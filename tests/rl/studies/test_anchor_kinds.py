@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 import toy_env  # noqa: F401  registers Corridor-v0
 
-from crbc_envs.anchor_kinds import ANCHOR_KINDS
+from anchors.kinds import ANCHOR_KINDS
 from crbc_rl.cli import main
-from crbc_rl.errors import ConfigError
 from crbc_rl.studies import anchor_kinds as study
 
 SMALL = study.Settings(groups=4, group_size=4)
@@ -85,7 +84,7 @@ def test_where_kinds_coincide_their_figures_do(env_id, options):
 
 
 def test_an_environment_with_one_kind_is_refused():
-    with pytest.raises(ConfigError, match="nothing to compare|has no expert"):
+    with pytest.raises(ValueError, match="^corridor has anchors of one kind, 'own', and not 'paper'$"):
         study.run("Corridor-v0", SMALL)
 
 
