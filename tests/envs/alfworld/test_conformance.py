@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from alfworld_games import Games, kitchen, published, tour
 
+from anchors.kinds import ANCHOR_KINDS
 from benchmarks import envs
 from crbc_envs.alfworld.engine import conformance, textworld
 from crbc_envs.alfworld.engine import exact as engine
@@ -253,3 +254,33 @@ def test_the_benchmark_compares_both_engines_in_one_run(capsys):
 def test_a_folder_without_games_is_named(tmp_path):
     with pytest.raises(DataError, match=r"holds no game.tw-pddl"):
         game_folders(tmp_path)
+
+
+def facts(node):
+    """How TextWorld's facts differ from those at the start, without "checked", which nothing reads, and without the
+    complements of facts; but that of "inreceptacle" tells what was taken from where, and `look` reads it."""
+
+    def counts(name):
+        return name == "not_inreceptacle" or (name != "checked" and not name.startswith("not_"))
+
+    return tuple(frozenset(str(fact) for fact in part if counts(fact.name)) for part in (node.added, node.removed))
+
+
+def test_both_engines_have_the_same_anchors_of_every_kind_and_the_same_states():
+    """TextWorld keeps its own facts: one set of them for each exact state, and the other way round."""
+    exact, original = (AlfworldEnv(engine=name, rooms="small", anchor="state") for name in ("exact", "textworld"))
+    rng, facts_of, state_of = np.random.default_rng(0), {}, {}
+    for task in (0, 0, 0, 1):
+        answers = [env.reset(options={"task": task}) for env in (exact, original)]
+        over = False
+        while not over:
+            assert answers[0] == answers[1]
+            for kind in ANCHOR_KINDS:
+                assert exact.anchor_as(kind) == original.anchor_as(kind)
+            state, found = (task, exact.backend.state), (task, facts(original.backend.node))
+            assert facts_of.setdefault(state, found) == found
+            assert state_of.setdefault(found, state) == state
+            action = "no action" if rng.random() < 0.1 else str(rng.choice(answers[0][-1]["admissible_actions"]))
+            answers = [env.step(action) for env in (exact, original)]
+            over = answers[0][2] or answers[0][3]
+    assert len(state_of) > 50
