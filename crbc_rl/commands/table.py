@@ -249,7 +249,7 @@ def study(
             anchor merges, and what of it the rollouts of a group share.
         env: anchors: an environment id such as CRBC-ALFWorld-v0.
         out: folder for the JSON file, and the PNG file of credit-accuracy.
-        quick: a few seconds instead of one to three minutes.
+        quick: a few seconds instead of up to three minutes.
         seed: seed of every draw.
         set: anchors: the environment's arguments, each as key=value, such as rooms=small.
     """
