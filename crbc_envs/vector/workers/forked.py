@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
@@ -33,6 +32,8 @@ class ForkServer:
                 process_group=0,  # the server kills this group, and Ctrl-C does not reach it
             )
             if sys.platform == "linux":
+                import fcntl  # not on Windows
+
                 # The kernel sends SIGCONT at every request and at the end of the socket: a stopped server wakes up.
                 fcntl.fcntl(theirs, fcntl.F_SETOWN, self.process.pid)
                 fcntl.fcntl(theirs, fcntl.F_SETSIG, signal.SIGCONT)
