@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import GAME_FILE, GameFile, parse, read_game_file
 from crbc_envs.alfworld.engine.textworld import TextWorldGame
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes
 
 INVALID_SHARE = 0.05
 
@@ -146,12 +148,26 @@ def _line(outcome: Outcome) -> str:
 
 
 def read_outcomes(path: Path) -> list[Outcome]:
-    """The outcomes in a file of `conform_all`, without a last line that was cut short."""
+    """The outcomes in a file of `conform_all`, without a last line that was cut short. Raises `DataError`."""
     outcomes = []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        lines = read_bytes(path, LARGEST_JSON).split(b"\n")
+    except ValueError as error:
+        raise DataError(f"{path}: {error}; delete the file") from error
     for n, line in enumerate(lines[:-1]):  # text after the last line feed is incomplete
         try:
-            outcomes.append(Outcome(**json.loads(line)))
+            outcomes.append(_outcome(parse_json(line)))
         except (ValueError, TypeError) as error:
             raise DataError(f"{path}: line {n + 1} is not an outcome of a conformance run; delete the file") from error
     return outcomes
+
+
+_KINDS = {"game": str, "family": str, "seed": int, "steps": int, "won": bool, "difference": str, "verbs": dict}
+
+
+def _outcome(fields: dict[str, Any]) -> Outcome:
+    outcome = Outcome(**fields)
+    wrong = [name for name, kind in _KINDS.items() if type(getattr(outcome, name)) is not kind]
+    if wrong or not all(type(times) is int for times in outcome.verbs.values()):
+        raise ValueError(f"not of its type: {wrong or 'verbs'}")
+    return outcome
