@@ -53,6 +53,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     domain = "alfworld"
     templates = TEMPLATES
     dataset = "crbc_envs.alfworld.games.official:DATASET"
+    conformance = "crbc_envs.alfworld.conformance:CONFORMANCE"
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(

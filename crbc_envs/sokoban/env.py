@@ -58,6 +58,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
     domain = "sokoban"
     templates = TEMPLATES
     legend = LEGEND
+    conformance = "crbc_envs.sokoban.conformance:CONFORMANCE"
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
@@ -107,7 +108,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         )
         self.room: Room
         self.state: State
-        self._game: GymGame | None = None
+        self.game: GymGame | None = None
         self._placed = 0
         self._keys: dict[State, str] = {}
         self._frames: dict[State, NDArray[np.uint8]] = {}
@@ -115,15 +116,15 @@ class SokobanEnv(AnchorEnv[Any, Room]):
     def _begin(self, task: Room) -> None:
         self.room, self.state = task, task.start
         if self.engine == "gym":
-            self._game = GymGame(task, self.max_steps, frames=self.observation == "rgb")
+            self.game = GymGame(task, self.max_steps, frames=self.observation == "rgb")
         self._placed = 0  # gym-sokoban starts from 0, even if a box is already on a target
         self._keys.clear()
         self._frames.clear()
 
     def _execute(self, action: str) -> float:
-        if self._game is not None:
-            reward = self._game.step(action)
-            self.state = self._game.state
+        if self.game is not None:
+            reward = self.game.step(action)
+            self.state = self.game.state
             return reward
         if action != INVALID:
             self.state = self.room.move(self.state, action)
@@ -146,12 +147,12 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         return MOVES
 
     def _success(self) -> bool:
-        return self.room.solved(self.state) if self._game is None else self._game.won
+        return self.room.solved(self.state) if self.game is None else self.game.won
 
     def _frame(self) -> NDArray[np.uint8]:
         """A copy of the current frame. Each state of an episode is resized once."""
-        if self._game is not None:
-            return resize(self._game.frame(), self.frame_shape)
+        if self.game is not None:
+            return resize(self.game.frame(), self.frame_shape)
         if self.state not in self._frames:
             self._frames[self.state] = resize(render(self.room.tiles(self.state)), self.frame_shape)
         return self._frames[self.state].copy()

@@ -27,12 +27,7 @@ def splits(
     `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an id that is not
     registered, and for an environment that has no splits or cannot be made.
     """
-    if is_extension(env_id):
-        allow()  # whoever types the name of a module has permitted its import
-    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
-    if name not in gymnasium.registry:
-        raise ConfigError(unknown_id(env_id))
-    kwargs = dict(_argument(setting) for setting in settings)
+    name, kwargs = named(env_id), arguments(settings, "split")
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("tasks", total=None)
         try:
@@ -48,17 +43,36 @@ def splits(
         except DataError:
             raise
         except (TypeError, ValueError, gymnasium.error.Error) as error:
-            reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
-            raise ConfigError(f"{env_id}: its splits cannot be compared: {reason.removeprefix(f'{name}: ')}") from error
+            raise ConfigError(f"{env_id}: its splits cannot be compared: {reason(error, name)}") from error
     _show(found, console)
     return not found.leaks
 
 
-def _argument(setting: str) -> tuple[str, Any]:
-    key, equals, value = setting.partition("=")
-    if not equals or key in ("", "split"):
-        raise ConfigError(f"--set {setting}: write an argument of the environment as key=value, any but split")
-    return key, parse_yaml(value, f"--set {setting}: the value is not YAML")
+def reason(error: Exception, name: str) -> str:
+    """Why the environment `name` could not be made, in one line."""
+    text = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
+    return text.removeprefix(f"{name}: ")
+
+
+def named(env_id: str) -> str:
+    """The registered id that `env_id` is short for. Raises `ConfigError` where there is none."""
+    if is_extension(env_id):
+        allow()  # whoever types the name of a module has permitted its import
+    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
+    if name not in gymnasium.registry:
+        raise ConfigError(unknown_id(env_id))
+    return name
+
+
+def arguments(settings: Sequence[str], refused: str) -> dict[str, Any]:
+    """The environment's arguments, given as key=value. Raises `ConfigError` for others, and for `refused`."""
+    found = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or key in ("", refused):
+            raise ConfigError(f"--set {setting}: write an argument of the environment as key=value, any but {refused}")
+        found[key] = parse_yaml(value, f"--set {setting}: the value is not YAML")
+    return found
 
 
 def _show(found: SplitReport, console: Console) -> None:

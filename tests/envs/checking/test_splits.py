@@ -216,7 +216,7 @@ def test_the_command_prints_a_table_and_says_by_its_status_whether_there_is_a_le
         (["splits"], "takes an environment, such as crbc bench splits CRBC-Sokoban-v0"),
         (["splits", "CRBC-Sokoban-v0", "--games", "x"], "takes an environment, such as"),
         (["conformance"], "crbc bench conformance --games DIR"),
-        (["conformance", "CRBC-Sokoban-v0", "--games", "x"], "takes a folder of games"),
+        (["conformance", "CRBC-Sokoban-v0", "--games", "x"], "takes an environment or a folder of games"),
         (["splits", "Nope-v0"], "no environment 'Nope-v0'"),
         (["splits", "CartPole-v1"], "its splits cannot be compared: .*unexpected keyword argument 'split'"),
         (["splits", "CRBC-Sokoban-v0", "--set", "split=test"], "--set split=test: write an argument"),
