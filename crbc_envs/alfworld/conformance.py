@@ -15,7 +15,7 @@ from crbc_envs.storage.outcomes import Conformance, Outcome
 
 
 def play(count: int, steps: int, seed: int, **kwargs: Any) -> Iterator[Outcome]:
-    """Play the first `count` games of a panel, each with its own seed. One without a walkthrough gets the expert's plan."""
+    """Play the first `count` games of a panel, each with its own seed. The expert plans what has no walkthrough."""
     require_packages()
     panel = AlfworldEnv(**kwargs).panel
     for index in range(min(count, len(panel))):
