@@ -245,6 +245,18 @@ def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walke
     assert "heat/trial_2 seed 11, step 3: won: True, TextWorld has False" in capsys.readouterr().out
 
 
+def test_the_command_plays_the_expert_in_generated_households(monkeypatch, capsys):
+    command = ["bench", "conformance", "CRBC-ALFWorld-v0", "--count", "1", "--steps", "1", "--set", "rooms=small"]
+    cli.main(command)
+    printed = capsys.readouterr().out
+    assert "compared at every step: text, admissible commands, won" in printed
+    assert re.search(r"all +│ 1 +│ \d+ +│ 1 +│ 0", printed), "one game, won, no difference"
+    monkeypatch.setattr(engine, "won", lambda game, state: False)
+    with pytest.raises(SystemExit) as left:
+        cli.main(command)
+    assert left.value.code == 1 and "won: False, TextWorld has True" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_the_benchmark_compares_both_engines_in_one_run(capsys):
     envs.main(["--env", "alfworld", "--count", "1", "--steps", "2"])
