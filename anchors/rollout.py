@@ -72,6 +72,8 @@ class Rollout:
     def _check(self) -> None:
         if self.success not in (0, 1):  # numpy booleans pass, a score of 0.5 does not
             raise GroupError(f"rollout: the outcome must be binary, got success={self.success!r}")
+        if self.truncated not in (0, 1):
+            raise GroupError(f"rollout: truncated must be binary, got {self.truncated!r}")
         object.__setattr__(self, "success", bool(self.success))
         object.__setattr__(self, "truncated", bool(self.truncated))
         if self.success and self.truncated:

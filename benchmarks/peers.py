@@ -5,13 +5,10 @@ Every function here raises `ModuleNotFoundError`, with the command that installs
 
 from __future__ import annotations
 
-import importlib.resources
 import importlib.util
 import random
-import sys
 import time
 import types
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +18,10 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
+from crbc_envs.sokoban.gym_engine import gym_sokoban_class
+
 INSTALL = {
-    "gym_sokoban": "pip install gym-sokoban==0.0.6",
+    "gym_sokoban": 'pip install -e ".[sokoban]"',
     "envpool": "pip install envpool",
     "jumanji": "pip install jumanji",
 }
@@ -40,46 +39,11 @@ def need(package: str) -> None:
 # ---- gym-sokoban ----------------------------------------------------------------------------------
 
 
-def gym_sokoban_class() -> type[Any]:
-    """gym-sokoban's `SokobanEnv`, with the old interface of gym.
-
-    gym-sokoban finds its pictures with `pkg_resources`, which setuptools no longer has; where that is gone,
-    the one function it calls is put in its place.
-    """
-    need("gym_sokoban")
-    gone = importlib.util.find_spec("pkg_resources") is None
-    if gone:
-        stand_in = types.ModuleType("pkg_resources")
-        stand_in.resource_filename = _resource_filename  # type: ignore[attr-defined]
-        sys.modules["pkg_resources"] = stand_in
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from gym_sokoban.envs.sokoban_env import SokobanEnv
-    finally:
-        if gone:  # gym-sokoban keeps the one it has; nobody else is to find it
-            del sys.modules["pkg_resources"]
-    return SokobanEnv
-
-
-def _resource_filename(package: str, name: str) -> str:
-    return str(importlib.resources.files(sys.modules[package].__package__ or package) / name)
-
-
-def gym_sokoban_on(room: NDArray[np.uint8], empty: NDArray[np.uint8], max_steps: int) -> Any:
-    """A gym-sokoban environment at a given board: as it stands and what never moves, (H, W) tile codes."""
-    boxes = int((room == 3).sum() + (room == 4).sum())
-    env = gym_sokoban_class()(dim_room=room.shape, num_boxes=boxes, max_steps=max_steps, reset=False)
-    env.room_fixed, env.room_state = empty.copy(), room.copy()
-    env.player_position = np.argwhere(room == 5)[0]
-    env.num_env_steps = env.reward_last = env.boxes_on_target = 0
-    return env
-
-
 class GymSokoban(gymnasium.Env[NDArray[np.uint8], int]):
     """gym-sokoban behind Gymnasium's interface; without `frames` it does not draw, and shows its tile codes."""
 
     def __init__(self, height: int, width: int, num_boxes: int, frames: bool, seed: int = 0) -> None:
+        need("gym_sokoban")
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002  what is measured draws from it
         self.frames = frames

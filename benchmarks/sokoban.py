@@ -26,10 +26,11 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Members, Outcome
 from crbc_envs.sokoban import members as sokoban_members
 from crbc_envs.sokoban.batch import SokobanBatch
+from crbc_envs.sokoban.gym_engine import arrays
 from crbc_envs.sokoban.levels import Level
 from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
-from crbc_envs.sokoban.rules import FLOOR, MOVES, PLAYER, PLAYER_ON_TARGET, TARGET, Room
+from crbc_envs.sokoban.rules import MOVES, Room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members
 
 SIZE = (6, 6, 1)
@@ -171,16 +172,6 @@ def milliseconds(draw: dict[str, Callable[[int], object]], seeds: Sequence[int])
             board(seed)
             times[name].append(time.process_time() - start)
     return {name: 1e3 * fmean(spent) for name, spent in times.items()}
-
-
-def arrays(room: Room) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """A room in gym-sokoban's form: the fixed tiles, and the start. A player on a target is only a player there."""
-    empty = np.zeros(room.height * room.width, dtype=np.uint8)
-    empty[list(room.floor)] = FLOOR
-    empty[list(room.targets)] = TARGET
-    start = room.tiles(room.start)
-    start[start == PLAYER_ON_TARGET] = PLAYER
-    return empty.reshape(start.shape), start
 
 
 def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:

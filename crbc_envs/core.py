@@ -87,9 +87,10 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     episode; a final failure may do so too. After `max_steps` steps without either, it is truncated.
 
     A subclass sets `domain` and the spaces, and implements the seven abstract hooks below. Everything else that it
-    brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `data`,
-    `expert`, for the comparison of splits `canonical_forms`, `traits` and `near_traits`, for the choice of anchors
-    `anchor`, `anchor_versions`, `echoes`, `anchor_as` and `distance`, and for people who play it `legend` and `page`.
+    brings along, it declares here: `templates`, `requires`, `stochastic`, `placeholder`, `dataset`, `conformance`,
+    `data`, `expert`, for the comparison of splits `canonical_forms`, `traits` and `near_traits`, for the choice of
+    anchors `anchor`, `anchor_versions`, `echoes`, `anchor_as` and `distance`, and for people who play it `legend` and
+    `page`.
     """
 
     domain: str
@@ -105,6 +106,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     """The part of an admissible action that the agent replaces by its own words, such as "<your query>"."""
     dataset = ""
     """Its official data: "module:attribute" of the `storage.datasets.Dataset` that `crbc data` installs, or ""."""
+    conformance = ""
+    """How it is compared with the original: "module:attribute" of a `storage.outcomes.Conformance`, or ""."""
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
     anchor: str = OWN

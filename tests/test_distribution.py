@@ -93,6 +93,7 @@ def test_the_core_of_the_source_archive_plays_every_id(built: tuple[Path, Path],
     assert all(found[name]["reward"] > 0 for name in ("CRBC-ALFWorld-v0", "CRBC-Sokoban-v0", "CRBC-WebShop-v0"))
     assert re.search(r"selenium is missing: .* -m pip install .*\[site\]", found["CRBC-WebShopSite-v0"]["refused"])
     assert re.search(r" -m pip install .*\[alfworld\]", found["textworld"]["refused"])
+    assert re.search(r" -m pip install .*\[sokoban\]", found["gym-sokoban"]["refused"])
     assert all("reward" in came or "refused" in came for came in found.values())
 
 

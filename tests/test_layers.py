@@ -154,7 +154,7 @@ FLOORS = {
         "errors printable actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector chat "
         "demonstrations wrappers checking"
     ),
-    "crbc_envs.alfworld": "engine games experts observation prompts env",
+    "crbc_envs.alfworld": "engine games experts observation prompts env conformance",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers recorder proof group",
     "crbc_rl": (

@@ -61,6 +61,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     templates = TEMPLATES
     dataset = "crbc_envs.alfworld.games.official:DATASET"
     anchor_versions = MappingProxyType({"paper": 2})  # version 1 was what is "situation" now
+    conformance = "crbc_envs.alfworld.conformance:CONFORMANCE"
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from anchors.kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
+from crbc_envs.sokoban.gym_engine import ENGINES, GymGame, require_engine
 from crbc_envs.sokoban.levels import find_level
 from crbc_envs.sokoban.panels import make_panel
 from crbc_envs.sokoban.prompts import TEMPLATES
@@ -53,11 +54,15 @@ class SokobanEnv(AnchorEnv[Any, Room]):
     `panel` is "v3", rooms of this suite whose splits share no layout (`panels.SokobanPanel`), or "paper", the boards
     of the paper's code family. In the latter, about 38 % of the validation boards occur in training within 150
     updates (see `panels.PaperPanel`). `info["data"]` is "generated" for both.
+
+    `engine` is "exact", or "gym" for gym-sokoban itself: it moves, pays, ends and draws. Both give the same bytes;
+    "gym" is a hundred times slower with frames. Raises `RequirementError` for it if its packages are missing.
     """
 
     domain = "sokoban"
     templates = TEMPLATES
     legend = LEGEND
+    conformance = "crbc_envs.sokoban.conformance:CONFORMANCE"
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
@@ -73,11 +78,13 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         panel: Literal["v3", "paper"] = "v3",
         pixels: int | None = None,
         level: str | None = None,
+        engine: Literal["exact", "gym"] = "exact",
         anchor: AnchorKind = "paper",
     ) -> None:
         check_anchor_kind(anchor)
-        if observation not in OBSERVATIONS:
-            raise ValueError(f"observation must be one of {', '.join(OBSERVATIONS)}; got {observation!r}")
+        for name, chosen, known in (("observation", observation, OBSERVATIONS), ("engine", engine, ENGINES)):
+            if chosen not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}; got {chosen!r}")
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
         if pixels is not None and pixels < 1:
@@ -89,10 +96,11 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         ):
             if value is not None and value > most:
                 raise ValueError(f"{name} must be at most {most}, got {value}")
+        require_engine(engine)
         rooms = find_level(level, height, width, num_boxes)
         steps = rooms.max_steps if max_steps is None else max_steps
         super().__init__(make_panel(panel, split, rooms), steps, require_tags)
-        self.observation, self.anchor = observation, anchor
+        self.observation, self.engine, self.anchor = observation, engine, anchor
         self.render_mode = render_mode
         self.board_shape = height, width = rooms.height, rooms.width
         self.pixels = pixels
@@ -105,6 +113,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         )
         self.room: Room
         self.state: State
+        self.game: GymGame | None = None
         self._placed = 0
         self._distances: Distances | None = None
         self._keys: dict[State, str] = {}
@@ -112,12 +121,18 @@ class SokobanEnv(AnchorEnv[Any, Room]):
 
     def _begin(self, task: Room) -> None:
         self.room, self.state = task, task.start
+        if self.engine == "gym":
+            self.game = GymGame(task, self.max_steps, frames=self.observation == "rgb")
         self._placed = 0  # gym-sokoban starts from 0, even if a box is already on a target
         self._distances = None
         self._keys.clear()
         self._frames.clear()
 
     def _execute(self, action: str) -> float:
+        if self.game is not None:
+            reward = self.game.step(action)
+            self.state = self.game.state
+            return reward
         if action != INVALID:
             self.state = self.room.move(self.state, action)
         before, self._placed = self._placed, len(self.state.boxes & self.room.targets)
@@ -152,10 +167,12 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         return MOVES
 
     def _success(self) -> bool:
-        return self.room.solved(self.state)
+        return self.room.solved(self.state) if self.game is None else self.game.won
 
     def _frame(self) -> NDArray[np.uint8]:
         """A copy of the current frame. Each state of an episode is resized once."""
+        if self.game is not None:
+            return resize(self.game.frame(), self.frame_shape)
         if self.state not in self._frames:
             self._frames[self.state] = resize(render(self.room.tiles(self.state)), self.frame_shape)
         return self._frames[self.state].copy()
@@ -178,8 +195,8 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         return {LAYOUT: set(near_layouts(self.room))}
 
     def batch(self, num_envs: int) -> Members | None:
-        """All members as one array of boards. None for a subclass, because it may have other rules."""
-        if type(self) is not SokobanEnv:
+        """All members as one array of boards. None for other rules: a subclass's, or the original's."""
+        if type(self) is not SokobanEnv or self.engine != "exact":
             return None
         from crbc_envs.sokoban.members import SokobanMembers
 

@@ -1,11 +1,13 @@
 """The Parquet file behind `crbc_envs.storage.rollouts`: its columns and header, writing, reading and checks.
 
 The schema's metadata hold one JSON object under "crbc": the format version, the environment id, and the
-number of steps of every rollout. The latter shows whether a row was lost.
+number of steps of every rollout. The latter shows whether a row was lost. The whole file is sealed with a digest. What
+a reader would refuse is not written.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 from collections.abc import Iterable, Mapping
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import ANCHOR_VERSION
+from anchors import ANCHOR_VERSION, GroupError
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import parse_json, replacing, shown
 from crbc_envs.storage.pages import footprint
+from crbc_envs.storage.seal import is_broken, sealed
+from crbc_envs.storage.surrogates import has_surrogates, hidden, restored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +68,10 @@ def write_columns(
     dynamics: str | None = None,
     anchor: str | None = None,
 ) -> None:
-    """Write columns of equal length to a temporary file, then rename it to `path`."""
+    """Write columns of equal length to a temporary file, then rename it to `path`.
+
+    Raises `GroupError` that names the column for values that the file could not give back: NaN, no value, another type.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -73,15 +80,32 @@ def write_columns(
         header["dynamics"] = dynamics
     if anchor is not None:
         header["anchor"] = anchor
+    if any(not isinstance(text, str) or has_surrogates([text]) for text in (env_id, dynamics or "")):
+        raise GroupError(f"{path}: not written: env_id {shown(env_id)} or dynamics {shown(dynamics)} is no text")
+    arrays, changed = {}, []
+    for name in (name for name in COLUMNS if name in columns):
+        values = columns[name]
+        try:
+            if COLUMNS[name] == "string" and has_surrogates(values):
+                values = hidden(values)
+                changed.append(name)
+            arrays[name] = pa.array(values, _type(name))
+        except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise GroupError(f"{path}: not written: column {name!r}: {' '.join(str(error).split())[:200]}") from error
+    if changed:
+        header["surrogates"] = changed
     metadata = {"crbc": json.dumps(header)}
     if "image" in columns:  # makes `datasets` decode the column as images
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
-    schema = pa.schema([(name, _type(name)) for name in COLUMNS if name in columns], metadata=metadata)
-    table = pa.Table.from_pydict(dict(columns), schema=schema)
+    table = pa.table(arrays, pa.schema([(name, _type(name)) for name in arrays], metadata=metadata))
+    if wrong := _fault(table):
+        raise GroupError(f"{path}: not written: {wrong}")
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        content = io.BytesIO()
+        pq.write_table(table, content, compression="zstd", write_page_checksum=True)
+        file.write(sealed(content.getvalue()))
 
 
 MOST_ROWS = 1_000_000
@@ -92,7 +116,8 @@ MOST_EXPANSION, ALWAYS_ALLOWED = 500, 128 << 20
 
 
 def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
-    """The `wanted` columns that the file has, and its header: "env_id", "lengths", "dynamics", "anchor" (or None).
+    """The `wanted` columns that the file has, and its header: "env_id", "lengths", "surrogates", and "dynamics" and
+    "anchor" or None.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or out of all proportion, and for a wrong column. The caller
@@ -116,13 +141,19 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
-    _check_columns(path, table)
+    if wrong := _fault(table):
+        raise DataError(f"{path}: {wrong}; {REMEDY}")
     return table, header
 
 
 def _check_size(path: Path, wanted: set[str]) -> None:
-    """Raise `DataError` for a file that would take far more memory than its size, or more rows than a recording."""
+    """Raise `DataError` for a file that would take far more memory than its size, or more rows than a recording.
+
+    Raises `ValueError` for one that is not as it was written.
+    """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if is_broken(content):
+            raise ValueError("it is not as it was written: its digest differs")
         size = len(content)
         rows, needed = footprint(content, wanted)
     if rows > MOST_ROWS:
@@ -131,10 +162,14 @@ def _check_size(path: Path, wanted: set[str]) -> None:
         raise DataError(f"{path}: its {size:,} bytes would take {needed:,} in memory; {REMEDY}")
 
 
-def rows_of(table: pa.Table) -> list[Row]:
+def rows_of(table: pa.Table, header: Row) -> list[Row]:
     """The rows as dictionaries. Equal texts of a file are one object."""
     names = table.column_names
     columns = [_values(table.column(name).combine_chunks()) for name in names]
+    columns = [
+        restored(values) if name in header["surrogates"] else values
+        for name, values in zip(names, columns, strict=True)
+    ]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -175,7 +210,7 @@ def _header(path: Path, schema: pa.Schema) -> Row:
         raise damaged from error
     if not isinstance(header, dict):
         raise damaged
-    if header.get("version") != RECORD_VERSION:
+    if type(header.get("version")) is not int or header["version"] != RECORD_VERSION:
         raise DataError(
             f"{path} is of record version {shown(header.get('version'))}, this crbc reads version {RECORD_VERSION}: "
             f"read it with the crbc that wrote it, or record it again; {REMEDY}"
@@ -189,6 +224,11 @@ def _header(path: Path, schema: pa.Schema) -> Row:
             f"{path} has anchor keys of version {shown(header['anchor_version'])}, this crbc makes version "
             f"{ANCHOR_VERSION}: read it with the crbc that wrote it, or record it again; {REMEDY}"
         )
+    changed = header.setdefault("surrogates", [])
+    if not isinstance(changed, list) or not all(
+        isinstance(name, str) and COLUMNS.get(name) == "string" for name in changed
+    ):
+        raise damaged
     return header
 
 
@@ -213,24 +253,30 @@ def _are_lengths(value: Any) -> bool:
     return all(type(count) is int and 0 < count <= MOST_ROWS for count in steps) and sum(steps) <= MOST_ROWS
 
 
-def _check_columns(path: Path, table: pa.Table) -> None:
-    """A file has all step columns, and all or none of the turn columns. Each has its type and no missing values."""
+def _fault(table: pa.Table) -> str:
+    """What is wrong with the columns of a file, or "".
+
+    It has all step columns, and all or none of the turn columns. Each has its type and no missing values.
+    """
     found = table.schema.names
     turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(found) else {}
     for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in found else {})):
         if name not in found:
             if name in ADDED:
                 continue
-            raise DataError(f"{path}: it has no column {name!r}; {REMEDY}")
+            return f"it has no column {name!r}"
         column = table.column(name)
         kind = _plain(column.type)
         if kind != _type(name):
-            raise DataError(f"{path}: column {name!r} is of type {str(kind)[:80]}, not {_type(name)}; {REMEDY}")
+            return f"column {name!r} is of type {str(kind)[:80]}, not {_type(name)}"
         missing = column.null_count + sum(map(_inner_nulls, column.chunks))
         if missing and name != "final_anchor":
-            raise DataError(f"{path}: column {name!r} has no value in {missing} rows; {REMEDY}")
-        if COLUMNS[name] == "double":
-            _check_numbers(path, name, column.to_numpy())
+            return f"column {name!r} has no value in {missing} rows"
+        if COLUMNS[name] == "double" and (row := _odd_number(name, column.to_numpy())) is not None:
+            place = ", ".join(f"{part} {table.column(part)[row]}" for part in ("group", "rollout", "step"))
+            wanted = "a number from 0 to 1" if name == "score" else "a finite number"
+            return f"{name} of {place} is {column[row]}, not {wanted}"
+    return ""
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
@@ -253,12 +299,9 @@ def _inner_nulls(array: pa.Array) -> int:
     return array.field("bytes").null_count if isinstance(array, pa.StructArray) else 0
 
 
-def _check_numbers(path: Path, name: str, values: NDArray[np.float64]) -> None:
-    """Raise `DataError` for NaN, an infinite number, or a score outside 0 to 1."""
+def _odd_number(name: str, values: NDArray[np.float64]) -> int | None:
+    """The first row with NaN, an infinite number, or a score outside 0 to 1."""
     wrong = ~np.isfinite(values)
     if name == "score":
         wrong |= (values < 0) | (values > 1)
-    if wrong.any():
-        row = int(wrong.argmax())
-        wanted = "a number from 0 to 1" if name == "score" else "a finite number"
-        raise DataError(f"{path}: {name} of row {row} is {values[row]}, not {wanted}; {REMEDY}")
+    return int(wrong.argmax()) if wrong.any() else None

@@ -13,7 +13,8 @@ pandas, `datasets` and every other Parquet reader can open the files. Columns:
     prompt_ids, reply_ids          token ids, if turns were recorded
     image                          the observation as {bytes: PNG, path: null}, if frames were recorded
 
-The same input gives the same bytes with the same versions of pyarrow and pillow.
+A file holds a digest of itself, and lone surrogates as private characters (`seal`, `surrogates`). The same input gives
+the same bytes with the same versions of pyarrow and pillow.
 """
 
 from __future__ import annotations
@@ -102,8 +103,9 @@ def write_groups(
 
     `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
     observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`. Raises
-    `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step, and for rollouts
-    without names.
+    `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step, for rollouts without
+    names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another shape. Lone surrogates
+    are kept.
     """
     if not isinstance(groups, InternedRollouts):
         if not groups:
@@ -133,7 +135,7 @@ def read_groups(path: Path, anchor: str | None = None) -> list[RolloutGroup]:
     table, header = read_table(path, STEP_COLUMNS)
     require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
-    return _groups(path, rows_of(table), header["lengths"])
+    return _groups(path, rows_of(table, header), header["lengths"])
 
 
 def read_recording(path: Path, anchor: str | None = None) -> Recording:
@@ -141,7 +143,7 @@ def read_recording(path: Path, anchor: str | None = None) -> Recording:
     table, header = read_table(path, COLUMNS)
     require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
-    rows = rows_of(table)
+    rows = rows_of(table, header)
     groups = _groups(path, rows, header["lengths"])
     first = rows[0]
     return Recording(
@@ -210,8 +212,8 @@ def _step_columns(rollouts: InternedRollouts, update: int) -> dict[str, Any]:
 
 def _turn_columns(turns: Sequence[RecordedTurn]) -> dict[str, Any]:
     return {
-        "prompt": [_storable(turn.prompt) for turn in turns],
-        "reply": [_storable(turn.reply) for turn in turns],
+        "prompt": [turn.prompt for turn in turns],
+        "reply": [turn.reply for turn in turns],
         "logprob": [turn.logprob for turn in turns],
         "prompt_ids": [turn.prompt_ids for turn in turns],
         "reply_ids": [turn.reply_ids for turn in turns],
@@ -221,16 +223,15 @@ def _turn_columns(turns: Sequence[RecordedTurn]) -> dict[str, Any]:
 def _encode_frames(frames: Sequence[Frame]) -> Iterator[bytes]:
     """The frames as PNG. Equal frames are encoded once, because members of a group often have the same one."""
     known: dict[tuple[tuple[int, ...], bytes], bytes] = {}
-    for frame in frames:
+    for number, frame in enumerate(frames):
+        pixels = frame.size // 3
+        if frame.dtype != np.uint8 or frame.shape[2:] != (3,) or not 0 < pixels <= MOST_PIXELS:
+            wanted = f"(height, width, 3) uint8 of at most {MOST_PIXELS:,} pixels"
+            raise GroupError(f"frames: number {number} is {frame.shape} {frame.dtype}, not {wanted}")
         key = frame.shape, frame.tobytes()
         if key not in known:
             known[key] = encode_frame(frame)
         yield known[key]
-
-
-def _storable(text: str) -> str:
-    """The text with "?" for each lone surrogate. A model may write one, and UTF-8 cannot encode it."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _check_count(name: str, values: Sequence[Any], rollouts: InternedRollouts) -> None:

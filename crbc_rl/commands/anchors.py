@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.errors import DataError
-from crbc_rl.commands.splits import argument, cause, typed_id
+from crbc_rl.commands.splits import arguments, cause, typed_id
 from crbc_rl.errors import ConfigError
 from crbc_rl.studies import anchor_kinds
 
@@ -29,7 +29,7 @@ def study_anchors(
     if env_id is None:
         raise ConfigError("crbc study anchors takes an environment, such as crbc study anchors CRBC-ALFWorld-v0")
     name = typed_id(env_id)
-    kwargs = dict(argument(setting, "anchor", "split") for setting in settings)
+    kwargs = arguments(settings, "anchor", "split")
     sizes = replace(anchor_kinds.QUICK if quick else anchor_kinds.Settings(), seed=seed)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("groups", total=None)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress
 from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
-from crbc_envs.alfworld.engine.conformance import Outcome, conform_all, game_folders
+from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, game_folders
+from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.storage.datasets import Dataset, install, verify
+from crbc_envs.storage.outcomes import Outcome
+from crbc_rl.commands.splits import arguments, cause, typed_id
 from crbc_rl.errors import ConfigError, nearest
 
 
@@ -55,10 +58,48 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
 def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path, console: Console) -> bool:
     """Play games in ALFWorld's exact engine and in TextWorld, print the comparison, and return whether all agree."""
     folders = game_folders(games)[:count]
+    return _compare(
+        conform_all(folders, steps, seed, out), len(folders), "exact engine and TextWorld", COMPARED, console
+    )
+
+
+def conformance_of(
+    env_id: str, settings: Sequence[str], count: int | None, steps: int, seed: int, console: Console
+) -> bool:
+    """Play an environment's tasks in its own engine and in the original. Prints the result, returns whether all agree.
+
+    `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an environment that is not
+    registered, cannot be made, or names no original, and `RequirementError` where that is not installed.
+    """
+    name, kwargs = typed_id(env_id), arguments(settings, "engine")
+    try:
+        env = gymnasium.make(name, disable_env_checker=True, **kwargs)
+    except (DataError, RequirementError):
+        raise
+    except (TypeError, ValueError, gymnasium.error.Error) as error:
+        raise ConfigError(f"{env_id}: it cannot be made: {cause(error, name)}") from error
+    module, _, attribute = getattr(env.unwrapped, "conformance", "").partition(":")
+    if not module:
+        known = [spec.id for spec in gymnasium.registry.values() if _names_original(spec)]
+        raise ConfigError(f"{env_id} names no original to compare with; these do: {', '.join(sorted(known))}")
+    found = getattr(import_module(module), attribute)
+    assert env.spec is not None
+    given = {key: value for key, value in env.spec.kwargs.items() if key != "engine"}
+    tasks = found.tasks if count is None else count
+    outcomes = found.play(tasks, steps, seed, **given)
+    return _compare(outcomes, tasks, f"{name} and {found.original}", found.compared, console)
+
+
+def _names_original(spec: EnvSpec) -> bool:
+    return spec.id.startswith("CRBC-") and bool(load_env_creator(spec.entry_point).conformance)  # type: ignore
+
+
+def _compare(played: Iterable[Outcome], total: int, title: str, compared: Sequence[str], console: Console) -> bool:
+    """Print the outcomes as they come in, and return whether there was one and none differs."""
     outcomes: list[Outcome] = []
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("games", total=len(folders))
-        for outcome in conform_all(folders, steps, seed, out):
+        bar = progress.add_task("games", total=total)
+        for outcome in played:
             outcomes.append(outcome)
             progress.update(bar, advance=1)
     different = [outcome for outcome in outcomes if outcome.difference]
@@ -66,7 +107,7 @@ def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path
         console.print(
             f"[red]{escape(outcome.game)}[/] seed {outcome.seed}, {escape(str(outcome.difference))}", soft_wrap=True
         )
-    table = Table("family", "games", "steps", "won", "differences", title="exact engine and TextWorld")
+    table = Table("family", "games", "steps", "won", "differences", title=escape(title))
     for family in sorted({outcome.family for outcome in outcomes}):
         _row(table, escape(family), [outcome for outcome in outcomes if outcome.family == family])
     _row(table, "all", outcomes)
@@ -75,7 +116,8 @@ def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path
     console.print(
         "commands: " + escape(", ".join(f"{verb} {times:,}" for verb, times in verbs.most_common())), soft_wrap=True
     )
-    return not different
+    console.print(f"compared at every step: {escape(', '.join(compared))}", soft_wrap=True)
+    return bool(outcomes) and not different
 
 
 def _row(table: Table, name: str, outcomes: list[Outcome]) -> None:

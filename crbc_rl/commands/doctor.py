@@ -22,6 +22,7 @@ EXTRAS = {
     "vllm": "generator.engine=vllm",
     "ray": 'groups with backend="ray"',
     "alfworld": 'CRBC-ALFWorld-v0 with engine="textworld"',
+    "sokoban": 'CRBC-Sokoban-v0 with engine="gym"',
     "site": "CRBC-WebShopSite-v0",
     "lora": "policy.lora_rank",
     "serve": "crbc serve model",

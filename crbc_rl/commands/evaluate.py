@@ -48,7 +48,7 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
     console.print(escape(f"{name}: success {result}"), highlight=False, soft_wrap=True)
     console.print(
         f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
-        f"length {result.length:.1f}  invalid {result.invalid_share:.1%}",
+        f"length {result.length:.1f}  invalid {result.invalid_share:.1%}  truncated {result.truncated_share:.1%}",
         highlight=False,
     )
     for kind, (won, played) in result.kinds.items():

@@ -27,8 +27,7 @@ def splits(
     `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an id that is not
     registered, and for an environment that has no splits or cannot be made.
     """
-    name = typed_id(env_id)
-    kwargs = dict(argument(setting, "split") for setting in settings)
+    name, kwargs = typed_id(env_id), arguments(settings, "split")
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("tasks", total=None)
         try:
@@ -65,14 +64,17 @@ def cause(error: Exception, name: str) -> str:
     return reason.removeprefix(f"{name}: ")
 
 
-def argument(setting: str, *taken: str) -> tuple[str, Any]:
-    """An argument of the environment from --set key=value. Those in `taken` are not the user's to set."""
-    key, equals, value = setting.partition("=")
-    if not equals or key in ("", *taken):
-        raise ConfigError(
-            f"--set {setting}: write an argument of the environment as key=value, any but {' or '.join(taken)}"
-        )
-    return key, parse_yaml(value, f"--set {setting}: the value is not YAML")
+def arguments(settings: Sequence[str], *taken: str) -> dict[str, Any]:
+    """The environment's arguments, given as key=value. Raises `ConfigError` for others, and for those in `taken`."""
+    found = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or key in ("", *taken):
+            raise ConfigError(
+                f"--set {setting}: write an argument of the environment as key=value, any but {' or '.join(taken)}"
+            )
+        found[key] = parse_yaml(value, f"--set {setting}: the value is not YAML")
+    return found
 
 
 def _show(found: SplitReport, console: Console) -> None:

@@ -302,23 +302,26 @@ def bench(
 ) -> None:
     """Compare the suite's own engines with the originals, or an environment's splits with each other.
 
+    `crbc bench conformance CRBC-Sokoban-v0` plays gym-sokoban beside it, and CRBC-ALFWorld-v0 TextWorld.
+
     Exits with status 1 where engines differ, and where a held-out task is in training or 1 % of the held-out starts
     are visited there.
 
     Args:
-        name: conformance: ALFWorld's exact engine and TextWorld, side by side at every step; splits: what of the
-            validation and test splits is also in training.
-        env: splits: an environment id such as CRBC-Sokoban-v0.
-        games: conformance: a folder with game.tw-pddl files anywhere below it.
-        count: conformance: number of games, in order of their names; default all.
-        steps: conformance: steps in each game: its walkthrough, then random play.
+        name: conformance: an environment's own engine and the original, side by side at every step; splits: what of
+            the validation and test splits is also in training.
+        env: an environment id such as CRBC-Sokoban-v0.
+        games: conformance: instead of an environment, a folder with ALFWorld's game.tw-pddl files anywhere below it.
+        count: conformance: number of games, in order of their names, default all; of an environment's tasks, the first
+            ones, default 100 rooms or 5 households.
+        steps: conformance: steps in each game: its solution, then random play.
         seed: conformance: seed of the first game's random play; each further game has the next seed; splits: seed of
             the draws.
-        out: conformance: file for the results of finished games; a run that was stopped continues from it.
+        out: conformance --games: file for the results of finished games; a run that was stopped continues from it.
         train_tasks: splits: number of training tasks, drawn at random.
         held_out_tasks: splits: number of tasks of each held-out split, the first ones.
         walks: splits: random walks in each of the training tasks.
-        set: splits: the environment's arguments, each as key=value, such as panel=paper.
+        set: the environment's arguments, each as key=value, such as panel=paper.
     """
     if name == "splits":
         from crbc_rl.commands.splits import splits
@@ -329,11 +332,18 @@ def bench(
         if not splits(env, tuple(chain(*set)), console, **numbers):
             sys.exit(1)
         return
-    from crbc_rl.commands.data import conformance
+    from crbc_rl.commands.data import conformance, conformance_of
 
-    if games is None or env is not None:
-        raise ConfigError("crbc bench conformance takes a folder of games: crbc bench conformance --games DIR")
-    if not conformance(games, count, steps, seed, out, console):
+    if (games is None) == (env is None) or (games is not None and set):
+        ways = "crbc bench conformance CRBC-Sokoban-v0, or crbc bench conformance --games DIR"
+        raise ConfigError(f"crbc bench conformance takes an environment or a folder of games: {ways}")
+    numbers = count, 105 if steps is None else steps, seed or 0
+    if env is not None:
+        agree = conformance_of(env, tuple(chain(*set)), *numbers, console)
+    else:
+        assert games is not None
+        agree = conformance(games, *numbers, out, console)
+    if not agree:
         sys.exit(1)
 
 

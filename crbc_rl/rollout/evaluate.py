@@ -47,6 +47,8 @@ class Evaluation:
     """(successes, tasks) by kind of task, where the panel has kinds."""
     different: int = 0
     """Number of different tasks by content. A panel may repeat one: the paper's Sokoban boards do."""
+    truncated_share: float = 0.0
+    """The share of rollouts that ran out of steps."""
     independent: float = 0.0
     """Number of independent tasks that tell as much as these, for the interval; 0: all of them."""
 
@@ -127,8 +129,8 @@ def play_panel(
 ) -> Columns:
     """Play each of `tasks` once; a rollout is a function of its task and `seed`.
 
-    Returns columns (m,): `task`, `success`, `score`, `reward` (the return), `length`, `invalid` (the number of
-    malformed replies) and, as `texts`, `kind` and `content` (the digest of the task).
+    Returns columns (m,): `task`, `success`, `truncated`, `score`, `reward` (the return), `length`, `invalid` (the
+    number of malformed replies) and, as `texts`, `kind` and `content` (the digest of the task).
     """
     played: list[Columns] = []
     for start in range(0, len(tasks), BATCH):
@@ -149,6 +151,7 @@ def play_panel(
                 {
                     "task": np.array(some),
                     "success": rollouts.success,
+                    "truncated": rollouts.truncated,
                     "score": rollouts.score,
                     "reward": rollouts.returns,
                     "length": rollouts.length,
@@ -189,5 +192,6 @@ def summarise(split: str, played: Columns) -> Evaluation:
         invalid_share=int(played["invalid"].sum()) / steps,
         kinds={kind: (won[kind], kinds[kind]) for kind in sorted(kinds) if kind},
         different=len(set(content)),
+        truncated_share=int(played["truncated"].sum()) / episodes,
         independent=independent_tasks(played["success"], content),
     )

@@ -50,7 +50,7 @@ def _group(record: dict[str, Any]) -> RolloutGroup:
     if not isinstance(group.task, str):
         raise GroupError("its task is no text")
     for rollout in group.rollouts:
-        if not math.isfinite(rollout.score):
+        if not 0 <= rollout.score <= 1:
             raise GroupError(f"a score is {rollout.score}")
         for step in rollout.steps:
             number = isinstance(step.reward, int | float) and not isinstance(step.reward, bool)

@@ -177,6 +177,7 @@ EVALUATION = (
     Metric("reward", "", "Reward", "reward", "return of a rollout, mean over tasks"),
     Metric("reward_by_step", "", "Reward by step", "reward", "return of the rollout a step is in, mean over all steps"),
     Metric("length", "", "Episode length", "steps", "environment steps of a rollout, mean over tasks"),
+    Metric("truncated_share", "", "Truncated share", "share", "share of tasks whose rollout ran out of steps"),
     Metric("invalid_share", "", "Invalid share", "share", "share of steps whose reply was malformed or not admissible"),
 )
 """Metrics of validation/ and test/. `success/KIND` is the success on the tasks of one kind."""

@@ -44,4 +44,5 @@ def played(env_id, **options):
 ids = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-"))
 found = {env_id: played(env_id) for env_id in ids}
 found["textworld"] = played("CRBC-ALFWorld-v0", engine="textworld")
+found["gym-sokoban"] = played("CRBC-Sokoban-v0", engine="gym")
 print(json.dumps(found))

@@ -8,10 +8,8 @@ because otherwise most draws would be "go to". At every step the text, the admis
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +19,9 @@ from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import GAME_FILE, GameFile, parse, read_game_file
 from crbc_envs.alfworld.engine.textworld import TextWorldGame
 from crbc_envs.errors import DataError
+from crbc_envs.storage.outcomes import Outcome, line_of, read_outcomes
+
+COMPARED = ("text", "admissible commands", "won")
 
 INVALID_SHARE = 0.05
 
@@ -37,19 +38,6 @@ INVALID_COMMANDS = (
     "é\n",
 )
 """Commands that no game accepts, or accepts only after removing blanks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The result for one game. `difference` is empty if there was none; `verbs` counts the commands by verb."""
-
-    game: str
-    family: str
-    seed: int
-    steps: int
-    won: bool
-    difference: str
-    verbs: dict[str, int]
 
 
 def conform(file: GameFile, steps: int, seed: int) -> Outcome:
@@ -77,7 +65,7 @@ def conform(file: GameFile, steps: int, seed: int) -> Outcome:
 
 
 def _difference(ours: tuple[str, tuple[str, ...], bool], theirs: tuple[str, tuple[str, ...], bool]) -> str:
-    for what, here, there in zip(("text", "admissible commands", "won"), ours, theirs, strict=True):
+    for what, here, there in zip(COMPARED, ours, theirs, strict=True):
         if here != there:
             return f"{what}: {here!r}, TextWorld has {there!r}"
     return ""
@@ -132,26 +120,10 @@ def conform_all(folders: Sequence[Path], steps: int, seed: int, out: Path) -> It
             todo.append((folder, seed + n))
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="utf-8") as lines:
-        lines.writelines(map(_line, known))  # rewritten, without a last line that was cut short
+        lines.writelines(map(line_of, known))  # rewritten, without a last line that was cut short
         lines.flush()
         for folder, own_seed in todo:
             outcome = conform(read_game_file(folder), steps, own_seed)
-            lines.write(_line(outcome))
+            lines.write(line_of(outcome))
             lines.flush()
             yield outcome
-
-
-def _line(outcome: Outcome) -> str:
-    return json.dumps(asdict(outcome)) + "\n"
-
-
-def read_outcomes(path: Path) -> list[Outcome]:
-    """The outcomes in a file of `conform_all`, without a last line that was cut short."""
-    outcomes = []
-    lines = path.read_text(encoding="utf-8").split("\n")
-    for n, line in enumerate(lines[:-1]):  # text after the last line feed is incomplete
-        try:
-            outcomes.append(Outcome(**json.loads(line)))
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{path}: line {n + 1} is not an outcome of a conformance run; delete the file") from error
-    return outcomes

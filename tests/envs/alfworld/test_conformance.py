@@ -219,10 +219,13 @@ def test_a_line_that_was_not_finished_is_walked_again(walked):
 
 def test_a_file_of_something_else_is_refused(walked):
     folders, out, _ = walked
-    out.parent.mkdir()
-    out.write_text(json.dumps({"loss": 1}) + "\n")
-    with pytest.raises(DataError, match="line 1 is not an outcome of a conformance run"):
-        list(conform_all(folders, 10, 0, out))
+    list(conform_all(folders[:1], 10, 0, out))
+    sound = json.loads(out.read_text())
+    damaged = [b"\xff", b"[" * 100_000, *(json.dumps({**sound, name: []}).encode() for name in sound)]
+    for line in (b'{"loss": 1}', b"[]", json.dumps({**sound, "verbs": {"go": "1"}}).encode(), *damaged):
+        out.write_bytes(line + b"\n")
+        with pytest.raises(DataError, match="line 1 is not an outcome of a conformance run"):
+            list(conform_all(folders, 10, 0, out))
 
 
 def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walked, monkeypatch, capsys):
@@ -241,6 +244,18 @@ def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walke
         cli.main([*command, "--seed", "9"])
     assert left.value.code == 1
     assert "heat/trial_2 seed 11, step 3: won: True, TextWorld has False" in capsys.readouterr().out
+
+
+def test_the_command_plays_the_expert_in_generated_households(monkeypatch, capsys):
+    command = ["bench", "conformance", "CRBC-ALFWorld-v0", "--count", "1", "--steps", "1", "--set", "rooms=small"]
+    cli.main(command)
+    printed = capsys.readouterr().out
+    assert "compared at every step: text, admissible commands, won" in printed
+    assert re.search(r"all +│ 1 +│ \d+ +│ 1 +│ 0", printed), "one game, won, no difference"
+    monkeypatch.setattr(engine, "won", lambda game, state: False)
+    with pytest.raises(SystemExit) as left:
+        cli.main(command)
+    assert left.value.code == 1 and "won: False, TextWorld has True" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
-from benchmarks import peers
-from benchmarks.sokoban import arrays
+from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.gym_engine import GymGame, gym_sokoban_class
 from crbc_envs.sokoban.levels import Level
 from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room
@@ -31,16 +31,15 @@ SIZES = [(6, 6, 1), (6, 6, 2), (7, 7, 2), (5, 9, 1), (10, 10, 4)]
 def gym_sokoban(monkeypatch):
     """gym-sokoban's environments at a given room; its pictures are read from disk once, not at every step."""
     try:
-        environment = peers.gym_sokoban_class()
-    except ModuleNotFoundError as missing:
+        environment = gym_sokoban_class()
+    except RequirementError as missing:
         pytest.skip(str(missing))
     from gym_sokoban.envs import render_utils
 
     monkeypatch.setattr(render_utils, "imageio", SimpleNamespace(imread=cache(render_utils.imageio.imread)))
 
     def at(room, max_steps=1_000):
-        empty, start = arrays(room)
-        return peers.gym_sokoban_on(start, empty, max_steps)
+        return GymGame(room, max_steps).env
 
     at.environment = environment
     return at

@@ -12,8 +12,8 @@ from gymnasium.utils.env_checker import check_env
 
 import crbc_envs  # noqa: F401  registers the id
 from benchmarks.peers import gym_sokoban_room_utils, their_board
-from benchmarks.sokoban import arrays
 from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.sokoban.gym_engine import arrays
 from crbc_envs.sokoban.panels import FIRST_SEED, PaperPanel, SokobanPanel, make_panel, solution_lengths
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
 from crbc_envs.sokoban.rules import parse_room

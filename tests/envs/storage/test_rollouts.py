@@ -98,15 +98,6 @@ def test_turns_come_back_as_they_were(tmp_path: Path) -> None:
     assert recording.turns == per_step(turn, there)
 
 
-def test_half_a_surrogate_pair_in_a_reply_is_no_obstacle(tmp_path: Path) -> None:
-    there = some_groups(count=1)
-    odd = RecordedTurn("a\ud83d", "\ude00b", 0.0, (), ())
-    write_groups(tmp_path / "t.parquet", there, turns=per_step(lambda t: odd, there))
-    found = read_recording(tmp_path / "t.parquet").turns
-    assert found is not None
-    assert (found[0].prompt, found[0].reply) == ("a?", "?b")
-
-
 def test_images_decode_to_the_frames(tmp_path: Path) -> None:
     envs = GroupVectorEnv("CRBC-Sokoban-v0", num_groups=2, group_size=2)
     frames, _ = envs.reset(options={"task": [3, 4]})

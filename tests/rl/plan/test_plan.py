@@ -14,6 +14,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from crbc_envs.alfworld.engine import textworld
+from crbc_envs.sokoban import gym_engine
 from crbc_envs.webshop.site import browser
 from crbc_rl import cli
 from crbc_rl.batches import RolloutBatch, Turn, collate
@@ -326,10 +327,12 @@ def test_what_an_environment_lacks_is_listed_with_the_command_that_installs_it(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(browser, "PROGRAMS", {"chromium": ("no-chromium",)})
-    monkeypatch.setattr(textworld, "PACKAGES", ("no_such_package",))
+    for original in (textworld, gym_engine):
+        monkeypatch.setattr(original, "PACKAGES", ("no_such_package",))
     for env_id, kwargs, fix in (
         ("CRBC-WebShopSite-v0", {}, "chromium is missing: apt-get install"),
         ("CRBC-ALFWorld-v0", {"engine": "textworld"}, "no_such_package is not installed: "),
+        ("CRBC-Sokoban-v0", {"engine": "gym"}, "no_such_package is not installed: "),
     ):
         config = small(model, env={"id": env_id, "kwargs": kwargs, "prompt": "compact"})
         found = check_env(config)

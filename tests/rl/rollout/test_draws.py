@@ -212,6 +212,7 @@ def test_the_figures_of_an_evaluation_are_those_of_a_hand_count() -> None:
     assert told.length == pytest.approx((1 + 2 + 3) / 3)
     assert told.reward_by_step == pytest.approx((1 * 1.0 + 2 * 0.75 + 3 * -1.25) / 6)
     assert told.invalid_share == pytest.approx(2 / 6)
+    assert told.truncated_share == pytest.approx(1 / 3)  # door 8
     # p = 2/3, n = 3, z = 1.96: (p + 0.64027 -+ 1.96 sqrt(0.074074 + 0.106711)) / 2.28053
     assert told.interval == pytest.approx((0.207657, 0.938510), abs=1e-5)
 

@@ -1,0 +1,222 @@
+"""A recording that was damaged anywhere is an error, and what could not be read again is not written."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from anchors import GroupError, InternedRollouts, Rollout, RolloutGroup, Step
+from crbc_envs.errors import DataError
+from crbc_envs.storage.rollouts import RecordedTurn, Recording, read_recording, write_groups
+from crbc_envs.storage.seal import MARK
+
+HALF = "see \ud83d here"
+GROUPS = [
+    RolloutGroup([Rollout([Step("s", "a", -0.1, "one"), Step("t", "<invalid>", 0.5)], True, score=0.75)], "task"),
+    RolloutGroup([Rollout([Step("s", "b")], False, True, "end"), Rollout([Step("s", "a")], False)], "other"),
+]
+TURNS = [RecordedTurn(f"prompt {t}", "reply", -0.5, (1, 2), (3,)) for t in range(4)]
+FRAMES = [np.full((2, 3, 3), t, np.uint8) for t in range(4)]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "a.parquet"
+    write_groups(path, GROUPS, env_id="CRBC-Sokoban-v0", update=7, turns=TURNS, frames=FRAMES, dynamics="shared")
+    return path
+
+
+def without_seal(content: bytes) -> bytes:
+    at = content.index(MARK)
+    return content[:at] + content[at + len(MARK) + 16 :]
+
+
+def footer_of(content: bytes) -> int:
+    """Where the footer begins."""
+    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+
+
+def refused(path: Path, content: bytes, whole: Recording) -> bool:
+    """Whether damaged content is refused, by one line that says what and where. Otherwise it reads as it was."""
+    path.write_bytes(content)
+    try:
+        assert repr(read_recording(path)) == repr(whole)
+    except DataError as error:
+        text = str(error)
+        assert str(path) in text and "crbc train" in text and "\n" not in text and len(text) < 1_000
+        return True
+    return False
+
+
+def changed(content: bytes, at: int) -> bytes:
+    """The content with one bit, or all bits, of one byte turned."""
+    damaged = bytearray(content)
+    damaged[at] ^= (0x01, 0x80, 0xFF)[at % 3]
+    return bytes(damaged)
+
+
+def places(content: bytes) -> list[int]:
+    """Every byte of header and footer, and some of the middle."""
+    footer = footer_of(content)
+    return [*range(64), *range(64, footer - 64, 7), *range(footer - 64, len(content))]
+
+
+def test_every_changed_byte_is_found(written: Path) -> None:
+    whole, content = read_recording(written), written.read_bytes()
+    mark = range(content.index(MARK), content.index(MARK) + len(MARK))
+    for at in places(content):
+        # Without its mark the seal is none, and everything else is as it was.
+        assert refused(written, changed(content, at), whole) == (at not in mark), at
+
+
+def test_every_cut_is_found(written: Path) -> None:
+    whole, content = read_recording(written), written.read_bytes()
+    for length in places(content):
+        assert refused(written, content[:length], whole), length
+    for end in (b"\0", content[-8:], content):
+        assert refused(written, content + end, whole)
+
+
+def test_a_damaged_file_without_seal_is_a_data_error_or_read(written: Path) -> None:
+    """As older files are. Names can change there unseen; no other error gets out."""
+    content = without_seal(written.read_bytes())
+    written.write_bytes(content)
+    whole = read_recording(written)
+    assert whole.groups == GROUPS
+    some = places(content)[::9]
+    count = 0
+    for at in some:
+        written.write_bytes(changed(content, at))
+        try:
+            read_recording(written)
+        except DataError:
+            count += 1
+    assert count > len(some) / 2
+    for length in some:
+        assert refused(written, content[:length], whole)
+
+
+def test_a_file_that_a_tool_wrote_again_is_read(written: Path) -> None:
+    whole = read_recording(written)
+    pq.write_table(pq.read_table(written), written)
+    assert MARK not in written.read_bytes() and repr(read_recording(written)) == repr(whole)
+
+
+HEADER = {"version": 1, "env_id": "", "lengths": [[2], [1, 1]]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"surrogates": "label"},
+        {"surrogates": ["reward"]},
+        {"surrogates": ["nowhere"]},
+        {"surrogates": [[]]},
+        {"version": True},
+        {"version": 1.0},
+        {"version": None},
+        {"env_id": None},
+        {"dynamics": []},
+        {"lengths": [[2], [1, True]]},
+        {"lengths": {"0": [2]}},
+    ],
+)
+def test_a_header_of_another_form_is_refused(written: Path, wrong: dict[str, Any]) -> None:
+    def rewrite(header: dict[str, Any]) -> None:
+        table = pq.read_table(written)
+        pq.write_table(table.replace_schema_metadata({"crbc": json.dumps(header)}), written)
+
+    rewrite(HEADER)
+    read_recording(written)
+    rewrite({**HEADER, **wrong})
+    with pytest.raises(DataError, match=r"its header is damaged|is of record version"):
+        read_recording(written)
+
+
+# ---- what is written can be read ------------------------------------------------------------------
+
+
+def group(reward: Any = 0.0, task: Any = "t", label: Any = "", **ends: Any) -> list[RolloutGroup]:
+    return [RolloutGroup([Rollout([Step("s", "a", 1.0), Step("t", "b", reward, label)], False, **ends)], task)]
+
+
+@pytest.mark.parametrize("name", ["anchor", "action", "label", "task", "final_anchor", "prompt", "reply"])
+def test_lone_surrogates_survive(tmp_path: Path, name: str) -> None:
+    own = {name: HALF + "\U0001f600\udc00"}
+    step = Step(own.get("anchor", "s"), own.get("action", "a"), 0.0, own.get("label", ""))
+    end = Rollout([step, Step("t", "b")], False, True, own.get("final_anchor"))
+    there = [RolloutGroup([end, end], own.get("task", ""))]
+    turn = RecordedTurn(own.get("prompt", "\U0010d83d"), own.get("reply", "\U0010d83d"), 0.0, (), ())
+    write_groups(tmp_path / "a.parquet", there, turns=[turn] * 4)
+    found = read_recording(tmp_path / "a.parquet")
+    assert repr(found.groups) == repr(there) and found.turns == [turn] * 4
+    for rows in pq.read_table(tmp_path / "a.parquet").select(["label", "prompt"]).to_pylist():
+        json.dumps(rows, ensure_ascii=False).encode()  # other readers find text
+
+
+def test_surrogates_beside_their_stand_ins_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(GroupError, match=r"column 'label': it has lone surrogates and the private characters"):
+        write_groups(tmp_path / "a", group(label="\ud83d \U0010d83d"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("there", "options", "message"),
+    [
+        (group(math.nan), {}, "reward of group 0, rollout 0, step 1 is nan, not a finite number"),
+        (group(math.inf), {}, "reward of group 0, rollout 0, step 1 is inf, not a finite number"),
+        (group(score=math.nan), {}, "score of group 0, rollout 0, step 0 is nan, not a number from 0 to 1"),
+        (group(score=1.5), {}, "score of group 0, rollout 0, step 0 is 1.5, not a number from 0 to 1"),
+        (group(task=3), {}, "column 'task_id': "),
+        (group(label=None), {}, "column 'label' has no value in 1 rows"),
+        (group(), {"update": 2**63}, "column 'update': "),
+        (group(), {"env_id": HALF}, "env_id 'see"),
+        (group(), {"dynamics": 3}, "dynamics 3 is no text"),
+        (group(), {"turns": [RecordedTurn("", "", math.nan, (), ())] * 2}, "logprob of group 0, rollout 0, step 0"),
+        (group(), {"turns": [RecordedTurn("", "", 0.0, (2**70,), ())] * 2}, "column 'prompt_ids': "),
+        (group(), {"frames": [np.zeros((2, 3), np.uint8)] * 2}, "number 0 is (2, 3) uint8, not (height, width, 3)"),
+        (group(), {"frames": [np.zeros((2, 3, 3))] * 2}, "number 0 is (2, 3, 3) float64, not (height, width, 3)"),
+        (group(), {"frames": [np.zeros((0, 3, 3), np.uint8)] * 2}, "number 0 is (0, 3, 3) uint8"),
+    ],
+)
+def test_what_could_not_be_read_is_refused_by_name(
+    tmp_path: Path, there: list[RolloutGroup], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GroupError) as caught:
+        write_groups(tmp_path / "a", there, **options)
+    assert message in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("there", [list, InternedRollouts.from_groups])
+def test_truncated_is_kept(tmp_path: Path, there: Callable[[Any], Any]) -> None:
+    write_groups(tmp_path / "a.parquet", there(GROUPS))
+    found = read_recording(tmp_path / "a.parquet").groups
+    assert [[r.truncated for r in one.rollouts] for one in found] == [[False], [True, False]]
+    assert pq.read_table(tmp_path / "a.parquet").column("truncated").to_pylist() == [False, False, True, False]
+    again = [RolloutGroup.from_dict(json.loads(json.dumps(one.to_dict()))) for one in GROUPS]
+    assert repr(again) == repr(GROUPS)
+
+
+@pytest.mark.parametrize("wrong", ["false", 0.5, math.nan, [], {}, None])
+def test_a_truncation_that_is_no_flag_is_refused(wrong: Any) -> None:
+    data = {**GROUPS[1].to_dict()}
+    data["rollouts"][0]["truncated"] = wrong
+    with pytest.raises(GroupError, match="truncated must be binary"):
+        RolloutGroup.from_dict(data)
+
+
+def test_a_column_of_another_type_is_refused_by_the_same_words(written: Path) -> None:
+    table = pq.read_table(written)
+    column = table.schema.get_field_index("truncated")
+    pq.write_table(table.set_column(column, "truncated", pa.array([0, 1, 0, 0])), written)
+    with pytest.raises(DataError, match="column 'truncated' is of type int64, not bool"):
+        read_recording(written)
