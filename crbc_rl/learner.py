@@ -57,14 +57,15 @@ class Learner:
         self.actor = Actor(config, self.distributed, checkpoint)
         self.worker = RolloutWorker(config, self.distributed, self.actor)
         try:
-            run.keep_anchor(self.worker.envs.anchor_name, self.distributed)
+            run.keep_world(self.worker.envs.anchor_name, self.worker.tasks, self.distributed)
         except ConfigError:
             self.worker.close()
             raise
         self.critic: Critic | None = None
         if config.credit.method == CRITIC:
             self.critic = Critic(config, self.distributed, checkpoint)
-        self.update, self.best = self._resume(checkpoint) if checkpoint else (0, -math.inf)
+        state = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
+        self.update, self.best = state["update"], state["best"]
         self.metrics: Metrics | None = None
         if self.distributed.main:
             upto = self.update if self.resumed else -1
@@ -72,17 +73,6 @@ class Learner:
             run.cut_groups(upto)
         self.guard = Guard(config)
         self.seconds: dict[str, float] = {}
-
-    def _resume(self, checkpoint: Path) -> tuple[int, float]:
-        """The update and the best success of a checkpoint. Raises `ConfigError` where it was trained on other tasks."""
-        state = read_state(checkpoint)
-        if state["tasks"] != self.worker.tasks:
-            self.worker.close()
-            raise ConfigError(
-                f"{self.run.folder} was trained on other tasks than {self.config.env.id} has now, as data or version "
-                "differ: resume it with those, or choose another folder with --run DIR"
-            )
-        return state["update"], state["best"]
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
 
@@ -181,7 +171,7 @@ class Learner:
         return {"optim.lr": self.actor} if self.critic is None else {"optim.lr": self.actor, "critic.lr": self.critic}
 
     def _save(self, place: Path) -> None:
-        self.actor.save(place, {"update": self.update, "best": self.best, "tasks": self.worker.tasks})
+        self.actor.save(place, {"update": self.update, "best": self.best})
         if self.critic is not None:
             self.critic.save(place)
 

@@ -117,23 +117,26 @@ class Run:
                 reason += f"; {made}, and this is {__version__}: use that version"
             raise ConfigError(reason) from error
 
-    def keep_anchor(self, name: str, distributed: Distributed) -> None:
-        """Write into versions.json what the run's anchors are called, `AnchorEnv.anchor_name`. Once the run has begun,
-        compare instead: raise `ConfigError` where its records have other anchors. Every rank calls this."""
+    def keep_world(self, anchor: str, tasks: str, distributed: Distributed) -> None:
+        """Write into versions.json what is played: `AnchorEnv.anchor_name`, and a digest of the tasks. Once the run has
+        begun, compare instead. Every rank calls this. Raises `ConfigError` where anchors or tasks are others now.
+        """
         kept = read_versions(self.folder)
         if not begun(self.folder):
-            told = {**kept, "anchor": name}
+            told = {**kept, "anchor": anchor, "tasks": tasks}
             if distributed.main:
                 replace_file(self.folder / "versions.json", json.dumps(told, indent=2).encode() + b"\n")
             return
+        remedy = "continue it with the crbc and the data that began it, or choose another folder with --run DIR"
         # A run from before kinds had names has the keys of their first version.
-        before = kept.get("anchor", f"{name.rpartition('-')[0]}-1"), kept.get("anchors", str(ANCHOR_VERSION))
-        if kept and before != (name, str(ANCHOR_VERSION)):
+        before = kept.get("anchor", f"{anchor.rpartition('-')[0]}-1"), kept.get("anchors", str(ANCHOR_VERSION))
+        if kept and before != (anchor, str(ANCHOR_VERSION)):
             raise ConfigError(
                 f"{self.folder} has anchors {before[0]} (keys of version {before[1]}), and the environment now makes "
-                f"{name} (version {ANCHOR_VERSION}): continue it with the crbc that began it, or choose another folder "
-                "with --run DIR"
+                f"{anchor} (version {ANCHOR_VERSION}): {remedy}"
             )
+        if kept and kept.get("tasks") != tasks:
+            raise ConfigError(f"{self.folder} was trained on other tasks than {self.config.env.id} has now: {remedy}")
 
     def last_checkpoint(self) -> Path | None:
         """The newest checkpoint whose files are as they were written; a warning names damaged ones.

@@ -262,8 +262,7 @@ def write_state(place: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(place: Path) -> dict[str, Any]:
-    """The number of the checkpoint's update, the best validation success so far, and `tasks`, the digest of the tasks
-    that were trained on ("" where it does not tell). Raises `ConfigError`."""
+    """The number of the checkpoint's update, and the best validation success so far. Raises `ConfigError`."""
     path = place / "trainer.json"
     try:
         state = read_json(path, 1 << 20)
@@ -274,7 +273,7 @@ def read_state(place: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: its update is {_shown(update)}, and the folder is that of {place.name}: restore it")
     if not isinstance(best, int | float) or isinstance(best, bool) or not (best == -math.inf or 0 <= best <= 1):
         raise ConfigError(f"{path}: best = {_shown(best)} is no share of successes: restore it from a backup")
-    return {"update": update, "best": best, "tasks": str(state.get("tasks", ""))[:64]}
+    return {"update": update, "best": best}
 
 
 def _shown(value: Any) -> str:
