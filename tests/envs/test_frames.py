@@ -98,10 +98,13 @@ def test_no_batch_that_was_kept_ever_changes(hold, pixels):
         assert np.array_equal(held, was)
 
 
+@pytest.mark.parametrize("copied", [False, True], ids=["drawn", "copied"])
 @pytest.mark.parametrize("pixels", [None, 32])
-def test_frames_are_those_of_members_that_are_copied(pixels):
-    """A batch drawn from the boards as they stand shows what each member saw last, however they stepped."""
+def test_a_batch_shows_what_each_member_saw_last(pixels, copied):
+    """However they stepped, whether the batch is drawn anew or, as with workers, made of copies."""
     envs = GroupVectorEnv(ID, num_groups=3, group_size=2, max_steps=9, pixels=pixels)
+    if copied:
+        envs._frames = None
     rng = np.random.default_rng(1)
     shown = np.array(envs.reset(seed=2)[0])
     for round_ in range(40):
