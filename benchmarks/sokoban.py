@@ -1,7 +1,8 @@
 """Measures Sokoban: `python -m benchmarks.envs --env sokoban`.
 
-Without flags, it measures the steps of every engine, then board generation. Times are CPU time on this machine,
-including worker processes. The engines take turns, so that a busy machine affects all of them alike.
+Without flags, it measures the steps of every engine, updates of groups of every shape, then board generation. Times
+are CPU time on this machine, including worker processes. The engines take turns, so that a busy machine affects all of
+them alike.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from benchmarks import peers
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
-from crbc_envs.core import Members, Outcome
+from crbc_envs.core import Members, Outcome, ShowingMembers
 from crbc_envs.sokoban import members as sokoban_members
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.gym_engine import arrays
@@ -37,6 +38,9 @@ SIZE = (6, 6, 1)
 MEMBERS = 1_024
 FEW = 8
 """The number of members of the engines that step them one by one."""
+
+SHAPES = ((1, FEW), (8, FEW), (1, 64), (128, FEW), (1, MEMBERS))
+"""Groups and members of each, in the updates."""
 
 BASE = "gym-sokoban"
 NO_FRAMES = ", without drawing"
@@ -231,8 +235,12 @@ class TimedMembers:
     def reset(self, *args: Any) -> Outcome:
         return self.clock.wrap("environment", self.members.reset)(*args)
 
-    def step(self, *args: Any) -> Outcome:
-        return self.clock.wrap("environment", self.members.step)(*args)
+    def step(self, *args: Any, **shown: bool) -> Outcome:
+        return self.clock.wrap("environment", self.members.step)(*args, **shown)
+
+    def show(self, out: NDArray[Any]) -> None:
+        assert isinstance(self.members, ShowingMembers)
+        self.clock.wrap("environment", self.members.show)(out)
 
     def render(self) -> tuple[Any, ...]:
         return self.members.render()
@@ -246,7 +254,9 @@ def group_update(members: Members, groups: int, size: int, options: dict[str, An
     clock = Clock()
     envs = GroupVectorEnv("CRBC-Sokoban-v0", groups, size, **options)
     envs.members = TimedMembers(members, clock)
-    envs._record = clock.wrap("counting", envs._record)  # type: ignore[method-assign]
+    if not isinstance(members, ShowingMembers):
+        envs._frames = None  # the frames of these are collected
+    envs._recorder.add = clock.wrap("counting", envs._recorder.add)  # type: ignore[method-assign]
     rng = np.random.default_rng(0)
     replies = [[MOVES[i] for i in rng.integers(4, size=groups * size)] for _ in range(64)]
     start, steps = time.process_time(), 0
@@ -292,6 +302,7 @@ def group(groups: int, size: int) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.envs --env sokoban", description=__doc__)
     parser.add_argument("--engines", action="store_true", help="measure steps, also of other installed Sokobans")
+    parser.add_argument("--shapes", action="store_true", help="measure updates of groups, beside the bare batch")
     parser.add_argument("--rooms", action="store_true", help="measure the board generators")
     parser.add_argument(
         "--group", action="store_true", help="measure an update of 128 groups of 8, from reset to counts"
@@ -304,9 +315,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in ("seeds", "seconds", "groups"):
         if getattr(given, name) <= 0:
             parser.error(f"--{name} must be positive, got {getattr(given, name)}")
-    every = not (given.engines or given.rooms or given.group)
+    every = not (given.engines or given.shapes or given.rooms or given.group)
     if given.engines or every:
         engines(given.seconds)
+    if given.shapes or every:
+        from benchmarks.sokoban_groups import measure  # here, because it imports this module
+
+        measure(given.seconds, SHAPES)
     if given.rooms or every:
         rooms(range(given.seeds), given.room_utils)
     if given.group:

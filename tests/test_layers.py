@@ -156,7 +156,7 @@ FLOORS = {
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env conformance",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
-    "crbc_envs.vector": "contract members workers recorder proof group",
+    "crbc_envs.vector": "contract members workers frames recorder proof group",
     "crbc_rl": (
         "version errors credit config distributed batches policies training rollout runs plan report studies learner "
         "adapters commands cli"

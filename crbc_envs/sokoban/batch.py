@@ -101,7 +101,11 @@ class SokobanBatch:
         They are drawn into `out`, a C-contiguous array of that shape, or into a new array. Allocating a large array
         takes as long as drawing, so reuse one if the frames are read before the next step.
         """
-        return self._renderer.draw(self.tiles if boards is None else self.tiles[boards], out)
+        return self.draw(self.tiles if boards is None else self.tiles[boards], out)
+
+    def draw(self, tiles: Tiles, out: Image | None = None) -> Image:
+        """The frames of other boards of this size, (k, height, width) tile codes; `out` as in `frames`."""
+        return self._renderer.draw(tiles, out)
 
     def live_frames(self) -> Image:
         """The frames of all boards as one array. Every later step updates its changed cells."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, Protocol
+from operator import itemgetter
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import requested_action
 from crbc_envs.core import Infos, Outcome
-from crbc_envs.sokoban.batch import STAY, Boards, SokobanBatch
+from crbc_envs.sokoban.batch import STAY, Boards, SokobanBatch, Tiles
 from crbc_envs.sokoban.render import Image, render, resize
 from crbc_envs.sokoban.rules import MOVES, Room, board_text
 from crbc_envs.tasks import TaskPanel
@@ -60,8 +61,8 @@ class SokobanMembers:
         self._steps = np.zeros(num_envs, dtype=np.int64)
         self._task = np.full(num_envs, None, dtype=object)
         self._task_id = np.full(num_envs, None, dtype=object)
-        self._admissible = _column([env._admissible()] * num_envs)
-        self._data = _column([env.data] * num_envs)
+        self._admissible = _column([env._admissible()] * num_envs, num_envs)
+        self._data = _column([env.data] * num_envs, num_envs)
         self._situations: dict[bytes, tuple[str, str]] = {}
         self._resized: dict[bytes, Image] = {}
         self._parsed: dict[str, int] = {}
@@ -81,34 +82,42 @@ class SokobanMembers:
         self._task_id[indices] = [chosen[index].id for index in tasks]
         self._steps[indices] = 0
         flags = np.zeros(len(indices), dtype=np.bool_)
-        keys = self._keys(indices)
+        seen = self._seen(indices)
         return Outcome(
-            self._observations(indices, keys), np.zeros(len(indices)), flags, flags.copy(), self._infos(indices, keys)
+            self._observations(seen), np.zeros(len(indices)), flags, flags.copy(), self._infos(indices, seen)
         )
 
-    def step(self, members: Sequence[int], actions: Sequence[str]) -> Outcome:
+    def step(self, members: Sequence[int], actions: Sequence[str], shown: bool = True) -> Outcome:
+        """As `Members.step`. Unless `shown`, the outcome has no observations."""
         indices = np.asarray(members, dtype=np.intp)
         numbers = self._numbers(actions)
         rewards, solved = self._batch.step(numbers, indices)
         self._steps[indices] += 1
         truncated = ~solved & (self._steps[indices] >= self._env.max_steps)
-        keys = self._keys(indices)
+        seen = self._seen(indices)
         infos = self._infos(
             indices,
-            keys,
+            seen,
             action=ACTIONS[numbers],
             valid=numbers != STAY,
             success=solved.copy(),
             score=solved.astype(np.float64),
         )
-        return Outcome(self._observations(indices, keys), rewards, solved, truncated, infos)
+        return Outcome(self._observations(seen) if shown else None, rewards, solved, truncated, infos)
+
+    def show(self, out: NDArray[Any]) -> None:
+        """Draw the current frames of all members into `out`."""
+        if self._env.pixels is None:
+            self._batch.frames(out)
+        else:
+            self._frames(self._seen(np.arange(len(self._batch))), out)
 
     def render(self) -> tuple[Any, ...]:
         indices = np.arange(len(self._batch))
         if self._env.render_mode is None:
             return (None,) * len(indices)
-        keys = self._keys(indices)
-        return tuple(self._frames(indices, keys) if self._env.render_mode == "rgb_array" else self._labels(keys))
+        seen = self._seen(indices)
+        return tuple(self._frames(seen) if self._env.render_mode == "rgb_array" else seen.labels.tolist())
 
     def close(self) -> None:
         pass
@@ -118,7 +127,7 @@ class SokobanMembers:
     def _numbers(self, actions: Sequence[str]) -> NDArray[np.intp]:
         """The actions of the replies, as indices into `ACTIONS`."""
         parsed = self._parsed
-        numbers = [parsed.get(reply) for reply in actions]
+        numbers = list(map(parsed.get, actions))
         if None in numbers:
             if len(parsed) > MAX_CACHED:
                 parsed.clear()
@@ -134,41 +143,41 @@ class SokobanMembers:
         executed = self._env._executable(requested_action(reply, self._env.require_tags))
         return STAY if executed == INVALID else MOVES.index(executed)
 
-    def _keys(self, indices: Boards) -> list[bytes]:
-        """The tile codes of each board as bytes. Caches the anchor and label of each."""
-        tiles = self._batch.tiles[indices].reshape(len(indices), -1)
-        keys: list[bytes] = tiles.view(f"V{tiles.shape[1]}").ravel().tolist()
-        if len(self._situations) > MAX_CACHED:
-            self._situations.clear()
-        for key in dict.fromkeys(key for key in keys if key not in self._situations):
-            board = self._board(key)
-            self._situations[key] = (anchor_key(board), board_text(board))
-        return keys
+    def _seen(self, indices: Boards) -> _Seen:
+        """What is to be seen of each board. The anchor and label of a situation are computed once."""
+        tiles = self._batch.tiles[indices]
+        keys: list[bytes] = tiles.reshape(-1).view(f"V{prod(self._env.board_shape)}").tolist()
+        known: list[Any] = list(map(self._situations.get, keys))
+        if None in known:
+            if len(self._situations) > MAX_CACHED:
+                self._situations.clear()
+            for key in set(keys).difference(self._situations):
+                board = self._board(key)
+                self._situations[key] = (anchor_key(board), board_text(board))
+            known = [self._situations[key] for key in keys]
+        return _Seen(tiles, keys, *(_column(map(itemgetter(i), known), len(known)) for i in (0, 1)))
 
     def _board(self, key: bytes) -> NDArray[np.uint8]:
         return np.frombuffer(key, dtype=np.uint8).reshape(self._env.board_shape)
 
-    def _labels(self, keys: list[bytes]) -> list[str]:
-        return [self._situations[key][1] for key in keys]
+    def _observations(self, seen: _Seen) -> Any:
+        return self._frames(seen) if self._env.observation == "rgb" else seen.labels.tolist()
 
-    def _observations(self, indices: Boards, keys: list[bytes]) -> Any:
-        return self._frames(indices, keys) if self._env.observation == "rgb" else self._labels(keys)
-
-    def _frames(self, indices: Boards, keys: list[bytes]) -> Image:
+    def _frames(self, seen: _Seen, out: Image | None = None) -> Image:
         if self._env.pixels is None:
-            return self._batch.frames(boards=indices)
+            return self._batch.draw(seen.tiles, out)
         if len(self._resized) * prod(self._env.frame_shape) > MAX_CACHED_BYTES:
             self._resized.clear()
-        for key in keys:
+        for key in seen.keys:
             if key not in self._resized:
                 self._resized[key] = resize(render(self._board(key)), self._env.frame_shape)
-        return np.stack([self._resized[key] for key in keys])
+        return np.stack([self._resized[key] for key in seen.keys], out=out)
 
-    def _infos(self, indices: Boards, keys: list[bytes], **after_a_step: NDArray[Any]) -> Infos:
+    def _infos(self, indices: Boards, seen: _Seen, **after_a_step: NDArray[Any]) -> Infos:
         k = len(indices)
         columns = {
-            "anchor": _column([self._situations[key][0] for key in keys]),
-            "label": _column(self._labels(keys)),
+            "anchor": seen.anchors,
+            "label": seen.labels,
             "admissible_actions": self._admissible[:k].copy(),
             "task": self._task[indices],
             "task_id": self._task_id[indices],
@@ -177,11 +186,21 @@ class SokobanMembers:
             **after_a_step,
         }
         infos: Infos = {}
-        for name, column in columns.items():
-            infos[name], infos[f"_{name}"] = column, np.ones(k, dtype=np.bool_)
+        masks = np.ones((len(columns), k), dtype=np.bool_)
+        for (name, column), mask in zip(columns.items(), masks, strict=True):
+            infos[name], infos[f"_{name}"] = column, mask
         return infos
 
 
-def _column(values: list[Any]) -> NDArray[Any]:
+class _Seen(NamedTuple):
+    """What is to be seen of k boards: their tile codes, also as bytes, and the anchor and label of each."""
+
+    tiles: Tiles
+    keys: list[bytes]
+    anchors: NDArray[Any]
+    labels: NDArray[Any]
+
+
+def _column(values: Iterable[Any], count: int) -> NDArray[Any]:
     """An object array with one entry per value, also for tuples."""
-    return np.fromiter(values, dtype=object, count=len(values))
+    return np.fromiter(values, dtype=object, count=count)

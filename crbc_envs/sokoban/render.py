@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from crbc_envs.core import aligned_empty
 from crbc_envs.errors import RequirementError, install
 
 Image = NDArray[np.uint8]
@@ -62,7 +63,7 @@ class BatchRenderer:
         count, height, width = tiles.shape
         shape = (count, height * TILE, width * TILE, 3)
         if out is None:
-            out = np.empty(shape, dtype=np.uint8)
+            out = aligned_empty(shape, np.uint8)
         elif out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
             raise ValueError(f"out must be a C-contiguous uint8 array of shape {shape}, got {out.dtype} {out.shape}")
         if not count:
@@ -93,7 +94,8 @@ class BatchRenderer:
         self._number[new] = len(self._pictures) + np.arange(len(new))
         tiles = new[:, None] // self._powers % 7
         painted = atlas()[tiles].transpose(0, 2, 1, 3, 4).reshape(len(new), TILE, -1)
-        self._pictures = np.concatenate([self._pictures, painted])
+        pictures = aligned_empty((len(self._pictures) + len(new), *painted.shape[1:]), np.uint8)
+        self._pictures = np.concatenate([self._pictures, painted], out=pictures)
         return self._number[codes]
 
 

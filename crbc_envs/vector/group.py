@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
-from crbc_envs.core import Infos, Outcome
+from crbc_envs.core import Infos, Outcome, ShowingMembers
 from crbc_envs.vector.contract import ForeignEnv
+from crbc_envs.vector.frames import FrameArrays
 from crbc_envs.vector.members import DYNAMICS, INDEPENDENT, SHARED, make_member, noise_seed, scatter
 from crbc_envs.vector.proof import prove_alike
-from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
+from crbc_envs.vector.recorder import Recorder
 from crbc_envs.vector.workers import make_backend
 
 LARGEST_SEED = 2**63 - 1
@@ -95,9 +97,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(env.action_space, self.num_envs)
         env.close()
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
-        self._observations: Any = None
-        self._actions = ActionNumbers()
-        self._recorders: dict[int, GroupRecorder] = {}
+        self._everyone = list(range(self.num_envs))
+        self._observations: Any = [None] * self.num_envs
+        self._frames: FrameArrays | None = None
+        if isinstance(self.observation_space, Box) and isinstance(self.members, ShowingMembers):
+            self._frames = FrameArrays(self.observation_space.shape, self.observation_space.dtype)
+        self._recorder = Recorder(num_groups, group_size)
         self._started = False
 
     # ---- Gymnasium ----------------------------------------------------------------------------
@@ -130,11 +135,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         outcome = self._begin(members, tasks, seeds)
         prove_alike(groups, self.group_size, outcome)
         self._over[members] = False
-        if len(groups) == self.num_groups:
-            self._actions = ActionNumbers()
-        for place, group in enumerate(groups):
-            first = (outcome.infos[name][place * self.group_size] for name in ("task_id", "anchor", "label"))
-            self._recorders[group] = GroupRecorder(*first, self.group_size, self._actions)
+        self._recorder.begin(groups, outcome.infos)
         self._started = True
         self._store_observations(members, outcome)
         return self._batched_observations(members, outcome), self._scattered_infos(members, outcome.infos)
@@ -146,16 +147,20 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
         Raises `gymnasium.error.ResetNeeded` if no member is active.
         """
-        active = np.flatnonzero(self.active).tolist()
-        if active and len(actions) != self.num_envs:
+        active = np.flatnonzero(self.active)
+        members = active.tolist()
+        if not members:
+            self._refuse_ended(range(self.num_envs))
+        if len(actions) != self.num_envs:
             raise ValueError(f"step: {len(actions)} actions for {self.num_envs} members")
-        outcome = self.step_members(active, [actions[m] for m in active])
+        replies = actions if len(members) == self.num_envs else [actions[m] for m in members]
+        outcome = self._advance(members, active, replies, shown=self._frames is None)
         rewards = np.zeros(self.num_envs, dtype=np.float64)
         rewards[active] = outcome.rewards
-        flags = np.zeros((2, self.num_envs), dtype=np.bool_)
-        flags[:, active] = outcome.terminated, outcome.truncated
-        observations, infos = self._batched_observations(active, outcome), self._scattered_infos(active, outcome.infos)
-        return observations, rewards, flags[0], flags[1], infos
+        terminated, truncated = np.zeros((2, self.num_envs), dtype=np.bool_)
+        terminated[active], truncated[active] = outcome.terminated, outcome.truncated
+        observations = self._batched_observations(members, outcome)
+        return observations, rewards, terminated, truncated, self._scattered_infos(members, outcome.infos)
 
     def step_members(self, members: Sequence[int], actions: Sequence[str | None]) -> Outcome:
         """Step some of the active members: `actions[i]` goes to `members[i]`. The others wait.
@@ -164,23 +169,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         Raises `gymnasium.error.ResetNeeded` for a member that is not active, and `ValueError` if `members` is
         empty or names a member twice.
         """
-        active = set(np.flatnonzero(self.active).tolist())
-        ended = [m for m in members if m not in active]
-        if ended or not active:
-            why = f"member {ended[0]} has ended" if active else "every member has ended"
-            why = why if self._started else "no episode has begun"
-            raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
+        self._refuse_ended(members)
         if len(set(members)) < max(1, len(members)):
             raise ValueError(f"step: name at least one member, and each one once; got {list(members)}")
-        replies = [_checked_action(action, m) for m, action in zip(members, actions, strict=True)]
-        # All actions are checked by now: a refused step changes nothing. An error from here on needs a reset.
-        self._started = False
-        outcome = self.members.step(members, replies)
-        self._started = True
-        self._record(members, outcome)
-        self._over[members] |= outcome.terminated | outcome.truncated
-        self._store_observations(members, outcome)
-        return outcome
+        return self._advance(members, np.array(members, dtype=np.intp), actions)
 
     def close_extras(self, **kwargs: Any) -> None:
         self.members.close()
@@ -202,15 +194,17 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
 
     def transition_counts(self) -> list[TransitionCounts]:
         """The merged N(s, a, x) of every group so far."""
-        return [self._recorders[g].transition_counts() for g in range(self.num_groups)] if self._started else []
+        return self._recorder.transition_counts() if self._started else []
 
     def interned(self) -> InternedRollouts:
         """The rollouts of every group as integers, for credit. Raises `GroupError` while a member is active."""
-        return interned(self._finished_recorders("interned"))
+        self._refuse_unfinished("interned")
+        return self._recorder.interned()
 
     def groups(self) -> list[RolloutGroup]:
         """The rollouts of every group, by name. Raises `GroupError` while a member is active."""
-        return interned(self._finished_recorders("groups")).groups()
+        self._refuse_unfinished("groups")
+        return self._recorder.interned().groups()
 
     # ---- internals ----------------------------------------------------------------------------
 
@@ -222,38 +216,63 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             columns.append([noise_seed(seeds[g], i) for g, i in places])
         return self.members.reset(members, *columns)
 
-    def _record(self, members: Sequence[int], outcome: Outcome) -> None:
-        infos, size = outcome.infos, self.group_size
-        columns = (
-            infos["action"].tolist(),
-            outcome.rewards.tolist(),
-            infos["anchor"].tolist(),
-            infos["label"].tolist(),
-            outcome.terminated.tolist(),
-            outcome.truncated.tolist(),
-            infos["success"].tolist(),
-            infos["score"].tolist(),
-        )
-        for m, *step in zip(members, *columns, strict=True):
-            self._recorders[m // size].add(m % size, *step)
+    def _advance(
+        self, members: Sequence[int], chosen: NDArray[np.intp], actions: Sequence[str | None], shown: bool = True
+    ) -> Outcome:
+        """Step active members; `chosen` are the same. Unless `shown`, the outcome has no observations."""
+        if set(map(type, actions)) == {str} and len(actions) == len(members):
+            replies = cast(Sequence[str], actions)
+        else:
+            replies = [_checked_action(action, m) for m, action in zip(members, actions, strict=True)]
+        # All actions are checked by now: a refused step changes nothing. An error from here on needs a reset.
+        self._started = False
+        if shown:
+            outcome = self.members.step(members, replies)
+        else:
+            outcome = cast(ShowingMembers, self.members).step(members, replies, shown=False)
+        self._started = True
+        self._recorder.add(chosen, outcome)
+        self._over[chosen] = outcome.terminated | outcome.truncated
+        self._store_observations(members, outcome)
+        return outcome
+
+    def _refuse_ended(self, members: Sequence[int]) -> None:
+        """Raise `ResetNeeded` if one of `members` is not active, or nobody is."""
+        active = set(np.flatnonzero(self.active).tolist())
+        ended = [m for m in members if m not in active]
+        if ended or not active:
+            why = f"member {ended[0]} has ended" if active else "every member has ended"
+            why = why if self._started else "no episode has begun"
+            raise gymnasium.error.ResetNeeded(f"step: {why}; call reset() first")
 
     def _store_observations(self, members: Sequence[int], outcome: Outcome) -> None:
-        """Keep the last observation of `members`, which later batches repeat while they are not stepped."""
+        """Keep the last observation of `members`, which later batches repeat while they are not stepped.
+
+        Members that show their frames at any time need no copy of them here.
+        """
+        if self._frames is not None:
+            return
         if isinstance(outcome.observations, np.ndarray):
             if not isinstance(self._observations, np.ndarray):
                 self._observations = create_empty_array(self.single_observation_space, self.num_envs)
             self._observations[members] = outcome.observations
             return
-        if not isinstance(self._observations, list):
-            self._observations = [None] * self.num_envs
+        if members == self._everyone:
+            self._observations = list(outcome.observations)
+            return
         for m, observation in zip(members, outcome.observations, strict=True):
             self._observations[m] = observation
 
     def _batched_observations(self, members: Sequence[int], outcome: Outcome | None) -> Any:
         """The batch of observations: those of `outcome` for `members`, the last ones of the others."""
+        whole = outcome.observations if outcome is not None and len(members) == self.num_envs else None
+        if isinstance(whole, np.ndarray):
+            return whole
+        if self._frames is not None:
+            frames = self._frames.take()
+            cast(ShowingMembers, self.members).show(frames)
+            return frames
         if isinstance(self._observations, np.ndarray):
-            if outcome is not None and len(members) == self.num_envs:
-                return outcome.observations
             return self._observations.copy()
         space = self.single_observation_space
         return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
@@ -261,12 +280,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
     def _scattered_infos(self, members: Sequence[int], infos: Infos) -> Infos:
         return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)
 
-    def _finished_recorders(self, caller: str) -> list[GroupRecorder]:
+    def _refuse_unfinished(self, caller: str) -> None:
         active = np.flatnonzero(self.active)
         if not self._started or active.size:
             why = f"member {active[0]} has not ended" if active.size else "no episode has begun"
             raise GroupError(f"{caller}: {why}; step until `envs.active` is False everywhere")
-        return [self._recorders[g] for g in range(self.num_groups)]
 
     def _members_of(self, group: int) -> range:
         return range(group * self.group_size, (group + 1) * self.group_size)

@@ -193,8 +193,8 @@ def _write(merged: Infos, infos: Infos, at: NDArray[np.intp], num_envs: int) -> 
             _write(merged.setdefault(name, {}), column, at, num_envs)
             continue
         if name not in merged:
-            blank = None if column.dtype == object else 0
-            merged[name] = np.full((num_envs, *column.shape[1:]), blank, dtype=column.dtype)
+            blank = np.empty if column.dtype == object else np.zeros  # an empty array of objects holds None
+            merged[name] = blank((num_envs, *column.shape[1:]), dtype=column.dtype)
         merged[name][at] = column
 
 

@@ -1,116 +1,156 @@
-"""The recorder of a group: its steps and transition counts as integers, while the rollout runs."""
+"""The recorder of the groups: their steps and transition counts as columns of integers, while the rollouts run."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
+from operator import getitem
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
 from anchors.columns import places
+from crbc_envs.core import Infos, Outcome
 
 _BOUNDARY = {-1: SUCCESS, -2: FAILURE}
 _SUCCESS, _FAILURE = _BOUNDARY
 
-
-class ActionNumbers(dict[str, int]):
-    """The number of each executed action, in order of first appearance. `INVALID` is always 0."""
-
-    def __init__(self) -> None:
-        super().__init__({INVALID: 0})
-
-    def __missing__(self, action: str) -> int:
-        self[action] = len(self)
-        return self[action]
+FIRST_WIDTH = 16
+"""Room for so many steps a member at first. It doubles when it is used up."""
 
 
-class GroupRecorder:
-    """Records the steps and transition counts of one group. A step costs a few dictionary look-ups.
+class Numbers(dict[str, int]):
+    """The number of each name, in order of first appearance: looking a new name up gives it the next number."""
 
-    Anchors are numbered in order of first appearance, so the initial anchor is 0. All groups of an
-    environment share `actions`, the numbering of actions.
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]
+
+
+class Recorder:
+    """Records the steps of `num_groups` groups of `group_size` members. A step of all members costs a few columns.
+
+    The anchors of a group are numbered in order of first appearance, so its initial anchor is 0. All groups share the
+    numbering of actions, in which `INVALID` is 0. What is recorded is copied: the caller may change its columns.
     """
 
-    def __init__(self, task_id: str, anchor: str, label: str, size: int, actions: ActionNumbers) -> None:
-        self.task_id = task_id
-        self.actions = actions
-        self.anchors: dict[str, int] = {anchor: 0}
-        self.labels = [label]
-        self.current = [0] * size
+    def __init__(self, num_groups: int, group_size: int) -> None:
+        members = num_groups * group_size
+        self.group = np.repeat(np.arange(num_groups), group_size)
+        self.actions = Numbers({INVALID: 0})
+        self.tasks = [""] * num_groups
+        self.anchors = [Numbers() for _ in range(num_groups)]
+        self.labels: list[list[str]] = [[] for _ in range(num_groups)]
+        self._labelled = np.zeros(num_groups, dtype=np.int64)
+        """The number of labels of each group."""
+        self._current = np.zeros(members, dtype=np.int64)
         """The current anchor of each member."""
-        self.visits: list[list[tuple[int, int, float]]] = [[] for _ in range(size)]
-        """(anchor, action, reward) of every step, by member."""
-        self.success = [False] * size
-        self.score = [0.0] * size
-        self.truncated = [False] * size
-        self.counts: Counter[tuple[int, int, int]] = Counter()
+        self._length = np.zeros(members, dtype=np.int64)
+        # Step t of member m is at [m, t]. The anchor is the one at which the action was taken.
+        self._anchor = np.zeros((members, FIRST_WIDTH), dtype=np.int64)
+        self._action = np.zeros((members, FIRST_WIDTH), dtype=np.int64)
+        self._reward = np.zeros((members, FIRST_WIDTH), dtype=np.float64)
+        self._over = np.zeros(members, dtype=np.bool_)
+        self._success = np.zeros(members, dtype=np.bool_)
+        self._truncated = np.zeros(members, dtype=np.bool_)
+        self._score = np.zeros(members, dtype=np.float64)
 
-    def add(
-        self,
-        member: int,
-        action: str,
-        reward: float,
-        anchor: str,
-        label: str,
-        terminated: bool,
-        truncated: bool,
-        success: bool,
-        score: float,
-    ) -> None:
-        """Add one step of `member` (0 to size - 1). `anchor` is its anchor after the step."""
-        before, number = self.current[member], self.actions[action]
-        after = self.anchors.setdefault(anchor, len(self.labels))
-        if after == len(self.labels):
-            self.labels.append(label)
-        self.current[member] = after
-        self.visits[member].append((before, number, reward))
-        over = terminated or truncated
-        if over:
-            self.success[member], self.truncated[member], self.score[member] = success, truncated, score
-        self.counts[before, number, (_SUCCESS if success else _FAILURE) if over else after] += 1
+    def begin(self, groups: Sequence[int], infos: Infos) -> None:
+        """Forget some groups and begin them anew. `infos` has the members of these groups, in order."""
+        size = len(self.group) // len(self.tasks)
+        if len(groups) == len(self.tasks):
+            self.actions = Numbers({INVALID: 0})
+        for place, g in enumerate(groups):
+            first = place * size
+            self.tasks[g] = infos["task_id"][first]
+            self.anchors[g] = Numbers({infos["anchor"][first]: 0})
+            self.labels[g] = [infos["label"][first]]
+        self._labelled[groups] = 1
+        for column in (self._current, self._length, self._score, self._over, self._success, self._truncated):
+            column.reshape(len(self.tasks), size)[groups] = 0
 
-    def transition_counts(self) -> TransitionCounts:
-        """The merged N(s, a, x) so far, with anchors and actions by name."""
-        anchors, actions = list(self.anchors), list(self.actions)
-        return TransitionCounts(
-            {
-                (anchors[s], actions[a], anchors[x] if x >= 0 else _BOUNDARY[x]): n
-                for (s, a, x), n in self.counts.items()
-            }
+    def add(self, members: NDArray[np.intp], outcome: Outcome) -> None:
+        """Add one step of each of `members`."""
+        infos, step, groups = outcome.infos, self._length[members], self.group[members]
+        if step.max() == self._anchor.shape[1]:
+            self._anchor, self._action, self._reward = map(_wider, (self._anchor, self._action, self._reward))
+        numbers = map(self.anchors.__getitem__, groups.tolist())
+        after = np.fromiter(map(getitem, numbers, infos["anchor"].tolist()), np.int64, len(members))
+        self._anchor[members, step] = self._current[members]
+        deeds = map(self.actions.__getitem__, infos["action"].tolist())
+        self._action[members, step] = np.fromiter(deeds, np.int64, len(members))
+        self._reward[members, step] = outcome.rewards
+        self._current[members] = after
+        self._length[members] = step + 1
+        for i in (after >= self._labelled[groups]).nonzero()[0].tolist():
+            labels = self.labels[groups[i]]
+            if after[i] == len(labels):  # else another member of this step was there first
+                labels.append(infos["label"][i])
+                self._labelled[groups[i]] += 1
+        over = outcome.terminated | outcome.truncated
+        if over.any():
+            ended = members[over]
+            self._over[ended] = True
+            self._success[ended] = infos["success"][over]
+            self._truncated[ended] = outcome.truncated[over]
+            self._score[ended] = infos["score"][over]
+
+    def transition_counts(self) -> list[TransitionCounts]:
+        """The merged N(s, a, x) of each group so far, with anchors and actions by name."""
+        taken = self._taken()
+        after = np.concatenate([self._anchor[:, 1:], self._current[:, None]], axis=1)
+        last = np.flatnonzero(self._length), self._length[self._length > 0] - 1
+        boundary = np.where(self._success, _SUCCESS, _FAILURE)
+        after[last] = np.where(self._over, boundary, self._current)[last[0]]
+        group, before, action, after = (
+            table.T[taken.T]  # in the order of time
+            for table in (np.broadcast_to(self.group[:, None], taken.shape), self._anchor, self._action, after)
+        )
+        # One number for each transition. Below two million steps it fits 64 bits, whatever happened.
+        anchors, actions = max(map(len, self.anchors)), len(self.actions)
+        code = ((group * anchors + before) * actions + action) * (anchors + 2) + after + 2
+        _, first, times = np.unique(code, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        rows = first[order]
+        columns = (group[rows], before[rows], action[rows], after[rows], times[order])
+        counts: list[dict[tuple[str, str, str], int]] = [{} for _ in self.anchors]
+        names, deeds = [list(numbers) for numbers in self.anchors], list(self.actions)
+        for g, s, a, x, n in zip(*(column.tolist() for column in columns), strict=True):
+            counts[g][names[g][s], deeds[a], names[g][x] if x >= 0 else _BOUNDARY[x]] = n
+        return [TransitionCounts(found) for found in counts]
+
+    def _taken(self) -> NDArray[np.bool_]:
+        """The mask of the steps that were taken, (members, width)."""
+        return np.arange(self._anchor.shape[1]) < self._length[:, None]
+
+    def interned(self) -> InternedRollouts:
+        """The rollouts of all groups as one table. Every member must have ended."""
+        sizes = [len(numbers) for numbers in self.anchors]
+        offset = np.cumsum([0, *sizes[:-1]])[self.group]
+        names = list(chain.from_iterable(self.anchors))
+        length, taken = self._length.copy(), self._taken()
+        action, final = self._action[taken], self._current + offset
+        return InternedRollouts(
+            **places(length),
+            anchor=self._anchor[taken] + np.repeat(offset, length),
+            action=action,
+            group=self.group.copy(),
+            success=self._success.copy(),
+            score=self._score.copy(),
+            truncated=self._truncated.copy(),
+            valid=action != 0,
+            reward=self._reward[taken],
+            final_anchor=final,
+            anchor_names=names,
+            anchor_labels=list(chain.from_iterable(self.labels)),
+            action_names=list(self.actions),
+            final_names=[names[i] for i in final.tolist()],
+            tasks=list(self.tasks),
         )
 
 
-def interned(recorders: Sequence[GroupRecorder]) -> InternedRollouts:
-    """The rollouts of several groups as one table. Every member must have ended."""
-    sizes = [len(recorder.anchors) for recorder in recorders]
-    offsets = np.cumsum([0, *sizes[:-1]])
-    names = [name for recorder in recorders for name in recorder.anchors]
-    length = np.array([len(visits) for recorder in recorders for visits in recorder.visits], dtype=np.int64)
-    group = np.repeat(np.arange(len(recorders)), [len(recorder.visits) for recorder in recorders])
-    rows = np.array(list(_rows(recorders)), dtype=np.float64).reshape(-1, 3)
-    anchor, action = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
-    final = np.array([anchor for recorder in recorders for anchor in recorder.current], dtype=np.int64) + offsets[group]
-    return InternedRollouts(
-        **places(length),
-        anchor=anchor + np.repeat(offsets[group], length),
-        action=action,
-        group=group,
-        success=np.array([won for recorder in recorders for won in recorder.success], dtype=np.bool_),
-        score=np.array([score for recorder in recorders for score in recorder.score], dtype=np.float64),
-        truncated=np.array([cut for recorder in recorders for cut in recorder.truncated], dtype=np.bool_),
-        valid=action != 0,
-        reward=rows[:, 2],
-        final_anchor=final,
-        anchor_names=names,
-        anchor_labels=[label for recorder in recorders for label in recorder.labels],
-        action_names=list(recorders[0].actions),
-        final_names=[names[i] for i in final.tolist()],
-        tasks=[recorder.task_id for recorder in recorders],
-    )
-
-
-def _rows(recorders: Iterable[GroupRecorder]) -> Iterable[tuple[int, int, float]]:
-    for recorder in recorders:
-        for visits in recorder.visits:
-            yield from visits
+def _wider(table: NDArray[Any]) -> NDArray[Any]:
+    """The table with room for twice as many steps."""
+    return np.concatenate([table, np.zeros_like(table)], axis=1)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from benchmarks import envs, peers, sokoban
+from benchmarks import envs, peers, sokoban, sokoban_groups
 
 ORIGINAL = """
 import random
@@ -53,6 +53,7 @@ def test_boards_are_compared_with_those_of_gym_sokoban(capsys):
 def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sokoban, "MEMBERS", 16)
+    monkeypatch.setattr(sokoban, "SHAPES", ((1, 2),))
     envs.main(["--env", "sokoban", "--seeds", "2", "--seconds", "0.001"])
     printed = capsys.readouterr().out
     for package, command in peers.INSTALL.items():
@@ -71,6 +72,29 @@ def test_every_engine_takes_its_turns(monkeypatch, capsys):
     for name in ("gym-sokoban", "SyncVectorEnv of 2", "AsyncVectorEnv of 2", "SokobanBatch of 16"):
         assert printed.count(f"  {name} ") + printed.count(f"  {name},") >= 2, name
     assert printed.count(" 1.0 times gym-sokoban") >= 2
+
+
+def test_updates_of_groups_are_compared_with_gym_sokoban_and_the_bare_batch(monkeypatch, capsys):
+    pytest.importorskip("imageio", reason="comes with gym-sokoban")
+    monkeypatch.setattr(sokoban, "SHAPES", ((1, 3), (2, 2)))
+    envs.main(["--env", "sokoban", "--shapes", "--seconds", "0.001"])
+    frames, text = capsys.readouterr().out.split("Sokoban through GroupVectorEnv, ")[1:]
+    for printed, bare in ((frames, ("its members", "the batch")), (text, ("its members",))):
+        assert printed.count(" 1.0 times gym-sokoban") >= 1
+        lines = {line.strip().split("  ")[0]: line for line in printed.splitlines()}
+        for name in ("1 x 3", "2 x 2", "2 x 2, rooms not seen before"):
+            assert " times gym-sokoban" in lines[name]
+            assert all(f" of {what}" in lines[name] for what in bare)
+        assert {"1 x 3, its members alone", "2 x 2, its members alone"} <= set(lines)
+
+
+def test_a_group_and_its_members_alone_play_the_same_updates():
+    players = [sokoban_groups.updates(2, 8, "text"), sokoban_groups.bare_members(2, 8, "text")]
+    for _ in range(sokoban_groups.UPDATES):
+        players[1]()  # the group has drawn its rooms by playing all of them
+    group, alone = ([play() for _ in range(8)] for play in players)
+    assert group == alone
+    assert min(group) < 2 * 8 * 15 == max(group), "those that have ended do not count"
 
 
 def test_a_group_update_is_told_in_parts_that_make_up_the_whole(capsys):

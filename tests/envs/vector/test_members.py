@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
 from crbc_envs import GroupVectorEnv
+from crbc_envs.core import Outcome
 from crbc_envs.vector.members import pack, scatter
-from crbc_envs.vector.recorder import ActionNumbers, GroupRecorder, interned
+from crbc_envs.vector.recorder import FIRST_WIDTH, Numbers, Recorder
 
 VALUES = st.one_of(
     st.integers(-100, 100),
@@ -72,22 +73,111 @@ def test_parts_scatter_to_what_packing_all_of_them_gives(parts):
     assert_same(whole, gymnasium_packs([infos[m] if m in present else {} for m in range(4)]))
 
 
-def test_a_recorder_counts_and_names_what_it_was_told():
-    recorder = GroupRecorder("task", "s0", "start", 2, ActionNumbers())
-    recorder.add(0, "up", -0.1, "s1", "one", False, False, False, 0.0)
-    recorder.add(1, INVALID, -0.1, "s0", "start", False, False, False, 0.0)
-    recorder.add(0, "down", 10.0, "s2", "two", True, False, True, 1.0)
-    assert recorder.transition_counts() == TransitionCounts(
-        {("s0", "up", "s1"): 1, ("s0", INVALID, "s0"): 1, ("s1", "down", SUCCESS): 1}
+def begun(*tasks, size=2):
+    """A recorder of groups that begin at anchor "s0"."""
+    recorder = Recorder(len(tasks), size)
+    infos = {"task_id": tasks, "anchor": ["s0"] * len(tasks), "label": ["start"] * len(tasks)}
+    columns = {name: np.array(column, dtype=object).repeat(size) for name, column in infos.items()}
+    recorder.begin(range(len(tasks)), columns)
+    return recorder
+
+
+def told(recorder, *steps):
+    """Record one step. Of each member: itself, action, reward, anchor, label, terminated, truncated, success, score."""
+    members, actions, rewards, anchors, labels, terminated, truncated, success, score = map(
+        np.array, zip(*steps, strict=True)
     )
-    recorder.add(1, "up", -0.1, "s1", "one", False, True, False, 0.25)
-    group = interned([recorder]).groups()[0]
+    infos = {
+        "action": actions.astype(object),
+        "anchor": anchors.astype(object),
+        "label": labels.astype(object),
+        "success": success,
+        "score": score,
+    }
+    recorder.add(members, Outcome(None, rewards, terminated, truncated, infos))
+    for column in (actions, rewards, anchors, labels, terminated, truncated, success, score, *infos.values()):
+        column[:] = column[::-1].copy()  # the caller's columns are the caller's
+
+
+def test_a_recorder_counts_and_names_what_it_was_told():
+    recorder = begun("task")
+    told(
+        recorder,
+        (0, "up", -0.1, "s1", "one", False, False, False, 0.0),
+        (1, INVALID, -0.1, "s0", "start", False, False, False, 0.0),
+    )
+    told(recorder, (0, "down", 10.0, "s2", "two", True, False, True, 1.0))
+    assert recorder.transition_counts() == [
+        TransitionCounts({("s0", "up", "s1"): 1, ("s0", INVALID, "s0"): 1, ("s1", "down", SUCCESS): 1})
+    ]
+    told(recorder, (1, "up", -0.1, "s1", "one", False, True, False, 0.25))
+    group = recorder.interned().groups()[0]
     assert [[step.anchor for step in rollout.steps] for rollout in group.rollouts] == [["s0", "s1"], ["s0", "s0"]]
+    assert [[step.action for step in rollout.steps] for rollout in group.rollouts] == [["up", "down"], [INVALID, "up"]]
+    assert [[step.reward for step in rollout.steps] for rollout in group.rollouts] == [[-0.1, 10.0], [-0.1, -0.1]]
     assert [[step.label for step in rollout.steps] for rollout in group.rollouts] == [["start", "one"], ["start"] * 2]
     assert [rollout.final_anchor for rollout in group.rollouts] == ["s2", "s1"]
     assert [(rollout.success, rollout.truncated) for rollout in group.rollouts] == [(True, False), (False, True)]
-    assert recorder.transition_counts() == TransitionCounts.from_rollouts(group.rollouts)
-    assert ("s0", "up", FAILURE) in dict(recorder.transition_counts().items())
+    assert recorder.interned().score.tolist() == [1.0, 0.25]
+    assert recorder.transition_counts() == [TransitionCounts.from_rollouts(group.rollouts)]
+    assert ("s0", "up", FAILURE) in dict(recorder.transition_counts()[0].items())
+
+
+def test_an_anchor_has_its_own_number_and_label_in_each_group():
+    recorder = begun("a", "b", size=1)
+    over = (True, False, False, 0.0)
+    told(
+        recorder,
+        (1, "up", 0.0, "s1", "one of b", False, False, False, 0.0),
+        (0, "up", 0.0, "s2", "two of a", False, False, False, 0.0),
+    )
+    told(recorder, (0, "up", 0.0, "s1", "one of a", *over), (1, "up", 0.0, "s2", "two of b", *over))
+    rollouts = recorder.interned()
+    assert list(rollouts.anchor_names) == ["s0", "s2", "s0", "s1"]
+    assert list(rollouts.anchor_labels) == ["start", "two of a", "start", "one of b"]
+    assert list(rollouts.final_names) == ["s1", "s2"]
+    assert recorder.transition_counts() == [
+        TransitionCounts({("s0", "up", seen): 1, (seen, "up", FAILURE): 1}) for seen in ("s2", "s1")
+    ]
+
+
+def test_a_group_that_begins_anew_leaves_the_others_as_they_are():
+    recorder = begun("a", "b", size=1)
+    step = ("up", 1.0, "s1", "one", True, False, True, 1.0)
+    told(recorder, (0, *step), (1, *step))
+    counts = recorder.transition_counts()
+    recorder.begin([1], {"task_id": ["c"], "anchor": ["t0"], "label": ["new"]})
+    assert recorder.transition_counts() == [counts[0], TransitionCounts()]
+    told(recorder, (1, "jump", 2.0, "t1", "late", False, True, False, 0.5))
+    rollouts = recorder.interned()
+    assert list(rollouts.tasks) == ["a", "c"]
+    assert (rollouts.success.tolist(), rollouts.truncated.tolist()) == ([True, False], [False, True])
+    assert (rollouts.score.tolist(), rollouts.reward.tolist()) == ([1.0, 0.5], [1.0, 2.0])
+    assert [rollouts.anchor_names[i] for i in rollouts.anchor] == ["s0", "t0"]
+    assert [rollouts.action_names[i] for i in rollouts.action] == ["up", "jump"]
+
+
+def test_groups_that_begin_anew_begin_by_their_own_infos():
+    recorder = begun("a", "b", "c")
+    infos = {"task_id": ["d", "d", "e", "e"], "anchor": ["d0", "d0", "e0", "e0"], "label": ["dl", "dl", "el", "el"]}
+    recorder.begin([0, 2], infos)
+    told(recorder, *((m, "up", 0.0, "s1", "one", True, False, True, 1.0) for m in range(6)))
+    rollouts = recorder.interned()
+    assert list(rollouts.tasks) == ["d", "b", "e"]
+    assert list(rollouts.anchor_names) == ["d0", "s0", "e0"]
+    assert list(rollouts.anchor_labels) == ["dl", "start", "el"]
+
+
+@pytest.mark.parametrize("length", [FIRST_WIDTH, FIRST_WIDTH + 1, 2 * FIRST_WIDTH + 1])
+def test_a_rollout_may_be_of_any_length(length):
+    recorder = begun("a", size=1)
+    for t in range(length):
+        told(recorder, (0, f"a{t}", float(t), f"s{t + 1}", f"l{t + 1}", t + 1 == length, False, True, 1.0))
+    rollout = recorder.interned().groups()[0].rollouts[0]
+    assert [(step.anchor, step.action, step.reward) for step in rollout.steps] == [
+        (f"s{t}", f"a{t}", float(t)) for t in range(length)
+    ]
+    assert recorder.transition_counts() == [TransitionCounts.from_rollouts([rollout])]
 
 
 def random_play(num_groups, group_size, seed):
@@ -113,6 +203,6 @@ def test_what_was_interned_on_the_way_is_what_interning_the_groups_gives(seed):
     assert final(ours) == final(theirs)
 
 
-def test_action_numbers_begin_with_the_malformed_reply():
-    numbers = ActionNumbers()
+def test_names_are_numbered_in_order_of_first_appearance():
+    numbers = Numbers({INVALID: 0})
     assert (numbers["up"], numbers[INVALID], numbers["up"], numbers["down"]) == (1, 0, 1, 2)
