@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from crbc_rl.report import charts
@@ -24,8 +25,10 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
     done = int(records[-1]["update"])
     # A resumed run may have more updates than its config file states.
     planned = max(config.updates, done)
+    versions = read_versions(run.folder)
     return {
         "config": config,
+        "model": versions.get("model") or Path(config.model).name,  # the run's own copy has no name of its own
         "done": done,
         "planned": planned,
         "options": {name: _value(value) for name, value in config.credit.options.items()},
@@ -39,7 +42,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "totals": charts.phase_totals(records),
         "groups": _groups(run),
         "config_text": read_config(run.folder).decode(errors="replace"),
-        "versions": read_versions(run.folder),
+        "versions": versions,
     }
 
 
