@@ -47,7 +47,7 @@ class Settings:
     clip: float = 0.2  # epsilon of the clipped ratio
     dual_clip: float = 3.0  # bounds the loss where A < 0 and the ratio has run away
     kl: float = 0.01  # lambda_KL
-    lr: float = 2e-4  # the paper's 1e-6 is for models of a billion parameters
+    lr: float = 1e-4  # the paper's 1e-6 is for models of a billion parameters
     weight_decay: float = 0.01
     grad_clip: float = 1.0
     minibatch: int = 256  # environment steps per optimizer step
