@@ -272,6 +272,11 @@ class InternedRollouts:
         return ends[self.rollout] - np.arange(len(self.rollout))
 
     @property
+    def goes_on(self) -> NDArray[np.bool_]:
+        """The truncated rollouts whose final anchor some rollout of the group left, shape (m,)."""
+        return self.truncated & (self.final_anchor >= 0)
+
+    @property
     def returns(self) -> Floats:
         """The sum of the environment's own rewards over each rollout, shape (m,)."""
         return sum_by(self.rollout, self.reward, len(self.length))

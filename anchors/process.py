@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -144,10 +144,8 @@ class EmpiricalProcess:
     @classmethod
     def from_interned(cls, rollouts: InternedRollouts) -> EmpiricalProcess:
         """The process of one update's rollouts. It reads no strings."""
-        anchor, length = rollouts.anchor, rollouts.length
-        size = int(anchor.max()) + 1
-        successor = np.append(anchor[1:], 0)
-        successor[np.cumsum(length) - 1] = np.where(rollouts.success, size, size + 1)
+        anchor, size = rollouts.anchor, rollouts.num_anchors
+        successor = _successors(rollouts, np.where(rollouts.success, size, size + 1))
         counts, pair_anchor, pair_action, pair = _count(size, anchor, rollouts.action, successor)
         return cls(counts, pair_anchor, pair_action, rollouts, pair, rollouts.anchor_names, rollouts.action_names)
 
@@ -177,6 +175,18 @@ class EmpiricalProcess:
             np.array([n for _, n in triples], dtype=np.int64),
         )
         return cls(sparse, pair_anchor, pair_action, anchor_names=names, action_names=list(action_ids))
+
+    def with_successors(self) -> EmpiricalProcess:
+        """The same process, in which the last step of a rollout that `goes_on` leads to its final anchor.
+
+        A cycle that nothing leaves is possible here: the rollouts of a group may all be truncated in it.
+        """
+        rollouts, pair = self.steps("the successors of truncated steps need")
+        if not rollouts.goes_on.any():
+            return self
+        size = self.num_anchors
+        end = np.where(rollouts.success, size, np.where(rollouts.goes_on, rollouts.final_anchor, size + 1))
+        return replace(self, counts=_counts(pair, _successors(rollouts, end), self.num_pairs, size))
 
     def steps(self, caller: str = "advantages need") -> tuple[InternedRollouts, Ints]:
         """The rollouts behind the counts, and the pair of each step (n,).
@@ -227,6 +237,14 @@ class EmpiricalProcess:
         return np.bincount(self.pair_anchor, minlength=self.num_anchors)
 
     @cached_property
+    def anchor_group(self) -> Ints:
+        """The group of each anchor, shape (S,). Needs a process built from rollouts."""
+        rollouts = self.steps("the groups of anchors need")[0]
+        group = np.empty(self.num_anchors, dtype=np.int64)
+        group[rollouts.anchor] = rollouts.group[rollouts.rollout]
+        return group
+
+    @cached_property
     def P(self) -> Sparse:
         """P(x | s, a) = N(s, a, x) / N(s, a), L x (S + 2) (eq. 5)."""
         n = self.counts
@@ -256,16 +274,17 @@ class EmpiricalProcess:
         row, col = n.row[inner], n.col[inner]
         return Sparse(row, col, n.data[inner].astype(np.float64) / self.anchor_count[row], (size, size))
 
-    def b(self, beta: float) -> Floats:
-        """b(s) = beta N(s, z+) / N(s), shape (S,) (eq. 8)."""
+    def b(self, beta: float | Floats) -> Floats:
+        """b(s) = beta N(s, z+) / N(s), shape (S,) (eq. 8); `beta` may be one number per anchor."""
         size = self.num_anchors
         n = self.state_counts
         won = n.col == size
         reached = sum_by(n.row[won], n.data[won].astype(np.float64), size)
         return beta * reached / self.anchor_count
 
-    def backup(self, values: Floats, beta: float) -> Floats:
-        """(B V)(s, a) = beta sum_x P(x | s, a) V(x), with V(z+) = 1 and V(z-) = 0; shape (L,) (eq. 7)."""
+    def backup(self, values: Floats, beta: float | Floats) -> Floats:
+        """(B V)(s, a) = beta sum_x P(x | s, a) V(x), with V(z+) = 1 and V(z-) = 0; shape (L,) (eq. 7). `beta` may be
+        one number per pair."""
         return beta * (self.P @ np.append(values, (1.0, 0.0)))
 
     @cached_property
@@ -280,11 +299,24 @@ def _count(
 
     Returns N(s, a, x), the anchor and the action of every pair, and the pair of every input row.
     """
-    actions, columns = int(action.max()) + 1, size + 2
+    actions = int(action.max()) + 1
     pair_code, pair = np.unique(anchor * actions + action, return_inverse=True)
-    code, total = _tally(pair * columns + successor, count)
-    counts = Sparse(code // columns, code % columns, total, (len(pair_code), columns))
+    counts = _counts(pair, successor, len(pair_code), size, count)
     return counts, pair_code // actions, pair_code % actions, pair
+
+
+def _counts(pair: Ints, successor: Ints, pairs: int, size: int, count: Ints | None = None) -> Sparse:
+    """N(s, a, x) as a `pairs` x (`size` + 2) matrix."""
+    columns = size + 2
+    code, total = _tally(pair * columns + successor, count)
+    return Sparse(code // columns, code % columns, total, (pairs, columns))
+
+
+def _successors(rollouts: InternedRollouts, end: Ints) -> Ints:
+    """The column that each step leads to: the next step's anchor, and after a rollout's last step its `end` (m,)."""
+    successor = np.append(rollouts.anchor[1:], 0)
+    successor[np.cumsum(rollouts.length) - 1] = end
+    return successor
 
 
 def _tally(code: Ints, count: Ints | None = None) -> tuple[Ints, Ints]:

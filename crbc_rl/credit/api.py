@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, InternedRollouts, RolloutGroup
 from crbc_rl.credit import trajectory
-from crbc_rl.credit.crbc import crbc
+from crbc_rl.credit.crbc import crbc, crbc_plus
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.g2po import g2po
 from crbc_rl.credit.gigpo import gigpo
@@ -28,6 +28,7 @@ float64, in the order of `EmpiricalProcess.steps`."""
 
 METHODS: dict[str, Method] = {
     "crbc": crbc,
+    "crbc_plus": crbc_plus,
     **trajectory.METHODS,
     "gigpo": gigpo,
     "hgpo": hgpo,

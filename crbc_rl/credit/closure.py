@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess, InternedRollouts, sum_by
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.rewards import Reward, check_reward, step_rewards, suffix_returns
 from crbc_rl.credit.solve import solve
 
 Floats = NDArray[np.float64]
+Truncation = Literal["failure", "successor"]
+
+BETA = 0.98
+"""The paper's discount, and "auto"'s in a group without a success."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,61 +35,174 @@ class Closure:
     sigma: Floats
 
 
-def closure(process: EmpiricalProcess, beta: float = 0.98, depth: int | None = None) -> Closure:
-    """Evaluate `process` at its behaviour-policy Bellman fixed point, or after `depth` backups.
+def closure(
+    process: EmpiricalProcess,
+    beta: float | Literal["auto"] = BETA,
+    depth: int | None = None,
+    *,
+    horizon: int | None = None,
+    truncation: Truncation = "failure",
+    reward: Reward = "outcome",
+) -> Closure:
+    """Evaluate `process` at its behaviour-policy Bellman fixed point, after `depth` backups, or within a horizon.
 
     `depth=None` is the full closure: (I - beta M) V = b by one sparse LU, then Q = B V (eq. 9).
     `depth=K` is the K-th member of the finite family: V_K = T^K V_0 and Q_K = B V_(K-1), where V_0
     and Q_0 are the visit-local means of realised suffix returns (eqs. 6 and 10); it needs a process
     built from rollouts, since counts do not contain the suffixes.
 
+    `beta` lies in (0, 1]. At 1 the system is still regular for every group of complete rollouts, since every rollout
+    leads from each anchor it visits to a boundary. "auto" is 1 - 1/L for each group, with L the mean length of its
+    successes, at least 2, and `BETA` without a success.
+
+    What follows is not in the paper; docs/credit/theory.md says what each option estimates.
+
+    `horizon=H` counts steps: Q_h = B V_(h-1) and V_h = sum_a mu Q_h from V_0 = 0, for h = 1 .. H. A visit at step t has
+    H - t steps left. V, Q and A are means over the visits to each anchor. There is nothing to solve.
+    `truncation="successor"`: the last step of a truncated rollout leads to its final anchor, where some rollout of the
+    group left it. By default it leads to failure.
+    `reward`: what a step earns. "outcome" is R at the end, "score" the rollout's score at its end, "step" the
+    environment's own reward of every step. V = beta (r + M V) in all cases. A truncated step that leads on earns no
+    score, since the rollout was not finished.
+
     The concurrent GRAFT (arXiv 2609.28963) has the same value function V. It computes a step's credit as
     gamma V(x) - V(s), followed by GAE over the graph. CRBC computes Q - V, which averages over all observed successors
     of the (anchor, action) pair.
 
-    `beta` lies in (0, 1]. At 1 the system is still regular for every group of complete rollouts, since every rollout
-    leads from each anchor it visits to a boundary.
-
     Raises `CreditError` for options out of range and for a solution whose residual exceeds
     `solve.RESIDUAL_TOLERANCE`, as for counts with a cycle that nothing leaves at beta = 1.
     """
-    if not 0.0 < beta <= 1.0:
-        raise CreditError(f"beta must lie in (0, 1], got {beta!r}")
-    if depth is None:
-        V = _solve(process, beta)
-        Q = process.backup(V, beta)
-    elif isinstance(depth, int | np.integer) and not isinstance(depth, bool) and depth >= 0:
-        Q = _visit_local_q(process, beta)
-        V = _expect(process, Q)
-        for _ in range(depth):
-            Q = process.backup(V, beta)
-            V = _expect(process, Q)
+    _check(beta, depth, horizon, truncation)
+    check_reward(reward)
+    model = _Model.of(process, beta, truncation, reward)
+    if horizon is not None:
+        V, Q = _within(model, horizon)
+    elif depth is None:
+        V = _fixed_point(model, closed="error" if truncation == "failure" else "zero")
+        Q = model.backup(V)
     else:
-        raise CreditError(f"depth must be None (the full closure) or an integer >= 0, got {depth!r}")
+        V, Q = _after(model, depth)
     A = Q - V[process.pair_anchor]
     A[process.actions_per_anchor[process.pair_anchor] < 2] = 0.0  # one action: Q = V, rounding aside
-    return Closure(V=V, Q=Q, A=A, sigma=np.sqrt(_expect(process, A * A)))
+    return Closure(V=V, Q=Q, A=A, sigma=np.sqrt(expect(process, A * A)))
 
 
-def _expect(process: EmpiricalProcess, per_pair: Floats) -> Floats:
+def expect(process: EmpiricalProcess, per_pair: Floats) -> Floats:
     """sum_a mu(a|s) f(s, a), shape (S,)."""
     return sum_by(process.pair_anchor, process.pair_count * per_pair, process.num_anchors) / process.anchor_count
 
 
-def _visit_local_q(process: EmpiricalProcess, beta: float) -> Floats:
-    """Q_0(s, a): the mean of G_(i,t) = beta^(T_i - t + 1) R_i over the visits to (s, a) (eq. 6)."""
-    rollouts, pair = process.steps("a finite depth needs")
-    return sum_by(pair, suffix_returns(rollouts, beta), process.num_pairs) / process.pair_count
+def discounts(process: EmpiricalProcess, beta: float | Literal["auto"]) -> float | Floats:
+    """`beta` itself, or with "auto" one number per group: 1 - 1/L, L the mean length of its successes."""
+    if beta != "auto":
+        return float(beta)
+    rollouts = process.steps('beta="auto" needs')[0]
+    won = rollouts.success.astype(np.float64)
+    wins = sum_by(rollouts.group, won, rollouts.num_groups)
+    length = sum_by(rollouts.group, won * rollouts.length, rollouts.num_groups)
+    mean = np.maximum(length / np.maximum(wins, 1.0), 2.0)
+    return np.where(wins > 0.0, 1.0 - 1.0 / mean, BETA)
 
 
-def suffix_returns(rollouts: InternedRollouts, beta: float) -> Floats:
-    """G_(i,t) = beta^(T_i - t + 1) R_i for every step, in order (section 3)."""
-    return np.where(rollouts.success[rollouts.rollout], beta ** rollouts.remaining.astype(np.float64), 0.0)
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A process, and what its steps earn: `beta` a number or one per group, `earned` the sum of rewards of each pair
+    (L,), or None for the outcome, which is in the counts as the success boundary."""
+
+    process: EmpiricalProcess
+    beta: float | Floats
+    reward: Reward
+    earned: Floats | None
+
+    @classmethod
+    def of(
+        cls, process: EmpiricalProcess, beta: float | Literal["auto"], truncation: Truncation, reward: Reward
+    ) -> _Model:
+        discount = discounts(process, beta)
+        merged = process.with_successors() if truncation == "successor" else process
+        if reward == "outcome":
+            return cls(merged, discount, reward, None)
+        rollouts, pair = process.steps(f"reward={reward!r} needs")
+        earned = step_rewards(rollouts, reward)
+        if reward == "score" and truncation == "successor":
+            earned[np.cumsum(rollouts.length)[rollouts.goes_on] - 1] = 0.0
+        return cls(merged, discount, reward, sum_by(pair, earned, process.num_pairs))
+
+    def backup(self, V: Floats) -> Floats:
+        """(B V)(s, a) = beta (mean reward + sum_x P(x | s, a) V(x)), shape (L,) (eq. 7)."""
+        beta, process = self._by_anchor()[self.process.pair_anchor], self.process
+        if self.earned is None:
+            return process.backup(V, beta)
+        return beta * (self.earned / process.pair_count + process.P @ np.append(V, (0.0, 0.0)))
+
+    def system(self) -> tuple[Floats, Floats]:
+        """b (S,), what each anchor earns in one step, discounted (eq. 8), and beta of each anchor (S,)."""
+        beta, process = self._by_anchor(), self.process
+        if self.earned is None:
+            return process.b(beta), beta
+        return beta * sum_by(process.pair_anchor, self.earned, process.num_anchors) / process.anchor_count, beta
+
+    def _by_anchor(self) -> Floats:
+        if isinstance(self.beta, float):
+            return np.full(self.process.num_anchors, self.beta)
+        return self.beta[self.process.anchor_group]
 
 
-def _solve(process: EmpiricalProcess, beta: float) -> Floats:
-    """The fixed point V of eq. 9."""
-    b = process.b(beta)
+def _fixed_point(model: _Model, closed: Literal["error", "zero"]) -> Floats:
+    """V of eq. 9."""
+    b, beta = model.system()
     if not b.any():
-        return np.zeros(process.num_anchors)  # no member succeeded
-    return solve(process.M, b, beta).clip(0.0, beta)  # the exact solution lies here (Proposition 1)
+        return np.zeros(len(b))  # nothing was earned
+    V = solve(model.process.M, b, beta, closed)
+    return V if model.reward == "step" else V.clip(0.0, beta)  # the exact solution lies here (Proposition 1)
+
+
+def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
+    """V_K and Q_K (eq. 10). Q_0(s, a) is the mean of the suffix returns over the visits to (s, a) (eq. 6)."""
+    process = model.process
+    rollouts, pair = process.steps("a finite depth needs")
+    Q = sum_by(pair, suffix_returns(rollouts, model.beta, model.reward), process.num_pairs) / process.pair_count
+    V = expect(process, Q)
+    for _ in range(depth):
+        Q = model.backup(V)
+        V = expect(process, Q)
+    return V, Q
+
+
+def _within(model: _Model, horizon: int) -> tuple[Floats, Floats]:
+    """The means of V_h and Q_h over the visits to each anchor, h the steps left at the visit."""
+    process = model.process
+    rollouts = process.steps("a horizon needs")[0]
+    longest = int(rollouts.length.max())
+    if longest > horizon:
+        raise CreditError(f"horizon must be at least the length of every rollout, got {horizon}; one has {longest}")
+    left = horizon - rollouts.step
+    order = np.argsort(left, kind="stable")
+    ends = np.cumsum(np.bincount(left, minlength=horizon + 1))
+    V = np.zeros(process.num_anchors)
+    mean_V, mean_Q = np.zeros(process.num_anchors), np.zeros(process.num_pairs)
+    for h in range(1, horizon + 1):
+        Q = model.backup(V)
+        V = expect(process, Q)
+        visits = np.bincount(rollouts.anchor[order[ends[h - 1] : ends[h]]], minlength=process.num_anchors)
+        share = visits / process.anchor_count
+        mean_V += share * V
+        mean_Q += share[process.pair_anchor] * Q
+    return mean_V, mean_Q
+
+
+def _check(beta: object, depth: object, horizon: object, truncation: object) -> None:
+    if beta != "auto":
+        check_discount("beta", beta)
+    if depth is not None and not (_whole(depth) and depth >= 0):  # type: ignore[operator]
+        raise CreditError(f"depth must be None (the full closure) or an integer >= 0, got {depth!r}")
+    if horizon is not None and not (_whole(horizon) and horizon >= 1):  # type: ignore[operator]
+        raise CreditError(f"horizon must be None or an integer >= 1, got {horizon!r}")
+    if depth is not None and horizon is not None:
+        raise CreditError("depth and horizon are two ways to evaluate a process; give one of them")
+    if truncation not in get_args(Truncation):
+        raise CreditError(f"truncation must be one of {', '.join(get_args(Truncation))}; got {truncation!r}")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

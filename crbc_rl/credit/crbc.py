@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit import trajectory
-from crbc_rl.credit.closure import closure
+from crbc_rl.credit.closure import BETA, Closure, Truncation, closure
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_weights
+from crbc_rl.credit.groups import check_finite, check_positive, check_weights
+from crbc_rl.credit.rewards import Reward
 
 Floats = NDArray[np.float64]
+Normalise = Literal["anchor", "group"] | None
 
 
 def step_credit(
-    process: EmpiricalProcess, beta: float = 0.98, depth: int | None = None, sigma_min: float = 0.1
+    process: EmpiricalProcess,
+    beta: float | Literal["auto"] = BETA,
+    depth: int | None = None,
+    sigma_min: float = 0.1,
+    *,
+    normalise: Normalise = "anchor",
+    horizon: int | None = None,
+    truncation: Truncation = "failure",
+    reward: Reward = "outcome",
 ) -> Floats:
     """A_S(s, a) = 1{|A(s)| >= 2} (Q - V) / max(sigma(s), sigma_min), shape (L,) (eq. 13).
 
     Each depth is normalised by its own sigma. Mathematically the gate changes nothing, since with one action Q = V. It
-    removes rounding errors. Raises `CreditError` for options out of range.
+    removes rounding errors. `normalise="group"` divides by one number for the whole group, the root of the mean of
+    sigma(s)^2 over its visits to anchors with two or more actions, at least `sigma_min`. None does not divide. The
+    other options are `closure`'s. Raises `CreditError` for options out of range.
     """
-    if not sigma_min > 0.0:
-        raise CreditError(f"sigma_min must be positive, got {sigma_min!r}")
-    result = closure(process, beta, depth)
-    return result.A / np.maximum(result.sigma, sigma_min)[process.pair_anchor]
+    check_positive("sigma_min", sigma_min)
+    if normalise not in ("anchor", "group", None):
+        raise CreditError(f"normalise must be anchor, group or None; got {normalise!r}")
+    result = closure(process, beta, depth, horizon=horizon, truncation=truncation, reward=reward)
+    if normalise is None:
+        return result.A
+    scale = result.sigma if normalise == "anchor" else _group_scale(process, result)
+    return result.A / np.maximum(scale, sigma_min)[process.pair_anchor]
+
+
+def _group_scale(process: EmpiricalProcess, result: Closure) -> Floats:
+    """The root mean square of A over the visits of each group to anchors with two or more actions, by anchor (S,)."""
+    group = process.anchor_group
+    visits = np.where(process.actions_per_anchor >= 2, process.anchor_count, 0.0)
+    total = sum_by(group, visits, int(group.max()) + 1)
+    squares = sum_by(group, visits * result.sigma**2, len(total))
+    return np.sqrt(squares / np.maximum(total, 1.0))[group]
 
 
 def crbc(
     process: EmpiricalProcess,
     *,
-    beta: float = 0.98,
+    beta: float | Literal["auto"] = BETA,
     depth: int | None = None,
+    horizon: int | None = None,
+    truncation: Truncation = "failure",
+    reward: Reward = "outcome",
+    normalise: Normalise = "anchor",
     sigma_min: float = 0.1,
     w_group: float = 1.0,
     w_step: float = 5.0,
@@ -47,15 +77,35 @@ def crbc(
 
     `group` selects the trajectory-level advantage A_G; `success_reward`, `invalid_penalty` and `weighting` are its
     options. The invalid penalty enters A_G only, since the closure's outcome is binary. `w_group=0, w_step=1` gives the
-    step credit alone.
+    step credit alone. `beta`, `depth`, `horizon`, `truncation` and `reward` are `closure`'s options, `normalise` is
+    `step_credit`'s; the defaults are the paper's. `reward` applies to A_G too.
     """
     check_weights(w_group=w_group, w_step=w_step)
+    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
     if group not in trajectory.METHODS:
         raise CreditError(f"group must be one of {', '.join(trajectory.METHODS)}; got {group!r}")
     _, pair = process.steps()
-    credit = w_step * step_credit(process, beta, depth, sigma_min)[pair]
+    credit = step_credit(
+        process,
+        beta,
+        depth,
+        sigma_min,
+        normalise=normalise,
+        horizon=horizon,
+        truncation=truncation,
+        reward=reward,
+    )[pair]
+    credit *= w_step
     if w_group:
         credit += w_group * trajectory.METHODS[group](
-            process, success_reward=success_reward, invalid_penalty=invalid_penalty, weighting=weighting
+            process,
+            success_reward=success_reward,
+            invalid_penalty=invalid_penalty,
+            weighting=weighting,
+            reward=reward,
         )
     return credit
+
+
+crbc_plus = partial(crbc, beta="auto", truncation="successor", normalise=None, w_group=0.0)
+"""`crbc` with the options that the accuracy study supports best (docs/credit/accuracy.md)."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit import trajectory
-from crbc_rl.credit.closure import suffix_returns
-from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_weights, normalise
+from crbc_rl.credit.groups import Mode, check_discount, check_finite, check_mode, check_weights, normalise
+from crbc_rl.credit.rewards import check_reward, ending, suffix_returns
 
 Floats = NDArray[np.float64]
 
@@ -23,6 +25,7 @@ def g2po(
     success_reward: float = 10.0,
     invalid_penalty: float = 0.1,
     weighting: trajectory.Weighting = "rollout",
+    reward: Literal["outcome", "score"] = "outcome",
 ) -> Floats:
     """A = w_group A_E + w_step (c_1 + c_2), one value per step in order.
 
@@ -33,6 +36,8 @@ def g2po(
     (sample) standard deviation everywhere and is the public code's default; the method as described
     standardises.
 
+    With `reward="score"` the score replaces R_i, at the end too. Rewards per step have no place in the definition.
+
     An anchor visited once has c_1 = 0. A group of one step has c_2 = 0 (NaN in the public code). A group of failures
     with one malformed reply has c_2 = 0, and c_1 is nonzero at that anchor only. GRAFT (arXiv 2609.28963) computes the
     same gain from the closure's V instead of the visit means.
@@ -40,16 +45,17 @@ def g2po(
     check_discount("gamma", gamma)
     check_weights(w_group=w_group, w_step=w_step)
     check_mode(mode)
+    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
+    check_reward(reward, ("outcome", "score"))
     rollouts, size = process.steps()[0], process.num_anchors
-    totals = sum_by(rollouts.anchor, suffix_returns(rollouts, gamma), size)
-    V = success_reward * np.append(totals / process.anchor_count, (1.0, 0.0))
-    successor = np.append(rollouts.anchor[1:], 0)
-    successor[np.cumsum(rollouts.length) - 1] = np.where(rollouts.success, size, size + 1)
-    reached = V[successor]
+    totals = sum_by(rollouts.anchor, suffix_returns(rollouts, gamma, reward), size)
+    V = success_reward * (totals / process.anchor_count)
+    reached = V[np.append(rollouts.anchor[1:], 0)]
+    reached[np.cumsum(rollouts.length) - 1] = success_reward * ending(rollouts, reward)
     edge = normalise(reached - np.where(rollouts.valid, 0.0, invalid_penalty), rollouts.anchor, size, mode)
     group = rollouts.group[rollouts.rollout]
     gain = normalise(reached - V[rollouts.anchor], group, int(group[-1]) + 1, mode)
     credit = w_step * (edge + gain)
     if w_group:
-        credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting)
+        credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting, reward)
     return credit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -9,7 +11,8 @@ from scipy.sparse.csgraph import dijkstra
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit import trajectory
-from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_weights, normalise
+from crbc_rl.credit.groups import Mode, check_discount, check_finite, check_mode, check_weights, normalise
+from crbc_rl.credit.rewards import check_reward
 
 Floats = NDArray[np.float64]
 
@@ -24,6 +27,7 @@ def graphgpo(
     success_reward: float = 10.0,
     invalid_penalty: float = 0.1,
     weighting: trajectory.Weighting = "rollout",
+    reward: Literal["outcome"] = "outcome",
 ) -> Floats:
     """A = w_group A_E + w_step A_S, one value per step in order.
 
@@ -35,11 +39,14 @@ def graphgpo(
 
     `omega` in the paper: 0.1 on ALFWorld, 0.2 on WebShop, 0.8 on Sokoban; weights 1 and 1. This is an extremum,
     not an expectation, so it is outside the closure's family: an edge that was lucky once counts like a certain one. A
-    group of failures has d = 1 everywhere, so its steps differ by penalties only.
+    group of failures has d = 1 everywhere, so its steps differ by penalties only. A distance to success has no use for
+    scores or rewards per step, so `reward` is "outcome".
     """
     check_discount("omega", omega)
     check_weights(w_group=w_group, w_step=w_step)
     check_mode(mode)
+    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
+    check_reward(reward, ("outcome",))
     rollouts = process.steps()[0]
     distance = np.append(_distances(process), 0.0)
     lost = _beyond(process, distance[:-1])[rollouts.group]
@@ -50,8 +57,8 @@ def graphgpo(
     nowhere = ~rollouts.success & (rollouts.final_anchor < 0)
     away[last[nowhere]] = np.inf
     away = np.where(np.isinf(away), lost[rollouts.rollout], away)
-    reward = success_reward * omega**away - np.where(rollouts.valid, 0.0, invalid_penalty)
-    credit = w_step * normalise(reward, rollouts.anchor, process.num_anchors, mode)
+    earned = success_reward * omega**away - np.where(rollouts.valid, 0.0, invalid_penalty)
+    credit = w_step * normalise(earned, rollouts.anchor, process.num_anchors, mode)
     if w_group:
         credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting)
     return credit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+from numbers import Real
 from typing import Literal, get_args
 
 import numpy as np
@@ -55,12 +57,27 @@ def check_mode(mode: str) -> None:
         raise CreditError(f"mode must be one of {', '.join(get_args(Mode))}; got {mode!r}")
 
 
-def check_discount(name: str, value: float) -> None:
-    if not 0.0 < value <= 1.0:
+def check_discount(name: str, value: object) -> None:
+    if not (_number(value) and 0.0 < value <= 1.0):  # type: ignore[operator]
         raise CreditError(f"{name} must lie in (0, 1], got {value!r}")
 
 
 def check_weights(**weights: float) -> None:
-    if not all(0.0 <= value < np.inf for value in weights.values()):
+    if not all(_number(value) and value >= 0.0 for value in weights.values()):
         names, values = " and ".join(weights), " and ".join(repr(value) for value in weights.values())
         raise CreditError(f"{names} must be finite and >= 0, got {values}")
+
+
+def check_finite(**values: float) -> None:
+    for name, value in values.items():
+        if not _number(value):
+            raise CreditError(f"{name} must be a finite number, got {value!r}")
+
+
+def check_positive(name: str, value: float) -> None:
+    if not (_number(value) and value > 0.0):
+        raise CreditError(f"{name} must be positive and finite, got {value!r}")
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, Real) and isfinite(value)

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gigpo import step_returns
-from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_weights, normalise
+from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_positive, check_weights, normalise
+from crbc_rl.credit.rewards import Reward
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,6 +25,7 @@ def hgpo(
     mode: Mode = "mean_std_norm",
     success_reward: float = 10.0,
     invalid_penalty: float = 0.1,
+    reward: Reward = "outcome",
 ) -> Floats:
     """A weighted mean over k = 1 .. history + 1 of advantages among visits with the same last k anchors.
 
@@ -33,17 +35,16 @@ def hgpo(
     group carry no information. There is no trajectory-level term, so a visit without such a level gets zero.
 
     `first_weight` is 1 in the method's description, weights 1, 2, 3; the public code has 2, 3, 4. Its scripts use
-    "mean_norm" on WebShop.
+    "mean_norm" on WebShop. `reward` is what a step earns, as in GiGPO.
     """
     check_discount("gamma", gamma)
     check_weights(alpha=alpha)
     check_mode(mode)
     if isinstance(history, bool) or not isinstance(history, int | np.integer) or history < 0:
         raise CreditError(f"history must be an integer >= 0, got {history!r}")
-    if not 0.0 < first_weight < np.inf:
-        raise CreditError(f"first_weight must be positive and finite, got {first_weight!r}")
+    check_positive("first_weight", first_weight)
     rollouts = process.steps()[0]
-    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty)
+    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty, reward)
     rows, context = np.arange(len(returns)), rollouts.anchor
     age = rollouts.length[rollouts.rollout] - rollouts.remaining
     total, weights = np.zeros(len(returns)), np.zeros(len(returns))

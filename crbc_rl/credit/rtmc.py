@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
+from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gigpo import step_returns
-from crbc_rl.credit.groups import ROUNDING, check_discount, check_weights
+from crbc_rl.credit.groups import EPSILON, ROUNDING, Mode, centre, check_discount, check_mode, check_weights
+from crbc_rl.credit.rewards import Reward, rollout_rewards
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -18,14 +22,22 @@ def rtmc(
     *,
     gamma: float = 0.99,
     prior: float = 2.0,
+    pooling: Literal["state", "pair"] = "state",
+    mode: Mode = "mean_norm",
     success_reward: float = 10.0,
     invalid_penalty: float = 0.1,
+    reward: Reward = "outcome",
 ) -> Floats:
     """A = Q(s, a) - V'(s), one value per step in order.
 
     Q(s, a) and V(s) are means over rollouts of the return from the rollout's first visit to (s, a) and to s.
     V'(s) = (n V(s) + prior m) / (n + prior) shrinks V, known from n rollouts, towards the group's mean outcome
-    m = success_reward mean(R). There is no normalisation and no trajectory-level term.
+    m = success_reward mean(R). There is no trajectory-level term.
+
+    The method as described pools V over first visits to s, and does not normalise. The third-party port pools it over
+    first visits to the pairs of s: `pooling="pair"`, where a rollout counts once for each action it took at s. It also
+    divides by the group's deviation: `mode="mean_std_norm"`, here the sample standard deviation of the group's
+    outcomes, as in GRPO.
 
     Where the sources are silent, we chose: returns are GiGPO's `step_returns`, so the last step of a success is not
     discounted and a penalty affects its step only; m contains no penalty. The method's key is a signature of the whole
@@ -34,22 +46,31 @@ def rtmc(
     """
     check_discount("gamma", gamma)
     check_weights(prior=prior)
+    check_mode(mode)
+    if pooling not in ("state", "pair"):
+        raise CreditError(f"pooling must be state or pair, got {pooling!r}")
     (rollouts, pair), size = process.steps(), process.num_anchors
-    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty)
-    Q, _ = _first_visit_means(pair, rollouts.rollout, returns, process.num_pairs)
-    V, n = _first_visit_means(rollouts.anchor, rollouts.rollout, returns, size)
-    members = np.bincount(rollouts.group)
-    mean = success_reward * sum_by(rollouts.group, rollouts.success.astype(np.float64), len(members)) / members
-    m = np.empty(size)
-    m[rollouts.anchor] = mean[rollouts.group[rollouts.rollout]]
-    shrunk = (n * V + prior * m) / (n + prior)
-    baseline = shrunk[process.pair_anchor]
+    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty, reward)
+    Q, visits = _first_visits(pair, rollouts.rollout, returns, process.num_pairs)
+    if pooling == "state":
+        V, n = _first_visits(rollouts.anchor, rollouts.rollout, returns, size)
+    else:
+        n = sum_by(process.pair_anchor, visits, size)
+        V = sum_by(process.pair_anchor, visits * Q, size) / n
+    outcome = rollout_rewards(rollouts, reward, success_reward)
+    members, apart = centre(outcome, rollouts.group, rollouts.num_groups)
+    group = process.anchor_group
+    m = (sum_by(rollouts.group, outcome, rollouts.num_groups) / members)[group]
+    baseline = ((n * V + prior * m) / (n + prior))[process.pair_anchor]
     A = Q - baseline
     A[np.abs(A) <= ROUNDING * np.maximum(np.abs(Q), np.abs(baseline))] = 0.0
+    if mode == "mean_std_norm":
+        variance = sum_by(rollouts.group, apart**2, rollouts.num_groups) / np.maximum(members - 1.0, 1.0)
+        A /= (np.sqrt(variance) + EPSILON)[group][process.pair_anchor]
     return A[pair]
 
 
-def _first_visit_means(place: Ints, rollout: Ints, returns: Floats, size: int) -> tuple[Floats, Floats]:
+def _first_visits(place: Ints, rollout: Ints, returns: Floats, size: int) -> tuple[Floats, Floats]:
     """The mean return from each rollout's first visit to each state of `place`, and the number of rollouts, (size,)."""
     _, first = np.unique(place * (int(rollout[-1]) + 1) + rollout, return_index=True)
     n = np.bincount(place[first], minlength=size).astype(np.float64)

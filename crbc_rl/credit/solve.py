@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csc_array
@@ -26,8 +28,8 @@ _ROUNDING = 1e-14
 _NO_EXIT = "the counts hold a cycle that nothing leaves, so they are not those of complete rollouts"
 
 
-def solve(M: Sparse, b: Floats, beta: float) -> Floats:
-    """V of (I - beta M) V = b, shape (S,), for M (S, S) substochastic, b (S,) and beta in (0, 1].
+def solve(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"] = "error") -> Floats:
+    """V of (I - beta M) V = b, shape (S,), for M (S, S) substochastic, b (S,) and beta (S,) in (0, 1].
 
     Anchors with one successor are eliminated by following their chain. The others are solved by one sparse LU, or from
     `LARGE` of them on by BiCGSTAB, with LU where that does not converge. Raises `CreditError` where the residual
@@ -42,31 +44,31 @@ def solve(M: Sparse, b: Floats, beta: float) -> Floats:
     core = _sparsest_first(np.flatnonzero(~single), row, end[to], size)
     place = np.zeros(size, dtype=np.int64)
     place[core] = np.arange(len(core))
-    matrix = _system(place[row], place[end[to]], beta * M.data[inner] * gain[to], len(core))
+    matrix = _system(place[row], place[end[to]], beta[row] * M.data[inner] * gain[to], len(core))
     values = _iterate(matrix, b[core]) if len(core) >= LARGE else None
     if values is None:
-        values = _factorise(matrix, b[core], beta)
+        values = _factorise(matrix, b[core], float(beta.max()))
     V = gain * values[place[end]]
     residual = float(np.abs(b + beta * (M @ V) - V).max())
     if not residual <= RESIDUAL_TOLERANCE:
-        raise CreditError(f"the closure left a Bellman residual of {residual:.1e} at beta = {beta}: {_NO_EXIT}")
+        raise CreditError(f"the closure left a Bellman residual of {residual:.1e} at beta = {beta.max()}: {_NO_EXIT}")
     return V
 
 
-def _follow(M: Sparse, single: NDArray[np.bool_], beta: float) -> tuple[Ints, Floats]:
+def _follow(M: Sparse, single: NDArray[np.bool_], beta: Floats) -> tuple[Ints, Floats]:
     """The end of every anchor's chain and the discount along it. A chain runs through anchors with one successor
     (`single`) to the first that branches or ends. Any other anchor is its own end. Long rollouts have many chains."""
     size = len(single)
     end, gain = np.arange(size), np.ones(size)
     chained = single[M.row]
-    end[M.row[chained]], gain[M.row[chained]] = M.col[chained], beta
+    end[M.row[chained]], gain[M.row[chained]] = M.col[chained], beta[M.row[chained]]
     for _ in range(size.bit_length()):  # the distance followed doubles each time
         if not single[end].any():
             return end, gain
         gain *= gain[end]
         end = end[end]
     endless = single[end]
-    if beta == 1.0 and endless.any():
+    if (endless & (beta == 1.0)).any():
         raise CreditError(f"(I - beta M) is singular at beta = 1: {_NO_EXIT}")
     gain[endless] = 0.0
     return end, gain

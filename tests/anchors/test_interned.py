@@ -191,11 +191,12 @@ def test_any_reordering_of_rows_is_noticed(drawn, random):
 def test_iterating_and_factorising_agree(monkeypatch, beta):
     rng = np.random.default_rng(0)
     process = EmpiricalProcess.from_groups([random_group(rng) for _ in range(100)])
-    direct = solve.solve(process.M, process.b(beta), beta)
+    betas = np.full(process.num_anchors, beta)
+    direct = solve.solve(process.M, process.b(beta), betas)
     dense = np.linalg.solve(np.eye(process.num_anchors) - beta * process.M.toarray(), process.b(beta))
     np.testing.assert_allclose(direct, dense, rtol=0, atol=1e-12)
     monkeypatch.setattr(solve, "LARGE", 0)
-    np.testing.assert_allclose(solve.solve(process.M, process.b(beta), beta), direct, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(solve.solve(process.M, process.b(beta), betas), direct, rtol=0, atol=1e-12)
 
 
 def test_where_iterating_does_not_converge_the_factorisation_takes_over(monkeypatch):

@@ -1,0 +1,85 @@
+"""What a step earns: the rollout's outcome, its score, or the environment's own rewards.
+
+With the first two only a rollout's last step earns. The closure is linear in what steps earn, V = beta (r + M V), so
+all three are one system.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchors import InternedRollouts, sum_by
+from crbc_rl.credit.errors import CreditError
+
+Floats = NDArray[np.float64]
+Reward = Literal["outcome", "score", "step"]
+
+
+def check_reward(reward: str, allowed: tuple[str, ...] = get_args(Reward)) -> None:
+    """Raise `CreditError` for a kind of reward that a method has no definition for."""
+    if reward not in allowed:
+        raise CreditError(f"reward must be {' or '.join(repr(kind) for kind in allowed)} here, got {reward!r}")
+
+
+def ending(rollouts: InternedRollouts, reward: Reward) -> Floats:
+    """What each rollout earns at its end, (m,): R_i or its score. Raises `CreditError` for a score outside [0, 1]."""
+    if reward == "outcome":
+        return rollouts.success.astype(np.float64)
+    beyond = ~((rollouts.score >= 0.0) & (rollouts.score <= 1.0))
+    if beyond.any():
+        i = int(np.argmax(beyond))
+        raise CreditError(f"rollout {i}: a score lies in [0, 1], got {rollouts.score[i]}")
+    return rollouts.score
+
+
+def step_rewards(rollouts: InternedRollouts, reward: Reward) -> Floats:
+    """What each step earns, (n,). Raises `CreditError` for rewards that are not finite."""
+    if reward == "step":
+        odd = ~np.isfinite(rollouts.reward)
+        if odd.any():
+            row = int(np.argmax(odd))
+            raise CreditError(f"{rollouts.where(row)}: a reward is a finite number, got {rollouts.reward[row]}")
+        return rollouts.reward
+    earned = np.zeros(len(rollouts.rollout))
+    earned[np.cumsum(rollouts.length) - 1] = ending(rollouts, reward)
+    return earned
+
+
+def rollout_rewards(rollouts: InternedRollouts, reward: Reward, success_reward: float) -> Floats:
+    """What each rollout earns in all, (m,): `success_reward` times R_i or its score, or the sum of its step rewards,
+    which have their own scale."""
+    if reward == "step":
+        return sum_by(rollouts.rollout, step_rewards(rollouts, reward), len(rollouts.length))
+    return success_reward * ending(rollouts, reward)
+
+
+def suffix_returns(
+    rollouts: InternedRollouts, discount: float | Floats, reward: Reward = "outcome", first: int = 1
+) -> Floats:
+    """G_(i,t) = sum over k >= 0 of discount^(k + first) r_(i,t+k) for every step, (n,).
+
+    With `first=1` and the outcome this is the paper's beta^(T_i - t + 1) R_i (section 3). With `first=0` a reward is
+    not discounted at the step that earns it. `discount` may be one number per group.
+    """
+    by_step = np.asarray(discount)
+    if by_step.ndim:
+        by_step = by_step[rollouts.group][rollouts.rollout]
+    if reward == "step":
+        return by_step**first * _discounted_sums(step_rewards(rollouts, reward), by_step, rollouts.remaining)
+    earned: Floats = ending(rollouts, reward)[rollouts.rollout]
+    earned *= by_step ** (rollouts.remaining - 1 + first).astype(np.float64)
+    return earned
+
+
+def _discounted_sums(reward: Floats, discount: Floats, remaining: NDArray[np.int64]) -> Floats:
+    """S_t = r_t + discount S_(t+1) within each rollout, all rollouts together from their ends."""
+    total, factor = reward.copy(), np.broadcast_to(discount, reward.shape)
+    order = np.argsort(remaining, kind="stable")
+    ends = np.cumsum(np.bincount(remaining))
+    for k in range(2, len(ends)):
+        rows = order[ends[k - 1] : ends[k]]
+        total[rows] += factor[rows] * total[rows + 1]
+    return total
