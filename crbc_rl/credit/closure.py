@@ -78,7 +78,8 @@ def closure(
     if horizon is not None:
         V, Q = _within(model, horizon)
     elif depth is None:
-        V = _fixed_point(model, closed="error" if truncation == "failure" else "zero")
+        # A group may be truncated in a cycle for good: no success is reached from there.
+        V = _fixed_point(model, closed="zero" if truncation == "successor" and reward != "step" else "error")
         Q = model.backup(V)
     else:
         V, Q = _after(model, depth)

@@ -13,10 +13,12 @@ OUTCOMES = ("mixed", "all succeed", "all fail")
 
 
 def rollout(path: str) -> Rollout:
-    """The rollout a path spells: "s:a m:b +" takes a at s and b at m, and succeeds; "-" ends in failure."""
+    """The rollout a path spells: "s:a m:b +" takes a at s and b at m, and succeeds; "-" ends in failure, and "~u" is
+    cut at u."""
     *steps, end = path.split()
-    assert end in "+-"
-    return Rollout([Step(*step.split(":")) for step in steps], success=end == "+")
+    cut = end[1:] if end.startswith("~") else None
+    assert cut or end in "+-"
+    return Rollout([Step(*step.split(":")) for step in steps], end == "+", cut is not None, cut)
 
 
 def group(*paths: str) -> RolloutGroup:

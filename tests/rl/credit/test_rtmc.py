@@ -45,6 +45,18 @@ def test_first_visits_by_hand():
     np.testing.assert_allclose(np.concatenate(got), [-0.625, -0.625, 10 - 20 / 3, -0.625], **TIGHT)
 
 
+def test_the_port_pools_over_pairs_and_divides():
+    # gamma 1/2. First returns from the pairs of s: (s, a) 2.5, (s, b) 5 and 0. Pooled over pairs V(s) = 7.5 / 3 with
+    # n = 3, so V' = (7.5 + 2 * 5) / 5 = 3.5. At m as before. The outcomes 10 and 0 have a deviation of sqrt(50).
+    members = group("s:a s:b m:c +", "s:b -")
+    got = credit.advantages(members, "rtmc", gamma=0.5, pooling="pair")
+    np.testing.assert_allclose(np.concatenate(got), [-1.0, -1.0, 10 - 20 / 3, -1.0], **TIGHT)
+    scaled = credit.advantages(members, "rtmc", gamma=0.5, pooling="pair", mode="mean_std_norm")
+    np.testing.assert_allclose(np.concatenate(scaled), np.concatenate(got) / (math.sqrt(50) + 1e-6), **TIGHT)
+    with pytest.raises(credit.CreditError, match="pooling must be state or pair"):
+        credit.advantages(members, "rtmc", pooling="action")
+
+
 def test_without_a_prior_credit_is_q_minus_v():
     got = credit.advantages(group("s:a +", "s:b -"), "rtmc", prior=0)
     np.testing.assert_allclose(np.concatenate(got), [5, -5], **TIGHT)

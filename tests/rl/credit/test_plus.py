@@ -1,0 +1,194 @@
+"""CRBC's options beyond the paper, by hand: truncation, horizon, normalise, beta="auto"."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from strategies import group
+
+from anchors import EmpiricalProcess, TransitionCounts
+from crbc_rl import credit
+from crbc_rl.credit.crbc import crbc_plus
+
+TIGHT = {"rtol": 0, "atol": 1e-12}
+CUT = group("s:a m:c +", "s:b ~m", "s:b m:d -")
+"""Rollout 1 is cut at m, which the others left: once to success, once to failure."""
+
+
+def values(group, **options):
+    process = EmpiricalProcess.from_group(group)
+    found = credit.closure(process, **options)
+    V = dict(zip(process.anchors, found.V.tolist(), strict=True))
+    pairs = [(process.anchors[s], a) for s, a in process.pairs]
+    return V, dict(zip(pairs, found.Q.tolist(), strict=True)), dict(zip(pairs, found.A.tolist(), strict=True))
+
+
+# ---- truncation -----------------------------------------------------------------------------------
+
+
+def test_a_truncated_step_leads_to_its_successor():
+    # beta = 1. V(m) = 1/2 in both. Failure: Q(s, b) = (0 + V(m)) / 2 = 1/4. Successor: Q(s, b) = V(m) = 1/2 = Q(s, a).
+    _, Q, _ = values(CUT, beta=1.0)
+    assert (Q["s", "a"], Q["s", "b"]) == pytest.approx((0.5, 0.25), abs=1e-12)
+    V, Q, A = values(CUT, beta=1.0, truncation="successor")
+    assert (Q["s", "a"], Q["s", "b"], V["s"]) == pytest.approx((0.5, 0.5, 0.5), abs=1e-12)
+    assert A["s", "b"] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_successor_that_nobody_left_is_a_failure():
+    for end in ("s:b -", "s:b ~u"):  # a failure that was not cut, and one cut where nobody went on
+        members = group("s:a m:c +", end)
+        np.testing.assert_array_equal(
+            np.concatenate(credit.advantages(members, truncation="successor")),
+            np.concatenate(credit.advantages(group("s:a m:c +", "s:b -"))),
+        )
+
+
+def test_a_failure_with_a_known_last_place_is_still_a_failure():
+    failed = group("s:a m:c +", "s:b -")
+    object.__setattr__(failed.rollouts[1], "final_anchor", "m")
+    _, Q, _ = values(failed, truncation="successor")
+    assert Q["s", "b"] == 0.0
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.98, 1.0, "auto"])
+def test_a_cycle_that_everybody_is_cut_in_is_worth_nothing(beta):
+    # At u the only rollout goes round until it is cut there; from s one rollout succeeds.
+    V, Q, _ = values(group("s:a +", "s:b u:c u:c ~u"), beta=beta, truncation="successor")
+    assert V["u"] == Q["u", "c"] == Q["s", "b"] == 0.0
+    assert V["s"] > 0.0
+
+
+# ---- horizon --------------------------------------------------------------------------------------
+
+
+def test_a_horizon_counts_the_steps_left():
+    # beta = 1, H = 2, both rollouts wait once at s; then one succeeds and one is cut at s.
+    # Q_1(wait) = (0 + 0) / 2... visits of s: wait, go (+) in rollout 0; wait, wait (cut at s) in rollout 1.
+    # Counts with the successor kept: (s, wait) 3 times to s; (s, go) once to success. mu(wait) = 3/4.
+    # h = 1: Q(wait) = 0, Q(go) = 1, V = 1/4. h = 2: Q(wait) = 1/4, Q(go) = 1, V = 3/16 + 1/4 = 7/16.
+    # Visits to s: two with h = 2, two with h = 1. A(go) = (3/4 + 9/16) / 2 and A(wait) = (-1/4 - 3/16) / 2.
+    members = group("s:wait s:go +", "s:wait s:wait ~s")
+    V, _, A = values(members, beta=1.0, horizon=2, truncation="successor")
+    assert A["s", "go"] == pytest.approx(21 / 32, abs=1e-12)
+    assert A["s", "wait"] == pytest.approx(-7 / 32, abs=1e-12)
+    assert V["s"] == pytest.approx((1 / 4 + 7 / 16) / 2, abs=1e-12)
+    # H = 3: visits with h = 3 and h = 2. h = 3: Q(wait) = 7/16, Q(go) = 1, V = 21/64 + 1/4 = 37/64.
+    _, _, A = values(members, beta=1.0, horizon=3, truncation="successor")
+    assert A["s", "go"] == pytest.approx((27 / 64 + 9 / 16) / 2, abs=1e-12)
+
+
+def test_a_long_horizon_is_the_closure():
+    for beta in (0.5, 0.9):
+        near = credit.closure(EmpiricalProcess.from_group(CUT), beta, horizon=500, truncation="successor")
+        exact = credit.closure(EmpiricalProcess.from_group(CUT), beta, truncation="successor")
+        np.testing.assert_allclose(near.A, exact.A, **TIGHT)
+        np.testing.assert_allclose(near.V, exact.V, **TIGHT)
+
+
+# ---- beta="auto" ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("members", "beta"),
+    [
+        (group("s:a m:c u:d +", "s:b m:c u:d v:e u:d +", "s:b -"), 1 - Fraction(1, 4)),  # successes of 3 and 5 steps
+        (group("s:a +", "s:b -"), Fraction(1, 2)),  # at least two steps, or one success would be worth nothing
+        (group("s:a -", "s:b m:c -"), Fraction(98, 100)),  # without a success
+    ],
+)
+def test_auto_is_one_minus_one_over_the_length_of_successes(members, beta):
+    process = EmpiricalProcess.from_group(members)
+    for depth in (None, 0, 2):
+        auto, told = credit.closure(process, "auto", depth), credit.closure(process, float(beta), depth)
+        np.testing.assert_allclose(auto.V, told.V, **TIGHT)
+        np.testing.assert_allclose(auto.Q, told.Q, **TIGHT)
+
+
+def test_every_group_has_its_own_beta():
+    update = [group("s:a m:c u:d +", "s:b -"), group("s:a +", "s:b m:c -"), group("s:a -", "s:b -")]
+    for options in ({}, {"depth": 1}, {"horizon": 9}, {"truncation": "successor"}):
+        together = credit.advantages_batch(update, beta="auto", **options)
+        for one, found in zip(update, together, strict=True):
+            alone = credit.advantages(one, beta="auto", **options)
+            np.testing.assert_array_equal(np.concatenate(found), np.concatenate(alone))
+
+
+def test_auto_needs_rollouts():
+    counts = TransitionCounts.from_rollouts(CUT.rollouts)
+    with pytest.raises(ValueError, match="rollouts"):
+        credit.closure(counts.process(), "auto")
+
+
+# ---- normalise ------------------------------------------------------------------------------------
+
+BRANCHES = group("s:a m:c +", "s:a m:d -", "s:b m:d -", "s:b n:e -")
+"""beta = 1: V(m) = 1/3, Q(s, a) = 1/3, Q(s, b) = 1/6, V(s) = 1/4; Q(m, c) = 1, Q(m, d) = 0; n has one action."""
+
+
+def test_one_number_for_the_whole_group():
+    # A(s) = +-1/12 at four visits. A(m, c) = 2/3 once, A(m, d) = -1/3 twice. The visit to n does not count.
+    # sigma_g^2 = (4/144 + 4/9 + 2/9) / 7 = (1/36 + 24/36) / 7 = 25/252.
+    scale = math.sqrt(25 / 252)
+    got = credit.advantages(BRANCHES, beta=1.0, normalise="group", w_group=0, w_step=1)
+    wanted = [1 / 12 / scale, 2 / 3 / scale, 1 / 12 / scale, -1 / 3 / scale, -1 / 12 / scale, -1 / 3 / scale]
+    np.testing.assert_allclose(np.concatenate(got), [*wanted, -1 / 12 / scale, 0.0], **TIGHT)
+
+
+def test_the_group_scale_has_the_floor_of_sigma():
+    got = credit.advantages(BRANCHES, beta=1.0, normalise="group", sigma_min=2.0, w_group=0, w_step=1)
+    raw = credit.advantages(BRANCHES, beta=1.0, normalise=None, w_group=0, w_step=1)
+    np.testing.assert_allclose(np.concatenate(got), np.concatenate(raw) / 2.0, **TIGHT)
+    assert raw[0] == pytest.approx([1 / 12, 2 / 3], abs=1e-12)
+
+
+def test_groups_of_one_update_have_their_own_scale():
+    update = [BRANCHES, group("s:a +", "s:b -"), group("s:a -")]
+    together = credit.advantages_batch(update, normalise="group")
+    for one, found in zip(update, together, strict=True):
+        np.testing.assert_allclose(
+            np.concatenate(found), np.concatenate(credit.advantages(one, normalise="group")), **TIGHT
+        )
+
+
+# ---- the preset, and what is refused ----------------------------------------------------------------
+
+
+def test_crbc_plus_is_crbc_with_other_defaults():
+    plus = credit.advantages(CUT, "crbc_plus")
+    same = credit.advantages(CUT, "crbc", **crbc_plus.keywords)
+    paper = {"beta": 0.98, "truncation": "failure", "normalise": "anchor", "w_group": 1.0, "horizon": None}
+    back = credit.advantages(CUT, "crbc_plus", **paper, w_step=5.0)
+    np.testing.assert_array_equal(np.concatenate(plus), np.concatenate(same))
+    np.testing.assert_array_equal(np.concatenate(back), np.concatenate(credit.advantages(CUT)))
+    assert not np.array_equal(np.concatenate(plus), np.concatenate(back))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"truncation": "cut"}, "truncation must be one of failure, successor"),
+        ({"horizon": 0}, "horizon must be None or an integer >= 1, got 0"),
+        ({"horizon": 1}, "horizon must be at least the length of every rollout, got 1; one has 2"),
+        ({"horizon": 2.0}, "horizon must be None or an integer"),
+        ({"horizon": 5, "depth": 1}, "depth and horizon are two ways"),
+        ({"normalise": "step"}, "normalise must be anchor, group or None"),
+        ({"beta": "self"}, r"beta must lie in \(0, 1\], got 'self'"),
+        ({"beta": True, "depth": True}, "depth must be None"),
+        ({"reward": "steps"}, "reward must be 'outcome' or 'score' or 'step'"),
+    ],
+)
+def test_options_out_of_range(options, said):
+    with pytest.raises(credit.CreditError, match=said):
+        credit.advantages(CUT, **options)
+
+
+@pytest.mark.parametrize("method", [name for name in credit.METHODS if name != "scores"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "10"])
+@pytest.mark.parametrize("name", ["success_reward", "invalid_penalty"])
+def test_numbers_must_be_finite(method, name, value):
+    with pytest.raises(credit.CreditError, match=f"{name} must be a finite number, got"):
+        credit.advantages(CUT, method, **{name: value})
