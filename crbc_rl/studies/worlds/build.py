@@ -21,18 +21,23 @@ Outcomes = Sequence[tuple[S | str, float]]
 """The outcomes of an action: a state, `WON` or `LOST`, and its chance."""
 
 
+class TooManyStates(ValueError):
+    """A process has more states than were asked for."""
+
+
 def table(
     start: S,
     outcomes: Callable[[S], Mapping[int, Outcomes[S]]],
-    actions: int,
     horizon: int,
     seen: Callable[[S], Hashable] | None = None,
     marks: Mapping[str, Iterable[tuple[S, int]]] | None = None,
+    most: int | None = None,
 ) -> TabularMDP:
     """The process over all states that can be reached from `start`, numbered breadth first.
 
-    `outcomes(state)` has the outcomes of each admissible action. `seen(state)` is what the agent sees of a state, by
-    default the state. `marks` names steps (state, action).
+    `outcomes(state)` has the outcomes of each admissible action, which is a number from 0 on. `seen(state)` is what the
+    agent sees of a state, by default the state; anchors are numbered in the order of their first states. `marks` names
+    steps (state, action). Raises `TooManyStates` if there are more than `most`.
     """
     number: dict[Hashable, int] = {start: 0}
     found, rows = [start], []
@@ -42,11 +47,13 @@ def table(
             if after not in (WON, LOST) and chance > 0.0 and after not in number:
                 number[after] = len(found)
                 found.append(after)  # type: ignore[arg-type]  # neither of the two ends
-    n = len(found)
+        if most is not None and len(found) > most:
+            raise TooManyStates(f"more than {most} states can be reached")
+    n, actions = len(found), 1 + max(a for each in rows for a in each)
     number |= {WON: n, LOST: n + 1}
-    most = max(len(row) for each in rows for row in each.values())
-    successor = np.full((n, actions, most), n + 1, dtype=np.int64)
-    probability, admissible = np.zeros((n, actions, most)), np.zeros((n, actions), dtype=np.bool_)
+    width = max(len(row) for each in rows for row in each.values())
+    successor = np.full((n, actions, width), n + 1, dtype=np.int64)
+    probability, admissible = np.zeros((n, actions, width)), np.zeros((n, actions), dtype=np.bool_)
     for s, each in enumerate(rows):
         for a, row in each.items():
             admissible[s, a] = True

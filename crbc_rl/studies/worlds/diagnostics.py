@@ -34,7 +34,7 @@ def needle(_seed: int, _index: int) -> TabularMDP:
         return {a: [(WON, CHANCE[choice]), (LOST, 1.0 - CHANCE[choice])] for a in (0, 1)}
 
     rest = [((step, choice), a) for step in range(1, HORIZON) for choice in (GOOD, BAD) for a in (0, 1)]
-    return table((0, 0), outcomes, 2, HORIZON, marks={"irrelevant": rest})
+    return table((0, 0), outcomes, HORIZON, marks={"irrelevant": rest})
 
 
 def repair(_seed: int, _index: int) -> TabularMDP:
@@ -46,7 +46,7 @@ def repair(_seed: int, _index: int) -> TabularMDP:
         "start": {0: [(WON, 1.0)], 1: [("mistake", 1.0)]},
         "mistake": {0: [(WON, 1.0)], 1: [(LOST, 1.0)]},
     }
-    return table("start", rows.__getitem__, 2, 2, marks={"bad": [("start", 1)], "repair": [("mistake", 0)]})
+    return table("start", rows.__getitem__, 2, marks={"bad": [("start", 1)], "repair": [("mistake", 0)]})
 
 
 def stop(_seed: int, _index: int) -> TabularMDP:
@@ -61,4 +61,4 @@ def stop(_seed: int, _index: int) -> TabularMDP:
             rows[CONTINUE] = [(turn + 1, 1.0)]
         return rows
 
-    return table(0, outcomes, 2, len(STOPS))
+    return table(0, outcomes, len(STOPS))

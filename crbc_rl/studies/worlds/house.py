@@ -13,7 +13,6 @@ DOORS = 5
 """The most doors of a room. Actions 0 to 4 go through them; a missing door changes nothing."""
 
 HAND, BACK, WAIT = DOORS, DOORS + 1, DOORS + 2
-ACTIONS = DOORS + 3
 
 CLOSED, OPEN, HELD, WASHED = range(4)
 """The phases: the cupboard is closed; it is open; the thing is in hand; it is in hand and washed."""
@@ -42,7 +41,7 @@ def house(seed: int, index: int) -> TabularMDP:
             after[HAND] = WON
         return {a: [(there, 1.0)] for a, there in enumerate(after)}
 
-    return table((start, CLOSED), outcomes, ACTIONS, HORIZON)
+    return table((start, CLOSED), outcomes, HORIZON)
 
 
 def _doors(rng: np.random.Generator) -> list[list[int]]:

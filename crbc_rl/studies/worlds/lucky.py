@@ -34,7 +34,7 @@ def chain(seed: int, index: int) -> TabularMDP:
             return {a: [(("trap", there), 1.0)] for a, there in enumerate(after[place])}
         return rows[place]
 
-    return table(("chain", 0), outcomes, ACTIONS, HORIZON)
+    return table(("chain", 0), outcomes, HORIZON)
 
 
 def _state(rng: np.random.Generator, place: int, length: int) -> dict[int, Outcomes[Place]]:

@@ -26,7 +26,7 @@ def of_room(room: Room, horizon: int = HORIZON) -> TabularMDP:
         after = [room.move(state, move) for move in MOVES]
         return {a: [(WON if room.solved(there) else there, 1.0)] for a, there in enumerate(after)}
 
-    return table(room.start, outcomes, len(MOVES), horizon)
+    return table(room.start, outcomes, horizon)
 
 
 def room(seed: int, index: int, horizon: int = HORIZON) -> TabularMDP:

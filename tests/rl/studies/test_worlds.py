@@ -224,7 +224,7 @@ def test_a_table_by_hand_with_aliases_and_missing_actions():
         "b": {0: [(WON, 1.0)], 1: [("a", 1.0), ("unreachable", 0.0)]},
         "c": {1: [(WON, 0.1), ("c", 0.9)]},
     }
-    mdp = table("a", rows.__getitem__, 2, 9, seen=lambda state: state == "a", marks={"x": [("c", 1)]})
+    mdp = table("a", rows.__getitem__, 9, seen=lambda state: state == "a", marks={"x": [("c", 1)]})
     assert mdp.successor.tolist() == [[[1, 2], [4, 4]], [[3, 4], [0, 4]], [[4, 4], [3, 2]]]
     assert mdp.probability.tolist() == [[[0.5, 0.5], [1, 0]], [[1, 0], [1, 0]], [[0, 0], [0.1, 0.9]]]
     assert mdp.anchor.tolist() == [0, 1, 1] and mdp.horizon == 9
