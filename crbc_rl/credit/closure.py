@@ -40,7 +40,7 @@ def closure(
     beta: float | Literal["auto"] = BETA,
     depth: int | None = None,
     *,
-    horizon: int | None = None,
+    horizon: int | Literal["auto"] | None = None,
     truncation: Truncation = "failure",
     reward: Reward = "outcome",
 ) -> Closure:
@@ -58,7 +58,8 @@ def closure(
     What follows is not in the paper; docs/credit/theory.md says what each option estimates.
 
     `horizon=H` counts steps: Q_h = B V_(h-1) and V_h = sum_a mu Q_h from V_0 = 0, for h = 1 .. H. A visit at step t has
-    H - t steps left. V, Q and A are means over the visits to each anchor. There is nothing to solve.
+    H - t steps left. V, Q and A are means over the visits to each anchor. There is nothing to solve. "auto" is the
+    length of the longest rollout in a group with a truncated one; a group without has shown no limit, and is closed.
     `truncation="successor"`: the last step of a truncated rollout leads to its final anchor, where some rollout of the
     group left it. By default it leads to failure.
     `reward`: what a step earns. "outcome" is R at the end, "score" the rollout's score at its end, "step" the
@@ -76,11 +77,9 @@ def closure(
     check_reward(reward)
     model = _Model.of(process, beta, truncation, reward)
     if horizon is not None:
-        V, Q = _within(model, horizon)
+        V, Q = _within(model, _limits(process, horizon))
     elif depth is None:
-        # A group may be truncated in a cycle for good: no success is reached from there.
-        V = _fixed_point(model, closed="zero" if truncation == "successor" and reward != "step" else "error")
-        Q = model.backup(V)
+        V, Q = _fixed_point(model)
     else:
         V, Q = _after(model, depth)
     A = Q - V[process.pair_anchor]
@@ -108,26 +107,29 @@ def discounts(process: EmpiricalProcess, beta: float | Literal["auto"]) -> float
 @dataclass(frozen=True, slots=True)
 class _Model:
     """A process, and what its steps earn: `beta` a number or one per group, `earned` the sum of rewards of each pair
-    (L,), or None for the outcome, which is in the counts as the success boundary."""
+    (L,), or None for the outcome, which is in the counts as the success boundary. `leads_on`: truncated steps keep
+    their successors."""
 
     process: EmpiricalProcess
     beta: float | Floats
     reward: Reward
     earned: Floats | None
+    leads_on: bool
 
     @classmethod
     def of(
         cls, process: EmpiricalProcess, beta: float | Literal["auto"], truncation: Truncation, reward: Reward
     ) -> _Model:
         discount = discounts(process, beta)
-        merged = process.with_successors() if truncation == "successor" else process
+        leads_on = truncation == "successor"
+        merged = process.with_successors() if leads_on else process
         if reward == "outcome":
-            return cls(merged, discount, reward, None)
+            return cls(merged, discount, reward, None, leads_on)
         rollouts, pair = process.steps(f"reward={reward!r} needs")
         earned = step_rewards(rollouts, reward)
-        if reward == "score" and truncation == "successor":
+        if reward == "score" and leads_on:
             earned[np.cumsum(rollouts.length)[rollouts.goes_on] - 1] = 0.0
-        return cls(merged, discount, reward, sum_by(pair, earned, process.num_pairs))
+        return cls(merged, discount, reward, sum_by(pair, earned, process.num_pairs), leads_on)
 
     def backup(self, V: Floats) -> Floats:
         """(B V)(s, a) = beta (mean reward + sum_x P(x | s, a) V(x)), shape (L,) (eq. 7)."""
@@ -149,13 +151,17 @@ class _Model:
         return self.beta[self.process.anchor_group]
 
 
-def _fixed_point(model: _Model, closed: Literal["error", "zero"]) -> Floats:
-    """V of eq. 9."""
+def _fixed_point(model: _Model) -> tuple[Floats, Floats]:
+    """V and Q of eq. 9."""
     b, beta = model.system()
-    if not b.any():
-        return np.zeros(len(b))  # nothing was earned
-    V = solve(model.process.M, b, beta, closed)
-    return V if model.reward == "step" else V.clip(0.0, beta)  # the exact solution lies here (Proposition 1)
+    V = np.zeros(len(b))
+    if b.any():  # otherwise nothing was earned
+        # A group may be truncated in a cycle for good: no success is reached from there.
+        closed: Literal["zero", "error"] = "zero" if model.leads_on and model.reward != "step" else "error"
+        V = solve(model.process.M, b, beta, closed)
+        if model.reward != "step":
+            V = V.clip(0.0, beta)  # the exact solution lies here (Proposition 1)
+    return V, model.backup(V)
 
 
 def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
@@ -170,19 +176,37 @@ def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
     return V, Q
 
 
-def _within(model: _Model, horizon: int) -> tuple[Floats, Floats]:
-    """The means of V_h and Q_h over the visits to each anchor, h the steps left at the visit."""
-    process = model.process
+def _limits(process: EmpiricalProcess, horizon: int | Literal["auto"]) -> NDArray[np.int64]:
+    """The number of steps after which each group's rollouts are cut; 0 for a group without a limit."""
     rollouts = process.steps("a horizon needs")[0]
-    longest = int(rollouts.length.max())
-    if longest > horizon:
-        raise CreditError(f"horizon must be at least the length of every rollout, got {horizon}; one has {longest}")
-    left = horizon - rollouts.step
-    order = np.argsort(left, kind="stable")
-    ends = np.cumsum(np.bincount(left, minlength=horizon + 1))
-    V = np.zeros(process.num_anchors)
+    first = np.flatnonzero(np.diff(rollouts.group, prepend=-1))
+    longest = np.maximum.reduceat(rollouts.length, first)
+    if horizon == "auto":
+        return np.where(np.logical_or.reduceat(rollouts.truncated, first), longest, 0)
+    if longest.max() > horizon:
+        raise CreditError(
+            f"horizon must be at least the length of every rollout, got {horizon}; one has {longest.max()}"
+        )
+    return np.full(len(longest), horizon)
+
+
+def _within(model: _Model, limit: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """The means of V_h and Q_h over the visits to each anchor, h the steps left at the visit, and the fixed point in
+    groups without a limit."""
+    process = model.process
+    rollouts = process.steps()[0]
+    open_ended = limit[process.anchor_group] == 0
     mean_V, mean_Q = np.zeros(process.num_anchors), np.zeros(process.num_pairs)
-    for h in range(1, horizon + 1):
+    if open_ended.any():
+        V, Q = _fixed_point(model)
+        mean_V[open_ended] = V[open_ended]
+        mean_Q = np.where(open_ended[process.pair_anchor], Q, 0.0)
+    limits = limit[rollouts.group[rollouts.rollout]]
+    left = np.where(limits == 0, 0, limits - rollouts.step)
+    order = np.argsort(left, kind="stable")
+    ends = np.cumsum(np.bincount(left))
+    V = np.zeros(process.num_anchors)
+    for h in range(1, len(ends)):
         Q = model.backup(V)
         V = expect(process, Q)
         visits = np.bincount(rollouts.anchor[order[ends[h - 1] : ends[h]]], minlength=process.num_anchors)
@@ -197,8 +221,8 @@ def _check(beta: object, depth: object, horizon: object, truncation: object) -> 
         check_discount("beta", beta)
     if depth is not None and not (_whole(depth) and depth >= 0):  # type: ignore[operator]
         raise CreditError(f"depth must be None (the full closure) or an integer >= 0, got {depth!r}")
-    if horizon is not None and not (_whole(horizon) and horizon >= 1):  # type: ignore[operator]
-        raise CreditError(f"horizon must be None or an integer >= 1, got {horizon!r}")
+    if horizon not in (None, "auto") and not (_whole(horizon) and horizon >= 1):  # type: ignore[operator]
+        raise CreditError(f'horizon must be None, "auto" or an integer >= 1, got {horizon!r}')
     if depth is not None and horizon is not None:
         raise CreditError("depth and horizon are two ways to evaluate a process; give one of them")
     if truncation not in get_args(Truncation):

@@ -26,7 +26,7 @@ def step_credit(
     sigma_min: float = 0.1,
     *,
     normalise: Normalise = "anchor",
-    horizon: int | None = None,
+    horizon: int | Literal["auto"] | None = None,
     truncation: Truncation = "failure",
     reward: Reward = "outcome",
 ) -> Floats:
@@ -61,7 +61,7 @@ def crbc(
     *,
     beta: float | Literal["auto"] = BETA,
     depth: int | None = None,
-    horizon: int | None = None,
+    horizon: int | Literal["auto"] | None = None,
     truncation: Truncation = "failure",
     reward: Reward = "outcome",
     normalise: Normalise = "anchor",

@@ -89,6 +89,14 @@ def test_a_long_horizon_is_the_closure():
         np.testing.assert_allclose(near.V, exact.V, **TIGHT)
 
 
+def test_the_horizon_of_a_group_is_the_length_at_which_it_was_cut():
+    cut, ended = group("s:wait s:go +", "s:wait s:wait s:wait ~s", "s:go +"), group("s:wait s:go +", "s:go -")
+    options = {"beta": 0.9, "truncation": "successor", "w_group": 0}
+    limited, free = credit.advantages_batch([cut, ended], horizon="auto", **options)
+    np.testing.assert_array_equal(np.concatenate(limited), np.concatenate(credit.advantages(cut, horizon=3, **options)))
+    np.testing.assert_allclose(np.concatenate(free), np.concatenate(credit.advantages(ended, **options)), **TIGHT)
+
+
 # ---- beta="auto" ----------------------------------------------------------------------------------
 
 
@@ -171,9 +179,9 @@ def test_crbc_plus_is_crbc_with_other_defaults():
     ("options", "said"),
     [
         ({"truncation": "cut"}, "truncation must be one of failure, successor"),
-        ({"horizon": 0}, "horizon must be None or an integer >= 1, got 0"),
+        ({"horizon": 0}, 'horizon must be None, "auto" or an integer >= 1, got 0'),
         ({"horizon": 1}, "horizon must be at least the length of every rollout, got 1; one has 2"),
-        ({"horizon": 2.0}, "horizon must be None or an integer"),
+        ({"horizon": 2.0}, 'horizon must be None, "auto" or an integer'),
         ({"horizon": 5, "depth": 1}, "depth and horizon are two ways"),
         ({"normalise": "step"}, "normalise must be anchor, group or None"),
         ({"beta": "self"}, r"beta must lie in \(0, 1\], got 'self'"),
