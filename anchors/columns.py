@@ -19,6 +19,23 @@ def size_of(values: ArrayLike) -> int:
     return int(values.numel()) if hasattr(values, "numel") else np.size(values)
 
 
+def private(values: Any) -> Any:
+    """A column as an array that nobody else can write to: `values` itself where that is so, else a copy.
+
+    None, a list or a tensor is returned as it is, because reading it makes an array anyway.
+    """
+    if values is None or isinstance(values, list | tuple) or hasattr(values, "detach"):
+        return values
+    array = np.asarray(values)
+    return array if array.flags.owndata and not array.flags.writeable else array.copy()
+
+
+def frozen(column: NDArray[Any]) -> NDArray[Any]:
+    """A new array, made read-only: a table takes it without a copy."""
+    column.flags.writeable = False
+    return column
+
+
 def _column(name: str, values: ArrayLike, size: int) -> NDArray[Any]:
     if hasattr(values, "detach"):  # a torch tensor, perhaps on a GPU, with a gradient or in bfloat16
         values = values.detach().cpu().tolist()
@@ -85,7 +102,7 @@ def places(length: Ints) -> dict[str, Ints]:
     """The columns `rollout`, `step` and `length` of complete rollouts with these lengths."""
     rollout = np.repeat(np.arange(len(length)), length)
     return {
-        "rollout": rollout,
+        "rollout": frozen(rollout),
         "step": np.arange(len(rollout)) - np.repeat(np.cumsum(length) - length, length),
         "length": length,
     }

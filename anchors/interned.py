@@ -18,9 +18,11 @@ from anchors.columns import (
     chosen,
     flags,
     floats,
+    frozen,
     integers,
     look_up,
     places,
+    private,
     renumber,
     size_of,
     sum_by,
@@ -50,6 +52,8 @@ class InternedRollouts:
     steps that the environment counted. With them, a lost, repeated or moved row is detected: public trainers copy and
     reorder rows for their batches, and a closure over such rows is silently wrong. Raises a `GroupError` that names
     the rollout and the step.
+
+    The columns are read-only, and changing the arguments afterwards does not change them.
     """
 
     rollout: Ints
@@ -90,6 +94,8 @@ class InternedRollouts:
         final_names: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
     ) -> None:
+        rollout, group, length, success = (private(column) for column in (rollout, group, length, success))
+        valid, reward, score, truncated = (private(column) for column in (valid, reward, score, truncated))
         rows, members = size_of(anchor), size_of(length)
         if not members:
             raise GroupError("no rollouts given")
@@ -117,11 +123,11 @@ class InternedRollouts:
             "anchor_names": chosen(anchor_names, known),
             "anchor_labels": chosen(anchor_labels, known),
             "action_names": chosen(action_names, known_actions),
-            "final_names": final_names,
-            "tasks": tasks,
+            "final_names": None if final_names is None else tuple(final_names),
+            "tasks": None if tasks is None else tuple(tasks),
         }
         for name, column in columns.items():
-            object.__setattr__(self, name, column)
+            object.__setattr__(self, name, frozen(column) if isinstance(column, np.ndarray) else column)
         check_anchors(numbers, owner, groups, lengths, columns["final_anchor"])
         check_actions(actions, columns["valid"], self.where)
         check_ends(won, columns["truncated"])
@@ -210,7 +216,9 @@ class InternedRollouts:
             actions += part.num_actions
             groups += part.num_groups
         named = all(part.action_names is not None for part in parts)
-        columns: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _PLAIN}
+        columns: dict[str, Any] = {
+            name: frozen(np.concatenate([getattr(part, name) for part in parts])) for name in _PLAIN
+        }
         columns |= {name: _joined([getattr(part, name) for part in parts]) for name in _NAMES}
         columns |= places(np.concatenate([part.length for part in parts]))
         return cls(
@@ -227,7 +235,7 @@ class InternedRollouts:
         first = np.searchsorted(self.group, np.arange(self.num_groups + 1))
         members = np.concatenate([np.arange(first[g], first[g + 1]) for g in groups])
         rows = self.rows_of(groups)
-        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in _PER_STEP}
+        columns: dict[str, Any] = {name: frozen(getattr(self, name)[rows]) for name in _PER_STEP}
         columns |= {name: getattr(self, name)[members] for name in _PER_ROLLOUT}
         finals = self.final_names
         columns |= places(self.length[members])

@@ -18,6 +18,7 @@ from anchors.rollout import FAILURE, SUCCESS, GroupError, Rollout, RolloutGroup
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+_BOUNDARIES = frozenset((SUCCESS, FAILURE))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,23 +39,29 @@ class Sparse:
         return dense
 
 
+class _Counter(Counter[tuple[str, str, str]]):
+    """Looks at a transition when it is first counted, so that counting it again costs no more than a plain counter."""
+
+    def __missing__(self, transition: tuple[str, str, str]) -> int:
+        _check_anchor(transition)
+        return 0
+
+
 class TransitionCounts:
     """N_g(s, a, x) as integers. They are merged with `+` and do not depend on the order of rollouts.
 
-    A successor x is an anchor, `SUCCESS` or `FAILURE`. Raises `GroupError` for counts that are not positive integers,
-    and for a boundary name used as an anchor.
+    A successor x is an anchor, `SUCCESS` or `FAILURE`. Raises `GroupError` for counts that are not positive integers
+    (numpy's are taken too), and for a boundary name used as an anchor.
     """
 
     __slots__ = ("_counts",)
 
     def __init__(self, counts: Mapping[tuple[str, str, str], int] | None = None) -> None:
-        self._counts: Counter[tuple[str, str, str]] = Counter(counts or {})
-        for (anchor, action, successor), count in self._counts.items():
-            where = f"transition ({anchor}, {action}, {successor})"
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise GroupError(f"{where}: a count is a positive integer, got {count!r}")
-            if anchor in (SUCCESS, FAILURE):
-                raise GroupError(f"{where}: a boundary name is used as an anchor")
+        self._counts = _Counter(counts or {})
+        for transition, count in self._counts.items():
+            _check_anchor(transition)
+            if type(count) is not int or count < 1:
+                self._counts[transition] = _positive(transition, count)
 
     @classmethod
     def from_rollouts(cls, rollouts: Iterable[Rollout]) -> TransitionCounts:
@@ -67,7 +74,7 @@ class TransitionCounts:
         return counts
 
     def add(self, anchor: str, action: str, successor: str) -> None:
-        """Count one transition. An environment calls it once per step."""
+        """Count one transition, as an environment may do once per step."""
         self._counts[anchor, action, successor] += 1
 
     def items(self) -> Iterable[tuple[tuple[str, str, str], int]]:
@@ -103,6 +110,18 @@ class TransitionCounts:
 
     def __repr__(self) -> str:
         return f"TransitionCounts({len(self)} transitions, {self.total} steps)"
+
+
+def _check_anchor(transition: tuple[str, str, str]) -> None:
+    if transition[0] in _BOUNDARIES:
+        raise GroupError(f"transition ({', '.join(transition)}): a boundary name is used as an anchor")
+
+
+def _positive(transition: tuple[str, str, str], count: object) -> int:
+    """A count as an int; it may be one of numpy's."""
+    if isinstance(count, int | np.integer) and not isinstance(count, bool) and count >= 1:
+        return int(count)
+    raise GroupError(f"transition ({', '.join(transition)}): a count is a positive integer, got {count!r}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import FAILURE, INVALID, SUCCESS, InternedRollouts, TransitionCounts
-from anchors.columns import places
+from anchors.columns import frozen, places
 from crbc_envs.core import Infos, Outcome
 
 _BOUNDARY = {-1: SUCCESS, -2: FAILURE}
@@ -130,18 +130,18 @@ class Recorder:
         sizes = [len(numbers) for numbers in self.anchors]
         offset = np.cumsum([0, *sizes[:-1]])[self.group]
         names = list(chain.from_iterable(self.anchors))
-        length, taken = self._length.copy(), self._taken()
+        length, taken = self._length, self._taken()
         action, final = self._action[taken], self._current + offset
         return InternedRollouts(
             **places(length),
             anchor=self._anchor[taken] + np.repeat(offset, length),
             action=action,
-            group=self.group.copy(),
-            success=self._success.copy(),
-            score=self._score.copy(),
-            truncated=self._truncated.copy(),
-            valid=action != 0,
-            reward=self._reward[taken],
+            group=self.group,
+            success=self._success,
+            score=self._score,
+            truncated=self._truncated,
+            valid=frozen(action != 0),
+            reward=frozen(self._reward[taken]),
             final_anchor=final,
             anchor_names=names,
             anchor_labels=list(chain.from_iterable(self.labels)),

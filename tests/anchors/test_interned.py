@@ -99,6 +99,74 @@ def test_a_final_anchor_that_no_row_is_at_is_unknown(apart, unknown):
     assert got.final_anchor.tolist() == [-1, 1, -1]
 
 
+KEPT = ["rollout", "valid", "reward", "group", "length", "success", "score", "truncated"]
+ARRAYS = [*KEPT, "anchor", "action", "final_anchor"]
+
+
+def full_columns():
+    """`columns()` with every optional one, each an array that the caller may change."""
+    given_ = {**columns(), "score": np.array([0.0, 1.0, 1.0, 0.25]), "truncated": np.array([True, False, False, False])}
+    return {name: np.array(column) for name, column in given_.items()}
+
+
+def viewed(column):
+    """A read-only view of an array that can be written to."""
+    view = column.view()
+    view.flags.writeable = False
+    return view
+
+
+class Series:
+    """Holds an array, and gives it to whoever asks for one, as a column of a data frame does."""
+
+    def __init__(self, values):
+        self.values, self.size = values, values.size
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+
+@pytest.mark.parametrize(
+    "hand", [lambda a: a, viewed, lambda a: a[:], Series, list], ids=["array", "view", "slice", "series", "list"]
+)
+def test_a_table_does_not_change_with_the_arrays_it_was_made_of(hand):
+    given_ = full_columns()
+    tasks = ["one", "two"]
+    made = InternedRollouts(**{name: hand(column) for name, column in given_.items()}, tasks=tasks)
+    before = {name: getattr(made, name).copy() for name in ARRAYS}
+    credits = credit.advantages_interned(made)
+    for column in given_.values():
+        column[:] = 1 - column if column.dtype != np.bool_ else ~column
+    tasks[0] = "another"
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(made, name), before[name], err_msg=name)
+    np.testing.assert_array_equal(credit.advantages_interned(made), credits)
+    assert made.tasks == ("one", "two")
+
+
+def test_making_a_table_leaves_the_arguments_as_they_were():
+    given_ = full_columns()
+    InternedRollouts(**given_)
+    for name, column in given_.items():
+        assert column.flags.writeable, name
+        np.testing.assert_array_equal(column, full_columns()[name], err_msg=name)
+
+
+def test_the_columns_of_a_table_cannot_be_written_to():
+    made = InternedRollouts(**full_columns())
+    for table in (made, made.select([1, 0]), InternedRollouts.concat([made, made]), InternedRollouts.from_groups(TWO)):
+        for name in ARRAYS:
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(table, name)[0] = 0
+
+
+def test_a_table_of_another_tables_columns_copies_none_of_them():
+    made = InternedRollouts(**full_columns())
+    again = InternedRollouts(step=made.step, **{name: getattr(made, name) for name in ARRAYS})
+    for name in KEPT:
+        assert getattr(again, name) is getattr(made, name), name
+
+
 def test_a_row_is_told_by_its_rollout_and_step():
     made = InternedRollouts.from_groups(TWO)
     wanted = [f"rollout {i}, step {t}" for i, n in enumerate([3, 2, 1, 2]) for t in range(n)]
@@ -310,7 +378,7 @@ def test_groups_that_are_taken_out_are_what_they_make_by_themselves(drawn, rando
     whole = InternedRollouts.from_groups(drawn)
     made = whole.select(numbers)
     assert repr(made.groups()) == repr([drawn[g] for g in numbers])
-    assert made.tasks == [drawn[g].task for g in numbers]
+    assert made.tasks == tuple(drawn[g].task for g in numbers)
     assert_alike(whole.select(sorted(numbers)), InternedRollouts.from_groups([drawn[g] for g in sorted(numbers)]))
     gains = credit.advantages_interned(whole, "crbc")[whole.rows_of(numbers)]
     np.testing.assert_allclose(credit.advantages_interned(made, "crbc"), gains, rtol=1e-9, atol=1e-9)
@@ -324,7 +392,7 @@ def test_a_final_anchor_stays_that_of_its_own_group():
     ]
     made = InternedRollouts.concat(parts)
     assert made.final_anchor.tolist() == [1, -1, -1, 6]
-    assert made.final_names == ["m", "", "never left", "s"]
+    assert made.final_names == ("m", "", "never left", "s")
     assert made.select([3, 0]).final_anchor.tolist() == [2, 1]
 
 

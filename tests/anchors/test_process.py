@@ -112,16 +112,35 @@ def test_a_copy_of_counts_does_not_follow_the_original():
     assert (snapshot.total, counts.total) == (2, 3)
 
 
-@pytest.mark.parametrize("count", [0, -1, 1.5, 2.0, True, "1"], ids=repr)
+@pytest.mark.parametrize("count", [0, -1, 1.5, 2.0, True, "1", np.int64(0), np.float64(2), np.bool_(True)], ids=repr)
 def test_a_count_is_a_positive_integer(count):
     with pytest.raises(GroupError, match=r"transition \(s, a, m\): a count is a positive integer"):
         TransitionCounts({("s", "a", "m"): count})
+
+
+def test_a_count_may_be_an_integer_of_numpy():
+    counts = TransitionCounts({("s", "a", "m"): np.int32(2), ("m", "b", SUCCESS): np.uint8(1)})
+    assert counts == TransitionCounts({("s", "a", "m"): 2, ("m", "b", SUCCESS): 1})
+    assert {type(n) for _, n in counts.items()} == {int}
 
 
 @pytest.mark.parametrize("boundary", [SUCCESS, FAILURE])
 def test_counts_refuse_a_boundary_as_an_anchor(boundary):
     with pytest.raises(GroupError, match="boundary name is used as an anchor"):
         TransitionCounts({(boundary, "a", "m"): 1})
+
+
+@pytest.mark.parametrize("boundary", [SUCCESS, FAILURE])
+def test_counting_refuses_a_boundary_as_an_anchor_and_counts_nothing(boundary):
+    one, copied = TransitionCounts(), TransitionCounts().copy()
+    merged = TransitionCounts({("s", "a", boundary): 1}) + TransitionCounts({("s", "a", boundary): 1})
+    for counts in (one, copied, merged):
+        before = counts.copy()
+        with pytest.raises(GroupError, match=rf"\({boundary}, a, m\): a boundary name is used as an anchor"):
+            counts.add(boundary, "a", "m")
+        assert counts == before
+        counts.add("s", "a", boundary)
+        assert counts.total == before.total + 1
 
 
 def test_merging_counts_with_anything_else_is_a_type_error():
