@@ -168,7 +168,10 @@ def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
     """V_K and Q_K (eq. 10). Q_0(s, a) is the mean of the suffix returns over the visits to (s, a) (eq. 6)."""
     process = model.process
     rollouts, pair = process.steps("a finite depth needs")
-    Q = sum_by(pair, suffix_returns(rollouts, model.beta, model.reward), process.num_pairs) / process.pair_count
+    returns = suffix_returns(rollouts, model.beta, model.reward)
+    if model.reward == "score" and model.leads_on:
+        returns[rollouts.goes_on[rollouts.rollout]] = 0.0  # the score gives way to what follows at the cut
+    Q = sum_by(pair, returns, process.num_pairs) / process.pair_count
     V = expect(process, Q)
     for _ in range(depth):
         Q = model.backup(V)
