@@ -1,0 +1,198 @@
+"""Every estimator and option against rational arithmetic, on random groups and to 1e-12."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import rational
+from rational import ANCHORS, random_group
+
+from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
+from crbc_rl import credit
+
+METHODS = ("grpo", "drgrpo", "rloo", "gigpo", "hgpo", "g2po", "rtmc")
+
+
+def pick(rng, *choices):
+    return choices[rng.integers(len(choices))]
+
+
+def random_options(rng, update):
+    """Options of `crbc`, all of them and in any combination."""
+    longest = max(len(played) for group in update for played in group.rollouts)
+    how = pick(rng, {}, {}, {"depth": int(rng.integers(6))}, {"horizon": longest + int(rng.integers(4))})
+    options = {
+        **how,
+        "beta": pick(rng, "auto", "auto", 0.5, 0.9, 0.95, 0.98, 1.0),
+        "truncation": pick(rng, "failure", "successor"),
+        "reward": pick(rng, "outcome", "score", "step"),
+        "normalise": pick(rng, "anchor", "group", None),
+        "sigma_min": pick(rng, 0.1, 0.5),
+        "w_group": pick(rng, 0.0, 1.0, 0.25),
+        "w_step": pick(rng, 5.0, 1.0),
+        **outer_options(rng),
+        "group": pick(rng, "grpo", "drgrpo", "rloo"),
+    }
+    if options["reward"] == "step" and options["beta"] == 1.0 and not how:
+        options["truncation"] = "failure"  # with rewards on a cycle that nothing leaves there is no value
+    return options
+
+
+def outer_options(rng):
+    return {
+        "success_reward": pick(rng, 10.0, 1.0),
+        "invalid_penalty": pick(rng, 0.1, 0.0),
+        "weighting": pick(rng, "rollout", "step"),
+    }
+
+
+def method_options(rng, method):
+    rewards = ("outcome", "score") if method == "g2po" else ("outcome", "score", "step")
+    options = {**outer_options(rng), "reward": pick(rng, *rewards)}
+    if method in ("hgpo", "rtmc"):
+        del options["weighting"]
+    if method in METHODS[3:]:
+        options |= {"gamma": pick(rng, 0.9, 0.95, 1.0), "mode": pick(rng, "mean_std_norm", "mean_norm")}
+    if method == "rtmc":
+        options |= {"pooling": pick(rng, "state", "pair"), "prior": pick(rng, 2.0, 0.5)}
+    return options
+
+
+def assert_rows(update, found, wanted, what):
+    for group, got, rows in zip(update, found, wanted, strict=True):
+        told = [np.array([rows[i, t] for t in range(len(played))]) for i, played in enumerate(group.rollouts)]
+        for i, (one, other) in enumerate(zip(got, told, strict=True)):
+            error = np.abs(one - other) / np.maximum(1.0, np.abs(other))
+            assert error.max() <= 1e-12, (what, f"rollout {i}", one, other, group)
+
+
+def check_values(group, options):
+    """V, Q, A and sigma of `closure`."""
+    options = {name: options[name] for name in ("beta", "depth", "horizon", "truncation", "reward") if name in options}
+    process = EmpiricalProcess.from_group(group)
+    got, wanted = credit.closure(process, **options), rational.Closure(group, **options)
+    pairs = [(process.anchors[s], a) for s, a in process.pairs]
+    for values, told, keys in (
+        (got.V, wanted.V, process.anchors),
+        (got.Q, wanted.Q, pairs),
+        (got.A, wanted.A, pairs),
+        (got.sigma**2, wanted.variance, process.anchors),
+    ):
+        assert set(told) == set(keys)
+        exactly = np.array([float(told[key]) for key in keys])
+        assert (np.abs(values - exactly) <= 1e-12 * np.maximum(1.0, np.abs(exactly))).all(), (options, group)
+
+
+def check_everything(rng):
+    """One update: `crbc` with three draws of its options, and each other method with one; also the values."""
+    update = [random_group(rng) for _ in range(rng.integers(1, 3))]
+    for _ in range(3):
+        options = random_options(rng, update)
+        told = {**options, "method": options["group"]}
+        del told["group"]
+        wanted = [rational.crbc(group, **told) for group in update]
+        assert_rows(update, credit.advantages_batch(update, **options), wanted, options)
+        check_values(update[0], options)
+    method = pick(rng, *METHODS)
+    options = method_options(rng, method)
+    told = rational.trajectory if method in METHODS[:3] else getattr(rational, method)
+    named = {"method": method} if method in METHODS[:3] else {}
+    wanted = [told(group, **named, **options) for group in update]
+    assert_rows(update, credit.advantages_batch(update, method, **options), wanted, (method, options))
+    return len(update)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_option_on_some_random_groups(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        check_everything(rng)
+
+
+@pytest.mark.slow
+def test_every_option_on_ten_thousand_random_groups():
+    rng = np.random.default_rng(20261122)
+    groups = 0
+    while groups < 10_000:
+        groups += check_everything(rng)
+
+
+def test_the_random_groups_hold_what_the_options_are_about():
+    """Truncated steps that lead on, cycles that nothing leaves, graded failures, gates both open and shut."""
+    rng = np.random.default_rng(7)
+    groups = [random_group(rng) for _ in range(300)]
+    ways = [rational.Closure(group, truncation="successor") for group in groups]
+    on = sum(
+        len({v.row[0] for v in way.visits if v.successor is None}) < len(g) for way, g in zip(ways, groups, strict=True)
+    )
+    closed = sum(bool(way.closed) for way in ways)
+    graded = sum(any(0 < played.score < 1 for played in group.rollouts) for group in groups)
+    shut = sum(min(map(len, way.actions.values())) == 1 for way in ways)
+    assert min(on, closed, graded, shut) >= 10
+    assert {step.anchor for group in groups for played in group.rollouts for step in played.steps} == set(ANCHORS)
+
+
+# ---- by hand: the reference and the library ---------------------------------------------------------
+
+A, B, C, D = (Step(*names) for names in (("s", "a"), ("s", "b"), ("m", "c"), ("m", "d")))
+CUT = RolloutGroup([Rollout([A, C], True), Rollout([B], False, True, "m", 0.75), Rollout([A, D], False, score=0.5)])
+"""From s by a to m, where c succeeds and d fails with score 1/2; b was cut at m, with score 3/4."""
+PAID = RolloutGroup(
+    [
+        Rollout([Step("s", "a", 1.0), Step("m", "c", 2.0), Step("s", "b", 3.0)], True),
+        Rollout([Step("s", "b", -1.0)], False),
+    ]
+)
+"""From s by a to m for 1, back by c for 2, and out by b for 3 or -1."""
+
+
+def by_hand(members, wanted, **options):
+    """`wanted` are the advantages, rollout by rollout."""
+    options = {"w_group": 0, "w_step": 1, "normalise": None, **options}
+    told = {"method": options["group"]} if "group" in options else {}
+    rows = rational.crbc(members, **{k: v for k, v in options.items() if k != "group"}, **told)
+    np.testing.assert_allclose(list(rows.values()), wanted, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(np.concatenate(credit.advantages(members, **options)), wanted, rtol=0, atol=1e-12)
+
+
+def test_truncation_by_hand():
+    # beta = 1/2. V(m) = (1/2 + 0) / 2 = 1/4, so A(m, c) = 1/4 and A(m, d) = -1/4. Q(s, a) = V(m) / 2 = 1/8.
+    # Failure: Q(s, b) = 0, V(s) = 1/12, A(s, a) = 1/24, A(s, b) = -1/12. Successor: Q(s, b) = 1/8 too.
+    by_hand(CUT, [1 / 24, 1 / 4, -1 / 12, 1 / 24, -1 / 4], beta=0.5)
+    by_hand(CUT, [0, 1 / 4, 0, 0, -1 / 4], beta=0.5, truncation="successor")
+
+
+def test_scores_by_hand():
+    # beta = 1/2. Q(m, c) = 1/2, Q(m, d) = 1/4, V(m) = 3/8, Q(s, a) = 3/16. Failure: Q(s, b) = 3/8, V(s) = 1/4.
+    by_hand(CUT, [-1 / 16, 1 / 8, 1 / 8, -1 / 16, -1 / 8], beta=0.5, reward="score")
+    # Successor: the score at the cut gives way to V(m). Q(s, b) = 3/16 as well.
+    by_hand(CUT, [0, 1 / 8, 0, 0, -1 / 8], beta=0.5, reward="score", truncation="successor")
+    # Depth 0: G(s) = 1/4, 0 and 1/8, so V(s) = 1/8, Q(s, a) = 3/16, Q(s, b) = 0.
+    rows = [1 / 16, 1 / 8, -1 / 8, 1 / 16, -1 / 8]
+    by_hand(CUT, rows, beta=0.5, reward="score", truncation="successor", depth=0)
+
+
+def test_step_rewards_on_a_cycle_by_hand():
+    # beta = 1/2. V(m) = (2 + V(s)) / 2, Q(s, a) = (1 + V(m)) / 2 = 1 + V(s) / 4, Q(s, b) = (3 - 1) / 2 / 2 = 1/2.
+    # V(s) = (1 + V(s) / 4 + 2 * 1/2) / 3 = 8/11, so Q(s, a) = 13/11. m has one action: 0.
+    by_hand(PAID, [5 / 11, 0, -5 / 22, -5 / 22], beta=0.5, reward="step")
+    # Horizon 3, beta = 1. h = 1: Q(a) = 1, Q(b) = 1, V(s) = 1, V(m) = 2. h = 2: Q(a) = 3, Q(b) = 1, V(s) = 5/3,
+    # V(m) = 3. h = 3: Q(a) = 4, Q(b) = 1, V(s) = 2. The visits to s have 3, 1 and 3 steps left:
+    # A(a) = (2 + 0 + 2) / 3 and A(b) = (-1 + 0 - 1) / 3.
+    by_hand(PAID, [4 / 3, 0, -2 / 3, -2 / 3], beta=1.0, horizon=3, reward="step")
+
+
+def test_the_scale_and_the_group_term_by_hand():
+    # "auto": the one success has two steps, so beta = 1/2 and the step credit is that of the truncation test.
+    # sigma_g^2 = (2/24^2 + 1/12^2 + 2/4^2) / 5 = (1/288 + 2/288 + 36/288) / 5 = 13/480.
+    # RLOO of 1, 0, 0: 1 and -1/2.
+    scale = (13 / 480) ** 0.5
+    step = [1 / 24, 1 / 4, -1 / 12, 1 / 24, -1 / 4]
+    outer = [1, 1, -1 / 2, -1 / 2, -1 / 2]
+    rows = [3 * x + 2 * y / scale for x, y in zip(outer, step, strict=True)]
+    options = {"success_reward": 1.0, "invalid_penalty": 0.0, "w_group": 3, "w_step": 2, "group": "rloo"}
+    by_hand(CUT, rows, beta="auto", normalise="group", **options)
+    # Per anchor: sigma(m) = 1/4 and sigma(s) = sqrt(1/288) < 0.1.
+    scales = [0.1, 1 / 4, 0.1, 0.1, 1 / 4]
+    rows = [3 * x + 2 * y / z for x, y, z in zip(outer, step, scales, strict=True)]
+    by_hand(CUT, rows, beta="auto", normalise="anchor", **options)
