@@ -87,6 +87,8 @@ class Closure:
         self.of = by(lambda v: v.pair, self.visits)
         self.actions = {s: {v.action for v in here} for s, here in self.at.items()}
         self.closed = set(self.at) - self._leading_out()
+        if horizon == "auto":  # the longest rollout where the group knows a limit
+            horizon = max(map(len, group.rollouts)) if any(r.truncated for r in group.rollouts) else None
         if horizon is not None:
             self._within(horizon)
         else:

@@ -20,7 +20,7 @@ def pick(rng, *choices):
 def random_options(rng, update):
     """Options of `crbc`, all of them and in any combination."""
     longest = max(len(played) for group in update for played in group.rollouts)
-    how = pick(rng, {}, {}, {"depth": int(rng.integers(6))}, {"horizon": longest + int(rng.integers(4))})
+    how = pick(rng, {}, {}, {"depth": int(rng.integers(6))}, {"horizon": pick(rng, "auto", longest, longest + 3)})
     options = {
         **how,
         "beta": pick(rng, "auto", "auto", 0.5, 0.9, 0.95, 0.98, 1.0),
@@ -33,7 +33,7 @@ def random_options(rng, update):
         **outer_options(rng),
         "group": pick(rng, "grpo", "drgrpo", "rloo"),
     }
-    if options["reward"] == "step" and options["beta"] == 1.0 and not how:
+    if options["reward"] == "step" and options["beta"] == 1.0 and "depth" not in how:
         options["truncation"] = "failure"  # with rewards on a cycle that nothing leaves there is no value
     return options
 
