@@ -76,6 +76,9 @@ def test_a_function_of_the_rollouts_gives_them():
 
     found = credit.advantages_batch([ONE, TWO], "scores", scores=judge, **ALONE)
     assert [[v.tolist() for v in one] for one in found] == [[[0, 1], [0, 1], [0]], [[0, 0], [0]]]
+    mixed, order = shuffled(rows_of([ONE, TWO]), 5)
+    by_step = credit.advantages_from_rows(**mixed, scores=lambda rollouts: rollouts.step, method="scores", **ALONE)
+    assert by_step.tolist() == [mixed["step"][row] for row in range(len(order))]
 
 
 @pytest.mark.parametrize(
