@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from anchors import GroupError, Rollout, Step
 from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Prompt, PromptWindow, Template
@@ -55,6 +57,9 @@ class ChatEpisode:
     `record` is the last step as plain JSON: group, rollout, step, anchor, action, valid, reward. Once the episode has
     ended it also holds length, final_anchor, truncated, success and score. `rows` has the records of all steps, which
     are the columns of `credit.advantages_from_rows`.
+
+    `judge(episode)` is asked once, when an episode has ended, for one number per step. It finds `turns`, `rows` and
+    `success` there. Its answer is the column `scores` of `rows`, for the credit method of that name.
     """
 
     def __init__(
@@ -64,15 +69,20 @@ class ChatEpisode:
         *,
         history: int = HISTORY_LENGTH,
         system: str | None = None,
+        judge: Callable[[ChatEpisode], Sequence[float]] | None = None,
         **env_kwargs: Any,
     ) -> None:
         self.env = _made(env, env_kwargs)
+        self.judge = judge
+        self.turns: list[tuple[list[Message], str]] = []
+        """The messages and the reply of each step so far, kept for a judge alone."""
         self._ask = (prompt, history, system)
         PromptWindow.of(self.env, *self._ask)  # an unknown style is an error now
         self._talk: Conversation | None = None
         self._ids: dict[str, ID] = {}
         self._steps: list[Step] = []
         self._outcome: dict[str, Any] = {}
+        self._scores: list[float] = []
 
     def begin(
         self, task: int | None = None, seed: int = 0, *, group: ID | None = None, rollout: ID = 0
@@ -85,8 +95,8 @@ class ChatEpisode:
         observation, info = self.env.reset(seed=seed, options=None if task is None else {"task": task})
         self._talk = Conversation(PromptWindow.of(self.env, *self._ask), observation, info)
         self._ids = {"group": f"{info['task_id']}/{seed}" if group is None else group, "rollout": rollout}
-        self._steps, self._outcome = [], {}
-        return messages(self._talk.prompt())
+        self._steps, self._outcome, self._scores, self.turns = [], {}, [], []
+        return self._ask_next()
 
     def reply(self, text: str) -> list[Message] | None:
         """Execute the model's reply. Returns the next messages, None when the episode has ended.
@@ -98,11 +108,13 @@ class ChatEpisode:
         if not isinstance(text, str):
             raise TypeError(f"reply: a model's text is wanted, got {type(text).__name__}")
         before = self._talk.info
+        if self.judge is not None:
+            self.turns.append((self._asked, text))
         observation, reward, terminated, truncated, info = self.env.step(text)
         self._steps.append(Step(before["anchor"], info["action"], float(reward), before["label"]))
         self._talk.observe(observation, info)
         if not (terminated or truncated):
-            return messages(self._talk.prompt())
+            return self._ask_next()
         self._outcome = {
             "length": len(self._steps),
             "final_anchor": info["anchor"],
@@ -110,7 +122,18 @@ class ChatEpisode:
             "success": bool(info["success"]),
             "score": float(info["score"]),
         }
+        self._scores = self.scores()
         return None
+
+    def scores(self) -> list[float]:
+        """What the judge says of the steps so far, empty without a judge. Raises `GroupError` unless that is one number
+        per step."""
+        if self.judge is None:
+            return []
+        values = np.asarray(self.judge(self), dtype=np.float64)
+        if values.shape != (len(self._steps),):
+            raise GroupError(f"judge: scores of shape {values.shape} for {len(self._steps)} steps; one number per step")
+        return [float(value) for value in values]
 
     @property
     def over(self) -> bool:
@@ -150,7 +173,14 @@ class ChatEpisode:
     def _record(self, number: int) -> dict[str, Any]:
         step = self._steps[number]
         taken = {"anchor": step.anchor, "action": step.action, "valid": step.valid, "reward": step.reward}
-        return {**self._ids, "step": number, **taken, **self._outcome}
+        scored = {"scores": self._scores[number]} if self._scores else {}
+        return {**self._ids, "step": number, **taken, **self._outcome, **scored}
+
+    def _ask_next(self) -> list[Message]:
+        """The next messages; a judge reads them later."""
+        assert self._talk is not None
+        self._asked = messages(self._talk.prompt())
+        return self._asked
 
 
 def messages(prompt: Prompt) -> list[Message]:

@@ -89,4 +89,5 @@ class StepCreditTrainer(GRPOTrainer):
         if not records:
             raise GroupError("every row has lost its record: no step is left to give credit to")
         columns = {name: [record[name] for record in records] for name in records[0]}
-        return torch.from_numpy(credit.advantages_from_rows(**columns, group_size=size, **self.credit_options))
+        options = {"earns" if name == "reward" else name: value for name, value in self.credit_options.items()}
+        return torch.from_numpy(credit.advantages_from_rows(**columns, group_size=size, **options))

@@ -40,7 +40,8 @@ def tool_text(view: View) -> str:
 
 
 class ToolEnvironment:
-    """One environment with the tool `act`. `kwargs` are those of `ChatEpisode`, without the split."""
+    """One environment with the tool `act`. `kwargs` are those of `ChatEpisode`, without the split. With a `judge`, the
+    replies in its `turns` are the actions."""
 
     def __init__(self, env_id: str, prompt: Any = tool_text, **kwargs: Any) -> None:
         self._make = cache(lambda split: ChatEpisode(env_id, prompt, split=split, require_tags=False, **kwargs))
@@ -77,8 +78,11 @@ class ToolEnvironment:
             self._turns.append(turns - 1)
         info = self._episode.info
         end = {"length": len(self._turns), "final_anchor": info["anchor"], "score": float(info["score"])}
+        rows = self._episode.rows
+        if not self._episode.over:
+            rows = [{**row, "scores": value} for row, value in zip(rows, self._episode.scores(), strict=False)] or rows
         # A row has its own outcome where the episode has ended.
-        return [{**end, "success": False, "truncated": not stopped, **row, **ids} for row in self._episode.rows]
+        return [{**end, "success": False, "truncated": not stopped, **row, **ids} for row in rows]
 
 
 class ToolCreditTrainer(StepCreditTrainer):

@@ -16,6 +16,12 @@ from crbc_rl.errors import nearest
 CRITIC = "gae"
 """The credit method that learns a critic instead of comparing the members of a group."""
 
+_INSTEAD = {
+    "ppo": "; PPO with a critic is 'gae'",
+    "scores": "; nobody hands scores to a run: name a function of yours that computes them, as module:attribute",
+}
+"""What to write for a name that is no estimator of a run."""
+
 SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 """A group to try an estimator's options on."""
 
@@ -169,8 +175,8 @@ class CreditConfig(BaseModel):
         sections = dict(self.model_extra or {})
         estimators = [*credit.METHODS, CRITIC]
         if not is_extension(self.method) and self.method not in estimators:
-            near = "; PPO with a critic is 'gae'" if self.method.lower() == "ppo" else nearest(self.method, estimators)
-            raise ValueError(f"credit.method: no estimator {self.method!r}{near}")
+            instead = _INSTEAD.get(self.method.lower()) or nearest(self.method, estimators)
+            raise ValueError(f"credit.method: no estimator {self.method!r}{instead}")
         if is_extension(self.method):
             sections.pop(
                 self.method.rpartition(":")[2], None
@@ -181,12 +187,17 @@ class CreditConfig(BaseModel):
         for name, options in sections.items():
             if name == CRITIC and not options:
                 continue
+            if name in _INSTEAD:
+                raise ValueError(f"no estimator {name!r}{_INSTEAD[name]}")
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
             for option, number in _numbers(options):
                 _bound(f"{name}.{option}", number, LARGEST_OPTION if isinstance(number, int) else LARGEST_FLOAT)
+            credit.check_options(name, options)
             try:
                 credit.advantages(SMALLEST, name, **options)  # each method checks its own options
+            except credit.CreditError as error:
+                raise ValueError(f"{name}: {error}") from error
             except TypeError as error:
                 raise ValueError(f"{name}: an option is of the wrong type: {error}") from error
         return self

@@ -10,6 +10,7 @@ from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gae import gae, row_rewards, whiten
 from crbc_rl.credit.rows import advantages_from_rows, per_token
+from crbc_rl.credit.scores import scores
 
 __all__ = [
     "METHODS",
@@ -25,6 +26,7 @@ __all__ = [
     "gae",
     "per_token",
     "row_rewards",
+    "scores",
     "step_credit",
     "whiten",
 ]

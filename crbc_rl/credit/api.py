@@ -15,10 +15,13 @@ from crbc_rl.credit import trajectory
 from crbc_rl.credit.crbc import crbc, crbc_plus
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.g2po import g2po
+from crbc_rl.credit.gagpo import gagpo
 from crbc_rl.credit.gigpo import gigpo
+from crbc_rl.credit.graft import graft
 from crbc_rl.credit.graphgpo import graphgpo
 from crbc_rl.credit.hgpo import hgpo
 from crbc_rl.credit.rtmc import rtmc
+from crbc_rl.credit.scores import scores
 
 Floats = NDArray[np.float64]
 
@@ -35,8 +38,13 @@ METHODS: dict[str, Method] = {
     "graphgpo": graphgpo,
     "g2po": g2po,
     "rtmc": rtmc,
+    "gagpo": gagpo,
+    "graft": graft,
 }
-"""Every estimator by name. `advantages` also takes a `Method` of one's own."""
+"""Every estimator by name: what it needs is in the rollouts. `advantages` also takes a `Method` of one's own, and the
+name "scores", whose numbers the caller gives."""
+
+_NAMED: dict[str, Method] = {**METHODS, "scores": scores}
 
 
 def advantages(group: RolloutGroup, /, method: str | Method = "crbc", **config: Any) -> list[Floats]:
@@ -76,7 +84,7 @@ def advantages_interned(rollouts: InternedRollouts, /, method: str | Method = "c
     check_options(method, config)
     process = EmpiricalProcess.from_interned(rollouts)
     if isinstance(method, str):
-        return METHODS[method](process, **config)
+        return _NAMED[method](process, **config)
     credits = np.asarray(method(process, **config), dtype=np.float64)
     if credits.shape != rollouts.anchor.shape or not np.isfinite(credits).all():
         raise CreditError(
@@ -88,9 +96,9 @@ def advantages_interned(rollouts: InternedRollouts, /, method: str | Method = "c
 
 def check_options(method: str | Method, config: dict[str, Any]) -> None:
     """Raise `CreditError` for an unknown method, or an option that the method does not have."""
-    if isinstance(method, str) and method not in METHODS:
-        raise CreditError(f"unknown credit method {method!r}{_hint(method, METHODS)}")
-    function = METHODS[method] if isinstance(method, str) else method
+    if isinstance(method, str) and method not in _NAMED:
+        raise CreditError(f"unknown credit method {method!r}{_hint(method, _NAMED)}")
+    function = _NAMED[method] if isinstance(method, str) else method
     _process, *options = inspect.signature(function).parameters.values()
     if any(option.kind is option.VAR_KEYWORD for option in options):
         return

@@ -52,6 +52,13 @@ def normalise(x: Floats, group: Ints, size: int, mode: Mode, ddof: int = 1) -> F
     return deviation / (np.sqrt(variance) + EPSILON)[group]
 
 
+def apart(one: Floats, other: Floats) -> Floats:
+    """one - other, 0 where only rounding is left."""
+    difference = one - other
+    difference[np.abs(difference) <= ROUNDING * np.maximum(np.abs(one), np.abs(other))] = 0.0
+    return difference
+
+
 def check_mode(mode: str) -> None:
     if mode not in get_args(Mode):
         raise CreditError(f"mode must be one of {', '.join(get_args(Mode))}; got {mode!r}")
@@ -60,6 +67,11 @@ def check_mode(mode: str) -> None:
 def check_discount(name: str, value: object) -> None:
     if not (_number(value) and 0.0 < value <= 1.0):  # type: ignore[operator]
         raise CreditError(f"{name} must lie in (0, 1], got {value!r}")
+
+
+def check_fraction(name: str, value: object) -> None:
+    if not (_number(value) and 0.0 <= value <= 1.0):  # type: ignore[operator]
+        raise CreditError(f"{name} must lie in [0, 1], got {value!r}")
 
 
 def check_weights(**weights: float) -> None:

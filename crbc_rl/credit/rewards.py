@@ -68,14 +68,17 @@ def suffix_returns(
     if by_step.ndim:
         by_step = by_step[rollouts.group][rollouts.rollout]
     if reward == "step":
-        return by_step**first * _discounted_sums(step_rewards(rollouts, reward), by_step, rollouts.remaining)
+        return by_step**first * discounted_sums(step_rewards(rollouts, reward), by_step, rollouts.remaining)
     earned: Floats = ending(rollouts, reward)[rollouts.rollout]
     earned *= by_step ** (rollouts.remaining - 1 + first).astype(np.float64)
     return earned
 
 
-def _discounted_sums(reward: Floats, discount: Floats, remaining: NDArray[np.int64]) -> Floats:
-    """S_t = r_t + discount S_(t+1) within each rollout, all rollouts together from their ends."""
+def discounted_sums(reward: Floats, discount: float | Floats, remaining: NDArray[np.int64]) -> Floats:
+    """S_t = r_t + discount S_(t+1) within each rollout, (n,); `discount` is one number, or one per step.
+
+    It is computed for all rollouts together, from their ends.
+    """
     total, factor = reward.copy(), np.broadcast_to(discount, reward.shape)
     order = np.argsort(remaining, kind="stable")
     ends = np.cumsum(np.bincount(remaining))

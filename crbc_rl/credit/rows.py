@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, GroupError, InternedRollouts
 from crbc_rl.credit.api import Floats, Method, advantages_interned, check_options
+from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.rewards import Reward
+from crbc_rl.credit.scores import is_score
 
 Ints = NDArray[np.int64]
 
@@ -39,6 +42,7 @@ def advantages_from_rows(
     group_size: int | None = None,
     scale: float = 1.0,
     method: str | Method = "crbc",
+    earns: Reward | None = None,
     **options: Any,
 ) -> Floats:
     """The advantage of every row, (n,) float64, in the order of the rows, times `scale`.
@@ -48,19 +52,24 @@ def advantages_from_rows(
     is the number of steps of the row's rollout as the environment counted them. `valid` says whether the reply was
     well formed; by default the action is not `anchors.INVALID`. `reward` is the environment's own. `final_anchor`
     is the anchor after the rollout's last step, or None. `score` is the rollout's graded outcome in [0, 1], and
-    `scores` a value per step from a model or a judge, for methods with an option of that name.
+    `scores` a value per step from a model or a judge, for the method "scores", or a function as that method takes it.
 
     `group_size`: the rollouts of every group. Without it, nothing tells of a rollout of which every row is lost.
+
+    `earns`: what a step earns for the method, "outcome", "score" or "step". It is the option `reward` of
+    `credit.advantages`, which is a column here.
 
     `scale`: credit has no fixed size. Under the defaults of "crbc" one success among eight rollouts gives advantages
     near 16, since the step term has weight 5 and is divided by a small deviation. A trainer that does not normalise
     what it is given may want 0.1.
 
     Raises `GroupError` that names group, rollout and step of a row that is lost, repeated or inconsistent, and
-    `CreditError` for an unknown method or option.
+    `CreditError` for an unknown method or option, and for a score that is no finite number.
     """
-    if scores is not None:
-        options["scores"] = scores
+    if isinstance(reward, str):
+        raise CreditError(f"reward is a column here, the environment's own rewards: say earns={reward!r}")
+    given = {"scores": scores, "reward": earns}
+    options |= {name: value for name, value in given.items() if value is not None}
     check_options(method, options)
     columns = {
         "group": group,
@@ -79,7 +88,7 @@ def advantages_from_rows(
     table = _Table({name: _values(name, column) for name, column in columns.items() if column is not None})
     table.check_sizes(group_size)
     if scores is not None:
-        options["scores"] = np.array(table.column("scores", _values("scores", scores)), dtype=np.float64)[table.order]
+        options["scores"] = scores if callable(scores) else table.scores(_values("scores", scores))
     credits = np.empty(len(table.order))
     credits[table.order] = advantages_interned(table.interned(), method, **options)
     return credits * scale
@@ -127,6 +136,13 @@ class _Table:
         if len(values) != self.rows:
             raise GroupError(f"{name}: {len(values)} values for the {self.rows} rows of group")
         return values
+
+    def scores(self, values: list[Any]) -> Floats:
+        """One score per row, in order. Raises `CreditError` that names a row whose score is no finite number."""
+        for row, value in enumerate(self.column("scores", values)):
+            if not is_score(value):
+                raise CreditError(f"scores: {self._where(row)}: a score is a finite number, got {value!r}")
+        return np.array(values, dtype=np.float64)[self.order]
 
     def interned(self) -> InternedRollouts:
         """The rollouts in order. Raises `GroupError` for rows that contradict each other."""

@@ -31,13 +31,14 @@ _NO_EXIT = "the counts hold a cycle that nothing leaves, so they are not those o
 def solve(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"] = "error") -> Floats:
     """V of (I - beta M) V = b, shape (S,), for M (S, S) substochastic, b (S,) and beta (S,) in (0, 1].
 
-    Anchors with one successor are eliminated by following their chain. The others are solved by one sparse LU, or from
-    `LARGE` of them on by BiCGSTAB, with LU where that does not converge. Raises `CreditError` where the residual
-    exceeds `RESIDUAL_TOLERANCE`, or the system is singular.
+    Anchors with one successor that earn nothing are eliminated by following their chain. The others are solved by one
+    sparse LU, or from `LARGE` of them on by BiCGSTAB, with LU where that does not converge. Raises `CreditError` where
+    the residual exceeds `RESIDUAL_TOLERANCE`, or the system is singular.
     """
     size = len(b)
     single = np.zeros(size, dtype=np.bool_)
     single[M.row[(np.bincount(M.row, minlength=size)[M.row] == 1) & (M.data == 1.0)]] = True
+    single &= b == 0.0  # an anchor that earns by itself is no mere link of a chain
     end, gain = _follow(M, single, beta)
     inner = ~single[M.row]
     row, to = M.row[inner], M.col[inner]

@@ -86,6 +86,10 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
             f"rollout.group_size: 1, and {config.credit.method} compares the rollouts of a group, so every advantage "
             "would be 0: use 2 or more, or credit.method=gae"
         )
+    method, horizon = config.credit.method, config.credit.options.get("horizon")
+    if isinstance(horizon, int) and horizon < env.max_steps:
+        least = f"set it to {env.max_steps} or more"
+        yield f"credit.{method}.horizon: {horizon}, and an episode may have {env.max_steps} steps: {least}"
     if env.prompt is not None and env.prompt.images and model is not None and not model.vision:
         yield (
             f"env.prompt: {config.env.prompt!r} shows frames, and {config.model} sees no images: choose another style, "

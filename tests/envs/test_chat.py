@@ -167,3 +167,40 @@ def test_member_info_is_what_the_environment_gave() -> None:
     env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0", observation="text")
     _, alone = env.reset(seed=0, options={"task": 4})
     assert crbc_envs.member_info(infos, 1) == alone
+
+
+def test_a_judge_is_asked_once_for_a_number_per_step() -> None:
+    asked: list[int] = []
+
+    def judge(episode: ChatEpisode) -> list[float]:
+        assert episode.over and len(episode.turns) == len(episode.rows) and "scores" not in episode.rows[0]
+        asked.append(len(episode.turns))
+        return [float(said in text_of(seen)) for seen, said in episode.turns]
+
+    episode = ChatEpisode("CRBC-Sokoban-v0", "compact", observation="text", max_steps=3, judge=judge)
+    for _ in range(2):
+        seen, prompts = episode.begin(task=3), []
+        for said in ("Sokoban", tagged("up"), "no move"):
+            prompts.append((seen, said))
+            seen = episode.reply(said)
+        assert episode.turns == prompts
+        assert [row["scores"] for row in episode.rows] == [float(said in text_of(seen)) for seen, said in prompts]
+    assert asked == [3, 3]
+    json.dumps(episode.rows)
+
+
+@pytest.mark.parametrize("given", [[0.5], [0.5, 1.0, 2.0, 3.0], 0.5, [[0.5]] * 3], ids=str)
+def test_a_judge_that_gives_another_number_of_scores_is_refused(given: Any) -> None:
+    episode = ChatEpisode("CRBC-Sokoban-v0", observation="text", max_steps=3, judge=lambda _: given)
+    episode.begin(task=3)
+    episode.reply("up")
+    episode.reply("up")
+    with pytest.raises(GroupError, match="judge: scores of shape .* for 3 steps; one number per step"):
+        episode.reply("up")
+
+
+def test_without_a_judge_rows_have_no_scores_and_turns_are_not_kept() -> None:
+    episode = ChatEpisode("CRBC-Sokoban-v0", observation="text", max_steps=1)
+    episode.begin(task=3)
+    episode.reply("up")
+    assert "scores" not in episode.rows[0] and not episode.turns and not episode.scores()

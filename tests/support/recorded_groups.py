@@ -56,9 +56,35 @@ def read() -> list[Group]:
     return [Group(g["task"], g["seed"], [Recorded(**rollout) for rollout in g["rollouts"]]) for g in groups]
 
 
-def advantages(groups: list[Group], method: str) -> list[NDArray[np.float64]]:
-    """The advantages of `credit.advantages`, one array for each rollout of each group."""
-    return [a for g in groups for a in credit.advantages(RolloutGroup([r.rollout() for r in g.rollouts]), method)]
+def advantages(groups: list[Group], method: str, **options: Any) -> list[NDArray[np.float64]]:
+    """The advantages of `credit.advantages`, one array for each rollout of each group; "scores" are the judge's."""
+    found = []
+    for group in groups:
+        own = {"scores": [list(map(score, r.replies)) for r in group.rollouts]} if method == "scores" else {}
+        played = RolloutGroup([r.rollout() for r in group.rollouts])
+        found += credit.advantages(played, method, **own, **options)
+    return found
+
+
+def score(reply: str) -> float:
+    return len(reply) % 7 / 4
+
+
+def judge(episode: ChatEpisode) -> list[float]:
+    """Scores each step by its reply."""
+    return [score(reply) for _, reply in episode.turns]
+
+
+KINDS: list[tuple[str, dict[str, Any]]] = [
+    ("crbc", {}),
+    ("grpo", {}),
+    ("crbc_plus", {}),
+    ("crbc", {"reward": "score", "truncation": "successor"}),
+    ("crbc", {"reward": "step", "horizon": 8}),
+    ("graft", {"reward": "step", "lam": 0.5}),
+    ("gagpo", {"reward": "step"}),
+]
+"""Estimators with options that every adapter hands over."""
 
 
 def record() -> list[dict[str, Any]]:

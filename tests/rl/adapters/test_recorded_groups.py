@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -23,8 +24,8 @@ def columns(rows: list[Row]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def wanted(method: str) -> np.ndarray:
-    return np.concatenate(recorded_groups.advantages(GROUPS, method))
+def wanted(method: str, **options: Any) -> np.ndarray:
+    return np.concatenate(recorded_groups.advantages(GROUPS, method, **options))
 
 
 def test_the_file_is_what_the_environment_plays() -> None:
@@ -40,9 +41,9 @@ def test_the_file_is_what_the_environment_plays() -> None:
     assert ends == {(True, False), (False, True)} and not all(row["valid"] for row in ROWS)
 
 
-@pytest.mark.parametrize("method", ["crbc", "grpo"])
+@pytest.mark.parametrize(("method", "options"), recorded_groups.KINDS, ids=str)
 @pytest.mark.parametrize("kind", ["lists", "numpy", "torch"])
-def test_shuffled_rows_keep_their_credit(method: str, kind: str) -> None:
+def test_shuffled_rows_keep_their_credit(method: str, options: dict[str, Any], kind: str) -> None:
     order = np.random.default_rng(3).permutation(len(ROWS))
     table: dict[str, Any] = columns([ROWS[row] for row in order])
     if kind == "numpy":
@@ -50,8 +51,28 @@ def test_shuffled_rows_keep_their_credit(method: str, kind: str) -> None:
     if kind == "torch":
         numbers = ("group", "rollout", "step", "success", "length", "valid", "reward", "truncated", "score")
         table |= {name: torch.tensor(table[name]) for name in numbers}
-    found = credit.advantages_from_rows(**table, method=method)
-    np.testing.assert_allclose(found, wanted(method)[order], atol=1e-6, rtol=0)
+    named = {"earns" if name == "reward" else name: value for name, value in options.items()}
+    found = credit.advantages_from_rows(**table, method=method, **named)
+    np.testing.assert_allclose(found, wanted(method, **options)[order], atol=1e-6, rtol=0)
+    assert found.any()
+
+
+@pytest.mark.parametrize("options", [{}, {"kind": "reward", "gamma": 0.9, "normalise": "anchor"}], ids=str)
+def test_a_judges_scores_travel_with_the_rows(options: dict[str, Any]) -> None:
+    """As the environment's rows have them, in JSON, in any order."""
+    episode = ChatEpisode(recorded_groups.ENV_ID, judge=recorded_groups.judge, **recorded_groups.KWARGS)
+    rows: list[Row] = []
+    for number, group in enumerate(GROUPS):
+        for member, recorded in enumerate(group.rollouts):
+            episode.begin(group.task, group.seed, group=number, rollout=member)
+            for reply in recorded.replies:
+                episode.reply(reply)
+            rows += json.loads(json.dumps(episode.rows))
+    assert [{name: row[name] for name in row if name != "scores"} for row in rows] == ROWS
+    order = np.random.default_rng(4).permutation(len(rows))
+    found = credit.advantages_from_rows(**columns([rows[row] for row in order]), method="scores", **options)
+    np.testing.assert_allclose(found, wanted("scores", **options)[order], atol=1e-6, rtol=0)
+    assert found.any()
 
 
 @pytest.mark.parametrize("method", ["crbc", "grpo"])

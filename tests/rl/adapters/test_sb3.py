@@ -172,8 +172,13 @@ def test_a_round_ends_with_the_last_observations_of_its_members() -> None:
     assert isinstance(rounds, gymnasium.vector.VectorEnv)
 
 
-@pytest.mark.parametrize("method", ["crbc", "grpo"])
-def test_the_recorded_groups_reach_the_loss(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+SCORED = [("scores", {"scores": "by length"}), ("scores", {"scores": "by length", "kind": "reward", "gamma": 0.9})]
+
+
+@pytest.mark.parametrize(("method", "options"), [*recorded_groups.KINDS, *SCORED], ids=str)
+def test_the_recorded_groups_reach_the_loss(
+    method: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """PPO plays the recorded actions: each row of its loss has the advantage of `credit.advantages`."""
     groups = recorded_groups.read()
     members = [rollout for group in groups for rollout in group.rollouts]
@@ -213,10 +218,15 @@ def test_the_recorded_groups_reach_the_loss(method: str, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(LiveRolloutBuffer, "get", captured)
     monkeypatch.setattr(agent.policy, "evaluate_actions", evaluate)
-    agent.learn(horizon * len(members), callback=GroupCredit(method))
+    given = dict(options)
+    if method == "scores":  # a function of the table; here it knows the replies behind the rows
+        flat = [recorded_groups.score(reply) for member in members for reply in member.replies]
+        given["scores"] = lambda rollouts: np.array(flat)[: len(rollouts.rollout)]
+        options = {name: value for name, value in options.items() if name != "scores"}
+    agent.learn(horizon * len(members), callback=GroupCredit(method, **given))
     wanted = {
         m * horizon + t: value
-        for m, values in enumerate(recorded_groups.advantages(groups, method))
+        for m, values in enumerate(recorded_groups.advantages(groups, method, **options))
         for t, value in enumerate(values.tolist())
     }
     assert seen == pytest.approx(wanted, abs=1e-6)

@@ -98,8 +98,8 @@ def config(folder: Path, **changes: Any) -> GRPOConfig:
     return GRPOConfig(output_dir=str(folder), **options)
 
 
-def rollouts() -> GroupRollouts:
-    return GroupRollouts(recorded_groups.ENV_ID, SIZE, prompt="compact", **recorded_groups.KWARGS)
+def rollouts(**more: Any) -> GroupRollouts:
+    return GroupRollouts(recorded_groups.ENV_ID, SIZE, prompt="compact", **recorded_groups.KWARGS, **more)
 
 
 def trainer(model: Path, folder: Path, kind: Any = Spy, changes: Any = None, **kwargs: Any) -> Any:
@@ -115,11 +115,24 @@ def trainer(model: Path, folder: Path, kind: Any = Spy, changes: Any = None, **k
     )
 
 
-@pytest.mark.parametrize("method", ["crbc", "grpo"])
-def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(method: str, model: Path, tmp_path: Path) -> None:
-    spy = trainer(model, tmp_path, method=method, scale=SCALE, changes={"log_completions": True, "logging_steps": 1})
+@pytest.mark.parametrize(
+    ("method", "options"), [*recorded_groups.KINDS, ("scores", {"kind": "reward", "gamma": 0.9})], ids=str
+)
+def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(
+    method: str, options: dict[str, Any], model: Path, tmp_path: Path
+) -> None:
+    judge = {"judge": recorded_groups.judge} if method == "scores" else {}
+    spy = trainer(
+        model,
+        tmp_path,
+        method=method,
+        credit_options=options,
+        scale=SCALE,
+        changes={"log_completions": True, "logging_steps": 1},
+        rollout_func=rollouts(**judge),
+    )
     spy.train()
-    wanted = np.concatenate(recorded_groups.advantages(GROUPS, method))
+    wanted = np.concatenate(recorded_groups.advantages(GROUPS, method, **options))
     turns = [turn for member in spy.rollout_func.turns for turn in member]
     ours = sorted((tuple(turn[0]), tuple(turn[1]), SCALE * value) for turn, value in zip(turns, wanted, strict=True))
     assert len(spy.trained) == len(ours) == LIVE
@@ -127,7 +140,10 @@ def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(method: str, mode
         assert (prompt, reply) == (own, said) and found == pytest.approx(value, abs=1e-6)
     assert np.ptp(wanted) > 0 and ROWS > LIVE
     assert spy.fillers == -LIVE % PARTS
-    assert [rollout.rows for group in GROUPS for rollout in group.rollouts] == [e.rows for e in spy.rollout_func.played]
+    played = [
+        [{k: row[k] for k in row if k != "scores"} for row in episode.rows] for episode in spy.rollout_func.played
+    ]
+    assert [rollout.rows for group in GROUPS for rollout in group.rollouts] == played
     shown = pd.read_parquet(tmp_path / "completions" / "completions_00003.parquet")
     live = [row * STEPS + step for row, replies in enumerate(REPLIES) for step in range(len(replies))]
     np.testing.assert_allclose(shown["advantage"][live], SCALE * wanted, atol=1e-5)

@@ -81,7 +81,10 @@ def speak(monkeypatch: pytest.MonkeyPatch, scripts: list[list[str]]) -> None:
     monkeypatch.setattr(GRPOTrainer, "_generate_single_turn", generate)
 
 
-def trainer(model: Path, folder: Path, method: str = "crbc", rows: int = 2 * SIZE, **changes: Any) -> Spy:
+def trainer(
+    model: Path, folder: Path, method: str = "crbc", rows: int = 2 * SIZE, credit_options: Any = None, **changes: Any
+) -> Spy:
+    judge = {"judge": recorded_groups.judge} if method == "scores" else {}
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.chat_template = qwen3_chat_template
     options = {
@@ -101,9 +104,10 @@ def trainer(model: Path, folder: Path, method: str = "crbc", rows: int = 2 * SIZ
         AutoModelForCausalLM.from_pretrained(model),
         GRPOConfig(output_dir=str(folder), **options),
         method=method,
+        credit_options=credit_options or {},
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(tool_tasks(TASK + 2)[TASK:]),
-        environment_factory=lambda: ToolEnvironment(recorded_groups.ENV_ID, **KWARGS),
+        environment_factory=lambda: ToolEnvironment(recorded_groups.ENV_ID, **KWARGS, **judge),
     )
 
 
@@ -119,11 +123,15 @@ def replayed(task: int, steps: Steps, cut: bool = False) -> Rollout:
     return Rollout(taken, success=False, truncated=cut, final_anchor=episode.info["anchor"])
 
 
-def expected(task: int, played: list[tuple[list[str], Steps]], method: str, cut: bool = False) -> list[Any]:
+def expected(
+    task: int, played: list[tuple[list[str], Steps]], method: str, cut: bool = False, **options: Any
+) -> list[Any]:
     """For each member its turns, each with the advantage of the first step at or after it, else 0."""
     group = RolloutGroup([replayed(task, steps, cut) for _, steps in played])
+    if method == "scores":
+        options["scores"] = [[recorded_groups.score(action) for _, action in steps] for _, steps in played]
     rows = []
-    for (script, steps), own in zip(played, credit.advantages(group, method), strict=True):
+    for (script, steps), own in zip(played, credit.advantages(group, method, **options), strict=True):
         led = [next((s for s, (turn, _) in enumerate(steps) if turn >= k), None) for k in range(len(script))]
         rows.append([(said, 0.0 if s is None else own[s]) for said, s in zip(script, led, strict=True)])
     return rows
@@ -137,36 +145,52 @@ def assert_equal(trained: list[Any], wanted: list[Any]) -> None:
             assert credits == pytest.approx([value] * len(credits), abs=1e-6)
 
 
-@pytest.mark.parametrize("method", ["crbc", pytest.param("grpo", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("crbc", {}),
+        pytest.param("grpo", {}, marks=pytest.mark.slow),
+        ("crbc_plus", {"reward": "step"}),
+        ("scores", {"kind": "reward", "gamma": 0.9}),
+    ],
+    ids=str,
+)
 def test_each_turn_gets_the_credit_of_its_step(
-    method: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, options: dict[str, Any], model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     speak(monkeypatch, [script for script, _ in SCRIPTS] * 2)
-    spy = trainer(model, tmp_path, method)
+    spy = trainer(model, tmp_path, method, credit_options=options)
     spy.train()
     # The second task is another room, where the solution of the first is none, and the action after it is executed.
     second = [(SCRIPTS[0][0], [*SCRIPTS[0][1], (len(SOLVED), "up")]), *SCRIPTS[1:]]
-    wanted = expected(TASK, SCRIPTS, method) + expected(TASK + 1, second, method)
+    wanted = expected(TASK, SCRIPTS, method, **options) + expected(TASK + 1, second, method, **options)
     assert replayed(TASK, SCRIPTS[0][1]).success
     assert_equal(spy.trained, wanted)
     assert np.ptp([value for row in wanted for _, value in row]) > 0
     assert spy.state.log_history[0]["reward"] == pytest.approx(1 / (2 * SIZE))
 
 
-@pytest.mark.parametrize("limit", ["max_tool_calling_iterations", "max_completion_length"])
+@pytest.mark.parametrize(
+    ("limit", "method"),
+    [
+        ("max_tool_calling_iterations", "crbc"),
+        ("max_completion_length", "crbc"),
+        ("max_tool_calling_iterations", "scores"),
+    ],
+)
 def test_an_episode_that_trl_cuts_is_truncated(
-    limit: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    limit: str, method: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last turn with a result, or without one that fits, is a step; a call that TRL never executes is none."""
     actions = [["up", "left", "down"], ["left", "left", "up"], ["right", "up", "up"]] * (SIZE // 3)
     few = limit == "max_tool_calling_iterations"
     speak(monkeypatch, [list(map(call, each if few else each[:1])) for each in actions])
-    spy = trainer(model, tmp_path, rows=SIZE, **{limit: 2 if few else 80})
+    spy = trainer(model, tmp_path, method, rows=SIZE, **{limit: 2 if few else 80})
     spy.train()
     played = [
         (list(map(call, each if few else each[:1])), list(enumerate(each[: 2 if few else 1]))) for each in actions
     ]
-    assert_equal(spy.trained, expected(TASK, played, "crbc", cut=True))
+    assert_equal(spy.trained, expected(TASK, played, method, cut=True))
     assert all(not environment._episode.over for environment in spy.environments)
     records = spy.environments[0]._records(2 if few else 1)
     assert [record["truncated"] for record in records] == [True] * (2 if few else 1)

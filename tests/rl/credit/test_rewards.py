@@ -50,6 +50,13 @@ def test_every_step_earns_its_own_reward():
     assert Q["s", "b"] == pytest.approx(0.0, abs=1e-12)
 
 
+def test_rewards_along_a_path_without_branches():
+    # beta = 1/2: V(u) = 4/2, V(m) = (2 + 2)/2, V(s) = (1 + 2)/2.
+    path = [Step("s", "a", 1.0), Step("m", "b", 2.0), Step("u", "c", 4.0)]
+    V, _ = solved(RolloutGroup([Rollout(path, True)] * 2), beta=0.5, reward="step")
+    assert (V["u"], V["m"], V["s"]) == pytest.approx((2.0, 2.0, 1.5), abs=1e-12)
+
+
 def test_suffixes_of_step_rewards():
     # Depth 0: Q(s, a) = (1 + 2/2) / 2 = 1; Q(s, b) = -1/4.
     _, Q = solved(SHOP, beta=0.5, depth=0, reward="step")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from credit_rows import rows_of, shuffled
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import groups as some_groups
@@ -18,46 +18,21 @@ from crbc_rl import credit
 METHODS = sorted(credit.METHODS)
 
 
-def rows_of(groups: list[RolloutGroup]) -> dict[str, list[Any]]:
-    """The columns of `advantages_from_rows` for these groups."""
-    rows = [
-        {
-            "group": f"group-{g}",
-            "rollout": i,
-            "step": t,
-            "anchor": step.anchor,
-            "action": step.action,
-            "success": rollout.success,
-            "length": len(rollout),
-            "valid": step.valid,
-            "reward": step.reward,
-            "final_anchor": rollout.final_anchor,
-            "truncated": rollout.truncated,
-            "score": rollout.score,
-        }
-        for g, group in enumerate(groups)
-        for i, rollout in enumerate(group.rollouts)
-        for t, step in enumerate(rollout.steps)
-    ]
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
 def wanted(groups: list[RolloutGroup], method: str) -> np.ndarray:
     return np.concatenate([one for group in credit.advantages_batch(groups, method) for one in group])
-
-
-def shuffled(columns: dict[str, list[Any]], seed: int) -> tuple[dict[str, list[Any]], list[int]]:
-    order = list(range(len(columns["group"])))
-    random.Random(seed).shuffle(order)
-    return {name: [column[row] for row in order] for name, column in columns.items()}, order
 
 
 def two_groups() -> list[RolloutGroup]:
     def rollout(path: str, success: bool, **more: Any) -> Rollout:
         return Rollout([Step(s, INVALID if s == "c" else f"to-{s}", 0.5) for s in path], success, **more)
 
-    one = RolloutGroup([rollout("abd", True), rollout("acab", False, truncated=True, final_anchor="d")], "first")
-    return [one, RolloutGroup([rollout("ab", False), rollout("aab", True, score=0.7), rollout("a", False)], "second")]
+    one = RolloutGroup(
+        [rollout("abd", True), rollout("acab", False, truncated=True, final_anchor="d", score=0.3)], "first"
+    )
+    return [
+        one,
+        RolloutGroup([rollout("ab", False, score=0.4), rollout("aab", True, score=0.7), rollout("a", False)], "second"),
+    ]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -67,6 +42,36 @@ def test_shuffled_rows_have_the_credit_of_their_groups(method: str, groups: list
     found = credit.advantages_from_rows(**columns, method=method)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, wanted(groups, method)[order], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("crbc", {"reward": "score", "truncation": "successor"}),
+        ("crbc", {"reward": "step", "horizon": 9, "beta": "auto", "normalise": "group"}),
+        ("crbc_plus", {"reward": "score"}),
+        ("graft", {"truncation": "successor", "reward": "step"}),
+        ("gagpo", {"reward": "score"}),
+        ("gigpo", {"reward": "step"}),
+    ],
+    ids=str,
+)
+def test_scores_rewards_and_truncations_reach_the_method(method: str, options: dict[str, Any]) -> None:
+    columns, order = shuffled(rows_of(two_groups()), 7)
+    named = {"earns" if name == "reward" else name: value for name, value in options.items()}
+    found = credit.advantages_from_rows(**columns, method=method, **named)
+    groups = credit.advantages_batch(two_groups(), method, **options)
+    np.testing.assert_allclose(found, np.concatenate([one for group in groups for one in group])[order], atol=1e-12)
+    plain = {name: value for name, value in options.items() if name not in ("reward", "truncation")}
+    assert np.abs(found - credit.advantages_from_rows(**columns, method=method, **plain)).max() > 1e-3
+
+
+def test_the_column_reward_is_not_the_option() -> None:
+    columns = rows_of(two_groups())
+    with pytest.raises(credit.CreditError, match="reward is a column here, .*: say earns='step'"):
+        credit.advantages_from_rows(**{**columns, "reward": "step"})
+    with pytest.raises(credit.CreditError, match="reward must be 'outcome' here, got 'step'"):
+        credit.advantages_from_rows(**columns, method="graphgpo", earns="step")
 
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "numpy", "torch", "of tensors"])
