@@ -107,5 +107,5 @@ def crbc(
     return credit
 
 
-crbc_plus = partial(crbc, beta="auto", truncation="successor", normalise=None, w_group=0.0)
+crbc_plus = partial(crbc, horizon="auto", truncation="successor", sigma_min=0.2, w_group=0.05)
 """`crbc` with the options that the accuracy study supports best (docs/credit/accuracy.md)."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess
 from crbc_rl.credit import trajectory
 from crbc_rl.credit.closure import BETA, Truncation, closure, discounts
-from crbc_rl.credit.groups import apart, check_fraction, check_weights
+from crbc_rl.credit.groups import apart, check_finite, check_fraction, check_weights
 from crbc_rl.credit.rewards import Reward, discounted_sums, step_rewards
 
 Floats = NDArray[np.float64]
@@ -44,6 +44,7 @@ def graft(
     The sum along the rollout is ours, and so are w_group and the malformed replies' penalty in A_G (GRPO).
     """
     check_weights(w_group=w_group, w_step=w_step)
+    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
     check_fraction("lam", lam)
     rollouts = process.steps()[0]
     V = closure(process, beta, truncation=truncation, reward=reward).V
