@@ -7,6 +7,7 @@ credit.advantages(group, method="crbc")     # one float64 array per rollout, one
 from crbc_rl.credit.api import METHODS, Method, advantages, advantages_batch, advantages_interned, check_options
 from crbc_rl.credit.closure import Closure, closure
 from crbc_rl.credit.crbc import step_credit
+from crbc_rl.credit.diagnose import Diagnosis, diagnose
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gae import gae, row_rewards, whiten
 from crbc_rl.credit.rows import advantages_from_rows, per_token
@@ -16,6 +17,7 @@ __all__ = [
     "METHODS",
     "Closure",
     "CreditError",
+    "Diagnosis",
     "Method",
     "advantages",
     "advantages_batch",
@@ -23,6 +25,7 @@ __all__ = [
     "advantages_interned",
     "check_options",
     "closure",
+    "diagnose",
     "gae",
     "per_token",
     "row_rewards",
