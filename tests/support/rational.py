@@ -322,6 +322,41 @@ def rtmc(group, gamma=0.99, prior=2.0, pooling="state", mode="mean_norm", **opti
     return values
 
 
+def accumulated(delta: dict[Row, Fraction], factor: Fraction) -> dict[Row, Fraction]:
+    """A_t = delta_t + factor A_(t+1) along each rollout."""
+    found = {}
+    for i, t in sorted(delta, reverse=True):
+        found[i, t] = delta[i, t] + factor * found.get((i, t + 1), Fraction(0))
+    return {row: found[row] for row in delta}
+
+
+def graft(
+    group, beta=0.98, lam=0.0, truncation="failure", reward="outcome", w_group=0.0, w_step=1.0, **options
+) -> dict[Row, float]:
+    """delta = beta (r + V(x)) - V(s) with the closure's V, accumulated along the rollout."""
+    found = Closure(group, beta, truncation=truncation, reward=reward)
+    V = {**found.V, END: Fraction(0)}
+    delta = {v.row: found.beta * (v.reward + V[v.successor]) - V[v.anchor] for v in found.visits}
+    local = accumulated(delta, found.beta * exact(lam))
+    outer = trajectory(group, reward=reward, **options)
+    return {row: w_group * outer[row] + w_step * float(local[row]) for row in local}
+
+
+def gagpo(
+    group, gamma=0.95, lam=0.95, mode="mean_std_norm", success_reward=10.0, invalid_penalty=0.1, reward="outcome"
+) -> dict[Row, float]:
+    """GAE over the means of the returns at each anchor, penalties included, normalised over the group's steps."""
+    found = visits(group, reward=reward)
+    scale = Fraction(1) if reward == "step" else exact(success_reward)
+    r = {v.row: scale * v.reward - exact(invalid_penalty) * v.penalty for v in found}
+    returns = accumulated(r, exact(gamma))
+    V = {s: mean(returns[v.row] for v in here) for s, here in by(lambda v: v.anchor, found).items()} | {
+        END: Fraction(0)
+    }
+    delta = {v.row: r[v.row] + exact(gamma) * V[v.successor] - V[v.anchor] for v in found}
+    return normalised(accumulated(delta, exact(gamma) * exact(lam)), mode)
+
+
 # ---- random groups --------------------------------------------------------------------------------
 
 ANCHORS = ("s0", "s1", "s2", "s3", "s4", "s5")

@@ -10,7 +10,10 @@ from rational import ANCHORS, random_group
 from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_rl import credit
 
-METHODS = ("grpo", "drgrpo", "rloo", "gigpo", "hgpo", "g2po", "rtmc")
+TRAJECTORY = ("grpo", "drgrpo", "rloo")
+METHODS = (*TRAJECTORY, "gigpo", "hgpo", "g2po", "rtmc", "gagpo", "graft")
+PLUS = {"horizon": "auto", "truncation": "successor", "sigma_min": 0.2, "w_group": 0.05}
+"""What `crbc_plus` stands for."""
 
 
 def pick(rng, *choices):
@@ -49,9 +52,14 @@ def outer_options(rng):
 def method_options(rng, method):
     rewards = ("outcome", "score") if method == "g2po" else ("outcome", "score", "step")
     options = {**outer_options(rng), "reward": pick(rng, *rewards)}
-    if method in ("hgpo", "rtmc"):
+    if method in ("hgpo", "rtmc", "gagpo"):
         del options["weighting"]
-    if method in METHODS[3:]:
+    if method in ("gagpo", "graft"):
+        options["lam"] = pick(rng, 0.0, 0.5, 0.95)
+    if method == "graft":
+        options |= {"beta": pick(rng, "auto", 0.9), "truncation": pick(rng, "failure", "successor")}
+        options["w_group"] = pick(rng, 0.0, 1.0)
+    elif method not in TRAJECTORY:
         options |= {"gamma": pick(rng, 0.9, 0.95, 1.0), "mode": pick(rng, "mean_std_norm", "mean_norm")}
     if method == "rtmc":
         options |= {"pooling": pick(rng, "state", "pair"), "prior": pick(rng, 2.0, 0.5)}
@@ -95,10 +103,13 @@ def check_everything(rng):
         check_values(update[0], options)
     method = pick(rng, *METHODS)
     options = method_options(rng, method)
-    told = rational.trajectory if method in METHODS[:3] else getattr(rational, method)
-    named = {"method": method} if method in METHODS[:3] else {}
+    told = rational.trajectory if method in TRAJECTORY else getattr(rational, method)
+    named = {"method": method} if method in TRAJECTORY else {}
     wanted = [told(group, **named, **options) for group in update]
     assert_rows(update, credit.advantages_batch(update, method, **options), wanted, (method, options))
+    reward = pick(rng, "outcome", "score", "step")
+    wanted = [rational.crbc(group, **PLUS, reward=reward) for group in update]
+    assert_rows(update, credit.advantages_batch(update, "crbc_plus", reward=reward), wanted, ("crbc_plus", reward))
     return len(update)
 
 
