@@ -374,8 +374,7 @@ def sokoban() -> Iterator[Served]:
         yield server
 
 
-@pytest.mark.parametrize("method", ["crbc", "grpo"])
-def test_rows_from_clients_have_the_credit_of_the_rollouts(sokoban: Served, method: str) -> None:
+def test_rows_from_clients_have_the_credit_of_the_rollouts(sokoban: Served) -> None:
     """The recorded groups, their members played by other clients each, and their rows shuffled."""
     groups, rows = recorded_groups.read(), []
     for number, group in enumerate(groups):
@@ -388,14 +387,21 @@ def test_rows_from_clients_have_the_credit_of_the_rollouts(sokoban: Served, meth
                 rows += seen.rows
     order = np.random.default_rng(0).permutation(len(rows)).tolist()
     columns = {name: [rows[i][name] for i in order] for name in rows[0]}
-    wanted = np.concatenate(recorded_groups.advantages(groups, method))[order]
-    np.testing.assert_allclose(credit.advantages_from_rows(**columns, method=method), wanted, atol=1e-6, rtol=0)
+    for method, options in recorded_groups.KINDS:
+        wanted = np.concatenate(recorded_groups.advantages(groups, method, **options))[order]
+        named = {"earns" if name == "reward" else name: value for name, value in options.items()}
+        found = credit.advantages_from_rows(**columns, method=method, **named)
+        np.testing.assert_allclose(found, wanted, atol=1e-6, rtol=0)
+    said = [recorded_groups.score(text) for group in groups for recorded in group.rollouts for text in recorded.replies]
+    found = credit.advantages_from_rows(**columns, scores=[said[i] for i in order], method="scores")
+    wanted = np.concatenate(recorded_groups.advantages(groups, "scores"))[order]
+    np.testing.assert_allclose(found, wanted, atol=1e-6, rtol=0)
     cut = {name: values[1:] for name, values in columns.items()}
     lost = rows[order[0]]
     with pytest.raises(
         GroupError, match="group {group}, rollout {rollout}, step {step}: the row is lost".format(**lost)
     ):
-        credit.advantages_from_rows(**cut, method=method)
+        credit.advantages_from_rows(**cut)
 
 
 def test_a_generic_client_plays_by_the_schema(sokoban: Served) -> None:

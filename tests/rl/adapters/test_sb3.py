@@ -185,8 +185,8 @@ def test_the_recorded_groups_reach_the_loss(
     horizon, size = recorded_groups.KWARGS["max_steps"], recorded_groups.SIZE
     envs = GroupVectorEnv(recorded_groups.ENV_ID, len(groups), size, **recorded_groups.KWARGS)
     rounds = Rounds(VectorDiscreteActions(envs, 5, 256))  # the fifth number is no action of this environment
-    options = {"task": [g.task for g in groups], "group_seed": [g.seed for g in groups]}
-    monkeypatch.setattr(rounds, "reset", lambda **_: Rounds.reset(rounds, options=options))
+    drawn = {"task": [g.task for g in groups], "group_seed": [g.seed for g in groups]}
+    monkeypatch.setattr(rounds, "reset", lambda **_: Rounds.reset(rounds, options=drawn))
     agent = agent_of(rounds, n_steps=horizon)
     forward, time = agent.policy.forward, iter(range(horizon))
 

@@ -49,7 +49,7 @@ def test_shuffled_rows_have_the_credit_of_their_groups(method: str, groups: list
     [
         ("crbc", {"reward": "score", "truncation": "successor"}),
         ("crbc", {"reward": "step", "horizon": 9, "beta": "auto", "normalise": "group"}),
-        ("crbc_plus", {"reward": "score"}),
+        ("crbc_plus", {"reward": "score", "w_group": 1.0}),
         ("graft", {"truncation": "successor", "reward": "step"}),
         ("gagpo", {"reward": "score"}),
         ("gigpo", {"reward": "step"}),
