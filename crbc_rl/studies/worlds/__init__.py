@@ -8,7 +8,7 @@ from functools import partial
 
 from anchors.kinds import ANCHOR_KINDS
 from crbc_rl.studies.mdp import TabularMDP
-from crbc_rl.studies.worlds import alfworld, diagnostics, house, lucky, sokoban
+from crbc_rl.studies.worlds import alfworld, diagnostics, house, lucky, shop, sokoban
 from crbc_rl.studies.worlds.behaviours import behaviour
 
 __all__ = ["WORLDS", "World", "behaviour"]
@@ -50,6 +50,7 @@ WORLDS = {
         World("house", "15 rooms, a thing to fetch, wash and put away, 50 steps", house.house, SKILLED),
         World("needle", "the first of 16 steps decides, the others change nothing", diagnostics.needle, FREE),
         World("repair", "a bad step that the next one may repair", diagnostics.repair, FREE),
+        World("shop", "search, browse, choose options and buy, 15 steps; written after crbc_plus", shop.shop, MIXTURES),
         World("stop", "stop now or go on; a good choice may lose", diagnostics.stop, FREE),
         *(
             World(

@@ -73,7 +73,7 @@ def test_two_numbers_give_one_process(name):
         np.testing.assert_equal(getattr(made, field.name), getattr(again, field.name))
 
 
-@pytest.mark.parametrize("name", ["sokoban", "slip", "lucky", "house"])
+@pytest.mark.parametrize("name", ["sokoban", "slip", "lucky", "house", "shop"])
 def test_other_numbers_give_other_processes(name):
     shapes = [(mdp.successor.tolist(), mdp.probability.tolist()) for mdp in SMALL[name]]
     assert all(one != other for i, one in enumerate(shapes) for other in shapes[:i])
