@@ -151,13 +151,13 @@ class _Model:
         return self.beta[self.process.anchor_group]
 
 
-def _fixed_point(model: _Model) -> tuple[Floats, Floats]:
-    """V and Q of eq. 9."""
+def _fixed_point(model: _Model, some: bool = False) -> tuple[Floats, Floats]:
+    """V and Q of eq. 9. With `some`, only groups without a truncated rollout are asked for."""
     b, beta = model.system()
     V = np.zeros(len(b))
     if b.any():  # otherwise nothing was earned
         # A group may be truncated in a cycle for good: no success is reached from there.
-        closed: Literal["zero", "error"] = "zero" if model.leads_on and model.reward != "step" else "error"
+        closed: Literal["zero", "error"] = "zero" if some or (model.leads_on and model.reward != "step") else "error"
         V = solve(model.process.M, b, beta, closed)
         if model.reward != "step":
             V = V.clip(0.0, beta)  # the exact solution lies here (Proposition 1)
@@ -201,7 +201,7 @@ def _within(model: _Model, limit: NDArray[np.int64]) -> tuple[Floats, Floats]:
     open_ended = limit[process.anchor_group] == 0
     mean_V, mean_Q = np.zeros(process.num_anchors), np.zeros(process.num_pairs)
     if open_ended.any():
-        V, Q = _fixed_point(model)
+        V, Q = _fixed_point(model, some=True)
         mean_V[open_ended] = V[open_ended]
         mean_Q = np.where(open_ended[process.pair_anchor], Q, 0.0)
     limits = limit[rollouts.group[rollouts.rollout]]
