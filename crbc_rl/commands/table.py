@@ -240,26 +240,29 @@ def study(
     quick: bool = False,
     seed: Index = 0,
     set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    world: Annotated[tuple[str, ...], Repeated] = (),
+    group_size: Annotated[tuple[int, ...], Repeated] = (),
+    draws: Literal["choose", "report"] = "report",
+    jobs: Count = 1,
 ) -> None:
     """Test a claim of the paper where the truth can be computed exactly. Prints tables and writes a figure.
 
     Args:
-        name: credit-accuracy: every estimator's step credit against the exact truth on small Sokoban rooms. dynamics:
-            what groups lose whose copies share one stream of noise, on slippery FrozenLake. anchors: what each kind of
-            anchor merges, and what of it the rollouts of a group share.
+        name: credit-accuracy: every estimator's advantages against the exact truth, in worlds small enough to solve.
+            dynamics: what groups lose whose copies share one stream of noise, on slippery FrozenLake. anchors: what
+            each kind of anchor merges, and what of it the rollouts of a group share.
         env: anchors: an environment id such as CRBC-ALFWorld-v0.
         out: folder for the JSON file, and the PNG file of credit-accuracy.
         quick: a few seconds instead of up to three minutes.
         seed: seed of every draw.
         set: anchors: the environment's arguments, each as key=value, such as rooms=small.
+        world: credit-accuracy: a world, or all; sokoban if none is given.
+        group_size: credit-accuracy: rollouts per group; 8 if none is given.
+        draws: credit-accuracy: the draws that figures are reported on, or those that options are chosen on.
+        jobs: credit-accuracy: worker processes. The results are the same.
     """
-    from dataclasses import replace
-
-    from rich.progress import Progress
-
-    from crbc_rl.studies import credit_accuracy, credit_figure, credit_tables
-    from crbc_rl.studies import dynamics as noise
-
+    if name != "credit-accuracy" and (world or group_size):
+        raise ConfigError(f"crbc study {name} has no --world and --group-size: they belong to credit-accuracy")
     if name == "anchors":
         from crbc_rl.commands.anchors import study_anchors
 
@@ -267,23 +270,12 @@ def study(
         return
     if env is not None or set:
         raise ConfigError(f"crbc study {name} takes no environment: ENV and --set belong to crbc study anchors")
+    from crbc_rl.commands.study import study_accuracy, study_dynamics
+
     if name == "dynamics":
-        lakes = replace(noise.QUICK if quick else noise.Settings(), seed=seed)
-        played = noise.run(lakes)
-        noise.show(played, lakes, console)
-        noise.write_json(played, lakes, out / "dynamics.json")
-        console.print(f"wrote {escape(str(out / 'dynamics'))}.json", soft_wrap=True, highlight=False)
-        return
-    settings = replace(credit_accuracy.QUICK if quick else credit_accuracy.Settings(), seed=seed)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("behaviours x group sizes")
-        cells = credit_accuracy.run(settings, lambda done, total: progress.update(bar, completed=done, total=total))
-    credit_tables.show(cells, settings, console)
-    out.mkdir(parents=True, exist_ok=True)
-    stem = name.replace("-", "_")
-    credit_tables.write_json(cells, settings, out / f"{stem}.json")
-    credit_figure.draw(cells, settings, out / f"{stem}.png")
-    console.print(f"wrote {escape(str(out / stem))}.json and .png", soft_wrap=True, highlight=False)
+        study_dynamics(out, quick, seed or 0, console)
+    else:
+        study_accuracy(world, group_size, draws, jobs or 1, out, quick, seed or 0, console)
 
 
 def bench(

@@ -1,364 +1,275 @@
-"""The error of each credit estimator, where the true credit can be computed exactly.
+"""How close each estimator's advantages are to the exact truth, in worlds that are small enough to solve.
 
-A one-box Sokoban room has few states, so the true advantage of a move under a known behaviour policy is a short
-recursion: Q_t - V_t with the remaining steps taken into account, averaged over the times at which the behaviour is at
-the state. The study samples rollout groups from such behaviours and computes the step credit of every estimator in
-`credit.METHODS`. It compares them pair by pair, over the (anchor, action) pairs whose anchor has two or more observed
-actions, in groups with at least one success.
+A world is a family of finite decision processes (`crbc_rl.studies.worlds`). The true credit of an action under a known
+behaviour, Q_t - V_t with the remaining steps taken into account, and the true policy gradient are short recursions.
+The study samples rollout groups, computes what each estimator gives every step, and measures it: who is credited
+(rank, sign), where the policy is moved (cosine to the gradient, bias and noise apart, the success gained), and what
+single steps get (steps that do not matter, repaired errors). Final advantages are judged, which are trained on, and
+step terms beside them.
 
-`crbc study credit-accuracy` runs it. In 300 rooms at G = 8 the rank correlation with the truth rises with
-every step of depth and is highest for the closure. CRBC is not ahead of shortest paths: the puzzle is deterministic,
-and a large step along GraphGPO gains more. docs/credit/accuracy.md has the figures.
+`crbc study credit-accuracy` runs it. `judge` takes estimators of one's own. docs/credit/accuracy.md has the figures.
 """
 
 from __future__ import annotations
 
-import inspect
+import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from scipy.stats import t as student
+from threadpoolctl import threadpool_limits
 
-from anchors import EmpiricalProcess, sum_by
-from anchors.coverage import coverage_statistics
-from crbc_envs.sokoban.panels import SokobanPanel
-from crbc_envs.sokoban.rules import MOVES
-from crbc_rl import credit
-from crbc_rl.studies.tabular import TabularRoom, Truth, evaluate, mixture, sample_groups, soft, success_rates
+from anchors import EmpiricalProcess
+from crbc_rl.studies import credit_metrics as metrics
+from crbc_rl.studies.credit_metrics import BY_GROUP, PARTS, Group
+from crbc_rl.studies.estimators import ORACLE, Estimator
+from crbc_rl.studies.mdp import TINY, TabularMDP, Truth, evaluate
+from crbc_rl.studies.sampling import sample
+from crbc_rl.studies.worlds import World, behaviour
 
 Floats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+Play = tuple[TabularMDP, Floats, Truth]
 
-CLOSURE = "crbc"
-NORMALISED = "crbc / sigma"
-"""CRBC's Q - V as the learner uses it, divided by max(sigma, 0.1) at each anchor (eq. 13)."""
-SOKOBAN: dict[str, dict[str, Any]] = {"graphgpo": {"omega": 0.8}}
-"""The paper's settings on Sokoban, where they differ from a method's defaults."""
-ORACLE = "truth"
-"""The true advantage itself at the visited pairs: the gain of the best possible credit."""
+DRAWS = {"choose": 0, "report": 1}
+"""Two sets of draws that share nothing: options are chosen on the one, and figures reported on the other."""
 
-METRICS = {
-    "rank": "rank correlation with the truth (Spearman), within a group",
-    "sign": "share of pairs with the sign of the truth; no credit counts as wrong",
-    "zero": "share of pairs with a true effect and exactly no credit",
-    "rmse_scaled": "root mean square error, each estimator times its best constant",
-    "rmse": "root mean square error as it is, where credit is in units of success probability",
-    "gain_small": "exact change of 15-step success after one small reweighting step, of equal size for all",
-    "gain": "the same after one large step",
-}
-"""The metrics, with their descriptions."""
-
-BY_GROUP = ("rank", "sign", "zero", "gain_small", "gain")
-"""The metrics with a value per group. The two errors pool pairs instead."""
-
-_SUMS = ("n", "tt", "ct", "cc", "ee")
-_TINY = 1e-9
-"""A true advantage below this counts as zero, such as that of moves at a dead end."""
+PART = 5
+"""Instances that are computed together. Fixed, so that results do not depend on the number of processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The sample: `rooms` of the train panel x `groups` per room x `behaviours` x `group_sizes`.
+    """The sample: `instances` of each world x `behaviours` x `rollouts`, cut into groups of each of `group_sizes`.
 
-    A behaviour is "mix0.3", a best move with probability 0.3 and any move otherwise, or "soft0.7",
-    softmax(-0.7 x steps lost + N(0, 1)). `steps` are the sizes eta of the small and of the large reweighting step.
-    `beta` is that of CRBC.
+    `behaviours` is the number of the world's behaviours that are used, evenly chosen from its list. At least two groups
+    are drawn. `steps` are the sizes eta of the small and of the large reweighting step. `draws` and `seed` together
+    choose processes and random numbers: "choose" and "report" share none for seeds below 1,000.
     """
 
-    rooms: int = 300
-    groups: int = 2
-    behaviours: tuple[str, ...] = ("mix0", "mix0.15", "mix0.3", "mix0.5", "soft0", "soft0.3", "soft0.7", "soft1.5")
-    group_sizes: tuple[int, ...] = (4, 8, 16, 32)
-    depths: tuple[int, ...] = (0, 1, 2, 3)
+    instances: int = 60
+    behaviours: int = 4
+    rollouts: int = 64
+    group_sizes: tuple[int, ...] = (8,)
     steps: tuple[float, float] = (0.25, 2.0)
-    beta: float = 0.98
+    draws: Literal["choose", "report"] = "report"
     seed: int = 0
 
+    def groups(self, group_size: int) -> int:
+        """How many groups of a size are drawn for each instance and behaviour."""
+        return max(2, self.rollouts // group_size)
 
-QUICK = Settings(rooms=25, behaviours=("mix0.15", "soft0.7"), group_sizes=(4, 8))
+    def played(self, world: World) -> tuple[str, ...]:
+        """The names of the behaviours that are used."""
+        names = world.behaviours
+        chosen = np.linspace(0, len(names) - 1, min(self.behaviours, len(names))).round().astype(int)
+        return tuple(names[i] for i in chosen)
+
+    @property
+    def world_seed(self) -> int:
+        """The seed that worlds are made with: even to choose, odd to report."""
+        return 2 * self.seed + DRAWS[self.draws]
 
 
-@dataclass(frozen=True, slots=True)
-class Estimator:
-    """Two functions that map a process of several groups to one value per pair.
-
-    `credit` is compared with the truth, `direction` is the form that the learner uses. With `probability`, credit is in
-    units of success probability.
-    """
-
-    name: str
-    credit: Callable[[EmpiricalProcess], Floats]
-    direction: Callable[[EmpiricalProcess], Floats]
-    probability: bool = False
+QUICK = Settings(instances=10, behaviours=2, rollouts=32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cell:
-    """The outcome for one behaviour and group size: over R rooms and E estimators (the oracle last).
+    """The outcome in one world at one group size, over R instances, B behaviours and E estimators (the oracle last).
 
-    `success` (R,): the true J. `failed`: the fraction of groups without a success, which are left out. `scores`: by
-    metric (R, E), nan where a room has none. `sums` (R, E, 5): the sums for the two errors. `coverage`: the fraction of
-    eligible visits that all G rollouts reach, at each depth of the study and for the closure.
+    `success` (R, B): the true J. `failed` (R, B): the fraction of groups without a success, which only the mean
+    gradient includes. `scores`: by metric of `BY_GROUP` and by part of `PARTS`, (R, B, E); nan where nothing was found.
     """
 
-    behaviour: str
+    world: str
     group_size: int
+    behaviours: tuple[str, ...]
+    estimators: tuple[str, ...]
     success: Floats
-    failed: float
+    failed: Floats
     scores: dict[str, Floats]
-    sums: Floats
-    coverage: Floats
 
 
-# ---- estimators ---------------------------------------------------------------------------------
+def judge(
+    world: World,
+    estimators: Sequence[Estimator],
+    settings: Settings,
+    progress: Progress = lambda done, total: None,
+    jobs: int = 1,
+) -> list[Cell]:
+    """Judge every estimator, and last the truth itself, in one world; one `Cell` per group size.
+
+    `jobs` worker processes give the same results as one. They need estimators and worlds that can be sent to a process:
+    functions of a module, not lambdas. `progress` is called with the parts done and the parts in all.
+    """
+    starts = range(0, settings.instances, PART)
+    parts = [range(start, min(start + PART, settings.instances)) for start in starts]
+    found: dict[int, list[Cell]] = {}
+    for at, cells in _each(partial(_judge_part, world, tuple(estimators), settings), parts, jobs):
+        found[at] = cells
+        progress(len(found), len(parts))
+    return [_joined([found[at][i] for at in range(len(parts))]) for i in range(len(settings.group_sizes))]
 
 
-def estimators(depths: Sequence[int], beta: float) -> list[Estimator]:
-    """CRBC at each depth and its closure, then the step term of every other method of `credit.METHODS`."""
-    found = [_family(f"{CLOSURE} K={depth}", beta, depth) for depth in depths]
-    found.append(_family(CLOSURE, beta, None))
-    normalised = partial(credit.step_credit, beta=beta)
-    found.append(Estimator(NORMALISED, normalised, normalised))
-    for method in credit.METHODS:
-        if method != CLOSURE:
-            for name, options in variants(method).items():
-                by_pair = partial(_mean_over_visits, method, options)
-                found.append(Estimator(name, by_pair, by_pair))
-    return found
+def _each(work: Callable[[range], list[Cell]], parts: Sequence[range], jobs: int) -> Iterator[tuple[int, list[Cell]]]:
+    """The result of every part as it is ready, with the part's number."""
+    if jobs == 1:
+        for at, part in enumerate(parts):
+            yield at, work(part)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        waiting = {pool.submit(work, part): at for at, part in enumerate(parts)}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
 
 
-def variants(method: str) -> dict[str, dict[str, Any]]:
-    """The options of a method's step term, with its Sokoban settings; "NAME mean" is the mode without the division by
-    the standard deviation."""
-    known = inspect.signature(credit.METHODS[method]).parameters
-    options: dict[str, Any] = {**SOKOBAN.get(method, {})}
-    if "w_step" in known:
-        options |= {"w_group": 0.0, "w_step": 1.0}
-    found = {method: options}
-    if "mode" in known:
-        found[f"{method} mean"] = {**options, "mode": "mean_norm"}
-    return found
+def _judge_part(
+    world: World, estimators: Sequence[Estimator], settings: Settings, instances: Sequence[int]
+) -> list[Cell]:
+    names = settings.played(world)
+    mdps = [world.make(settings.world_seed, i) for i in instances]
+    # The policy depends on draws, behaviour and instance, but not on the group size.
+    streams = [[[settings.world_seed, *name.encode(), i] for name in names] for i in instances]
+    plays: list[Play] = []
+    for mdp, keys in zip(mdps, streams, strict=True):
+        for name, key in zip(names, keys, strict=True):
+            policy = behaviour(mdp, name, np.random.default_rng(key))
+            plays.append((mdp, policy, evaluate(mdp, policy)))
+    flat = [key for keys in streams for key in keys]
+    with threadpool_limits(1):
+        return [_measure(world.name, names, estimators, settings, plays, flat, size) for size in settings.group_sizes]
 
 
-def _family(name: str, beta: float, depth: int | None) -> Estimator:
-    return Estimator(
-        name,
-        lambda process: credit.closure(process, beta, depth).A,
-        partial(credit.step_credit, beta=beta, depth=depth),
-        probability=True,
-    )
-
-
-def _mean_over_visits(method: str, options: dict[str, Any], process: EmpiricalProcess) -> Floats:
-    """A method's advantage per step, averaged over the visits of each pair."""
-    assert process.rollouts is not None
-    per_step = credit.METHODS[method](process, **options)
-    return sum_by(process.pair, per_step, len(process.pairs)) / process.pair_count
-
-
-# ---- one behaviour, one group size --------------------------------------------------------------
-
-
-def behaviour_of(name: str, room: TabularRoom, rng: np.random.Generator) -> Floats:
-    """The policy of a behaviour's name, (n, 4). Raises `ValueError` for an unknown name."""
-    if name.startswith("mix"):
-        return mixture(room, float(name.removeprefix("mix")))
-    if name.startswith("soft"):
-        return soft(room, float(name.removeprefix("soft")), rng)
-    raise ValueError(f"behaviour must be mixW or softA with a number, got {name!r}")
-
-
-def measure(
-    rooms: Sequence[TabularRoom], name: str, group_size: int, which: Sequence[Estimator], settings: Settings
+def _measure(
+    world: str,
+    behaviours: tuple[str, ...],
+    estimators: Sequence[Estimator],
+    settings: Settings,
+    plays: Sequence[Play],
+    streams: Sequence[Sequence[int]],
+    group_size: int,
 ) -> Cell:
-    """Sample groups in every room and score every estimator's credit on them."""
-    # The policy depends on seed, behaviour and room, but not on the group size.
-    stream = [settings.seed, *name.encode()]
-    policies = [behaviour_of(name, room, np.random.default_rng([*stream, i])) for i, room in enumerate(rooms)]
-    truths = [evaluate(room, policy) for room, policy in zip(rooms, policies, strict=True)]
-    draws = np.random.default_rng([*stream, len(rooms), group_size])
-    owners, groups = [], []
-    for i, (room, policy) in enumerate(zip(rooms, policies, strict=True)):
-        for group in sample_groups(room, policy, settings.groups, group_size, draws):
-            if group.success_rate > 0.0:
-                owners.append(i)
-                groups.append(group)
-
-    process = EmpiricalProcess.from_groups(groups)
-    shape = (len(rooms), settings.groups, len(which) + 1)
-    scores = {metric: np.full(shape, np.nan) for metric in BY_GROUP}
-    sums = np.zeros((len(rooms), len(which) + 1, len(_SUMS)))
-    scored = [0] * len(rooms)
-    for i, part in zip(owners, _by_group(process, which), strict=True):
-        slot = scored[i]
-        scored[i] += 1
-        values, totals = _compare(rooms[i], policies[i], truths[i], part, settings.steps)
-        for metric, value in values.items():
-            scores[metric][i, slot] = value
-        sums[i] += totals
+    """Sample groups of one size in every play, and score every estimator on them."""
+    count = settings.groups(group_size)
+    generators = [np.random.default_rng([*stream, group_size]) for stream in streams]
+    drawn = sample([(m, p, rng) for (m, p, _), rng in zip(plays, generators, strict=True)], count, group_size)
+    process = EmpiricalProcess.from_interned(drawn.rollouts)
+    horizon = plays[0][0].horizon
+    values = np.stack([estimator.values(process, horizon) for estimator in estimators])
+    groups = metrics.groups_of(drawn, process, values, [play for play in plays for _ in range(count)])
+    found: list[metrics.Scores] = []
+    failed = []
+    for play in plays:
+        scores, lost = _of_play([metrics.with_truth(next(groups)) for _ in range(count)], play[2], settings.steps)
+        found.append(scores)
+        failed.append(lost)
+    shape = (-1, len(behaviours))
     return Cell(
-        name,
+        world,
         group_size,
-        np.array([truth.success for truth in truths]),
-        1.0 - len(groups) / (len(rooms) * settings.groups),
-        {metric: _mean(values, axis=1) for metric, values in scores.items()},
-        sums,
-        coverage_statistics(process, (*settings.depths, None)).full_access,
+        behaviours,
+        (*(estimator.name for estimator in estimators), ORACLE),
+        np.array([truth.success for _, _, truth in plays]).reshape(shape),
+        np.array(failed).reshape(shape),
+        {name: np.stack([scores[name] for scores in found]).reshape(*shape, len(values) + 1) for name in found[0]},
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """One group's p visited pairs: `state`, `move`, `count` N(s, a), `gated` (p,), `credit`, `direction` (E, p)."""
-
-    state: NDArray[np.int64]
-    move: NDArray[np.int64]
-    count: Floats
-    gated: NDArray[np.bool_]
-    credit: Floats
-    direction: Floats
-
-
-def _by_group(process: EmpiricalProcess, which: Sequence[Estimator]) -> Iterator[_Part]:
-    """The values of all estimators, computed for all groups together and split by group in order."""
-    assert process.rollouts is not None
-    values = np.stack([e.credit(process) for e in which])
-    directions = np.stack([e.direction(process) for e in which])
-    state = np.array([int(anchor) for anchor in process.anchors])[process.pair_anchor]
-    move = np.array([MOVES.index(action) for _, action in process.pairs])
-    gated = process.actions_per_anchor[process.pair_anchor] >= 2
-    group = np.zeros(len(process.pairs), dtype=np.int64)
-    group[process.pair] = process.rollouts.group[process.rollouts.rollout]
-    # Pairs are sorted by anchor and anchors by group, so a group's pairs are neighbours.
-    for pairs in np.split(np.arange(len(group)), np.flatnonzero(np.diff(group)) + 1):
-        yield _Part(
-            state[pairs], move[pairs], process.pair_count[pairs], gated[pairs], values[:, pairs], directions[:, pairs]
-        )
+def _of_play(groups: Sequence[Group], truth: Truth, steps: Sequence[float]) -> tuple[metrics.Scores, float]:
+    """The mean score over the groups of one instance and behaviour, and the share of groups without a success."""
+    size, true = len(groups[0].values), metrics.unit(truth)
+    total, along, squares = np.zeros((size, *true.shape)), np.zeros((len(groups), size)), np.zeros(size)
+    found: dict[str, list[Floats]] = {name: [] for name in BY_GROUP}
+    for k, group in enumerate(groups):
+        anchors, moved = metrics.gradient(group)
+        length = (moved**2).sum(axis=(1, 2))
+        total[:, anchors] += moved
+        along[k] = (moved * true[anchors]).sum(axis=(1, 2))
+        squares += length
+        if group.won.any():
+            cosine = along[k] / np.where(length > TINY**2, np.sqrt(length), np.inf)
+            scores = {"cosine": cosine, **metrics.gains(group, steps), **metrics.identification(group)}
+            for name, score in (scores | metrics.leakage(group) | metrics.repaired(group)).items():
+                found[name].append(score)
+    nothing = np.full((1, size), np.nan)
+    pooled = {name: mean(np.stack(scores) if scores else nothing, axis=0) for name, scores in found.items()}
+    pooled |= metrics.mean_gradient(total, along, squares, truth)
+    return pooled, float(np.mean([not group.won.any() for group in groups]))
 
 
-def _compare(
-    room: TabularRoom, policy: Floats, truth: Truth, part: _Part, steps: Sequence[float]
-) -> tuple[dict[str, Floats], Floats]:
-    """One group's scores, each (E + 1,), and the sums behind its errors, (E + 1, 5)."""
-    gated = part.gated
-    t = truth.A[part.state[gated], part.move[gated]]
-    c = np.vstack([part.credit[:, gated], t])
-    nothing = np.full(len(c), np.nan)
-    values = {"rank": nothing, "sign": nothing, "zero": nothing}
-    effect = np.abs(t) > _TINY
-    if effect.any():
-        # Rounding must not break ties: credit is compared at ten digits relative to the group's largest.
-        digits = np.round(c / np.maximum(np.abs(c).max(axis=1, keepdims=True), 1e-300), 10)
-        values["rank"] = _spearman(digits, np.round(t, 10))
-        values["sign"] = (np.sign(digits[:, effect]) == np.sign(t[effect])).mean(axis=1)
-        values["zero"] = (digits[:, effect] == 0.0).mean(axis=1)
-    direction = _unit_directions(room, truth, part)
-    for name, eta in zip(("gain_small", "gain"), steps, strict=True):
-        better = policy * np.exp(eta * (direction - direction.max(axis=2, keepdims=True)))
-        values[name] = success_rates(room, better / better.sum(axis=2, keepdims=True)) - truth.success
-    totals = [np.full(len(c), len(t)), np.full(len(c), t @ t), c @ t, (c * c).sum(axis=1), ((c - t) ** 2).sum(axis=1)]
-    return values, np.stack(totals, axis=1)
+def _joined(cells: Sequence[Cell]) -> Cell:
+    """The cells of some instances each as one."""
+    one = cells[0]
+    return Cell(
+        one.world,
+        one.group_size,
+        one.behaviours,
+        one.estimators,
+        np.concatenate([cell.success for cell in cells]),
+        np.concatenate([cell.failed for cell in cells]),
+        {name: np.concatenate([cell.scores[name] for cell in cells]) for name in one.scores},
+    )
 
 
-def _spearman(values: Floats, truth: Floats) -> Floats:
-    """Rank correlation of each row with `truth`; zero for a constant row."""
-    ranks = rankdata(np.vstack([values, truth]), axis=1)
-    ranks -= ranks.mean(axis=1, keepdims=True)
-    norm = np.sqrt((ranks**2).sum(axis=1))
-    product: Floats = ranks[:-1] @ ranks[-1]
-    return product / np.where(norm[:-1] > 0.0, norm[:-1] * norm[-1], np.inf)
+# ---- statistics over instances ------------------------------------------------------------------
 
 
-def _unit_directions(room: TabularRoom, truth: Truth, part: _Part) -> Floats:
-    """The direction in which each estimator, and last the truth, moves the logits of the policy, (E + 1, n, 4).
+def by_instance(cell: Cell, metric: str) -> Floats:
+    """One value per instance and estimator (R, E), the mean over behaviours; nan where an instance has none.
 
-    Each is scaled to root mean square one over the group's gated visits, so that all steps have the same size. The
-    truth is divided by its standard deviation at the anchor, as CRBC's credit is.
+    `mean_cosine` and `noise` are ratios of sums over instances. Their values are jackknife pseudo-values: the mean
+    estimates the ratio, and the deviations its error, so that all metrics are compared in one way.
     """
-    true = np.where(part.gated, truth.A[part.state, part.move], 0.0)
-    visits = sum_by(part.state, part.count, len(room))
-    sigma = np.sqrt(sum_by(part.state, part.count * true**2, len(room))[part.state] / visits[part.state])
-    direction = np.vstack([part.direction, true / np.maximum(sigma, 0.1)])
-    weight = part.count * part.gated
-    size = np.sqrt(direction**2 @ weight / max(float(weight.sum()), 1.0))[:, None]
-    logits = np.zeros((len(direction), *truth.A.shape))
-    logits[:, part.state, part.move] = direction / np.where(size > _TINY, size, np.inf)
-    return logits
+    if metric in cell.scores:
+        return mean(cell.scores[metric], axis=1)
+    parts = [mean(cell.scores[part], axis=1) for part in PARTS]
+    some = ~np.isnan(parts[0])
+    count = some.sum(axis=0)
+    parts = [np.where(some, part, 0.0) for part in parts]
+    sums = [part.sum(axis=0) for part in parts]
+    whole = _ratio(metric, count, *sums)
+    without = _ratio(metric, count - some, *(total - part for total, part in zip(sums, parts, strict=True)))
+    pseudo: Floats = np.where(some, count * whole - (count - 1) * without, np.nan)
+    return pseudo
 
 
-# ---- pooling ------------------------------------------------------------------------------------
+def _ratio(metric: str, count: Floats, aligned: Floats, kept: Floats, toward: Floats) -> Floats:
+    """The metric from the sums of `PARTS` over `count` instances; nan without a sign of an expected gradient."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = (count - kept) / kept if metric == "noise" else np.sign(toward) * np.sqrt(aligned / kept)
+    return np.where(kept > 0.0, found, np.nan)
 
 
-def pool(cells: Sequence[Cell]) -> dict[str, tuple[Floats, Floats]]:
-    """Mean and standard error over rooms of every metric, each (E,); cells are averaged within a room.
-
-    The errors pool all pairs. Their standard errors are a jackknife over rooms.
-    """
-    result = {metric: _mean_and_error(_stacked(cells, metric)) for metric in BY_GROUP}
-    sums = np.sum([cell.sums for cell in cells], axis=0)
-    for metric in ("rmse_scaled", "rmse"):
-        result[metric] = (_rmse(sums.sum(axis=0), metric), _jackknife(sums, metric))
-    return result
+def estimate(cell: Cell, metric: str) -> tuple[Floats, Floats]:
+    """The mean over instances and the half width of its 95 % interval, each (E,)."""
+    return interval(by_instance(cell, metric))
 
 
-def lead(cells: Sequence[Cell], metric: str, reference: int) -> tuple[Floats, Floats]:
-    """Mean and standard error over rooms of the reference estimator's score minus each one's, paired."""
-    scores = _stacked(cells, metric)
-    return _mean_and_error(scores[:, reference, None] - scores)
+def difference(cell: Cell, metric: str, reference: str) -> tuple[Floats, Floats]:
+    """The mean difference from the reference estimator, paired by instance, and its 95 % half width, each (E,)."""
+    values = by_instance(cell, metric)
+    return interval(values - values[:, cell.estimators.index(reference), None])
 
 
-def _stacked(cells: Sequence[Cell], metric: str) -> Floats:
-    return _mean(np.stack([cell.scores[metric] for cell in cells]), axis=0)
+def interval(values: Floats) -> tuple[Floats, Floats]:
+    """Mean and 95 % half width by Student's t over the first axis, without nan; nan for fewer than two values."""
+    count = (~np.isnan(values)).sum(axis=0)
+    middle = mean(values, axis=0)
+    squares = np.where(np.isnan(values), 0.0, (values - middle) ** 2).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        width = student.ppf(0.975, count - 1) * np.sqrt(squares / (count - 1) / count)
+    return middle, np.where(count > 1, width, np.nan)
 
 
-def _mean(values: Floats, axis: int) -> Floats:
+def mean(values: Floats, axis: int) -> Floats:
     """The mean without nan; nan where there is no value."""
     there = ~np.isnan(values)
     count = there.sum(axis=axis)
     total: Floats = np.where(there, values, 0.0).sum(axis=axis)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
-
-
-def _mean_and_error(values: Floats) -> tuple[Floats, Floats]:
-    mean = _mean(values, axis=0)
-    count = np.maximum((~np.isnan(values)).sum(axis=0), 1)
-    variance = _mean((values - mean) ** 2, axis=0) * count / np.maximum(count - 1, 1)
-    return mean, np.sqrt(variance / count)
-
-
-def _rmse(sums: Floats, metric: str) -> Floats:
-    n, tt, ct, cc, ee = np.moveaxis(sums, -1, 0)
-    if metric == "rmse_scaled":
-        ee = np.maximum(tt - np.divide(ct**2, cc, out=np.zeros_like(ct), where=cc > 0.0), 0.0)
-    error: Floats = np.sqrt(ee / n)
-    return error
-
-
-def _jackknife(sums: Floats, metric: str) -> Floats:
-    rooms = len(sums)
-    without = _rmse(sums.sum(axis=0) - sums, metric)
-    error: Floats = np.sqrt((rooms - 1) * ((without - without.mean(axis=0)) ** 2).mean(axis=0))
-    return error
-
-
-# ---- the study ----------------------------------------------------------------------------------
-
-
-def rooms_of(settings: Settings) -> list[TabularRoom]:
-    panel = SokobanPanel("train")
-    return [TabularRoom.of(panel[index].content) for index in range(settings.rooms)]
-
-
-def run(settings: Settings, progress: Callable[[int, int], None] = lambda done, total: None) -> list[Cell]:
-    """Run every behaviour at every group size; `progress(done, total)` is called after each cell."""
-    rooms = rooms_of(settings)
-    which = estimators(settings.depths, settings.beta)
-    plan = [(name, size) for size in settings.group_sizes for name in settings.behaviours]
-    cells = []
-    for done, (name, size) in enumerate(plan, start=1):
-        cells.append(measure(rooms, name, size, which, settings))
-        progress(done, len(plan))
-    return cells

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,95 +14,105 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from crbc_rl.studies.credit_accuracy import CLOSURE, METRICS, ORACLE, Cell, Settings, estimators, lead, pool
+from crbc_rl.studies.credit_accuracy import Cell, Settings, difference, estimate, mean
+from crbc_rl.studies.credit_metrics import BY_GROUP, METRICS
+from crbc_rl.studies.estimators import CRBC, ORACLE, PLUS
+from crbc_rl.studies.worlds import World
 
 Floats = NDArray[np.float64]
 
-PAIRED = ("rank", "gain_small", "gain")
-"""The metrics in which CRBC is compared with each other estimator, paired by room."""
+SHOWN = (
+    ("Who is credited", ("rank", "kendall", "sign", "zero", "leakage")),
+    ("Where the policy is moved", ("cosine", "mean_cosine", "noise", "gain_small", "gain")),
+    ("Repaired paths", ("bad", "repair", "repaired")),
+)
+"""The metrics of each table."""
 
-
-Figures = dict[str, dict[str, tuple[float | None, float | None]]]
-"""By estimator and metric: mean and standard error."""
-
-
-def names_of(settings: Settings) -> list[str]:
-    """The names of the estimators in the order of every array of a `Cell`; the truth is last."""
-    return [*(estimator.name for estimator in estimators(settings.depths, settings.beta)), ORACLE]
-
-
-def in_probability(settings: Settings) -> list[bool]:
-    """Which of `names_of` give credit in units of success probability."""
-    return [*(estimator.probability for estimator in estimators(settings.depths, settings.beta)), True]
+PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage", "gain_small")
+"""The metrics in which estimators are compared, three a table."""
 
 
 def main_size(settings: Settings) -> int:
-    """The group size of the tables by behaviour: 8 as in the paper, or the largest sampled."""
+    """The group size of the tables: 8 as in the paper, or the largest sampled."""
     return 8 if 8 in settings.group_sizes else max(settings.group_sizes)
 
 
-def of_size(cells: Sequence[Cell], size: int) -> list[Cell]:
-    return [cell for cell in cells if cell.group_size == size]
-
-
-def show(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
-    """Print every metric, CRBC's lead, and ranks and gains by behaviour and by group size."""
-    size = main_size(settings)
-    here = of_size(cells, size)
-    failed = float(np.mean([cell.failed for cell in here]))
-    console.print(
-        f"[bold]Step credit against the exact truth[/], {settings.rooms} rooms x {settings.groups} groups of {size} x "
-        f"{len(here)} behaviours.\n{failed:.0%} of the groups had no success and are left out; s.e. is over rooms.",
-        highlight=False,
-    )
+def explain(console: Console) -> None:
+    """Print what each metric is."""
     for metric, meaning in METRICS.items():
         console.print(f"  [bold]{metric:12}[/]{meaning}", highlight=False, soft_wrap=True)
 
-    pooled = pool(here)
-    columns = [(metric, pooled[metric]) for metric in METRICS]
-    console.print(_table(f"All metrics, G = {size}, mean over behaviours", columns, settings))
-    _show_lead(here, settings, console)
-    _show_coverage(cells, settings, console)
-    for metric in PAIRED:
-        columns = [(f"{c.behaviour}\nJ {c.success.mean():.2f}", pool([c])[metric]) for c in here]
-        console.print(_table(f"{metric} by behaviour and its true success J, G = {size}", columns, settings))
-    for metric in PAIRED:
-        columns = [(f"G = {g}", pool(of_size(cells, g))[metric]) for g in settings.group_sizes]
-        console.print(_table(f"{metric} by group size, mean over behaviours", columns, settings))
+
+def show(cells: Sequence[Cell], world: World, settings: Settings, console: Console) -> None:
+    """Print one world's `cells`: every metric, the differences from CRBC, and means by group size."""
+    size = main_size(settings)
+    (cell,) = (c for c in cells if c.group_size == size)
+    instances, behaviours = cell.success.shape
+    console.print(
+        f"\n[bold]{world.name}[/]: {world.description}\n{instances} instances x {behaviours} behaviours "
+        f"({', '.join(cell.behaviours)}; J {_several(cell.success)}) x {settings.groups(size)} groups of {size}, "
+        f"draws to {settings.draws}, seed {settings.seed}.\n{cell.failed.mean():.0%} of the groups had no success; "
+        "only mean_cosine and noise include them.",
+        highlight=False,
+    )
+    for title, metrics in SHOWN:
+        found = {metric: estimate(cell, metric) for metric in metrics}
+        if any(not np.isnan(middle).all() for middle, _ in found.values()):
+            console.print(_table(f"{title}, G = {size}", found, cell.estimators))
+    if CRBC in cell.estimators:
+        for metrics in (PAIRED[:3], PAIRED[3:]):
+            console.print(_differences(cell, metrics))
+    if len(cells) > 1:
+        for metric in ("rank", "cosine", "mean_cosine", "gain_small"):
+            by_size = {f"G = {c.group_size}": estimate(c, metric) for c in cells}
+            console.print(_table(f"{metric} by group size", by_size, cell.estimators))
 
 
-def _show_lead(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
-    """How far CRBC is ahead of each other estimator, paired by room."""
-    reference = names_of(settings).index(CLOSURE)
-    ahead = [lead(cells, metric, reference) for metric in PAIRED]
-    table = _empty("crbc minus the other, paired by room, ± s.e.", PAIRED)
-    for i, name in enumerate(names_of(settings)):
-        if i != reference:
-            table.add_row(name, *(f"{mean[i]:+.3f} ± {error[i]:.3f}" for mean, error in ahead))
-    console.print(table)
+def show_plus(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
+    """Print what CRBC+ gains over CRBC in every world."""
+    here = [c for c in cells if c.group_size == main_size(settings) and {CRBC, PLUS} <= set(c.estimators)]
+    for metrics in (PAIRED[:3], PAIRED[3:]) if here else ():
+        table = _empty(f"{PLUS} minus {CRBC}, G = {main_size(settings)}, ± 95 %", metrics)
+        for cell in here:
+            place = cell.estimators.index(PLUS)
+            table.add_row(cell.world, *(_signed(*difference(cell, metric, CRBC), place) for metric in metrics))
+        console.print(table)
 
 
-def _show_coverage(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
-    """The share of eligible visits that all G rollouts reach, mean over behaviours."""
-    depths = [*(f"K = {depth}" for depth in settings.depths), "closure"]
-    table = _empty("Evidence coverage: eligible visits that all G rollouts reach", depths)
-    for size in settings.group_sizes:
-        shares = np.mean([cell.coverage for cell in of_size(cells, size)], axis=0)
-        table.add_row(f"G = {size}", *(f"{share:.1%}" for share in shares))
-    console.print(table)
+def _several(success: Floats) -> str:
+    """The mean J of each behaviour."""
+    return ", ".join(f"{value:.2f}" for value in success.mean(axis=0))
 
 
-def _table(title: str, columns: Sequence[tuple[str, tuple[Floats, Floats]]], settings: Settings) -> Table:
-    """One row per estimator; the last row bounds the standard errors of each column."""
-    table = _empty(title, [heading for heading, _ in columns])
-    plain = in_probability(settings)
-    for i, name in enumerate(names_of(settings)):
-        row = ["-" if head == "rmse" and not plain[i] else f"{mean[i]:.3f}" for head, (mean, _) in columns]
-        table.add_row(name, *row, style="bold" if name == CLOSURE else "", end_section=name == ORACLE)
-    comparable = np.array(plain)
-    errors = [error[comparable] if head == "rmse" else error for head, (_, error) in columns]
-    table.add_row("s.e. up to", *(f"{float(np.nanmax(error)):.3f}" for error in errors), style="dim")
+def _table(title: str, found: dict[str, tuple[Floats, Floats]], estimators: Sequence[str]) -> Table:
+    """One row per estimator. The last row bounds the half widths of each column's 95 % intervals."""
+    table = _empty(title, list(found))
+    for i, name in enumerate(estimators):
+        row = (f"{middle[i]:.3f}" if np.isfinite(middle[i]) else "-" for middle, _ in found.values())
+        table.add_row(name, *row, style="bold" if name in (CRBC, PLUS) else "", end_section=name == ORACLE)
+    table.add_row("95 % within", *(_largest(width) for _, width in found.values()), style="dim")
     return table
+
+
+def _largest(width: Floats) -> str:
+    return f"±{np.nanmax(width):.3f}" if np.isfinite(width).any() else "-"
+
+
+def _differences(cell: Cell, metrics: Sequence[str]) -> Table:
+    """Each estimator minus CRBC; bold where the interval does not include zero."""
+    table = _empty(f"Minus {CRBC}, paired by instance, G = {cell.group_size}, ± 95 %", metrics)
+    found = [difference(cell, metric, CRBC) for metric in metrics]
+    for i, name in enumerate(cell.estimators):
+        if name != CRBC:
+            table.add_row(name, *(_signed(middle, width, i) for middle, width in found))
+    return table
+
+
+def _signed(middle: Floats, width: Floats, i: int) -> str:
+    if not np.isfinite(middle[i]):
+        return "-"
+    text = f"{middle[i]:+.3f} ± {width[i]:.3f}"
+    return f"[bold]{text}[/]" if abs(middle[i]) > width[i] else text
 
 
 def _empty(title: str, headings: Sequence[str]) -> Table:
@@ -110,47 +121,51 @@ def _empty(title: str, headings: Sequence[str]) -> Table:
     )
     table.add_column("", no_wrap=True)
     for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading.replace("_", "\n"), justify="right", no_wrap=True)
     return table
 
 
-def write_json(cells: Sequence[Cell], settings: Settings, path: Path) -> None:
-    """All figures as [mean, standard error], by cell and pooled over behaviours for each group size."""
+def write_json(cells: Sequence[Cell], worlds: Sequence[World], settings: Settings, path: Path) -> None:
+    """All figures by world and group size, as [mean, 95 % half width]; null where there is none."""
     data = {
         "settings": asdict(settings),
         "metrics": METRICS,
-        "in_probability": dict(zip(names_of(settings), in_probability(settings), strict=True)),
-        "cells": [
-            {
-                "behaviour": cell.behaviour,
-                "group_size": cell.group_size,
-                "success": float(cell.success.mean()),
-                "groups_without_success": cell.failed,
-                "full_access": cell.coverage.tolist(),
-                **_figures([cell], names_of(settings)),
+        "worlds": {
+            world.name: {
+                "description": world.description,
+                "by_group_size": {str(c.group_size): _figures(c) for c in cells if c.world == world.name},
             }
-            for cell in cells
-        ],
-        "by_group_size": {
-            str(size): _figures(of_size(cells, size), names_of(settings)) for size in settings.group_sizes
+            for world in worlds
         },
     }
     path.write_text(json.dumps(data, indent=1) + "\n")
 
 
-def _figures(cells: Sequence[Cell], names: Sequence[str]) -> dict[str, Figures]:
-    """Scores, and CRBC's lead in them, by estimator and metric."""
-    reference = names.index(CLOSURE)
-    found = {"scores": pool(cells), "crbc_ahead": {metric: lead(cells, metric, reference) for metric in PAIRED}}
+def _figures(cell: Cell) -> dict[str, Any]:
+    found = {
+        "behaviours": dict(zip(cell.behaviours, map(_plain, cell.success.mean(axis=0)), strict=True)),
+        "groups_without_success": _plain(cell.failed.mean()),
+        "scores": _by_name(cell, {metric: estimate(cell, metric) for metric in METRICS}),
+        "by_behaviour": {
+            behaviour: {
+                name: {metric: _plain(mean(cell.scores[metric][:, b, e], axis=0)) for metric in BY_GROUP}
+                for e, name in enumerate(cell.estimators)
+            }
+            for b, behaviour in enumerate(cell.behaviours)
+        },
+    }
+    if CRBC in cell.estimators:
+        found["minus_crbc"] = _by_name(cell, {metric: difference(cell, metric, CRBC) for metric in METRICS})
+    return found
+
+
+def _by_name(cell: Cell, found: dict[str, tuple[Floats, Floats]]) -> dict[str, dict[str, list[float | None]]]:
     return {
-        key: {
-            name: {metric: (_plain(mean[i]), _plain(error[i])) for metric, (mean, error) in table.items()}
-            for i, name in enumerate(names)
-        }
-        for key, table in found.items()
+        name: {metric: [_plain(middle[i]), _plain(width[i])] for metric, (middle, width) in found.items()}
+        for i, name in enumerate(cell.estimators)
     }
 
 
-def _plain(value: float) -> float | None:
+def _plain(value: Any) -> float | None:
     """A number for JSON, None instead of nan."""
     return round(float(value), 6) if np.isfinite(value) else None

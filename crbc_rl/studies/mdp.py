@@ -1,14 +1,26 @@
-"""Finite Markov decision processes with a horizon: the worlds in which the true credit is known."""
+"""Finite Markov decision processes with a horizon: the worlds in which the true credit is known.
+
+`evaluate` has the exact credit and the exact policy gradient of a behaviour, `success_rates` the exact success of many
+behaviours that differ from one at a few states. Nothing here is estimated.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from anchors import sum_by
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+TINY = 1e-9
+"""A true advantage below this counts as zero, such as that of every action at a dead end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,12 +32,182 @@ class TabularMDP:
     default the state itself; two states with one anchor are aliased. `admissible` (n, A): which actions exist.
     `distance` (n,): the least number of steps to success, inf where there is none; behaviours use it. `marks` names
     steps of interest as (state, action) masks, such as "bad" and "repair".
+
+    Raises `ValueError` for columns that do not fit each other, and for chances that do not add up to one.
     """
 
     successor: Ints
     probability: Floats
     horizon: int
     anchor: Ints = field(default=None)  # type: ignore[assignment]
-    admissible: NDArray[np.bool_] = field(default=None)  # type: ignore[assignment]
+    admissible: Flags = field(default=None)  # type: ignore[assignment]
     distance: Floats = field(default=None)  # type: ignore[assignment]
-    marks: dict[str, NDArray[np.bool_]] = field(default_factory=dict)
+    marks: dict[str, Flags] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n, actions = self.successor.shape[:2]
+        for name, value in (
+            ("anchor", np.arange(n)),
+            ("admissible", np.ones((n, actions), dtype=np.bool_)),
+            ("distance", np.full(n, np.inf)),
+        ):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        _check(self)
+
+    def __len__(self) -> int:
+        return len(self.successor)
+
+    @property
+    def num_anchors(self) -> int:
+        return int(self.anchor.max()) + 1
+
+    @property
+    def num_actions(self) -> int:
+        return self.successor.shape[1]
+
+    @cached_property
+    def win(self) -> Floats:
+        """The chance that an action ends with success, (n, A)."""
+        return np.where(self.successor == len(self), self.probability, 0.0).sum(axis=2)
+
+    @cached_property
+    def edges(self) -> Edges:
+        return Edges.of(self)
+
+
+def _check(mdp: TabularMDP) -> None:
+    n, actions = mdp.successor.shape[:2]
+    shapes = {"probability": mdp.successor.shape, "anchor": (n,), "admissible": (n, actions), "distance": (n,)}
+    for name, shape in shapes.items():
+        if getattr(mdp, name).shape != shape:
+            raise ValueError(f"{name}: expected the shape {shape}, got {getattr(mdp, name).shape}")
+    for name, mask in mdp.marks.items():
+        if mask.shape != (n, actions):
+            raise ValueError(f"marks[{name!r}]: expected the shape {(n, actions)}, got {mask.shape}")
+    if mdp.horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {mdp.horizon}")
+    if mdp.successor.min() < 0 or mdp.successor.max() > n + 1:
+        raise ValueError(f"successor: states are 0 to {n + 1}, got {mdp.successor.min()} to {mdp.successor.max()}")
+    if not mdp.admissible.any(axis=1).all():
+        raise ValueError(f"admissible: state {int(np.argmin(mdp.admissible.any(axis=1)))} has no action")
+    off = np.abs(mdp.probability.sum(axis=2) - 1.0) > TINY
+    if mdp.probability.min() < 0.0 or off[mdp.admissible].any():
+        raise ValueError("probability: the chances of each admissible action are not negative and add up to 1")
+    if not np.array_equal(np.unique(mdp.anchor), np.arange(mdp.num_anchors)):
+        raise ValueError("anchor: anchors are numbered 0, 1, ... without gaps")
+
+
+# ---- the truth of one behaviour ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """The true values of a behaviour, with O anchors and H the horizon.
+
+    `success`: J, the probability of success. `credit` (O, A): Q_t - V_t at an anchor, averaged over the times and the
+    states that the anchor may stand for, each weighted by how often the behaviour is there; zero where it never is.
+    `gradient` (O, A): the derivative of J by the logits of a softmax policy over actions at each anchor. `idle` (H, n):
+    the times and states at which no admissible action changes the value.
+    """
+
+    success: float
+    credit: Floats
+    gradient: Floats
+    idle: Flags
+
+
+def visits(mdp: TabularMDP, policy: Floats) -> Floats:
+    """d_t(s), the probability of being at state s at step t, (H, n)."""
+    n = len(mdp)
+    d = np.zeros((mdp.horizon, n))
+    d[0, 0] = 1.0
+    step = policy[..., None] * mdp.probability
+    for t in range(1, mdp.horizon):
+        d[t] = sum_by(mdp.successor.ravel(), (d[t - 1][:, None, None] * step).ravel(), n + 2)[:n]
+    return d
+
+
+def evaluate(mdp: TabularMDP, policy: Floats) -> Truth:
+    """The truth of a policy (n, A), by a forward recursion for d_t and a backward one for Q_t and V_t.
+
+    The states of one anchor may differ in their policy only where they differ in their admissible actions: the logits
+    belong to the anchor.
+    """
+    n, d = len(mdp), visits(mdp, policy)
+    V = np.zeros(n + 2)
+    V[n] = 1.0
+    total = np.zeros((n, mdp.num_actions))
+    idle = np.empty((mdp.horizon, n), dtype=np.bool_)
+    for t in reversed(range(mdp.horizon)):
+        Q = (mdp.probability * V[mdp.successor]).sum(axis=2)
+        value = (policy * Q).sum(axis=1)
+        effect = np.where(mdp.admissible, Q - value[:, None], 0.0)
+        total += d[t][:, None] * effect
+        idle[t] = np.abs(effect).max(axis=1) < TINY
+        V[:n] = value
+    mass = sum_by(mdp.anchor, d.sum(axis=0), mdp.num_anchors)
+    credit = by_anchor(mdp, total) / np.where(mass > 0.0, mass, 1.0)[:, None]
+    return Truth(float(V[0]), credit, by_anchor(mdp, policy * total), idle)
+
+
+def by_anchor(mdp: TabularMDP, values: Floats) -> Floats:
+    """The sum of `values` (n, A) over the states of each anchor, (O, A)."""
+    total = np.zeros((mdp.num_anchors, mdp.num_actions))
+    np.add.at(total, mdp.anchor, values)
+    return total
+
+
+# ---- the success of many behaviours -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """The transitions between the states of a process that may happen.
+
+    `state`, `action`, `chance` have one entry per outcome, sorted by state and successor. `first` (m,): where the
+    entries of each edge (state, successor) begin. `row` and `col` (m,): the two ends of each edge.
+    """
+
+    state: Ints
+    action: Ints
+    chance: Floats
+    first: Ints
+    row: Ints
+    col: Ints
+
+    @classmethod
+    def of(cls, mdp: TabularMDP) -> Edges:
+        n = len(mdp)
+        inside = (mdp.successor < n) & (mdp.probability > 0.0) & mdp.admissible[..., None]
+        state, action, _ = np.nonzero(inside)
+        code = state * n + mdp.successor[inside]
+        order = np.argsort(code, kind="stable")
+        edges, first = np.unique(code[order], return_index=True)
+        return cls(state[order], action[order], mdp.probability[inside][order], first, edges // n, edges % n)
+
+
+def success_rates(mdp: TabularMDP, policy: Floats, states: Ints, changed: Floats) -> Floats:
+    """J of E policies (E,), which are `policy` (n, A) except at `states` (v,), where they are `changed` (E, v, A)."""
+    n, count, edges = len(mdp), len(changed), mdp.edges
+    place = np.full(n, -1)
+    place[states] = np.arange(len(states))
+    chance = np.zeros((count, len(edges.first)))
+    if len(edges.first):
+        chance[:] = np.add.reduceat(policy[edges.state, edges.action] * edges.chance, edges.first)
+    new = place[edges.state] >= 0
+    if new.any():
+        local = changed[:, place[edges.state[new]], edges.action[new]] * edges.chance[new]
+        touched = place[edges.row] >= 0
+        first = (np.cumsum(new) - 1)[edges.first[touched]]
+        chance[:, touched] = np.add.reduceat(local, first, axis=1)
+    earned = np.tile((policy * mdp.win).sum(axis=1), (count, 1))
+    earned[:, states] = (changed * mdp.win[states]).sum(axis=2)
+    # One block-diagonal matrix for all policies: the recursion is then one product a step.
+    shift = n * np.arange(count)[:, None]
+    ends = np.append(0, np.cumsum(np.bincount((edges.row + shift).ravel(), minlength=n * count)))
+    chain = csr_array((chance.ravel(), (edges.col + shift).ravel(), ends), shape=(n * count, n * count))
+    V = np.zeros(n * count)
+    for _ in range(mdp.horizon):
+        V = chain @ V + earned.ravel()
+    return V.reshape(count, n)[:, 0]

@@ -1,0 +1,95 @@
+"""The estimators and options that the credit accuracy study compares.
+
+Each is an `Estimator`: a name, a method of `credit.METHODS` or a function of one's own, and options. To judge one more,
+add it to `options_of_crbc`, or pass it to `credit_accuracy.judge` beside these.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchors import EmpiricalProcess
+from crbc_rl import credit
+from crbc_rl.credit.api import Method, check_options
+from crbc_rl.errors import ConfigError
+
+Floats = NDArray[np.float64]
+
+CRBC = "crbc"
+PLUS = "crbc_plus"
+ORACLE = "truth"
+"""The true credit itself, the last row of every table."""
+
+HORIZON = "world"
+"""In options: the horizon of the world that is judged."""
+
+PAPER: dict[str, dict[str, Any]] = {"graphgpo": {"omega": 0.8}}
+"""The paper's settings on Sokoban, where they differ from a method's defaults; used in all worlds."""
+
+STEP = {"w_group": 0.0, "w_step": 1.0}
+"""The step term alone, of every method that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimator:
+    """`method` with `options`, under a `name`. `method` maps a process to one value per step."""
+
+    name: str
+    method: str | Method
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def values(self, process: EmpiricalProcess, horizon: int) -> Floats:
+        """The advantage of every step (n,). Raises `ConfigError` unless these are finite numbers, one per step."""
+        options = {name: horizon if value == HORIZON else value for name, value in self.options.items()}
+        check_options(self.method, options)
+        method = credit.METHODS[self.method] if isinstance(self.method, str) else self.method
+        found = np.asarray(method(process, **options), dtype=np.float64)
+        wanted = process.steps()[1].shape
+        if found.shape != wanted or not np.isfinite(found).all():
+            raise ConfigError(f"estimator {self.name}: an array of shape {found.shape}, not {wanted[0]} finite numbers")
+        return found
+
+
+def standard(depths: Sequence[int] = (0, 1, 2, 3)) -> list[Estimator]:
+    """Every method of `credit.METHODS` with its variants, then CRBC at finite depths and with each of its options."""
+    found = [Estimator(name, method, options) for method in credit.METHODS for name, options in variants(method)]
+    for name, options in options_of_crbc(depths):
+        found.append(Estimator(f"{CRBC} {name}", CRBC, options))
+    return found
+
+
+def variants(method: str) -> list[tuple[str, dict[str, Any]]]:
+    """The forms of a method: as it is trained on, without the division by the standard deviation ("mean"), and of both
+    the step term alone ("step")."""
+    known = inspect.signature(credit.METHODS[method]).parameters
+    modes = [("", dict(PAPER.get(method, {})))]
+    if "mode" in known:
+        modes.append((" mean", {**modes[0][1], "mode": "mean_norm"}))
+    found = []
+    for mode, options in modes:
+        found.append((method + mode, options))
+        if "w_step" in known and known["w_group"].default != 0.0:
+            found.append((f"{method}{mode} step", {**options, **STEP}))
+    return found
+
+
+def options_of_crbc(depths: Sequence[int]) -> list[tuple[str, dict[str, Any]]]:
+    """One axis after the other: depth, beta, truncation, horizon, scale, weight of the group term."""
+    successor = {"truncation": "successor"}
+    found: list[tuple[str, dict[str, Any]]] = [(f"K={depth}", {"depth": depth}) for depth in depths]
+    found += [(f"K={depth} step", {"depth": depth, **STEP}) for depth in depths]
+    found += [(f"beta={beta}", {"beta": beta}) for beta in (0.9, 0.95, 0.99, 1.0, "auto")]
+    found += [("successor", successor)]
+    found += [(f"successor beta={beta}", {"beta": beta, **successor}) for beta in (0.9, 0.95, "auto")]
+    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": HORIZON, **successor}) for beta in (0.95, 1.0)]
+    for scale in ("group", None):
+        name = scale or "raw"
+        found += [(f"scale={name}", {"normalise": scale}), (f"scale={name} step", {"normalise": scale, **STEP})]
+    found += [("w_group=0.2", {"w_group": 0.2})]
+    return found
