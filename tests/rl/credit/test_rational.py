@@ -220,3 +220,11 @@ def test_the_scale_and_the_group_term_by_hand():
     scales = [0.1, 1 / 4, 0.1, 0.1, 1 / 4]
     rows = [3 * x + 2 * y / z for x, y, z in zip(outer, step, scales, strict=True)]
     by_hand(CUT, rows, beta="auto", normalise="anchor", **options)
+
+
+def test_gains_of_nothing_are_nothing():
+    # gamma = 1 and equal scores: V is 0.1 everywhere, and both of G2PO's terms are 0. Their rounding is not.
+    steps = [Step(ANCHORS[t % 3], "a") for t in range(7)]
+    same = RolloutGroup([Rollout(steps[:length], False, score=0.1) for length in (3, 5, 7)])
+    found = credit.advantages(same, "g2po", reward="score", success_reward=1.0, gamma=1.0)
+    assert not np.concatenate(found).any()
