@@ -37,7 +37,7 @@ def rtmc(
     The method as described pools V over first visits to s, and does not normalise. The third-party port pools it over
     first visits to the pairs of s: `pooling="pair"`, where a rollout counts once for each action it took at s. It also
     divides by the group's deviation: `mode="mean_std_norm"`, here the sample standard deviation of the group's
-    outcomes, as in GRPO.
+    outcomes, as in GRPO; a group of equal outcomes gets zeros, as there.
 
     Where the sources are silent, we chose: returns are GiGPO's `step_returns`, so the last step of a success is not
     discounted and a penalty affects its step only; m contains no penalty. The method's key is a signature of the whole
@@ -66,7 +66,8 @@ def rtmc(
     A[np.abs(A) <= ROUNDING * np.maximum(np.abs(Q), np.abs(baseline))] = 0.0
     if mode == "mean_std_norm":
         variance = sum_by(rollouts.group, apart**2, rollouts.num_groups) / np.maximum(members - 1.0, 1.0)
-        A /= (np.sqrt(variance) + EPSILON)[group][process.pair_anchor]
+        deviation = np.sqrt(variance)[group][process.pair_anchor]
+        A = np.where(deviation > 0.0, A / (deviation + EPSILON), 0.0)
     return A[pair]
 
 

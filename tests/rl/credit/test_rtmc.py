@@ -53,6 +53,8 @@ def test_the_port_pools_over_pairs_and_divides():
     np.testing.assert_allclose(np.concatenate(got), [-1.0, -1.0, 10 - 20 / 3, -1.0], **TIGHT)
     scaled = credit.advantages(members, "rtmc", gamma=0.5, pooling="pair", mode="mean_std_norm")
     np.testing.assert_allclose(np.concatenate(scaled), np.concatenate(got) / (math.sqrt(50) + 1e-6), **TIGHT)
+    for flat in (group("s:a s:b +", "s:b +"), group("s:a m:b -", "s:<invalid> -")):
+        assert not np.concatenate(credit.advantages(flat, "rtmc", mode="mean_std_norm")).any()
     with pytest.raises(credit.CreditError, match="pooling must be state or pair"):
         credit.advantages(members, "rtmc", pooling="action")
 
