@@ -196,6 +196,17 @@ def test_a_closed_part_that_branches_is_worth_exactly_nothing(monkeypatch, beta,
         np.testing.assert_array_equal(solved(system, beta), V)
 
 
+@pytest.mark.parametrize("beta", [0.98, 1.0])
+def test_what_leads_to_nothing_earned_is_worth_exactly_nothing_though_iterated(beta):
+    M, reached = systems.together([systems.grid(40), systems.grid(40)])
+    reached[1600:] = 0.0
+    col = M.col.copy()
+    col[0] = 1700  # one way from the first grid to the second
+    V = solved((Sparse(M.row, col, M.data, M.shape), reached), beta)
+    np.testing.assert_array_equal(V[1600:], 0.0)
+    assert V[:1600].all()
+
+
 def test_only_groups_at_beta_one_are_searched_for_closed_cycles():
     M, b = from_edges([(0, 0, 1.0), (1, 1, 0.5)], 2, reached=[1])
     np.testing.assert_allclose(solve.solve(M, b, np.array([0.9, 1.0])), [0.0, 2.0])
