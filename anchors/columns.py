@@ -75,10 +75,10 @@ def flags(name: str, values: ArrayLike, size: int) -> NDArray[np.bool_]:
 
 def renumber(numbers: Ints) -> tuple[Ints, Ints]:
     """The distinct numbers, ascending, and the index of every number among them."""
-    if numbers.max() > 4 * len(numbers) + 1024:
+    if numbers.max() > 8 * len(numbers) + 1024:
         return np.unique(numbers, return_inverse=True)
-    known = np.flatnonzero(np.bincount(numbers))  # no sort is needed, because interned numbers are nearly dense
-    return known, look_up(numbers, known)
+    present = np.bincount(numbers) > 0  # no sort is needed, because interned numbers are nearly dense
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[numbers]
 
 
 def look_up(numbers: Ints, known: Ints) -> Ints:

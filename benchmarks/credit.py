@@ -1,8 +1,12 @@
 """The cost of credit: `python -m benchmarks.credit` (add --quick for the smallest size, a few seconds).
 
-Times are medians on this machine over synthetic updates. Every group is a random walk on its own random graph, whose
-edges mostly lead to nearby anchors. Rollouts are interned beforehand, as they are during rollout, unless a line states
-otherwise.
+Times are medians on this machine over synthetic updates; the worst cases of the solver are CPU seconds. Every group is
+a random walk on its own random graph, whose edges mostly lead to nearby anchors. Rollouts are interned beforehand, as
+they are during rollout, unless a line states otherwise.
+
+`--public DIR ...` runs the public GiGPO, HGPO, GraphGPO and G2PO beside ours on the paper-sized update and checks that
+the numbers are equal. DIR are checkouts of github.com/langfengQ/verl-agent, in a version with `recipe/hgpo` and
+`recipe/GraphGPO`, and of github.com/Nala-YN/G2PO.
 """
 
 from __future__ import annotations
@@ -13,13 +17,16 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
 from anchors import EmpiricalProcess, InternedRollouts, Rollout, RolloutGroup, Step, anchor_key
+from benchmarks import public_credit, systems
 from crbc_rl import credit
+from crbc_rl.credit.solve import solve
 
 BETA = 0.98
 ACTIONS = 8
@@ -174,16 +181,77 @@ def memory(size: Size, factors: Sequence[int]) -> None:
     table(f"{size.groups} x {size.members} rollouts: peak memory of CRBC advantages", rows)
 
 
+WORST: dict[str, Callable[[], systems.System]] = {
+    "random graph, 1,000": partial(systems.random_graph, 1_000),
+    "random graph, 5,000": partial(systems.random_graph, 5_000),
+    "random graph, 20,000": partial(systems.random_graph, 20_000),
+    "random graph, 100,000": partial(systems.random_graph, 100_000),
+    "grid, 200 x 200": partial(systems.grid, 200),
+    "grid, 316 x 316": partial(systems.grid, 316),
+    "grid with drift, 316 x 316": partial(systems.grid, 316, drift=3),
+    "strip, 10 x 10,000": partial(systems.grid, 10, 10_000),
+    "chain, 100,000": partial(systems.chain, 100_000),
+    "star, 100,000": partial(systems.star, 100_000),
+    "100 clusters of 1,000": partial(systems.clusters, 100, 1_000),
+    "64 random graphs of 1,500": lambda: systems.together([systems.random_graph(1_500, seed=i) for i in range(64)]),
+    "250 random graphs of 400": lambda: systems.together([systems.random_graph(400, seed=i) for i in range(250)]),
+}
+
+
+def worst(cases: Sequence[str], betas: Sequence[float] = (0.5, BETA, 0.999, 1.0)) -> None:
+    """CPU seconds of the solver on systems that are hard to solve, the best of two, at several discounts."""
+    rows, slowest = [], (0.0, "")
+    for name in cases:
+        M, reached = WORST[name]()
+        seconds = []
+        for beta in betas:
+            b, by_anchor = beta * reached, np.full(len(reached), beta)
+            seconds.append(min(cpu_seconds(partial(solve, M, b, by_anchor)) for _ in range(2)))
+            slowest = max(slowest, (seconds[-1], f"{name}, beta = {beta}"))
+        rows.append((name, "  ".join(f"{each:.2f} s" for each in seconds)))
+    table(f"the solver, CPU seconds at beta = {', '.join(map(str, betas))}", rows)
+    print(f"  the slowest: {slowest[1]}, {slowest[0]:.2f} s")
+
+
+def cpu_seconds(call: Callable[[], object]) -> float:
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def beside_public(folders: Sequence[Path]) -> None:
+    """CPU time of the public code and of ours on the same rollouts, one reply in eight malformed."""
+    columns = update(SIZES[0])
+    rollouts = InternedRollouts(**columns, valid=columns["action"] != 0)
+    rows = []
+    for method in public_credit.FILES:
+        call = public_credit.public(method, public_credit.load(method, folders), rollouts)
+        apart = public_credit.difference(method, call(), rollouts)
+        theirs = 1e3 * min(cpu_seconds(call) for _ in range(3))
+        options = public_credit.OPTIONS[method]
+        ours = partial(credit.advantages_interned, rollouts, method, **options)
+        mine = 1e3 * min(cpu_seconds(ours) for _ in range(20))
+        rows.append((method, f"public {theirs:.0f} ms, ours {mine:.2f} ms, largest difference {apart:.0e}"))
+    table(f"{SIZES[0].name}: the public code, in double precision, beside ours", rows)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.credit", description="What credit costs.")
     parser.add_argument("--quick", action="store_true", help="the paper's size alone, few repeats")
-    quick = parser.parse_args(arguments).quick
+    parser.add_argument("--public", nargs="+", type=Path, metavar="DIR", help="checkouts of the public code")
+    options = parser.parse_args(arguments)
+    quick = options.quick
     for size in SIZES[:1] if quick else SIZES:
         repeats = 3 if quick else 51 if size.members == 8 else 7
         phases(size, repeats)
         estimators(size, repeats)
     strings(SIZES[0], 3 if quick else 21)
     memory(SIZES[0] if quick else SIZES[1], (1, 2) if quick else (1, 2, 4, 8))
+    worst(list(WORST)[:1] if quick else list(WORST))
+    if options.public:
+        beside_public(options.public)
+    else:
+        print("\nThe public GiGPO, HGPO, GraphGPO and G2PO are left out; --public DIR ... takes their checkouts.")
     print(f"\n{PAPER}")
 
 

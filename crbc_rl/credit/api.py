@@ -98,6 +98,8 @@ def check_options(method: str | Method, config: dict[str, Any]) -> None:
     """Raise `CreditError` for an unknown method, or an option that the method does not have."""
     if isinstance(method, str) and method not in _NAMED:
         raise CreditError(f"unknown credit method {method!r}{_hint(method, _NAMED)}")
+    if not config:
+        return
     function = _NAMED[method] if isinstance(method, str) else method
     _process, *options = inspect.signature(function).parameters.values()
     if any(option.kind is option.VAR_KEYWORD for option in options):

@@ -6,35 +6,38 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
-from scipy.sparse.linalg import bicgstab, splu
-from threadpoolctl import threadpool_limits
+from scipy.sparse import csc_array, csr_array
+from scipy.sparse.csgraph import breadth_first_order, connected_components
+from scipy.sparse.linalg import splu
 
-from anchors import Sparse
+from anchors import Sparse, sum_by
 from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.iterate import iterate
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 RESIDUAL_TOLERANCE = 1e-12
-"""The largest Bellman residual |beta M V + b - V| of an accepted solution; values lie in [0, 1]."""
+"""The largest Bellman residual |beta M V + b - V| of an accepted solution, relative to the largest |V| or 1."""
 
-LARGE = 20_000
-"""From this number of branching anchors on, BiCGSTAB is tried first: the fill-in of LU grows faster than the system."""
-
-_ROUNDING = 1e-14
-"""The residual at which the iteration stops; that of LU is well below it."""
-
-_NO_EXIT = "the counts hold a cycle that nothing leaves, so they are not those of complete rollouts"
+WIDE = 200
+"""A block of anchors is iterated if LU would end in a dense system of more unknowns than this, see `_wide`."""
 
 
 def solve(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"] = "error") -> Floats:
     """V of (I - beta M) V = b, shape (S,), for M (S, S) substochastic, b (S,) and beta (S,) in (0, 1].
 
-    Anchors with one successor that earn nothing are eliminated by following their chain. The others are solved by one
-    sparse LU, or from `LARGE` of them on by BiCGSTAB, with LU where that does not converge. Raises `CreditError` where
-    the residual exceeds `RESIDUAL_TOLERANCE`, or the system is singular.
+    `beta` is the same for all anchors that are connected. Anchors with one successor that earn nothing are eliminated
+    by following their chain. The others form connected blocks. A block whose factors stay sparse is solved by LU, all
+    of them together. The other blocks are iterated.
+
+    At beta = 1 a cycle that nothing leaves has no value: `closed="error"` refuses it, "zero" gives it 0. Where nothing
+    is ever earned, V is exactly 0. Raises `CreditError` for such a cycle, and where the residual exceeds
+    `RESIDUAL_TOLERANCE`.
     """
+    if (beta == 1.0).any():
+        M, b = _without_closed(M, b, beta, closed)
     size = len(b)
     single = np.zeros(size, dtype=np.bool_)
     single[M.row[(np.bincount(M.row, minlength=size)[M.row] == 1) & (M.data == 1.0)]] = True
@@ -46,19 +49,48 @@ def solve(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"] =
     place = np.zeros(size, dtype=np.int64)
     place[core] = np.arange(len(core))
     matrix = _system(place[row], place[end[to]], beta[row] * M.data[inner] * gain[to], len(core))
-    values = _iterate(matrix, b[core]) if len(core) >= LARGE else None
-    if values is None:
-        values = _factorise(matrix, b[core], float(beta.max()))
+    few = _largest_span(M, core) <= 2 * WIDE
+    values = _factorise(matrix, b[core]) if few else _solve_blocks(matrix, b[core])
     V = gain * values[place[end]]
-    residual = float(np.abs(b + beta * (M @ V) - V).max())
+    residual = float(np.abs(b + beta * (M @ V) - V).max()) / max(1.0, float(np.abs(V).max()))
     if not residual <= RESIDUAL_TOLERANCE:
-        raise CreditError(f"the closure left a Bellman residual of {residual:.1e} at beta = {beta.max()}: {_NO_EXIT}")
+        raise CreditError(
+            f"the closure left a Bellman residual of {residual:.1e} at beta = {beta.max()}; "
+            f"accepted are {RESIDUAL_TOLERANCE:.0e}"
+        )
     return V
 
 
-def _follow(M: Sparse, single: NDArray[np.bool_], beta: Floats) -> tuple[Ints, Floats]:
+def _without_closed(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"]) -> tuple[Sparse, Floats]:
+    """M and b without the anchors at beta = 1 from which no boundary is reached: those on a cycle that nothing leaves,
+    and those that lead to nothing else."""
+    leaves = sum_by(M.row, M.data, len(b)) < 1.0 - 1e-9  # the sum of a closed row is 1 to rounding
+    stuck = ~_reaching(M.row, M.col, leaves) & (beta == 1.0)
+    if not stuck.any():
+        return M, b
+    if closed == "error":
+        raise CreditError(
+            "(I - beta M) is singular at beta = 1: the counts hold a cycle that nothing leaves, so they are not those "
+            "of complete rollouts"
+        )
+    kept = ~stuck[M.row]  # what leads to them finds 0
+    return Sparse(M.row[kept], M.col[kept], M.data[kept], M.shape), np.where(stuck, 0.0, b)
+
+
+def _reaching(row: Ints, col: Ints, goal: Mask) -> Mask:
+    """The anchors from which edges `row` -> `col` lead to `goal`, itself included."""
+    size, ends = len(goal), np.flatnonzero(goal)
+    places = np.concatenate((col, np.full(len(ends), size))), np.concatenate((row, ends))
+    backwards = csr_array((np.ones(len(places[0]), np.int8), places), shape=(size + 1, size + 1))
+    found = np.zeros(size + 1, dtype=np.bool_)
+    found[breadth_first_order(backwards, size, return_predecessors=False)] = True
+    return found[:size]
+
+
+def _follow(M: Sparse, single: Mask, beta: Floats) -> tuple[Ints, Floats]:
     """The end of every anchor's chain and the discount along it. A chain runs through anchors with one successor
-    (`single`) to the first that branches or ends. Any other anchor is its own end. Long rollouts have many chains."""
+    (`single`) to the first that branches, earns or ends. Any other anchor is its own end. Long rollouts have many
+    chains. One that runs in a circle earns nothing, so its discount is 0."""
     size = len(single)
     end, gain = np.arange(size), np.ones(size)
     chained = single[M.row]
@@ -68,10 +100,7 @@ def _follow(M: Sparse, single: NDArray[np.bool_], beta: Floats) -> tuple[Ints, F
             return end, gain
         gain *= gain[end]
         end = end[end]
-    endless = single[end]
-    if (endless & (beta == 1.0)).any():
-        raise CreditError(f"(I - beta M) is singular at beta = 1: {_NO_EXIT}")
-    gain[endless] = 0.0
+    gain[single[end]] = 0.0
     return end, gain
 
 
@@ -79,35 +108,8 @@ def _sparsest_first(core: Ints, row: Ints, col: Ints, size: int) -> Ints:
     """The anchors ordered by in-degree times out-degree, the fill-in of eliminating each: Markowitz's count, computed
     once. On rollout graphs the fill-in is as small as with minimum degree, at a lower cost."""
     ways = np.bincount(row, minlength=size) * np.bincount(col, minlength=size)
-    return core[np.argsort(ways[core], kind="stable")]
-
-
-def _factorise(matrix: csc_array, b: Floats, beta: float) -> Floats:
-    """Solve by LU in the given order, with one step of refinement. The matrix is diagonally dominant, so it needs no
-    pivoting. It is too sparse for panels of columns to pay off."""
-    try:
-        lu = splu(matrix, "NATURAL", diag_pivot_thresh=0.0, relax=1, panel_size=1, options={"SymmetricMode": True})
-    except RuntimeError as error:  # SuperLU raises it for an exactly singular matrix
-        raise CreditError(f"(I - beta M) is singular at beta = {beta}: {_NO_EXIT}") from error
-    values: Floats = lu.solve(b)
-    values += lu.solve(b - matrix @ values)
-    return values
-
-
-def _iterate(matrix: csc_array, b: Floats) -> Floats | None:
-    """Solve by BiCGSTAB with a few restarts, each on the last residual; None where it does not converge."""
-    rows = matrix.tocsr()
-    values = np.zeros(len(b))
-    with threadpool_limits(1, user_api="blas"):  # two threads on a busy machine took 27 times as long
-        for _ in range(4):
-            residual = b - rows @ values
-            if np.abs(residual).max() <= _ROUNDING:
-                return values
-            step, status = bicgstab(rows, residual, rtol=1e-8, atol=0.0, maxiter=500)
-            if status:
-                break
-            values += step
-    return None
+    short = ways[core].astype(np.min_scalar_type(int(ways.max(initial=0))))  # which numpy sorts by radix
+    return core[np.argsort(short, kind="stable")]
 
 
 def _system(row: Ints, col: Ints, data: Floats, size: int) -> csc_array:
@@ -115,3 +117,59 @@ def _system(row: Ints, col: Ints, data: Floats, size: int) -> csc_array:
     diagonal = np.arange(size)
     places = np.concatenate((diagonal, row)), np.concatenate((diagonal, col))
     return csc_array((np.concatenate((np.ones(size), -data)), places), shape=(size, size))
+
+
+def _largest_span(M: Sparse, core: Ints) -> int:
+    """The most `core` anchors in a span of numbers that no edge leaves, as the numbers of a group are: no connected
+    block has more. This is much cheaper than to find the blocks."""
+    size = M.shape[0]
+    opened = np.bincount(np.minimum(M.row, M.col), minlength=size)
+    shut = np.bincount(np.maximum(M.row, M.col), minlength=size)
+    ends = np.cumsum(opened - shut) == 0
+    span = np.cumsum(ends) - ends
+    return int(np.bincount(span[core]).max(initial=0))
+
+
+# ---- the blocks of branching anchors ------------------------------------------------------------------------------
+
+
+def _solve_blocks(matrix: csc_array, b: Floats) -> Floats:
+    """The solution of `matrix` x = b: its wide blocks are iterated, the others solved by LU."""
+    wide = _wide(matrix)
+    if not wide.any():
+        return _factorise(matrix, b)
+    values = np.zeros(len(b))
+    narrow = np.flatnonzero(~wide)
+    if len(narrow):
+        values[narrow] = _factorise(matrix[narrow][:, narrow], b[narrow])
+    row, col = matrix.tocoo().coords
+    rest = np.flatnonzero(wide & _reaching(row, col, b != 0.0))  # elsewhere the value is exactly 0
+    if len(rest):
+        part = matrix[rest][:, rest]
+        found = iterate(part.tocsr(), b[rest])
+        values[rest] = _factorise(part, b[rest], "MMD_AT_PLUS_A") if found is None else found
+    return values
+
+
+def _wide(matrix: csc_array) -> Mask:
+    """The unknowns in blocks that LU would fill in.
+
+    Eliminating an unknown with up to two neighbours adds no edge. That leaves at most two unknowns for each
+    independent cycle, with three neighbours each, and a sixth of them ends dense on a random graph. A random graph
+    with more edges ends with about half of its unknowns dense.
+    """
+    blocks, block = connected_components(matrix, directed=False)
+    unknowns = np.bincount(block, minlength=blocks)
+    neighbours = np.diff((matrix + matrix.T).indptr) - 1  # less the diagonal
+    cycles = np.bincount(block, weights=neighbours, minlength=blocks) / 2 - unknowns + 1
+    wide: Mask = (np.minimum(unknowns / 2, cycles / 3) > WIDE)[block]
+    return wide
+
+
+def _factorise(matrix: csc_array, b: Floats, order: str = "NATURAL") -> Floats:
+    """Solve by LU, by default in the given order, with one step of refinement. The matrix is diagonally dominant, so
+    it needs no pivoting. It is too sparse for panels of columns to pay off."""
+    lu = splu(matrix, order, diag_pivot_thresh=0.0, relax=1, panel_size=1, options={"SymmetricMode": True})
+    values: Floats = lu.solve(b)
+    values += lu.solve(b - matrix @ values)
+    return values

@@ -7,11 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import betas, group, groups, random_group
+from strategies import betas, group, groups
 
 from anchors import EmpiricalProcess, GroupError, InternedRollouts, Rollout, RolloutGroup, Step, TransitionCounts
 from crbc_rl import credit
-from crbc_rl.credit import solve
 
 batches = st.lists(groups(max_members=3, max_steps=5), min_size=1, max_size=4)
 
@@ -250,58 +249,6 @@ def test_any_reordering_of_rows_is_noticed(drawn, random):
     else:
         with pytest.raises(GroupError, match="the row is out of order"):
             InternedRollouts(**moved)
-
-
-# ---- the solver of large updates ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("beta", [0.5, 0.98, 1.0])
-def test_iterating_and_factorising_agree(monkeypatch, beta):
-    rng = np.random.default_rng(0)
-    process = EmpiricalProcess.from_groups([random_group(rng) for _ in range(100)])
-    betas = np.full(process.num_anchors, beta)
-    direct = solve.solve(process.M, process.b(beta), betas)
-    dense = np.linalg.solve(np.eye(process.num_anchors) - beta * process.M.toarray(), process.b(beta))
-    np.testing.assert_allclose(direct, dense, rtol=0, atol=1e-12)
-    monkeypatch.setattr(solve, "LARGE", 0)
-    np.testing.assert_allclose(solve.solve(process.M, process.b(beta), betas), direct, rtol=0, atol=1e-12)
-
-
-def test_where_iterating_does_not_converge_the_factorisation_takes_over(monkeypatch):
-    process = EmpiricalProcess.from_group(group("s:a m:b s:a +", "s:a m:a -"))
-    direct = credit.closure(process).V
-    monkeypatch.setattr(solve, "LARGE", 0)
-    monkeypatch.setattr(solve, "bicgstab", lambda *_, **__: (np.zeros(2), 1))
-    np.testing.assert_array_equal(credit.closure(process).V, direct)
-
-
-@pytest.mark.parametrize("beta", [0.9, 1.0])
-def test_a_chain_is_followed_to_its_end(beta):
-    path = " ".join(f"{i}:go" for i in range(300))
-    process = EmpiricalProcess.from_group(group(f"{path} +", "0:stay -"))
-    np.testing.assert_allclose(credit.closure(process, beta).V[1:], beta ** np.arange(299.0, 0, -1), rtol=1e-12)
-
-
-@pytest.mark.parametrize("large", [0, 20_000], ids=["iterated", "factorised"])
-@pytest.mark.parametrize("loop", ["p", "pq", "pqr", "pqrstu"])
-def test_a_closed_chain_is_worth_nothing_below_one_and_refused_at_one(monkeypatch, loop, large):
-    monkeypatch.setattr(solve, "LARGE", large)
-    round_and_round = {(here, "a", there): 1 for here, there in zip(loop, loop[1:] + loop[0], strict=True)}
-    counts = TransitionCounts({("z", "a", "p"): 1, ("z", "b", "<success>"): 1, **round_and_round})
-    process = counts.process()
-    assert process.anchors == (*loop, "z")
-    np.testing.assert_allclose(credit.closure(process, 0.9).V, [*[0] * len(loop), 0.45], rtol=0, atol=1e-12)
-    with pytest.raises(credit.CreditError, match="a cycle that nothing leaves"):
-        credit.closure(process, 1.0)
-
-
-@pytest.mark.parametrize("error", [1e-9, 1.0, float("nan")])
-def test_a_solution_that_does_not_solve_the_system_is_refused(monkeypatch, error):
-    process = EmpiricalProcess.from_group(group("s:a m:b s:a +", "s:b m:a -"))
-    right = solve._factorise
-    monkeypatch.setattr(solve, "_factorise", lambda *system: right(*system) + error)
-    with pytest.raises(credit.CreditError, match="left a Bellman residual"):
-        credit.closure(process)
 
 
 # ---- groups put together and taken out ------------------------------------------------------------
