@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import sqrt
+from math import inf, sqrt
 
 import numpy as np
 
@@ -312,7 +312,8 @@ def rtmc(group, gamma=0.99, prior=2.0, pooling="state", mode="mean_norm", **opti
     scale = 1.0
     if mode == "mean_std_norm":
         middle = mean(outcomes.values())
-        scale = sqrt(sum((x - middle) ** 2 for x in outcomes.values()) / max(len(outcomes) - 1, 1)) + EPSILON
+        deviation = sqrt(sum((x - middle) ** 2 for x in outcomes.values()) / max(len(outcomes) - 1, 1))
+        scale = deviation + EPSILON if deviation else inf  # equal outcomes: zeros
     values = {}
     for v in found:
         Q = mean(x for (_, pair), x in pairs.items() if pair == v.pair)
