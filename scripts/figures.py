@@ -1,7 +1,7 @@
 """Puts measured figures and pictures into the documents: the parts of `scripts/figures.sh` that are not commands.
 
     python scripts/figures.py main RUN            # README.md and docs/report.png, from a finished run of the main job
-    python scripts/figures.py credit STUDY.json   # the table of docs/credit/accuracy.md, from `crbc study`
+    python scripts/figures.py credit STUDY.json   # the tables of docs/credit/accuracy.md, from `crbc study`
 
 A document marks a place as `<!-- figures: NAME -->`, the text, `<!-- end -->`.
 """
@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 from rich.console import Console
@@ -28,8 +27,8 @@ WIDTH, HEIGHT = 1100, 1760
 """Of the report's first part, in pixels: success, learning curves, one group's graph."""
 LEFT_OUT = r'<div class="row panels">.*?(?=<h2>Merged graphs</h2>)'
 
-COLUMNS = ("rank", "sign", "zero", "rmse_scaled", "rmse", "gain_small", "gain")
-"""Of the credit study's table."""
+PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage", "gain_small")
+"""The metrics of the credit study that the document shows."""
 
 
 def put(document: Path, name: str, text: str) -> None:
@@ -56,17 +55,35 @@ def main_job(run: Path) -> None:
         Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(ROOT / "docs/report.png", optimize=True)
 
 
-def credit_table(study: Path) -> None:
-    data = json.loads(study.read_text())
-    scores: dict[str, dict[str, Any]] = data["by_group_size"]["8"]["scores"]
-    heads = ["", *(name.replace("_", " ") for name in COLUMNS)]
-    rows = [heads, ["---"] * len(heads)]
-    for estimator, score in scores.items():
-        # An error in units of success probability is one of credit in those units.
-        shown = (name != "rmse" or data["in_probability"][estimator] for name in COLUMNS)
-        rows.append([estimator, *(f"{score[n][0]:.3f}" if s else "" for n, s in zip(COLUMNS, shown, strict=True))])
-    put(ROOT / "docs/credit/accuracy.md", "G = 8", "\n" + "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n")
+def credit_tables(study: Path) -> None:
+    """What `crbc_plus` gains over `crbc` in every world, and each metric of every method, by world."""
+    worlds = {name: world["by_group_size"]["8"] for name, world in json.loads(study.read_text())["worlds"].items()}
+    page = ROOT / "docs/credit/accuracy.md"
+    gained = [[name, *(_signed(w["minus_crbc"]["crbc_plus"][m]) for m in PAIRED)] for name, w in worlds.items()]
+    put(page, "plus", _markdown(["", *(m.replace("_", " ") for m in PAIRED)], gained))
+    names = next(iter(worlds.values()))["scores"]
+    methods = [name for name in names if not name.endswith(" step") and not name.startswith("crbc ")]
+    for metric in PAIRED:
+        rows = [[method, *(_plain(w["scores"][method][metric][0]) for w in worlds.values())] for method in methods]
+        put(page, metric, _markdown(["", *worlds], rows))
+
+
+def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+    return "\n" + "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)) + "\n"
+
+
+def _plain(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _signed(figure: tuple[float | None, float | None]) -> str:
+    """A difference and its 95 % interval; bold where that does not include zero."""
+    middle, width = figure
+    if middle is None or width is None:
+        return ""
+    text = f"{middle:+.3f} ± {width:.3f}"
+    return f"**{text}**" if abs(middle) > width else text
 
 
 if __name__ == "__main__":
-    {"main": main_job, "credit": credit_table}[sys.argv[1]](Path(sys.argv[2]))
+    {"main": main_job, "credit": credit_tables}[sys.argv[1]](Path(sys.argv[2]))

@@ -7,7 +7,7 @@
 #
 #   warmstart   warmstarts/sokoban-tiny: the weights that the main job begins with
 #   main        README.md (results) and docs/report.png; two more seeds, printed
-#   credit      docs/credit/accuracy.md (table) and credit_accuracy.png
+#   credit      docs/credit/accuracy.md (tables) and credit_accuracy.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
 #   trl         printed, for the table of docs/adapters/trl.md; needs the environment of `bash scripts/adapter.sh trl`
@@ -28,7 +28,7 @@ main() {
 }
 
 credit() {
-    .venv/bin/crbc study credit-accuracy --out "$runs/credit"
+    .venv/bin/crbc study credit-accuracy --world all --out "$runs/credit"
     cp "$runs/credit/credit_accuracy.png" docs/credit/
     .venv/bin/python scripts/figures.py credit "$runs/credit/credit_accuracy.json"
 }

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess
 from crbc_rl import credit
 from crbc_rl.credit.api import Method, check_options
-from crbc_rl.errors import ConfigError
+from crbc_rl.credit.errors import CreditError
 
 Floats = NDArray[np.float64]
 
@@ -25,9 +25,6 @@ CRBC = "crbc"
 PLUS = "crbc_plus"
 ORACLE = "truth"
 """The true credit itself, the last row of every table."""
-
-HORIZON = "world"
-"""In options: the horizon of the world that is judged."""
 
 PAPER: dict[str, dict[str, Any]] = {"graphgpo": {"omega": 0.8}}
 """The paper's settings on Sokoban, where they differ from a method's defaults; used in all worlds."""
@@ -44,15 +41,14 @@ class Estimator:
     method: str | Method
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def values(self, process: EmpiricalProcess, horizon: int) -> Floats:
-        """The advantage of every step (n,). Raises `ConfigError` unless these are finite numbers, one per step."""
-        options = {name: horizon if value == HORIZON else value for name, value in self.options.items()}
-        check_options(self.method, options)
+    def values(self, process: EmpiricalProcess) -> Floats:
+        """The advantage of every step (n,). Raises `CreditError` unless these are finite numbers, one per step."""
+        check_options(self.method, dict(self.options))
         method = credit.METHODS[self.method] if isinstance(self.method, str) else self.method
-        found = np.asarray(method(process, **options), dtype=np.float64)
+        found = np.asarray(method(process, **self.options), dtype=np.float64)
         wanted = process.steps()[1].shape
         if found.shape != wanted or not np.isfinite(found).all():
-            raise ConfigError(f"estimator {self.name}: an array of shape {found.shape}, not {wanted[0]} finite numbers")
+            raise CreditError(f"estimator {self.name}: an array of shape {found.shape}, not {wanted[0]} finite numbers")
         return found
 
 
@@ -87,9 +83,9 @@ def options_of_crbc(depths: Sequence[int]) -> list[tuple[str, dict[str, Any]]]:
     found += [(f"beta={beta}", {"beta": beta}) for beta in (0.9, 0.95, 0.99, 1.0, "auto")]
     found += [("successor", successor)]
     found += [(f"successor beta={beta}", {"beta": beta, **successor}) for beta in (0.9, 0.95, "auto")]
-    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": HORIZON, **successor}) for beta in (0.95, 1.0)]
+    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": "auto", **successor}) for beta in (0.95, 0.98)]
     for scale in ("group", None):
         name = scale or "raw"
         found += [(f"scale={name}", {"normalise": scale}), (f"scale={name} step", {"normalise": scale, **STEP})]
-    found += [("w_group=0.2", {"w_group": 0.2})]
+    found += [(f"w_group={weight}", {"w_group": weight}) for weight in (0.05, 0.2)]
     return found
