@@ -21,7 +21,7 @@ Mask = NDArray[np.bool_]
 RESIDUAL_TOLERANCE = 1e-12
 """The largest Bellman residual |beta M V + b - V| of an accepted solution, relative to the largest |V| or 1."""
 
-WIDE = 200
+WIDE = 190
 """A block of anchors is iterated if LU would end in a dense system of more unknowns than this, see `_wide`."""
 
 
