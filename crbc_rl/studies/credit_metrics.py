@@ -139,9 +139,9 @@ def identification(group: Group) -> Scores:
     # Rounding must not break ties: credit is compared at ten digits relative to the group's largest.
     digits = np.round(c / np.maximum(np.abs(c).max(axis=1, keepdims=True), 1e-300), 10)
     ranks = rankdata(np.vstack([digits, np.round(t, 10)]), axis=1)
+    ordered = {} if np.ptp(ranks[-1]) == 0 else {"rank": spearman, "kendall": kendall}  # equal pairs have no order
     return {
-        "rank": spearman(ranks[:-1], ranks[-1]),
-        "kendall": kendall(ranks[:-1], ranks[-1]),
+        **{name: correlation(ranks[:-1], ranks[-1]) for name, correlation in ordered.items()},
         "sign": (np.sign(digits[:, effect]) == np.sign(t[effect])).mean(axis=1),
         "zero": (digits[:, effect] == 0.0).mean(axis=1),
     }

@@ -83,7 +83,7 @@ def options_of_crbc(depths: Sequence[int]) -> list[tuple[str, dict[str, Any]]]:
     found += [(f"beta={beta}", {"beta": beta}) for beta in (0.9, 0.95, 0.99, 1.0, "auto")]
     found += [("successor", successor)]
     found += [(f"successor beta={beta}", {"beta": beta, **successor}) for beta in (0.9, 0.95, "auto")]
-    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": "auto", **successor}) for beta in (0.95, 0.98)]
+    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": "auto", **successor}) for beta in (0.95, 0.98, 1.0)]
     for scale in ("group", None):
         name = scale or "raw"
         found += [(f"scale={name}", {"normalise": scale}), (f"scale={name} step", {"normalise": scale, **STEP})]

@@ -58,6 +58,12 @@ def test_the_truth_scores_perfectly_and_its_negative_the_opposite(sokoban):
     assert scores["sign"].tolist() == [1, 0, 0] and scores["zero"].tolist() == [0, 0, 1]
 
 
+def test_pairs_of_equal_truth_have_signs_and_no_order():
+    mdp = TabularMDP(np.array([[[1], [1], [2]]]), np.ones((1, 3, 1)), 1)
+    (group,) = played(mdp, np.array([[0.495, 0.495, 0.01]]), ["crbc"], groups=1, seed=1)
+    assert set(group.action) == {0, 1} and metrics.identification(group).keys() == {"sign", "zero"}
+
+
 def test_a_groups_gradient_is_the_sum_over_its_steps(sokoban):
     group = sokoban[1]
     anchors, found = metrics.gradient(group)
