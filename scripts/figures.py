@@ -55,6 +55,10 @@ def main_job(run: Path) -> None:
         Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(ROOT / "docs/report.png", optimize=True)
 
 
+AXES = ("sokoban", "slip", "lucky", "house", "shop", "alfworld")
+"""The worlds in which CRBC's options are told one after the other."""
+
+
 def credit_tables(study: Path) -> None:
     """What `crbc_plus` gains over `crbc` in every world, and each metric of every method, by world."""
     worlds = {name: world["by_group_size"]["8"] for name, world in json.loads(study.read_text())["worlds"].items()}
@@ -62,6 +66,9 @@ def credit_tables(study: Path) -> None:
     gained = [[name, *(_signed(w["minus_crbc"]["crbc_plus"][m]) for m in PAIRED)] for name, w in worlds.items()]
     put(page, "plus", _markdown(["", *(m.replace("_", " ") for m in PAIRED)], gained))
     names = next(iter(worlds.values()))["scores"]
+    options = [name for name in names if name.startswith("crbc ") and not name.endswith(" step")]
+    rows = [[name, *(_signed(worlds[w]["minus_crbc"][name]["cosine"]) for w in AXES)] for name in options]
+    put(page, "options", _markdown(["", *AXES], rows))
     methods = [name for name in names if not name.endswith(" step") and not name.startswith("crbc ")]
     for metric in PAIRED:
         rows = [[method, *(_plain(w["scores"][method][metric][0]) for w in worlds.values())] for method in methods]

@@ -160,7 +160,8 @@ def _measure(
     generators = [np.random.default_rng([*stream, group_size]) for stream in streams]
     drawn = sample([(m, p, rng) for (m, p, _), rng in zip(plays, generators, strict=True)], count, group_size)
     process = EmpiricalProcess.from_interned(drawn.rollouts)
-    values = np.stack([estimator.values(process) for estimator in estimators])
+    limit = plays[0][0].horizon
+    values = np.stack([estimator.values(process, limit) for estimator in estimators])
     groups = metrics.groups_of(drawn, process, values, [play for play in plays for _ in range(count)])
     found: list[metrics.Scores] = []
     failed = []

@@ -26,11 +26,17 @@ PLUS = "crbc_plus"
 ORACLE = "truth"
 """The true credit itself, the last row of every table."""
 
+LIMIT = "limit"
+"""In options: the number of steps after which the judged world cuts an episode."""
+
 PAPER: dict[str, dict[str, Any]] = {"graphgpo": {"omega": 0.8}}
 """The paper's settings on Sokoban, where they differ from a method's defaults; used in all worlds."""
 
 STEP = {"w_group": 0.0, "w_step": 1.0}
 """The step term alone, of every method that has one."""
+
+UNBIASED = {"horizon": LIMIT, "beta": 1.0, "normalise": None, "w_group": 0.0}
+"""The options of `crbc_plus` whose expected gradient has the true direction, if anchors are states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +47,15 @@ class Estimator:
     method: str | Method
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def values(self, process: EmpiricalProcess) -> Floats:
-        """The advantage of every step (n,). Raises `CreditError` unless these are finite numbers, one per step."""
-        check_options(self.method, dict(self.options))
+    def values(self, process: EmpiricalProcess, limit: int) -> Floats:
+        """The advantage of every step (n,), in a world that cuts episodes after `limit` steps. Raises `CreditError`
+        unless these are finite numbers, one per step."""
+        options = {
+            name: limit if isinstance(value, str) and value == LIMIT else value for name, value in self.options.items()
+        }
+        check_options(self.method, options)
         method = credit.METHODS[self.method] if isinstance(self.method, str) else self.method
-        found = np.asarray(method(process, **self.options), dtype=np.float64)
+        found = np.asarray(method(process, **options), dtype=np.float64)
         wanted = process.steps()[1].shape
         if found.shape != wanted or not np.isfinite(found).all():
             raise CreditError(f"estimator {self.name}: an array of shape {found.shape}, not {wanted[0]} finite numbers")
@@ -53,10 +63,12 @@ class Estimator:
 
 
 def standard(depths: Sequence[int] = (0, 1, 2, 3)) -> list[Estimator]:
-    """Every method of `credit.METHODS` with its variants, then CRBC at finite depths and with each of its options."""
+    """Every method of `credit.METHODS` with its variants, then CRBC at finite depths and with each of its options,
+    and `crbc_plus` without bias."""
     found = [Estimator(name, method, options) for method in credit.METHODS for name, options in variants(method)]
     for name, options in options_of_crbc(depths):
         found.append(Estimator(f"{CRBC} {name}", CRBC, options))
+    found.append(Estimator(f"{PLUS} unbiased", PLUS, UNBIASED))
     return found
 
 
@@ -76,16 +88,17 @@ def variants(method: str) -> list[tuple[str, dict[str, Any]]]:
 
 
 def options_of_crbc(depths: Sequence[int]) -> list[tuple[str, dict[str, Any]]]:
-    """One axis after the other: depth, beta, truncation, horizon, scale, weight of the group term."""
+    """One axis after the other: depth, beta, truncation, horizon, scale and its floor, weight of the group term."""
     successor = {"truncation": "successor"}
     found: list[tuple[str, dict[str, Any]]] = [(f"K={depth}", {"depth": depth}) for depth in depths]
     found += [(f"K={depth} step", {"depth": depth, **STEP}) for depth in depths]
     found += [(f"beta={beta}", {"beta": beta}) for beta in (0.9, 0.95, 0.99, 1.0, "auto")]
     found += [("successor", successor)]
     found += [(f"successor beta={beta}", {"beta": beta, **successor}) for beta in (0.9, 0.95, "auto")]
-    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": "auto", **successor}) for beta in (0.95, 0.98, 1.0)]
+    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": LIMIT, **successor}) for beta in (0.95, 0.98, 1.0)]
     for scale in ("group", None):
         name = scale or "raw"
         found += [(f"scale={name}", {"normalise": scale}), (f"scale={name} step", {"normalise": scale, **STEP})]
+    found += [(f"sigma_min={floor}", {"sigma_min": floor}) for floor in (0.2, 0.3)]
     found += [(f"w_group={weight}", {"w_group": weight}) for weight in (0.05, 0.2)]
     return found
