@@ -95,16 +95,16 @@ def crbc(
         truncation=truncation,
         reward=reward,
     )[pair]
-    credit *= w_step
-    if w_group:
-        credit += w_group * trajectory.METHODS[group](
-            process,
-            success_reward=success_reward,
-            invalid_penalty=invalid_penalty,
-            weighting=weighting,
-            reward=reward,
-        )
-    return credit
+    return trajectory.joined(
+        process,
+        w_step * credit,
+        w_group,
+        group,
+        success_reward=success_reward,
+        invalid_penalty=invalid_penalty,
+        weighting=weighting,
+        reward=reward,
+    )
 
 
 crbc_plus = partial(crbc, horizon="auto", truncation="successor", sigma_min=0.2, w_group=0.05)

@@ -60,13 +60,12 @@ def graft(
     by_group = np.broadcast_to(discounts(process, beta), rollouts.num_groups)
     discount = by_group[rollouts.group][rollouts.rollout]
     delta = apart(discount * (earned + following), V[rollouts.anchor])
-    credit = w_step * discounted_sums(delta, discount * lam, rollouts.remaining)
-    if w_group:
-        credit += w_group * trajectory.grpo(
-            process,
-            success_reward=success_reward,
-            invalid_penalty=invalid_penalty,
-            weighting=weighting,
-            reward=reward,
-        )
-    return credit
+    return trajectory.joined(
+        process,
+        w_step * discounted_sums(delta, discount * lam, rollouts.remaining),
+        w_group,
+        success_reward=success_reward,
+        invalid_penalty=invalid_penalty,
+        weighting=weighting,
+        reward=reward,
+    )

@@ -61,16 +61,15 @@ def scores(
         values = standardise(values, rollouts.anchor, process.num_anchors, "mean_std_norm")
     elif normalise == "group":
         values = standardise(values, rollouts.group[rollouts.rollout], rollouts.num_groups, "mean_std_norm")
-    credit = w_step * values
-    if w_group:
-        credit += w_group * trajectory.grpo(
-            process,
-            success_reward=success_reward,
-            invalid_penalty=invalid_penalty,
-            weighting=weighting,
-            reward=reward,
-        )
-    return credit
+    return trajectory.joined(
+        process,
+        w_step * values,
+        w_group,
+        success_reward=success_reward,
+        invalid_penalty=invalid_penalty,
+        weighting=weighting,
+        reward=reward,
+    )
 
 
 def per_step(given: Scores, rollouts: InternedRollouts) -> Floats:

@@ -13,7 +13,7 @@ do. Long failures then have more weight.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,6 +75,15 @@ def rloo(
 
 
 METHODS: dict[str, Callable[..., Floats]] = {"grpo": grpo, "drgrpo": drgrpo, "rloo": rloo}
+
+
+def joined(
+    process: EmpiricalProcess, step_term: Floats, w_group: float, method: str = "grpo", **options: Any
+) -> Floats:
+    """`step_term` + w_group A_G, with A_G by `method` of `METHODS` under `options`; changes `step_term`."""
+    if w_group:
+        step_term += w_group * METHODS[method](process, **options)
+    return step_term
 
 
 def episode(
