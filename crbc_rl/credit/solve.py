@@ -21,6 +21,9 @@ Mask = NDArray[np.bool_]
 RESIDUAL_TOLERANCE = 1e-12
 """The largest Bellman residual |beta M V + b - V| of an accepted solution, relative to the largest |V| or 1."""
 
+NARROW = 32
+"""Blocks that a breadth-first search crosses with fewer anchors at hand than this are solved by LU, however long."""
+
 WIDE = 190
 """A block of anchors is iterated if LU would end in a dense system of more unknowns than this, see `_wide`."""
 
@@ -146,7 +149,7 @@ def _solve_blocks(matrix: csc_array, b: Floats) -> Floats:
     rest = np.flatnonzero(wide & _reaching(row, col, b != 0.0))  # elsewhere the value is exactly 0
     if len(rest):
         part = matrix[rest][:, rest]
-        found = iterate(part.tocsr(), b[rest])
+        found = None if _narrow(part) else iterate(part.tocsr(), b[rest])
         values[rest] = _factorise(part, b[rest], "MMD_AT_PLUS_A") if found is None else found
     return values
 
@@ -164,6 +167,19 @@ def _wide(matrix: csc_array) -> Mask:
     cycles = np.bincount(block, weights=neighbours, minlength=blocks) / 2 - unknowns + 1
     wide: Mask = (np.minimum(unknowns / 2, cycles / 3) > WIDE)[block]
     return wide
+
+
+def _narrow(matrix: csc_array) -> bool:
+    """Whether the blocks are long and narrow on average. LU is cheap there, and at beta = 1 the iteration may fail."""
+    blocks, block = connected_components(matrix, directed=False)
+    size, starts = len(block), np.unique(block, return_index=True)[1]
+    row, col = matrix.tocoo().coords
+    places = np.concatenate((row, np.full(blocks, size))), np.concatenate((col, starts))
+    graph = csr_array((np.ones(len(places[0]), np.int8), places), shape=(size + 1, size + 1))
+    order, before = breadth_first_order(graph, size, directed=False)
+    place = np.empty(size + 1, dtype=np.int64)
+    place[order] = np.arange(size + 1)
+    return bool((place[order[1:]] - place[before[order[1:]]]).max() < NARROW * blocks)
 
 
 def _factorise(matrix: csc_array, b: Floats, order: str = "NATURAL") -> Floats:
