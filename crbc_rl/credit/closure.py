@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
@@ -104,11 +105,11 @@ def discounts(process: EmpiricalProcess, beta: float | Literal["auto"]) -> float
     return np.where(wins > 0.0, 1.0 - 1.0 / mean, BETA)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Model:
-    """A process, and what its steps earn: `beta` a number or one per group, `earned` the sum of rewards of each pair
-    (L,), or None for the outcome, which is in the counts as the success boundary. `leads_on`: truncated steps keep
-    their successors."""
+    """A process, and what its steps earn: `beta` a number or one per group, `earned` the mean reward of each pair (L,),
+    or None for the outcome, which is in the counts as the success boundary. `leads_on`: truncated steps keep their
+    successors."""
 
     process: EmpiricalProcess
     beta: float | Floats
@@ -126,26 +127,27 @@ class _Model:
         if reward == "outcome":
             return cls(merged, discount, reward, None, leads_on)
         rollouts, pair = process.steps(f"reward={reward!r} needs")
-        earned = step_rewards(rollouts, reward)
-        if reward == "score" and leads_on:
-            earned[np.cumsum(rollouts.length)[rollouts.goes_on] - 1] = 0.0
-        return cls(merged, discount, reward, sum_by(pair, earned, process.num_pairs), leads_on)
+        total = sum_by(pair, step_rewards(rollouts, reward, leads_on), process.num_pairs)
+        return cls(merged, discount, reward, total / process.pair_count, leads_on)
 
     def backup(self, V: Floats) -> Floats:
         """(B V)(s, a) = beta (mean reward + sum_x P(x | s, a) V(x)), shape (L,) (eq. 7)."""
-        beta, process = self._by_anchor()[self.process.pair_anchor], self.process
         if self.earned is None:
-            return process.backup(V, beta)
-        return beta * (self.earned / process.pair_count + process.P @ np.append(V, (0.0, 0.0)))
+            return self.process.backup(V, self._beta_of_pair)
+        return self._beta_of_pair * (self.earned + self.process.P @ np.append(V, (0.0, 0.0)))
 
     def system(self) -> tuple[Floats, Floats]:
         """b (S,), what each anchor earns in one step, discounted (eq. 8), and beta of each anchor (S,)."""
-        beta, process = self._by_anchor(), self.process
-        if self.earned is None:
-            return process.b(beta), beta
-        return beta * sum_by(process.pair_anchor, self.earned, process.num_anchors) / process.anchor_count, beta
+        beta = self._beta_of_anchor
+        b = self.process.b(beta) if self.earned is None else beta * expect(self.process, self.earned)
+        return b, beta
 
-    def _by_anchor(self) -> Floats:
+    @cached_property
+    def _beta_of_pair(self) -> Floats:
+        return self._beta_of_anchor[self.process.pair_anchor]
+
+    @cached_property
+    def _beta_of_anchor(self) -> Floats:
         if isinstance(self.beta, float):
             return np.full(self.process.num_anchors, self.beta)
         return self.beta[self.process.anchor_group]
@@ -168,9 +170,7 @@ def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
     """V_K and Q_K (eq. 10). Q_0(s, a) is the mean of the suffix returns over the visits to (s, a) (eq. 6)."""
     process = model.process
     rollouts, pair = process.steps("a finite depth needs")
-    returns = suffix_returns(rollouts, model.beta, model.reward)
-    if model.reward == "score" and model.leads_on:
-        returns[rollouts.goes_on[rollouts.rollout]] = 0.0  # the score gives way to what follows at the cut
+    returns = suffix_returns(rollouts, model.beta, model.reward, leads_on=model.leads_on)
     Q = sum_by(pair, returns, process.num_pairs) / process.pair_count
     V = expect(process, Q)
     for _ in range(depth):

@@ -51,12 +51,11 @@ def graft(
     last = np.cumsum(rollouts.length) - 1
     following = V[np.append(rollouts.anchor[1:], 0)]
     following[last] = 0.0
-    earned = step_rewards(rollouts, reward).copy()
-    if truncation == "successor":
+    leads_on = truncation == "successor"
+    if leads_on:
         on = rollouts.goes_on
         following[last[on]] = V[rollouts.final_anchor[on]]
-        if reward == "score":
-            earned[last[on]] = 0.0  # as in the closure: the outcome of a rollout that was cut is not known
+    earned = step_rewards(rollouts, reward, leads_on)
     by_group = np.broadcast_to(discounts(process, beta), rollouts.num_groups)
     discount = by_group[rollouts.group][rollouts.rollout]
     delta = apart(discount * (earned + following), V[rollouts.anchor])

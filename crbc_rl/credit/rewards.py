@@ -24,19 +24,21 @@ def check_reward(reward: str, allowed: tuple[str, ...] = get_args(Reward)) -> No
         raise CreditError(f"reward must be {' or '.join(repr(kind) for kind in allowed)} here, got {reward!r}")
 
 
-def ending(rollouts: InternedRollouts, reward: Reward) -> Floats:
-    """What each rollout earns at its end, (m,): R_i or its score. Raises `CreditError` for a score outside [0, 1]."""
+def ending(rollouts: InternedRollouts, reward: Reward, leads_on: bool = False) -> Floats:
+    """What each rollout earns at its end, (m,): R_i or its score. With `leads_on` a rollout that `goes_on` has no
+    score, since it was not finished. Raises `CreditError` for a score outside [0, 1]."""
     if reward == "outcome":
         return rollouts.success.astype(np.float64)
     beyond = ~((rollouts.score >= 0.0) & (rollouts.score <= 1.0))
     if beyond.any():
         i = int(np.argmax(beyond))
         raise CreditError(f"rollout {i}: a score lies in [0, 1], got {rollouts.score[i]}")
-    return rollouts.score
+    return np.where(rollouts.goes_on, 0.0, rollouts.score) if leads_on else rollouts.score
 
 
-def step_rewards(rollouts: InternedRollouts, reward: Reward) -> Floats:
-    """What each step earns, (n,). Raises `CreditError` for rewards that are not finite."""
+def step_rewards(rollouts: InternedRollouts, reward: Reward, leads_on: bool = False) -> Floats:
+    """What each step earns, (n,), with `leads_on` as in `ending`. Raises `CreditError` for rewards that are not
+    finite."""
     if reward == "step":
         odd = ~np.isfinite(rollouts.reward)
         if odd.any():
@@ -44,7 +46,7 @@ def step_rewards(rollouts: InternedRollouts, reward: Reward) -> Floats:
             raise CreditError(f"{rollouts.where(row)}: a reward is a finite number, got {rollouts.reward[row]}")
         return rollouts.reward
     earned = np.zeros(len(rollouts.rollout))
-    earned[np.cumsum(rollouts.length) - 1] = ending(rollouts, reward)
+    earned[np.cumsum(rollouts.length) - 1] = ending(rollouts, reward, leads_on)
     return earned
 
 
@@ -57,19 +59,23 @@ def rollout_rewards(rollouts: InternedRollouts, reward: Reward, success_reward: 
 
 
 def suffix_returns(
-    rollouts: InternedRollouts, discount: float | Floats, reward: Reward = "outcome", first: int = 1
+    rollouts: InternedRollouts,
+    discount: float | Floats,
+    reward: Reward = "outcome",
+    first: int = 1,
+    leads_on: bool = False,
 ) -> Floats:
     """G_(i,t) = sum over k >= 0 of discount^(k + first) r_(i,t+k) for every step, (n,).
 
     With `first=1` and the outcome this is the paper's beta^(T_i - t + 1) R_i (section 3). With `first=0` a reward is
-    not discounted at the step that earns it. `discount` may be one number per group.
+    not discounted at the step that earns it. `discount` may be one number per group. `leads_on` is as in `ending`.
     """
     by_step = np.asarray(discount)
     if by_step.ndim:
         by_step = by_step[rollouts.group][rollouts.rollout]
     if reward == "step":
         return by_step**first * discounted_sums(step_rewards(rollouts, reward), by_step, rollouts.remaining)
-    earned: Floats = ending(rollouts, reward)[rollouts.rollout]
+    earned: Floats = ending(rollouts, reward, leads_on)[rollouts.rollout]
     earned *= by_step ** (rollouts.remaining - 1 + first).astype(np.float64)
     return earned
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.gigpo import step_returns
-from crbc_rl.credit.groups import EPSILON, ROUNDING, Mode, centre, check_discount, check_mode, check_weights
+from crbc_rl.credit.groups import EPSILON, Mode, apart, centre, check_discount, check_mode, check_weights
 from crbc_rl.credit.rewards import Reward, rollout_rewards
 
 Floats = NDArray[np.float64]
@@ -58,16 +58,15 @@ def rtmc(
         n = sum_by(process.pair_anchor, visits, size)
         V = sum_by(process.pair_anchor, visits * Q, size) / n
     outcome = rollout_rewards(rollouts, reward, success_reward)
-    members, apart = centre(outcome, rollouts.group, rollouts.num_groups)
+    members, deviation = centre(outcome, rollouts.group, rollouts.num_groups)
     group = process.anchor_group
     m = (sum_by(rollouts.group, outcome, rollouts.num_groups) / members)[group]
     baseline = ((n * V + prior * m) / (n + prior))[process.pair_anchor]
-    A = Q - baseline
-    A[np.abs(A) <= ROUNDING * np.maximum(np.abs(Q), np.abs(baseline))] = 0.0
+    A = apart(Q, baseline)
     if mode == "mean_std_norm":
-        variance = sum_by(rollouts.group, apart**2, rollouts.num_groups) / np.maximum(members - 1.0, 1.0)
-        deviation = np.sqrt(variance)[group][process.pair_anchor]
-        A = np.where(deviation > 0.0, A / (deviation + EPSILON), 0.0)
+        variance = sum_by(rollouts.group, deviation**2, rollouts.num_groups) / np.maximum(members - 1.0, 1.0)
+        std = np.sqrt(variance)[group][process.pair_anchor]
+        A = np.where(std > 0.0, A / (std + EPSILON), 0.0)
     return A[pair]
 
 
