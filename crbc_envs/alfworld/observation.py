@@ -68,8 +68,10 @@ class Tracker:
 
 
 def game_text(observation: str) -> str:
-    """The game's text in an observation, without the added lines."""
-    return observation.partition(LOCATION)[0]
+    """The game's text in an observation, without the added lines; the first of them may have been cut off."""
+    for name in (LOCATION, HOLDING, HISTORY, ADMISSIBLE):
+        observation = observation.partition(name)[0]
+    return observation
 
 
 def without_admissible(observation: str) -> str:
@@ -78,5 +80,6 @@ def without_admissible(observation: str) -> str:
 
 
 def added_line(observation: str, name: str) -> str:
-    """The content of one of the added lines, such as `LOCATION`."""
-    return observation.rpartition(name)[2].partition("\n")[0]
+    """The content of one of the added lines, such as `LOCATION`; "..." where it was cut off."""
+    _, found, rest = observation.rpartition(name)
+    return rest.partition("\n")[0] if found else "..."

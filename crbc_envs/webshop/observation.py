@@ -7,6 +7,9 @@ import re
 LONGEST_LINE = 300
 """Maximum line length in the compact view, in characters. Descriptions are longer, but small models read little."""
 
+SEARCH = "search[...]"
+"""The mark of the search button in the compact view."""
+
 _HEADS = (
     "WebShop\nInstruction: \n{}\n",
     "Instruction:\n{}\n",
@@ -38,9 +41,16 @@ def compact(observation: str) -> str:
     return "".join(f"{line}\n" for line in shown)
 
 
+def mark(action: str) -> str:
+    """The mark of an admissible action in the short form of its page."""
+    if action.startswith("search[") or action == "click[search]":
+        return SEARCH
+    return f"[{action.removeprefix('click[').removesuffix(']').lower()}]"
+
+
 def _brackets(line: str) -> str:
     if line == "[button] Search [button_]":
-        return "search[...]"
+        return SEARCH
     for opening, closing, star in (("[button] ", " [button_]", ""), ("[clicked button] ", " [clicked button_]", "*")):
         if line.startswith(opening) and line.endswith(closing):
             return f"[{line.removeprefix(opening).removesuffix(closing).lower()}]{star}"

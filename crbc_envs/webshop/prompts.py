@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crbc_envs.prompts import Template, View
+from crbc_envs.prompts import CUT, Template, View
 from crbc_envs.webshop import observation as shop
 
 _WEBSHOP_TURN = """
@@ -49,8 +49,16 @@ def webshop_text(view: View) -> str:
 
 
 def webshop_compact(view: View) -> str:
-    """A short prompt of 50 to 600 tokens: the task and the page, with "[x]" to click and "[x]*" for clicked."""
-    return f"Task: {view.task}\n{shop.compact(shop.without_task(view.observation, view.task))}Your action?"
+    """A short prompt of 50 to 600 tokens: the task and the page, with "[x]" to click and "[x]*" for clicked.
+
+    The page alone lists the admissible actions. So those of lines that were cut off stand before the rest of the page.
+    """
+    page = shop.compact(shop.without_task(view.observation, view.task))
+    if view.observation.startswith(CUT):
+        shown = {line.removesuffix("*") for line in page.splitlines()}
+        gone = [mark for mark in map(shop.mark, view.admissible) if mark not in shown]
+        page = CUT + "".join(f"{mark}\n" for mark in dict.fromkeys(gone)) + page.removeprefix(CUT)
+    return f"Task: {view.task}\n{page}Your action?"
 
 
 TEMPLATES: Mapping[str, Template] = {"text": webshop_text, "compact": webshop_compact}

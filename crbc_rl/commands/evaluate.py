@@ -51,5 +51,7 @@ def evaluate(path: Path, policy: str | ChatPolicy, split: str, episodes: int | N
         f"length {result.length:.1f}  invalid {result.invalid_share:.1%}  truncated {result.truncated_share:.1%}",
         highlight=False,
     )
+    if result.prompt_cut_share:
+        console.print(f"prompts shortened {result.prompt_cut_share:.1%}, as too long", highlight=False)
     for kind, (won, played) in result.kinds.items():
         console.print(f"    {escape(kind):8} {won / played:6.1%} ({won} of {played})", highlight=False)

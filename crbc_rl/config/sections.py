@@ -134,7 +134,7 @@ class RolloutConfig(Section):
     temperature: float = Field(1.0, gt=0, le=100)
     max_new_tokens: int = Field(16, ge=1, le=MOST_TOKENS)
     max_prompt_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
-    """The limit of a prompt, with the chat template's tokens. None: no limit but the model's."""
+    """The limit of a prompt, with the chat template's tokens. None: what the model's positions leave for it."""
     truncation: Literal["shorten", "error"] = "shorten"
     """A longer prompt loses its oldest records, then the first lines of its observation; or it is an error."""
     rounds: int = Field(1, ge=1, le=1_000)

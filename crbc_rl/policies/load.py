@@ -18,7 +18,7 @@ def load_policy(
     source: Path | str, device: torch.device | str = "cpu", rollout: RolloutConfig | None = None
 ) -> TransformersPolicy:
     """Load a checkpoint folder or a model of the Hugging Face hub in float32; a vision-language model as a
-    `VisionPolicy`. `rollout` limits its prompts.
+    `VisionPolicy`. `rollout` limits its prompts; where it sets no limit, the model's positions less a reply's do.
 
     A model is data: no code beside it runs, its weights are safetensors, and it is checked before memory is taken for
     it. Raises `ConfigError` where the model is missing, or its weights do not match its architecture.
@@ -48,7 +48,8 @@ def load_policy(
         policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
         policy.encode_text("Go.")
     if rollout is not None:
-        policy.max_prompt_tokens, policy.truncation = rollout.max_prompt_tokens, rollout.truncation
+        room = model.config.get_text_config().max_position_embeddings - rollout.max_new_tokens
+        policy.max_prompt_tokens, policy.truncation = rollout.max_prompt_tokens or room, rollout.truncation
     return policy
 
 

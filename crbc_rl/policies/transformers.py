@@ -73,9 +73,15 @@ class TransformersPolicy:
         what = f"rollout.max_prompt_tokens={most}: a prompt has {len(ids):,} tokens"
         if self.truncation == "error":
             raise ConfigError(f"{what}: raise the limit, or set rollout.truncation=shorten")
-        found = prompt.shortened(lambda shorter: len(self.encode(shorter)) <= most)
+        tried = [len(ids)]
+
+        def fits(shorter: Prompt) -> bool:
+            tried.append(len(self.encode(shorter)))
+            return tried[-1] <= most
+
+        found = prompt.shortened(fits)
         if found is None:
-            raise ConfigError(f"{what}, also without history and observation it does not fit: raise the limit")
+            raise ConfigError(f"{what} and cannot be made shorter than {min(tried):,}: raise the limit to that or more")
         return Turn(self.encode(found), [], [], images=found.images, shortened=True)
 
     def encode(self, prompt: Prompt) -> list[int]:

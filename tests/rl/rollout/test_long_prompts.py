@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_fixtures import small
+from rich.console import Console
 from vision_fixtures import fresh_vision_policy
 
-from crbc_envs.prompts import CUT, IMAGE, Prompt, PromptWindow, View
-from crbc_rl.config.sections import EnvConfig
+from crbc_envs.prompts import CUT, IMAGE, Prompt, PromptWindow, View, generic_text
+from crbc_rl.commands import evaluate as evaluate_command
+from crbc_rl.config.sections import EnvConfig, RolloutConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
@@ -51,7 +54,7 @@ def real(name: str, style: str) -> tuple[PromptWindow, Any, dict[str, Any]]:
     observation, info = env.reset(seed=0, options={"task": 0})
     for _ in range(3):
         action = info["admissible_actions"][0 if name == "CRBC-Sokoban-v0" else -1]
-        action = "search[screen]" if action.startswith("search[") else action
+        action = "search[screen]" if action == "click[search]" else action
         following, *_, info = env.step(action)
         window.record(observation, info["action"])
         observation = following
@@ -96,6 +99,72 @@ def test_template_task_and_actions_stay_in_a_prompt_three_times_too_long(
     assert len(turn.prompt) > most - 60, "no more is gone than must be"
 
 
+@pytest.mark.parametrize("name", ["CRBC-ALFWorld-v0", "CRBC-WebShop-v0"])
+def test_a_compact_page_keeps_its_actions_and_tells_no_wrong_place_under_any_limit(name: str) -> None:
+    """Piece by piece, until nothing more can go."""
+    window, observation, info = real(name, "compact")
+    asked = window.ask(observation, info)
+    normal = [line.removesuffix("*") for line in asked.text.splitlines()]
+    places = {line for line in normal if line.startswith(("At: ", "Holding: "))} | {"At: ...", "Holding: ..."}
+    actions = {line for line in normal if line.startswith(("[", "go to "))}
+    assert actions
+    cuts, most = 0, len(asked.text) - 1
+    while shorter := asked.shortened(lambda prompt, most=most: len(prompt.text) <= most):
+        lines = {line.removesuffix("*") for line in shorter.text.splitlines()}
+        assert actions <= lines and CUT.strip() in lines
+        assert all(line in places for line in lines if line.startswith(("At: ", "Holding: ")))
+        assert lines <= {*normal, *places, CUT.strip()}, "nothing else is shown"
+        cuts, most = cuts + 1, len(shorter.text) - 1
+    assert cuts > 1
+
+
+@pytest.mark.parametrize(("name", "style"), CASES)
+def test_the_error_names_the_limit_that_would_do(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch, name: str, style: str
+) -> None:
+    window, observation, info = real(name, style)
+    asked = window.ask(observation, info)
+    limited(policy, monkeypatch, 10)
+    with pytest.raises(ConfigError) as refused:
+        policy.asked(asked)
+    least = int(str(refused.value).partition("shorter than ")[2].partition(":")[0].replace(",", ""))
+    limited(policy, monkeypatch, least)
+    assert len(policy.asked(asked).prompt) == least
+    limited(policy, monkeypatch, least - 1)
+    with pytest.raises(ConfigError, match=f"cannot be made shorter than {least:,}"):
+        policy.asked(asked)
+
+
+def test_without_a_limit_a_prompt_has_the_model_s_positions_less_those_of_a_reply(model: Path) -> None:
+    policy = load_policy(model, rollout=RolloutConfig(max_new_tokens=100))
+    positions = policy.model.config.max_position_embeddings
+    turn = policy.asked(prompt_of("a line\n" * positions))
+    assert turn.shortened and positions - 105 < len(turn.prompt) <= positions - 100
+
+
+def test_the_frame_of_a_real_room_stays_in_a_prompt_three_times_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own template has nothing that may go, so there the limit is named; the generic one loses records."""
+    policy = fresh_vision_policy()
+    env = gymnasium.make("CRBC-Sokoban-v0", split="train", pixels=96)
+    observation, info = env.reset(seed=0, options={"task": 0})
+    window = PromptWindow.of(env.unwrapped, generic_text, 60)
+    for _ in range(40):
+        window.record(observation, "up")
+    env.close()
+    asked = window.ask(observation, info)
+    limited(policy, monkeypatch, len(policy.encode(asked)) // 3)
+    turn = policy.asked(asked)
+    text = text_of(policy, turn.prompt)
+    assert turn.shortened and len(turn.prompt) <= policy.max_prompt_tokens
+    assert turn.images[0] is observation and turn.prompt.count(policy.image_token) > 1
+    assert info["task"] in text and all(action in text for action in info["admissible_actions"])
+    own = PromptWindow.of(env.unwrapped, "image").ask(observation, info)
+    whole = len(policy.encode(own))
+    limited(policy, monkeypatch, whole // 3)
+    with pytest.raises(ConfigError, match=f"a prompt has {whole:,} tokens and cannot be made shorter than {whole:,}"):
+        policy.asked(own)
+
+
 def test_a_frame_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = fresh_vision_policy()
     frame = np.zeros((96, 96, 3), np.uint8)
@@ -114,7 +183,7 @@ def test_a_frame_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Sokoban" in text and "('up', 'down')Your move?" in text
     assert "long ago 8" in text and "long ago 0" not in text, "the oldest records go first"
     limited(policy, monkeypatch, len(policy.encode(none)) - 1)
-    with pytest.raises(ConfigError, match="does not fit: raise the limit"):
+    with pytest.raises(ConfigError, match="cannot be made shorter than"):
         policy.asked(asked)
 
 
@@ -185,9 +254,8 @@ def test_a_prompt_without_a_template_is_refused_where_it_is_too_long(
     prompt = Prompt("word " * 50)
     limited(policy, monkeypatch, 20)
     assert prompt.shortened(lambda _: True) is None
-    with pytest.raises(
-        ConfigError, match=r"^rollout.max_prompt_tokens=20: a prompt has \d+ tokens, .* raise the limit$"
-    ):
+    told = r"^rollout.max_prompt_tokens=20: a prompt has (\d+) tokens and cannot be made shorter than \1: raise the lim"
+    with pytest.raises(ConfigError, match=told):
         policy.asked(prompt)
 
 
@@ -235,7 +303,9 @@ def test_vllm_gets_the_shortened_prompt(policy: TransformersPolicy, monkeypatch:
 
 
 @pytest.mark.parametrize("short", [False, True])
-def test_the_share_of_shortened_prompts_is_recorded(model: Path, tmp_path: Path, short: bool) -> None:
+def test_the_share_of_shortened_prompts_is_recorded_and_told(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> None:
     config = small(model, updates=1, rollout={"num_groups": 2, "group_size": 2, "max_new_tokens": 4})
     learner = Learner(config, Run.start(tmp_path / "run", config, resume=False))
     policy, whole = learner.actor.policy, learner.worker.sample(1)
@@ -251,3 +321,7 @@ def test_the_share_of_shortened_prompts_is_recorded(model: Path, tmp_path: Path,
     learner.train()
     record = read_metrics(tmp_path / "run")[-1]
     assert record["prompt_cut"] == pytest.approx(sum(told) / len(told))
+    monkeypatch.setattr(Run, "policy", lambda *_: policy)
+    printed = StringIO()
+    evaluate_command.evaluate(tmp_path / "run", "last", "validation", 3, Console(file=printed))
+    assert ("prompts shortened" in printed.getvalue()) == short
