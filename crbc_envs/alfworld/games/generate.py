@@ -18,7 +18,8 @@ from typing import Any, Literal
 import numpy as np
 
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile
-from crbc_envs.alfworld.games.goals import APPLIANCES, LAMP, SENTENCES, TREATED, Goal, goal_pddl, read_task
+from crbc_envs.alfworld.games.goal_counts import counts
+from crbc_envs.alfworld.games.goals import APPLIANCES, SENTENCES, Goal, goal_pddl, read_task
 from crbc_envs.alfworld.games.household import Household, Layout, Size, draw_layout, furnish, pick, sources
 from crbc_envs.alfworld.games.tables import FIXED, HOLDS, PROPERTIES, THINGS
 
@@ -51,52 +52,28 @@ class Puzzle:
         return hashlib.sha256(f"{self.goal} {self.household.arrangement()}".encode()).hexdigest()
 
 
-def goals(layout: Layout, family: str) -> tuple[Goal, ...]:
-    """All goals of a family that are possible with this layout; none if a needed appliance or lamp is missing."""
-    return _goals(layout.room, layout.furniture, family) if _equipped(layout, family) else ()
+def fits(furniture: tuple[str, ...], goal: Goal) -> bool:
+    """Whether a household with this furniture can be made in which the goal can be reached, and is not yet."""
+    if goal.lamp:
+        return sources(furniture, goal.lamp) and sources(furniture, goal.target)
+    needed = {goal.parent, APPLIANCES.get(goal.family, goal.parent)}
+    return needed.issubset(furniture) and sources(furniture, goal.target, but=goal.parent)
 
 
-def _equipped(layout: Layout, family: str) -> bool:
-    appliance = APPLIANCES.get(family)
-    if family == "look":
-        return sources(layout.furniture, LAMP)
-    return appliance is None or appliance in layout.furniture
-
-
-@lru_cache(maxsize=4096)
-def _goals(room: str, furniture: tuple[str, ...], family: str) -> tuple[Goal, ...]:
-    kinds = [kind for kind in THINGS[room] if kind not in FIXED]
-    if family == "look":
-        return tuple(Goal(family, kind, lamp=LAMP) for kind in kinds if sources(furniture, kind))
-    able = PROPERTIES[TREATED[family]] if family in TREATED else kinds
-    return tuple(
-        Goal(family, kind, parent)
-        for kind in kinds
-        if kind in able
-        for parent in sorted(set(furniture))
-        if kind in HOLDS[parent] and sources(furniture, kind, but=parent)
-    )
-
-
-def draw_puzzle(rng: np.random.Generator, layout: Layout, family: str) -> Puzzle:
-    """Draw a task of the family and a household with this layout. Raises `ValueError` if the room allows none."""
-    possible = goals(layout, family)
-    if not possible:
-        raise ValueError(f"no {family} task is possible in this {layout.room}")
-    target = pick(rng, sorted({goal.target for goal in possible}))
-    goal = pick(rng, [goal for goal in possible if goal.target == target])
-    needs = {target: 2 if family == "pick2" else 1}
+def draw_puzzle(rng: np.random.Generator, layout: Layout, goal: Goal) -> Puzzle:
+    """Draw a household with this layout for a goal that fits it."""
+    needs = {goal.target: counts(goal.family).draw_copies(rng)}
     if goal.lamp:
         needs[goal.lamp] = 1
     # At the start nothing is clean, hot or cool. A thing that must only be moved may not be at its target yet.
-    keep_out = (target, goal.parent) if family in ("pick", "pick2") else None
+    keep_out = (goal.target, goal.parent) if goal.family in ("pick", "pick2") else None
     return Puzzle(furnish(rng, layout, needs, keep_out), goal)
 
 
 def generate_game(
     rng: np.random.Generator, family: str, room: str | None = None, size: Size = "full", verb: Verb = "move"
 ) -> GameFile:
-    """Draw a household and a game of the family in it. Without `room`, one of the family's rooms is drawn.
+    """Draw a goal of the family as often as published tasks ask for it, and a household for it; in `room`, if given.
 
     Raises `ValueError` for an unknown family, or a room that does not suit the family.
     """
@@ -104,11 +81,13 @@ def generate_game(
         raise ValueError(f"family must be one of {', '.join(ROOMS_OF)}; got {family!r}")
     if room is not None and room not in ROOMS_OF[family]:
         raise ValueError(f"a {family} task takes place in a {' or '.join(ROOMS_OF[family])}; got {room!r}")
-    room = room or pick(rng, ROOMS_OF[family])
-    layout = draw_layout(rng, room, size)
-    while not goals(layout, family):
-        layout = draw_layout(rng, room, size)
-    return game_file(rng, draw_puzzle(rng, layout, family), verb)
+    asked = counts(family).draw(rng)
+    while asked.room != (room or asked.room):
+        asked = counts(family).draw(rng)
+    layout = draw_layout(rng, asked.room, size)
+    while not fits(layout.furniture, asked.goal):
+        layout = draw_layout(rng, asked.room, size)
+    return game_file(rng, draw_puzzle(rng, layout, asked.goal), verb)
 
 
 # ---- the official format ---------------------------------------------------------------------------

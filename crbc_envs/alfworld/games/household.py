@@ -245,14 +245,13 @@ def furnish(
 ) -> Household:
     """Draw the things of a household in `layout`.
 
-    `needs` has the minimum number of things in reach, by kind. `keep_out` is a kind of thing and a kind of
-    receptacle that must not hold it. Raises `ValueError` if no receptacle can hold a needed kind; see `sources`.
+    `needs` has the numbers of the things that the task is about, by kind; they are in reach. `keep_out` is a kind of
+    thing and a kind of receptacle that must not hold it. Raises `ValueError` if no receptacle can hold a needed kind; see `sources`.
     """
     numbers = {kind: _number(rng, count) for kind, count in THINGS[layout.room].items()}
     if layout.size == "small":
-        numbers = _about_twelve(rng, numbers)
-    for kind, number in needs.items():
-        numbers[kind] = max(numbers.get(kind, 0), number)
+        numbers = _about_twelve(rng, numbers, needs)
+    numbers |= needs
     plan = _FloorPlan(rng, len(layout.receptacles))
     things: list[Thing] = []
     for kind, number in numbers.items():
@@ -273,10 +272,11 @@ _LIES_IN = {kind: frozenset(HOLDS[kind]) | frozenset(STANDS.get(kind, ())) for k
 _PULL = {kind: CROWD[kind] / max(1, len(lies)) for kind, lies in _LIES_IN.items()}
 
 
-def _about_twelve(rng: np.random.Generator, numbers: Mapping[str, int]) -> dict[str, int]:
-    """About twelve of the things that can be picked up."""
-    loose = [kind for kind, number in numbers.items() for _ in range(number) if kind not in FIXED]
-    return dict(Counter(loose[n] for n in np.sort(rng.permutation(len(loose))[: int(rng.integers(10, 14))])))
+def _about_twelve(rng: np.random.Generator, numbers: Mapping[str, int], needs: Mapping[str, int]) -> dict[str, int]:
+    """Of the things that can be picked up so many that there are about twelve, with those that the task needs."""
+    loose = [kind for kind, number in numbers.items() for _ in range(number) if kind not in FIXED | needs.keys()]
+    others = int(rng.integers(10, 14)) - sum(needs.values())
+    return dict(Counter(loose[n] for n in np.sort(rng.permutation(len(loose))[:others])))
 
 
 def _draw_thing(

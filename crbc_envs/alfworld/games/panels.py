@@ -11,13 +11,17 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from crbc_envs.alfworld.engine.game import FAMILIES, GameFile
-from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, Verb, draw_puzzle, game_file, goals
-from crbc_envs.alfworld.games.household import SIZES, Layout, Size, draw_layout, pick
+from crbc_envs.alfworld.games.generate import VERBS, Verb, draw_puzzle, fits, game_file
+from crbc_envs.alfworld.games.goal_counts import Asked, counts, even_share
+from crbc_envs.alfworld.games.household import SIZES, Layout, Size, draw_layout
 from crbc_envs.alfworld.games.official import OfficialPanel, task_of
 from crbc_envs.alfworld.games.tables import ROOMS
-from crbc_envs.tasks import Task, TaskPanel
+from crbc_envs.tasks import Task, TaskPanel, stream
 
 DATA = ("generated", "official")
+
+PANEL_VERSION = 2
+"""The version of the generated panel. It is increased whenever a task changes."""
 
 PANEL_SIZE = {"train": 100_000, "valid_seen": 2_000, "valid_unseen": 2_000}
 
@@ -27,15 +31,18 @@ ROOMS_OF_A_KIND = {"seen": 500, "unseen": 125}
 UNSEEN_FURNITURE = (8, 9)
 """Residues modulo 10 of the digest of a room's furniture. Rooms with these are reserved for `valid_unseen`."""
 
-SEEN_PUZZLES = 0
-"""The residue modulo 4 of a puzzle's digest. Puzzles with it are reserved for `valid_seen`, not for training."""
+KEPT = 0
+"""The residue modulo 4 of the digest of a room and a goal. Those with it are for `valid_seen`, not for training."""
+
+MOST_ROOMS = 1_000
+"""After so many rooms in which a goal cannot be reached, another goal is drawn. Some furniture is rare."""
 
 
 class AlfworldPanel(TaskPanel[GameFile]):
-    """Generated games. The six families alternate.
+    """Generated games. The six families alternate; within a family, goals come as often as in the published tasks.
 
-    `valid_seen` uses the rooms of `train`, with other things and tasks. `valid_unseen` uses rooms with furniture
-    that no room of `train` has. No two splits share a puzzle, where names and wording do not count.
+    `valid_seen` uses the rooms of `train`, but no goal that `train` has in a room with this furniture. `valid_unseen`
+    uses rooms with furniture that no room of `train` has.
 
     `rooms` is "full" (as large as the published ones) or "small". `verb` selects the wording of the game.
     """
@@ -60,19 +67,35 @@ class AlfworldPanel(TaskPanel[GameFile]):
 
 @lru_cache(maxsize=256)
 def _generated(split: str, index: int, rooms: Size, verb: Verb) -> Task[GameFile]:
-    family = tuple(FAMILIES.values())[index % len(FAMILIES)]
+    number, place = divmod(index, len(FAMILIES))
+    family = tuple(FAMILIES.values())[place]
+    rng = np.random.default_rng([PANEL_VERSION, list(PANEL_SIZE).index(split), index, SIZES.index(rooms)])
+    goals = counts(family)
+    asked = goals.at(even_share(stream(f"alfworld/{split}/{family}"), number))
+    while (layout := _room_for(rng, split, asked, rooms)) is None:
+        asked = goals.draw(rng)
+    id = f"alfworld{'-small' * (rooms == 'small')}-v{PANEL_VERSION}/{split}/{index}"
+    return task_of(id, game_file(rng, draw_puzzle(rng, layout, asked.goal), verb))
+
+
+def _room_for(rng: np.random.Generator, split: str, asked: Asked, rooms: Size) -> Layout | None:
+    """A room of the split for a goal; None if it is hard to find."""
     pool = "unseen" if split == "valid_unseen" else "seen"
-    rng = np.random.default_rng([1, list(PANEL_SIZE).index(split), index, SIZES.index(rooms)])
-    room = pick(rng, ROOMS_OF[family])
-    while True:
-        layout = panel_layout(pool, room, int(rng.integers(ROOMS_OF_A_KIND[pool])), rooms)
-        if not goals(layout, family):
-            continue
-        puzzle = draw_puzzle(rng, layout, family)
-        kept = int(puzzle.digest(), 16) % 4 == SEEN_PUZZLES
-        if pool == "unseen" or kept == (split == "valid_seen"):
-            id = f"alfworld{'-small' * (rooms == 'small')}/{split}/{index}"
-            return task_of(id, game_file(rng, puzzle, verb))
+    for number in rng.integers(ROOMS_OF_A_KIND[pool], size=MOST_ROOMS):
+        furniture = _furniture(pool, asked.room, int(number), rooms)
+        if fits(furniture, asked.goal) and (pool == "unseen" or _kept(furniture, asked) == (split == "valid_seen")):
+            return panel_layout(pool, asked.room, int(number), rooms)
+    return None
+
+
+def _kept(furniture: tuple[str, ...], asked: Asked) -> bool:
+    """Whether a goal in a room is for `valid_seen`. Rooms with the same furniture are the same here."""
+    return int(hashlib.sha256(f"{asked} {furniture}".encode()).hexdigest(), 16) % 4 == KEPT
+
+
+@lru_cache(maxsize=8192)
+def _furniture(pool: str, room: str, number: int, rooms: Size) -> tuple[str, ...]:
+    return panel_layout(pool, room, number, rooms).furniture  # remembered apart, since a layout is forty times as large
 
 
 @lru_cache(maxsize=1024)

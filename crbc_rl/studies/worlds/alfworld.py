@@ -23,7 +23,8 @@ from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.describe import describe
 from crbc_envs.alfworld.engine.game import GameFile, parse
 from crbc_envs.alfworld.engine.state import Game, State
-from crbc_envs.alfworld.games.generate import ROOMS_OF, Puzzle, draw_puzzle, game_file, goals
+from crbc_envs.alfworld.games.generate import Puzzle, draw_puzzle, fits, game_file
+from crbc_envs.alfworld.games.goal_counts import counts
 from crbc_envs.alfworld.games.goals import APPLIANCES
 from crbc_envs.alfworld.games.household import Household, draw_layout, pick
 from crbc_envs.alfworld.games.tables import FIXED
@@ -131,10 +132,11 @@ def game(seed: int, index: int) -> GameFile:
     rng = np.random.default_rng([5, seed, index])
     family = FAMILIES[index % len(FAMILIES)]
     while True:
-        layout = draw_layout(rng, pick(rng, ROOMS_OF[family]), "small")
-        if not goals(layout, family):
+        asked = counts(family).draw(rng)
+        layout = draw_layout(rng, asked.room, "small")
+        if not fits(layout.furniture, asked.goal):
             continue
-        puzzle = _part(rng, draw_puzzle(rng, layout, family), others=int(rng.integers(2)))
+        puzzle = _part(rng, draw_puzzle(rng, layout, asked.goal), others=int(rng.integers(2)))
         if puzzle is None:
             continue
         file = game_file(rng, puzzle, "put")  # the older wording, which has no `help`

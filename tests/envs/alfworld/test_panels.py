@@ -15,6 +15,8 @@ from alfworld_games import published
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, parse
 from crbc_envs.alfworld.engine.state import bits
 from crbc_envs.alfworld.games.generate import generate_game, write_game
+from crbc_envs.alfworld.games.goal_counts import counts
+from crbc_envs.alfworld.games.goals import read_task
 from crbc_envs.alfworld.games.household import SIZES
 from crbc_envs.alfworld.games.official import OfficialPanel
 from crbc_envs.alfworld.games.panels import PANEL_SIZE, ROOMS_OF_A_KIND, AlfworldPanel, make_panel, panel_layout
@@ -22,12 +24,12 @@ from crbc_envs.alfworld.games.tables import ROOMS
 from crbc_envs.errors import DataError
 
 GOLDEN = {
-    ("full", "train"): "e5ede701a0bf91180537714e7acf2893b8d9f777705969d9ae91308fd4e61556",
-    ("full", "valid_seen"): "1abe1527093755ebf8b3c4790fb64ce35bf74ab4e155282698926db4b7b24e37",
-    ("full", "valid_unseen"): "af803d9e099ce169491b2f2626da4032f0a91100875556b0a455e00427881848",
-    ("small", "train"): "d0134d965366cddfe9a39d4099f4ed48ebbbe7998cd949f375a403477177739e",
-    ("small", "valid_seen"): "6d0035f549ca48921322bc10119fd84ce7b2915e3acc2e109f9a62c2aa343431",
-    ("small", "valid_unseen"): "9f07d943d0de7a43c1ae46b15e9b6f9800bc12448cb115ed7821c96940ce2d3d",
+    ("full", "train"): "07e7bd4cc2283d789cc5c8f7c52df6c20fd1cf31a2266066aba3c937aca2f16a",
+    ("full", "valid_seen"): "9f914997d9517fbff20a44e8bdafe39ed5f97f84073515b24344a113ba2f2109",
+    ("full", "valid_unseen"): "da677d122d11e3d3daa2971dbc495a480838a14909c74a70e596df47af684973",
+    ("small", "train"): "b8f633f3aae2ec8808b949bd3ca075f4696002686cbdb5634d4208266dd3b7a7",
+    ("small", "valid_seen"): "ce5251701eeaee13353ff53eab308a85482ba3d08820675625cd1f7be1ac9a60",
+    ("small", "valid_unseen"): "785bf35b28cd742bdee5f96c8cb54eefff964643d1f76fd7da388810a1df6326",
 }
 """Digests over the first 30 tasks."""
 
@@ -95,7 +97,7 @@ def test_the_six_families_come_in_turn():
     panel = AlfworldPanel("train", "small")
     assert [panel[index].content.family for index in range(12)] == [*FAMILIES.values()] * 2
     assert len(panel) == PANEL_SIZE["train"] == 100_000
-    assert panel[99_999].id == "alfworld-small/train/99999"
+    assert panel[99_999].id == "alfworld-small-v2/train/99999"
     with pytest.raises(IndexError):
         panel[100_000]
 
@@ -130,6 +132,52 @@ def test_no_two_splits_share_a_puzzle(rooms, count):
         assert len(puzzles[split]) > 0.98 * count
     for split, own in puzzles.items():
         assert not any(own & other for name, other in puzzles.items() if name != split)
+
+
+@pytest.mark.parametrize("rooms", SIZES)
+def test_no_goal_of_a_test_split_is_trained_in_a_room_with_the_same_furniture(rooms):
+    """By what the engine plays: the kinds of receptacles, and what the task asks for."""
+    pairs = {}
+    for split in PANEL_SIZE:
+        panel = AlfworldPanel(split, rooms)
+        games = [parse(panel[index].content) for index in range(450)]
+        pairs[split] = {(furniture(game), read_task(game.task)) for game in games}
+    assert not pairs["train"] & pairs["valid_seen"]
+    assert not (pairs["train"] | pairs["valid_seen"]) & pairs["valid_unseen"]
+    goals = [{goal for _, goal in own} for own in pairs.values()]
+    assert len(goals[0] & goals[1] & goals[2]) > 100, "the same goals, in other rooms"
+
+
+@pytest.mark.parametrize("split", PANEL_SIZE)
+def test_goals_come_as_often_as_in_the_published_tasks(split):
+    panel = AlfworldPanel(split, "small")
+    tasks = [panel[index] for index in range(1_200)]
+    for family in FAMILIES.values():
+        known = Counter()
+        for asked, upto, before in zip(counts(family).asked, counts(family).sums, (0, *counts(family).sums), strict=False):
+            known[asked.goal] += upto - before
+        own = Counter(spelled(read_task(task.text), known) for task in tasks if task.kind == family)
+        assert own.total() == 200
+        for part in ("parent", "target"):
+            asked, found = Counter(), Counter()
+            for goal, number in known.items():
+                asked[getattr(goal, part)] += number / known.total()
+            for goal, number in own.items():
+                found[getattr(goal, part)] += number / 200
+            variation = sum(abs(asked[kind] - found[kind]) for kind in asked) / 2
+            assert variation < (0.1 if part == "parent" else 0.25)
+
+
+def spelled(goal, known):
+    """The published goal that a task's sentence means; the sentence is in lower case."""
+    words = (goal.family, goal.target, goal.parent, goal.lamp)
+    return next(k for k in known if (k.family, k.target.lower(), k.parent.lower(), k.lamp.lower()) == words)
+
+
+def test_the_first_goals_of_a_split_are_not_those_of_another():
+    first = {split: [AlfworldPanel(split, "small")[index].text for index in range(60)] for split in PANEL_SIZE}
+    for one, other in (("train", "valid_seen"), ("train", "valid_unseen"), ("valid_seen", "valid_unseen")):
+        assert sum(a == b for a, b in zip(first[one], first[other], strict=True)) < 10
 
 
 def test_both_generations_are_played_in_the_same_households():

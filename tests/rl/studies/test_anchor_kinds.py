@@ -54,7 +54,7 @@ def test_figures_by_hand():
 @pytest.mark.parametrize("behaviour", study.BEHAVIOURS)
 def test_alfworlds_kinds_differ_as_their_meanings_do(household, behaviour):
     paper, situation, observation, state = (household[behaviour, kind].figures for kind in ANCHOR_KINDS)
-    assert paper["anchors"] > situation["anchors"] > state["anchors"] > observation["anchors"]
+    assert paper["anchors"] > situation["anchors"] > max(state["anchors"], observation["anchors"])
     assert observation["aliased"] > situation["aliased"] > state["aliased"] == state["unequal"] == state["split"] == 0
     assert paper["split"] > situation["split"] > 0
     assert observation["unequal"] > situation["unequal"]
