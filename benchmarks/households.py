@@ -129,9 +129,13 @@ def support() -> set[tuple[str, str, str]]:
 def rows(columns: Mapping[str, Seen]) -> Iterator[tuple[str, list[str]]]:
     known = support()
     yield "tasks", [f"{s.goals.total():,}" for s in columns.values()]
-    yield "goal occurs in the published train, %", [
-        f"{100 * sum(n for goal, n in s.goals.items() if goal in known) / s.goals.total():.1f}" for s in columns.values()
-    ]
+    yield (
+        "goal occurs in the published train, %",
+        [
+            f"{100 * sum(n for goal, n in s.goals.items() if goal in known) / s.goals.total():.1f}"
+            for s in columns.values()
+        ],
+    )
     yield "different goals", [f"{len(s.goals):,}" for s in columns.values()]
     yield "different puzzles, %", [f"{100 * len(s.puzzles) / s.puzzles.total():.1f}" for s in columns.values()]
     for family in FAMILIES.values():

@@ -154,7 +154,9 @@ def test_goals_come_as_often_as_in_the_published_tasks(split):
     tasks = [panel[index] for index in range(1_200)]
     for family in FAMILIES.values():
         known = Counter()
-        for asked, upto, before in zip(counts(family).asked, counts(family).sums, (0, *counts(family).sums), strict=False):
+        for asked, upto, before in zip(
+            counts(family).asked, counts(family).sums, (0, *counts(family).sums), strict=False
+        ):
             known[asked.goal] += upto - before
         own = Counter(spelled(read_task(task.text), known) for task in tasks if task.kind == family)
         assert own.total() == 200
