@@ -246,7 +246,8 @@ def furnish(
     """Draw the things of a household in `layout`.
 
     `needs` has the numbers of the things that the task is about, by kind; they are in reach. `keep_out` is a kind of
-    thing and a kind of receptacle that must not hold it. Raises `ValueError` if no receptacle can hold a needed kind; see `sources`.
+    thing and a kind of receptacle that must not hold it. Raises `ValueError` if no receptacle can hold a needed kind;
+    see `sources`.
     """
     numbers = {kind: _number(rng, count) for kind, count in THINGS[layout.room].items()}
     if layout.size == "small":

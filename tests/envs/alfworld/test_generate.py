@@ -92,12 +92,12 @@ def test_what_is_asked_for_is_of_the_right_kind_and_fits_where_it_goes(draw):
 @pytest.mark.parametrize(("size", "receptacles", "things"), [("full", (6, 54), (12, 80)), ("small", (6, 10), (10, 13))])
 def test_households_are_as_large_as_they_are_said_to_be(size, receptacles, things):
     games = many(size, 25)
-    for counts, (least, most) in (
+    for numbers, (least, most) in (
         ([len(game.receptacles) for game in games], receptacles),
         ([len(game.objects) for game in games], things),
     ):
-        assert least <= min(counts) <= max(counts) <= most
-        assert max(counts) - min(counts) >= 0.5 * (most - least)
+        assert least <= min(numbers) <= max(numbers) <= most
+        assert max(numbers) - min(numbers) >= 0.5 * (most - least)
 
 
 def test_full_households_are_like_the_published_ones():
@@ -212,7 +212,7 @@ def test_goals_and_copies_are_drawn_as_often_as_counted():
 @given(st.integers(0, 2**62), st.integers(1, 400))
 def test_even_shares_fall_evenly(seed, number):
     shares = sorted(even_share(seed, n) for n in range(number))
-    assert 0 <= shares[0] and shares[-1] < 1
+    assert shares[0] >= 0 and shares[-1] < 1
     edges = np.array([*shares, shares[0] + 1])
     assert np.diff(edges).max(initial=0) <= 2.7 / number, "no gap is much wider than the mean"
 
