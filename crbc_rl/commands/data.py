@@ -15,7 +15,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
-from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, game_folders
+from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, published
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.storage.datasets import Dataset, install, read_manifest, verify
 from crbc_envs.storage.outcomes import Outcome
@@ -57,12 +57,41 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
     console.print(escape(f"{found}\n{dataset.folder}\nenv.revision: {digest}"), soft_wrap=True, highlight=False)
 
 
-def conformance(games: Path, count: int | None, steps: int, seed: int, out: Path, console: Console) -> bool:
-    """Play games in ALFWorld's exact engine and in TextWorld, print the comparison, and return whether all agree."""
-    folders = game_folders(games)[:count]
-    return _compare(
-        conform_all(folders, steps, seed, out), len(folders), "exact engine and TextWorld", COMPARED, console
-    )
+def compare_engines(
+    env: str | None,
+    games: Path | None,
+    everything: bool,
+    settings: Sequence[str],
+    numbers: tuple[int | None, int, int],
+    out: Path,
+    console: Console,
+) -> bool:
+    """`crbc bench conformance`: of an environment's tasks, or of ALFWorld's games. Returns whether all agree.
+
+    `numbers` are games, steps and seed. Raises `ConfigError` unless it is one of the two.
+    """
+    many = games is not None or everything
+    if many == (env is not None) or (many and settings):
+        ways = "crbc bench conformance CRBC-Sokoban-v0, or crbc bench conformance --games DIR, or --all"
+        raise ConfigError(f"crbc bench conformance takes an environment or a folder of games: {ways}")
+    if env is not None:
+        return conformance_of(env, settings, *numbers, console)
+    return conformance(games, everything, *numbers, out, console)
+
+
+def conformance(
+    games: Path | None, everything: bool, count: int | None, steps: int, seed: int, out: Path, console: Console
+) -> bool:
+    """Play games in ALFWorld's exact engine and in TextWorld, print the comparison, and return whether all agree.
+
+    `everything`: the games of the folder, by default the installed ones, in both wordings, and generated ones.
+    """
+    from crbc_envs.alfworld import conformance as alfworld
+
+    where = games or datasets()["alfworld"].folder
+    listed = (alfworld.everything(where) if everything else published(where))[:count]
+    play = alfworld.play_everything if everything else conform_all
+    return _compare(play(listed, steps, seed, out), len(listed), "exact engine and TextWorld", COMPARED, console)
 
 
 def conformance_of(

@@ -295,6 +295,7 @@ def bench(
     env: Positional[str | None] = None,
     /,
     games: MaybePath = None,
+    all: bool = False,
     count: Count = None,
     steps: Count = 105,
     seed: Index = 0,
@@ -316,6 +317,7 @@ def bench(
             the validation and test splits is also in training.
         env: an environment id such as CRBC-Sokoban-v0.
         games: conformance: instead of an environment, a folder with ALFWorld's game.tw-pddl files anywhere below it.
+        all: conformance: ALFWorld's games in both wordings, those installed or of --games, and generated ones.
         count: conformance: number of games, in order of their names, default all; of an environment's tasks, the first
             ones, default 100 rooms or 5 households.
         steps: conformance: steps in each game: its solution, then random play.
@@ -336,18 +338,10 @@ def bench(
         if not splits(env, tuple(chain(*set)), console, **numbers):
             sys.exit(1)
         return
-    from crbc_rl.commands.data import conformance, conformance_of
+    from crbc_rl.commands.data import compare_engines
 
-    if (games is None) == (env is None) or (games is not None and set):
-        ways = "crbc bench conformance CRBC-Sokoban-v0, or crbc bench conformance --games DIR"
-        raise ConfigError(f"crbc bench conformance takes an environment or a folder of games: {ways}")
     numbers = count, 105 if steps is None else steps, seed or 0
-    if env is not None:
-        agree = conformance_of(env, tuple(chain(*set)), *numbers, console)
-    else:
-        assert games is not None
-        agree = conformance(games, *numbers, out, console)
-    if not agree:
+    if not compare_engines(env, games, all, tuple(chain(*set)), numbers, out, console):
         sys.exit(1)
 
 

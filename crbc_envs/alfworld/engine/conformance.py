@@ -9,9 +9,12 @@ because otherwise most draws would be "go to". At every step the text, the admis
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -103,7 +106,19 @@ def game_folders(directory: Path) -> list[Path]:
     return found
 
 
-def conform_all(folders: Sequence[Path], steps: int, seed: int, out: Path) -> Iterator[Outcome]:
+class Listed(NamedTuple):
+    """A game to be played: its name, and how to read it."""
+
+    name: str
+    read: Callable[[], GameFile]
+
+
+def published(directory: Path) -> list[Listed]:
+    """The games below a folder, in the order of their paths. Raises `DataError` if there is none."""
+    return [Listed(f"{f.parent.name}/{f.name}", partial(read_game_file, f)) for f in game_folders(directory)]
+
+
+def conform_all(games: Sequence[Listed], steps: int, seed: int, out: Path) -> Iterator[Outcome]:
     """Play one game after the other, each with its own seed. `out` (JSON lines) records the finished ones.
 
     Yields the outcomes, recorded ones first. A game is played again if it differed, had fewer steps, or had
@@ -112,18 +127,18 @@ def conform_all(folders: Sequence[Path], steps: int, seed: int, out: Path) -> It
     known = read_outcomes(out) if out.exists() else []
     done = {(outcome.game, outcome.seed): outcome for outcome in known if not outcome.difference}
     todo = []
-    for n, folder in enumerate(folders):
-        outcome = done.get((f"{folder.parent.name}/{folder.name}", seed + n))
+    for n, game in enumerate(games):
+        outcome = done.get((game.name, seed + n))
         if outcome is not None and outcome.steps >= steps:
             yield outcome
         else:
-            todo.append((folder, seed + n))
+            todo.append((game, seed + n))
     out.parent.mkdir(parents=True, exist_ok=True)
     with out.open("w", encoding="utf-8") as lines:
         lines.writelines(map(line_of, known))  # rewritten, without a last line that was cut short
         lines.flush()
-        for folder, own_seed in todo:
-            outcome = conform(read_game_file(folder), steps, own_seed)
+        for game, own_seed in todo:
+            outcome = replace(conform(game.read(), steps, own_seed), game=game.name)
             lines.write(line_of(outcome))
             lines.flush()
             yield outcome

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from crbc_envs.alfworld.engine.dialect import split_task
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile
 from crbc_envs.alfworld.games.goal_counts import counts
 from crbc_envs.alfworld.games.goals import APPLIANCES, SENTENCES, Goal, goal_pddl, read_task
@@ -88,6 +90,22 @@ def generate_game(
     while not fits(layout.furniture, asked.goal):
         layout = draw_layout(rng, asked.room, size)
     return game_file(rng, draw_puzzle(rng, layout, asked.goal), verb)
+
+
+_PUT = r"^move (.*) to (.*)$", r"put \1 in/on \2"
+_MOVE = r"^put (.*) in/on (.*)$", r"move \1 to \2"
+
+
+def reworded(game: GameFile, verb: Verb) -> GameFile:
+    """A game in the words of a generation, with the rules that are generated; `walkthrough` as well."""
+    task, _ = split_task(game.grammar)
+    domain, grammar = _rules(verb)
+    words = (
+        (r"^move (.*) to (.*)$", r"put \1 in/on \2") if verb == "put" else (r"^put (.*) in/on (.*)$", r"move \1 to \2")
+    )
+    walkthrough = game.walkthrough and tuple(re.sub(*words, command) for command in game.walkthrough)
+    grammar = grammar.replace("UNKNOWN GOAL.", task)
+    return replace(game, domain=domain, grammar=grammar, walkthrough=walkthrough)
 
 
 # ---- the official format ---------------------------------------------------------------------------

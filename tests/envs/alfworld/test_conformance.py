@@ -185,7 +185,7 @@ def walked(tmp_path, monkeypatch):
         place.mkdir(parents=True)
         (place / "game.tw-pddl").write_text(game_json(kitchen()), encoding="utf-8")
         (place / "traj_data.json").write_text('{"task_type": "pick_heat_then_place_in_recep"}', encoding="utf-8")
-    return game_folders(tmp_path / "games"), tmp_path / "out" / "done.jsonl", names
+    return conformance.published(tmp_path / "games"), tmp_path / "out" / "done.jsonl", names
 
 
 def test_a_stopped_run_goes_on_where_it_was(walked):
@@ -228,9 +228,9 @@ def test_a_file_of_something_else_is_refused(walked):
             list(conform_all(folders, 10, 0, out))
 
 
-def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walked, monkeypatch, capsys):
-    folders, out, _ = walked
-    command = ["bench", "conformance", "--games", str(folders[0].parent), "--steps", "7", "--out", str(out)]
+def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walked, tmp_path, monkeypatch, capsys):
+    _, out, _ = walked
+    command = ["bench", "conformance", "--games", str(tmp_path / "games"), "--steps", "7", "--out", str(out)]
     cli.main(command)
     printed = capsys.readouterr().out
     assert "heat" in printed

@@ -203,9 +203,9 @@ def print_outcome(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) 
 
 def print_conformance(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = Outcome(text, text, 1, 1, True, text, {text: 2})
-    monkeypatch.setattr(data, "game_folders", lambda games: [games])
+    monkeypatch.setattr(data, "published", lambda games: [games])
     monkeypatch.setattr(data, "conform_all", lambda *args: [outcome])
-    data.conformance(Path(), None, 1, 1, Path(), console)
+    data.conformance(Path(), False, None, 1, 1, Path(), console)
 
 
 def print_plan(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
