@@ -26,6 +26,7 @@ from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.storage.files import parse_json, replacing_folder
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
+    MEND,
     HumanInstruction,
     Product,
     check_product,
@@ -187,7 +188,12 @@ def _write(folder: Path, products: Iterable[Product]) -> int:
     starts, asins, prices, instructed = array("q", [0]), bytearray(), array("d"), bytearray()
     with (folder / _RECORDS).open("wb") as records:
         for product in products:
-            records.write(_encode(product))
+            line = _encode(product)
+            if len(line) > LONGEST_RECORD:
+                raise DataError(
+                    f"product {product.asin} has {len(line):,} bytes, and at most {LONGEST_RECORD:,} are read; {MEND}"
+                )
+            records.write(line)
             starts.append(records.tell())
             asins += _fixed(product.asin)
             prices.extend((*product.prices, math.nan, math.nan)[:2])

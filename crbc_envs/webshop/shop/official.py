@@ -86,6 +86,8 @@ def _check(folder: Path) -> str:
             found.append(f"{size}: {len(catalogue):,} products, {human:,} of them with instructions by people")
             if size == "small":
                 found.append(_small_goals(catalogue))
+            elif len(catalogue) <= goals.MOST_SYNTHETIC:
+                goals.draw(catalogue, "synthetic", price_seed=0)  # what it refuses must not be installed
     if not found:
         raise DataError(f"{folder}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}")
     for name, published in PUBLISHED.items():
