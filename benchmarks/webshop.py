@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -112,10 +113,14 @@ def their_environment(checkout: Path, data: Path, engine: SearchEngine, asins: S
     paths.DEFAULT_FILE_PATH = str(official_file(data, "items"))
     paths.DEFAULT_ATTR_PATH = str(official_file(data, "instructions"))
     paths.HUMAN_ATTR_PATH = str(official_file(data, "human"))
-    made: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env").WebAgentTextEnv
+    with patch("rich.print", _silent):  # its first call may draw from the global stream, which gives the prices
+        made: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env").WebAgentTextEnv
     made(observation_mode="text_rich")  # the first one imports modules that draw from the global stream
     random.seed(0)
     return made(observation_mode="text_rich")
+
+
+def _silent(*_: object) -> None: ...
 
 
 def _stand_in(name: str, **contents: Any) -> ModuleType:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage import files
@@ -81,6 +81,10 @@ class Product:
         return " to ".join(f"${price}" for price in self.prices)
 
 
+Label = Literal["category", "query"]
+"""A field of a product by which the shop lists products."""
+
+
 class Catalogue(Protocol):
     """Products by number, 0 to len - 1, in the order of the file. It is read-only and shared by all sessions."""
 
@@ -96,6 +100,9 @@ class Catalogue(Protocol):
 
     def prices(self) -> Iterable[tuple[float, ...]]:
         """Every product's `prices`, by number."""
+
+    def labelled(self, label: Label, text: str) -> Sequence[int]:
+        """The numbers of the products with that category or query, in order."""
 
     def instructed(self, human: bool) -> Iterable[int]:
         """The numbers of the products with a human instruction, or with a synthetic one, in order."""
@@ -122,6 +129,9 @@ class MemoryCatalogue:
 
     def prices(self) -> Iterator[tuple[float, ...]]:
         return (product.prices for product in self._products)
+
+    def labelled(self, label: Label, text: str) -> list[int]:
+        return [number for number, product in enumerate(self._products) if getattr(product, label) == text]
 
     def instructed(self, human: bool) -> Iterator[int]:
         for number, product in enumerate(self._products):

@@ -82,7 +82,7 @@ def try_everything(shop):
         session = Session(shop, shop.goals[0], SHOPPER)
         session.act("search[the]")
         session.state.click(product.asin.lower())
-        session.page = shop.page(session.state)
+        session.page = shop.page(session.state, session.goal)
         for action in ("click[description]", "click[< prev]", "click[features]", "click[< prev]"):
             read(session, site)
             session.act(action)
