@@ -6,12 +6,13 @@ the speed but never a result.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Label, Product
+from crbc_envs.webshop.products.draws import Draws
 from crbc_envs.webshop.search.engine import SearchEngine
 from crbc_envs.webshop.shop import goals as goal_lists
 from crbc_envs.webshop.shop import pages
@@ -121,8 +122,11 @@ class Shop:
     def _drawn(self, state: State, goal: Goal) -> Sequence[int]:
         """Other words after "<r>", another page, or more visited products give another draw."""
         seen = " ".join([goal.digest(), str(state.page), *sorted(state.visited), *state.keywords])
-        stream = random.Random(seen.encode("ascii", "ignore").decode())  # addresses of the site lose surrogates
-        return stream.sample(range(len(self.catalogue)), min(HITS, len(self.catalogue)))
+        draws = Draws(list(sha256(seen.encode("ascii", "ignore")).digest()))  # addresses of the site lose surrogates
+        found: dict[int, None] = {}
+        while len(found) < min(HITS, len(self.catalogue)):
+            found[draws.between(0, len(self.catalogue) - 1)] = None
+        return list(found)
 
     def _results(self, state: State, goal: Goal) -> Page:
         hits = self.found(state, goal)
