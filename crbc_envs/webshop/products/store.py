@@ -202,7 +202,7 @@ class _Packed(Mapping[str, dict[str, Any]]):
 
 def _write(folder: Path, products: Iterable[Product]) -> int:
     starts, asins, prices, instructed = array("q", [0]), bytearray(), array("d"), bytearray()
-    labels = {label: array("Q") for label in _LABELS}
+    labels: dict[str, array[int]] = {label: array("Q") for label in _LABELS}
     with (folder / _RECORDS).open("wb") as records:
         for product in products:
             line = _encode(product)
