@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, off
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.products.store import StoredCatalogue, build_store
 from crbc_envs.webshop.search.engine import Index, SearchEngine, build
-from crbc_envs.webshop.shop.goals import shuffled
+from crbc_envs.webshop.shop.goals import Goal, shuffled
 from crbc_envs.webshop.shop.nouns import fallback_nouns
 from crbc_envs.webshop.shop.pages import DETAILS
 from crbc_envs.webshop.shop.session import Session
@@ -112,10 +113,14 @@ def their_environment(checkout: Path, data: Path, engine: SearchEngine, asins: S
     paths.DEFAULT_FILE_PATH = str(official_file(data, "items"))
     paths.DEFAULT_ATTR_PATH = str(official_file(data, "instructions"))
     paths.HUMAN_ATTR_PATH = str(official_file(data, "human"))
-    made: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env").WebAgentTextEnv
+    with patch("rich.print", _silent):  # its first call may draw from the global stream, which gives the prices
+        made: Any = importlib.import_module("web_agent_site.envs.web_agent_text_env").WebAgentTextEnv
     made(observation_mode="text_rich")  # the first one imports modules that draw from the global stream
     random.seed(0)
     return made(observation_mode="text_rich")
+
+
+def _silent(*_: object) -> None: ...
 
 
 def _stand_in(name: str, **contents: Any) -> ModuleType:
@@ -151,8 +156,22 @@ def compare(data: Path, original: Path, walks: int) -> None:
         ("steps", f"{count / ours:,.0f} per CPU-second"),
         ("the original's steps", f"{count / others:,.1f} per CPU-second, none of them different"),
         ("ratio", f"{others / ours:.0f} times"),
+        ("pages of lists", f"{_compare_lists(shop, goals, theirs):,}, none of them different"),
     ]
     table(f"WebShop beside the original, {walks:,} random walks of {count:,} steps", rows)
+
+
+def _compare_lists(shop: Shop, goals: Sequence[Goal], theirs: Any) -> int:
+    """List every category and every query in both, with six pages of each. Returns the number of pages."""
+    products = [shop.catalogue[number] for number in range(len(shop.catalogue))]
+    searches = sorted({f"<c> {one.category}" for one in products} | {f"<q> {one.query}" for one in products})
+    for i, words in enumerate(searches):
+        session, steps = Session(shop, goals[i], f"list{i}"), []
+        for action in (f"search[{words}]", *["click[next >]"] * 5):
+            session.act(action)
+            steps.append((action, session.observation("text_rich"), tuple(session.page.clickables), 0.0))
+        their_walk(theirs, i, f"list{i}_", steps)
+    return 6 * len(searches)
 
 
 def cost(name: str, open_it: Callable[[], Shop], walks: int) -> None:

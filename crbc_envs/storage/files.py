@@ -117,5 +117,8 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def shown(value: object) -> str:
     """A value that others wrote, for a message: as Python writes it, and not longer than a line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deeply"
     return text if len(text) <= 80 else f"{text[:77]}..."

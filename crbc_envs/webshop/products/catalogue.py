@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage import files
 from crbc_envs.storage.files import shown
+from crbc_envs.webshop.products.records import Record, as_list
 
 NO_ATTRIBUTES = ("DUMMY_ATTR",)
 """The attributes of a product for which the files give none."""
@@ -31,6 +32,8 @@ MOST_OPTIONS = 10_000
 HIGHEST_PRICE = 1e9
 
 FIX = "download the file again, then install it with: crbc data webshop --from DIR"
+
+MEND = "correct the file, then install it with: crbc data webshop --from DIR"
 
 FILES = {
     "items": ("items_shuffle.json", "items_shuffle_1000.json"),
@@ -78,6 +81,10 @@ class Product:
         return " to ".join(f"${price}" for price in self.prices)
 
 
+Label = Literal["category", "query"]
+"""A field of a product by which the shop lists products."""
+
+
 class Catalogue(Protocol):
     """Products by number, 0 to len - 1, in the order of the file. It is read-only and shared by all sessions."""
 
@@ -93,6 +100,9 @@ class Catalogue(Protocol):
 
     def prices(self) -> Iterable[tuple[float, ...]]:
         """Every product's `prices`, by number."""
+
+    def labelled(self, label: Label, text: str) -> Sequence[int]:
+        """The numbers of the products with that category or query, in order."""
 
     def instructed(self, human: bool) -> Iterable[int]:
         """The numbers of the products with a human instruction, or with a synthetic one, in order."""
@@ -120,6 +130,9 @@ class MemoryCatalogue:
     def prices(self) -> Iterator[tuple[float, ...]]:
         return (product.prices for product in self._products)
 
+    def labelled(self, label: Label, text: str) -> list[int]:
+        return [number for number, product in enumerate(self._products) if getattr(product, label) == text]
+
     def instructed(self, human: bool) -> Iterator[int]:
         for number, product in enumerate(self._products):
             if product.human if human else product.instruction is not None:
@@ -130,57 +143,69 @@ class MemoryCatalogue:
 
 
 def products_of(
-    items: Iterable[Mapping[str, Any]],
-    instructions: Mapping[str, Mapping[str, Any]],
-    human: Mapping[str, Sequence[Mapping[str, Any]]],
+    items: Iterable[Any],
+    instructions: Mapping[str, Any],
+    human: Mapping[str, Any],
     where: str = "the catalogue",
 ) -> Iterator[Product]:
     """The products of the three official files. It skips repeated ASINs, "nan" and ASINs that are too long.
 
-    Raises a `DataError` that begins with `where`, for an item with a missing field or a field of another type.
+    ASINs become upper case, because a click on a product looks it up so.
+
+    Raises a `DataError` that begins with `where` and names product and field, for a field that is missing or of
+    another type, and for two products whose ASINs differ in case alone.
     """
-    seen = set()
+    for name, records in ((_INSTRUCTIONS, instructions), (_HUMAN, human)):
+        if not isinstance(records, Mapping):
+            raise DataError(f"{where}: {name}is no object with a record per ASIN: {shown(records)}; {MEND}")
+    seen: dict[str, str] = {}
     for place, item in enumerate(items):
         try:
-            asin = item["asin"]
-            if asin != "nan" and len(asin) <= MAX_ASIN and asin not in seen:
-                seen.add(asin)
+            record = Record(item)
+            asin = record.text("asin")
+            if asin == "nan" or len(asin) > MAX_ASIN:
+                continue
+            code = asin.upper()
+            if code not in seen:
+                seen[code] = asin
                 yield product_of(item, instructions.get(asin, {}), human.get(asin, ()))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            why = f"{type(error).__name__} {str(error)[:200]!r}"
-            raise DataError(f"{where}: item {place} is not in the official schema: {why}; {FIX}") from error
+            elif seen[code] != asin:
+                raise ValueError(f"asin: it differs in case alone from that of another product, {shown(seen[code])}")
+        except ValueError as error:
+            name = shown(item["asin"]) if isinstance(item, Mapping) and "asin" in item else "without asin"
+            raise DataError(f"{where}: item {place} ({name}) is not in the official schema: {error}; {MEND}") from error
 
 
-def product_of(
-    item: Mapping[str, Any], instruction: Mapping[str, Any], human: Sequence[Mapping[str, Any]] = ()
-) -> Product:
-    """One product from its records in the three files."""
-    bullets = item["small_description"]
+def product_of(item: Any, instruction: Any, human: Any = ()) -> Product:
+    """One product from its records in the three files.
+
+    Raises a `ValueError` that begins with the field, for one that is missing or of another type.
+    """
+    record, told = Record(item), Record(instruction, _INSTRUCTIONS)
+    bullets = record.raw("small_description")
+    asked = "instruction_attributes"
     product = Product(
-        asin=item["asin"],
-        title=item["name"],
-        description=item["full_description"] or "",
-        bullets=tuple(bullets) if isinstance(bullets, list) else (bullets,),
+        asin=_asin(record.text("asin")),
+        title=record.text("name"),
+        description="" if record.raw("full_description") is None else record.text("full_description"),
+        bullets=record.texts("small_description") if isinstance(bullets, list) else (record.text("small_description"),),
         prices=prices_of(item.get("pricing")),
-        options=_options(item["customization_options"]),
-        attributes=tuple(instruction.get("attributes", NO_ATTRIBUTES)),
-        category=item["category"],
-        query=item["query"].lower().strip(),
-        product_category=item["product_category"],
-        image=next(iter(item.get("images") or ()), "") or "",
-        instruction=instruction.get("instruction"),
-        instruction_attributes=tuple(instruction.get("instruction_attributes") or ()),
-        human=tuple(
-            HumanInstruction(one["instruction"], *(tuple(one[f"instruction_{what}"]) for what in _NAMED))
-            for one in human
-        ),
+        options=_options(record.raw("customization_options")),
+        attributes=told.texts("attributes") if "attributes" in told else NO_ATTRIBUTES,
+        category=record.text("category"),
+        query=record.text("query").lower().strip(),
+        product_category=record.text("product_category"),
+        image=_first(item.get("images") or ()),
+        instruction=told.optional_text("instruction"),
+        instruction_attributes=told.texts(asked) if instruction.get(asked) is not None else (),
+        human=tuple(_human(Record(one, _HUMAN)) for one in as_list(human, _HUMAN.strip())),
     )
-    check_product(product)
+    check_sizes(product)
     return product
 
 
 def check_product(product: Product) -> None:
-    """Raise `ValueError` for a value of another type, a price that is no amount, and far too many options."""
+    """Raise `ValueError` for a value of another type, and for what `check_sizes` refuses."""
     people = [part for one in product.human for part in (one.text, *one.attributes, *one.options)]
     texts = [product.asin, product.title, product.description, product.category, product.query, product.image]
     texts += [product.product_category, product.instruction or "", *product.bullets, *product.attributes]
@@ -189,38 +214,88 @@ def check_product(product: Product) -> None:
     wrong = next((text for text in (*texts, *values) if not isinstance(text, str)), None)
     if wrong is not None:
         raise ValueError(f"{shown(wrong)} is no text")
-    if len(values) > MOST_OPTIONS:
-        raise ValueError(f"a product has {len(values):,} option values, and at most {MOST_OPTIONS:,} are read")
+    check_sizes(product)
+
+
+def check_sizes(product: Product) -> None:
+    """Raise `ValueError` for a price that is no amount, and for far too many options."""
+    count = sum(map(len, product.options.values()))
+    if count > MOST_OPTIONS:
+        raise ValueError(
+            f"customization_options: a product has {count:,} option values, and at most {MOST_OPTIONS:,} are read"
+        )
     amounts = product.prices
     if len(amounts) > 2 or not all(isinstance(a, float) and 0 <= a <= HIGHEST_PRICE for a in amounts):
-        raise ValueError(f"{shown(amounts)} is no price")
+        raise ValueError(f"pricing: {shown(amounts)} is no price")
 
 
-_NAMED = ("attributes", "options")
+def prices_of(pricing: Any) -> tuple[float, ...]:
+    """The one or two amounts of "$12.99" or "$10.00$25.00". `NO_PRICE` if there is no text, or an empty one.
 
-
-def prices_of(pricing: str | None) -> tuple[float, ...]:
-    """The one or two amounts of "$12.99" or "$10.00$25.00". `NO_PRICE` if the text is empty.
-
-    Raises `ValueError` for a text without amounts.
+    Raises `ValueError` for a text without amounts, and for another type.
     """
     if not pricing:
         return (NO_PRICE,)
-    amounts = tuple(float(re.sub(r"[^\d.]", "", part)) for part in pricing.split("$")[1:])[:2]
-    if not amounts:
-        raise ValueError(f"no amount in the price {pricing!r}")
-    return amounts
+    if not isinstance(pricing, str):
+        raise ValueError(f"pricing: {shown(pricing)} is no text")
+    parts = [re.sub(r"[^\d.]", "", part) for part in pricing.split("$")[1:]]
+    if not parts or not all(_AMOUNT.fullmatch(part) for part in parts):
+        raise ValueError(f"pricing: no amount in the price {shown(pricing)}")
+    return tuple(map(float, parts))[:2]
 
 
-def _options(groups: Mapping[str, Any] | str | None) -> dict[str, tuple[str, ...]]:
-    """Group names and values in lower case. Slashes in values are replaced, as values are part of page addresses."""
-    if not groups or isinstance(groups, str):
+_INSTRUCTIONS, _HUMAN = "items_ins_v2 ", "items_human_ins "
+_AMOUNT = re.compile(r"\d+\.?\d*|\.\d+")
+_ASIN = re.compile("[0-9A-Z]+")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _asin(asin: str) -> str:
+    """The ASIN in upper case: a click on a product looks it up so."""
+    if not _ASIN.fullmatch(asin.upper()):
+        raise ValueError(f"asin: {shown(asin)} is not made of letters from A to Z and digits")
+    return asin.upper()
+
+
+def _first(images: Any) -> str:
+    first = next(iter(as_list(images, "images")), None) or ""
+    if not isinstance(first, str):
+        raise ValueError(f"images: {shown(first)} is no text")
+    return first
+
+
+def _options(groups: Any) -> dict[str, tuple[str, ...]]:
+    """Group names and values in lower case.
+
+    Values are part of page addresses. Their slashes are replaced therefore, and lone surrogates, which no address
+    can hold. So are line breaks, because an action ends there.
+    """
+    if not groups:
         return {}
+    field = "customization_options"
+    if not isinstance(groups, Mapping):
+        raise ValueError(f"{field}: it is no object with a list per group: {shown(groups)}")
     return {
-        name.lower(): tuple(value["value"].strip().replace("/", " | ").lower() for value in values)
+        _addressable(name.lower()): tuple(_value(one, name) for one in as_list(values, f"{field} {shown(name)}"))
         for name, values in groups.items()
         if values is not None
     }
+
+
+def _value(record: Any, group: str) -> str:
+    if not isinstance(record, Mapping) or not isinstance(record.get("value"), str):
+        raise ValueError(f"customization_options {shown(group)}: {shown(record)} has no text as value")
+    return _addressable(record["value"].strip().replace("/", " | ").replace("\n", " ").lower())
+
+
+def _addressable(text: str) -> str:
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def _human(record: Record) -> HumanInstruction:
+    return HumanInstruction(
+        record.text("instruction"), record.texts("instruction_attributes"), record.texts("instruction_options")
+    )
 
 
 # ---- from a folder --------------------------------------------------------------------------------
@@ -234,8 +309,13 @@ def read_catalogue(folder: Path) -> MemoryCatalogue:
     paths = [official_file(folder, what) for what in ("items", "instructions")]
     human = folder / FILES["human"][0]
     paths += [human] if human.is_file() else []
-    contents = [read_json(path) for path in paths] + [{}]
-    return MemoryCatalogue(products_of(*contents[:3], where=describe_files(paths)))
+    items, *others = [read_json(path) for path in paths] + [{}]
+    if not isinstance(items, list) or not items:
+        raise DataError(f"{paths[0]}: it is no list of products: {shown(items)}; {MEND}")
+    found = MemoryCatalogue(products_of(items, *others[:2], where=describe_files(paths)))
+    if not len(found):
+        raise DataError(f"{paths[0]}: it holds no products; {MEND}")
+    return found
 
 
 def describe_files(paths: Sequence[Path]) -> str:

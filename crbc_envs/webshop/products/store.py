@@ -2,8 +2,9 @@
 
 A store is a folder. `products.jsonl` has one product per line, in the order of the catalogue. NumPy arrays beside it
 are `starts` (first byte of each line, and the end), `asins` and `sorted` (ASINs, and the product numbers in ASIN
-order), `prices` (dollars; two columns, NaN if there are fewer) and `instructed` (bit 0: has a synthetic instruction,
-bit 1: has a human one). A store opens in milliseconds and reads only the products that are used.
+order), `prices` (dollars; two columns, NaN if there are fewer), `instructed` (bit 0: has a synthetic instruction,
+bit 1: has a human one), `category` and `query` (a digest of the text). A store opens in milliseconds and reads only
+the products that are used.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -26,7 +28,9 @@ from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.storage.files import parse_json, replacing_folder
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
+    MEND,
     HumanInstruction,
+    Label,
     Product,
     check_product,
     describe_files,
@@ -36,14 +40,23 @@ from crbc_envs.webshop.products.catalogue import (
 from crbc_envs.webshop.products.stream import array_entries, object_entries
 
 Array = np.ndarray[Any, np.dtype[Any]]
-VERSION = 1
+VERSION = 2
 _RECORDS = "products.jsonl"
 _ABOUT = "store.json"
-_ARRAYS = {"starts": "<i8", "asins": f"S{MAX_ASIN}", "sorted": "<i4", "prices": "<f8", "instructed": "u1"}
+_ARRAYS = {
+    "starts": "<i8",
+    "asins": f"S{MAX_ASIN}",
+    "sorted": "<i4",
+    "prices": "<f8",
+    "instructed": "u1",
+    "category": "<u8",
+    "query": "<u8",
+}
 LONGEST_RECORD = 1 << 24
 """The most bytes of a product. The catalogue's have some thousands."""
 
 _SYNTHETIC, _HUMAN = 1, 2
+_LABELS: tuple[Label, ...] = get_args(Label)
 _FIELDS = [(field.name, field.default) for field in fields(Product)]
 _TUPLES = {"bullets", "prices", "attributes", "instruction_attributes"}
 _REBUILD = "build it again with: crbc data webshop --from DIR"
@@ -70,6 +83,7 @@ class StoredCatalogue:
             raise DataError(f"{folder}: the store of products is incomplete ({error}); {_REBUILD}") from error
         self._starts, self._asins, self._sorted = arrays["starts"], arrays["asins"], arrays["sorted"]
         self._prices, self._instructed = arrays["prices"], arrays["instructed"]
+        self._labels = {label: arrays[label] for label in _LABELS}
         if not _agree(arrays, about["products"], len(self._records)):
             raise DataError(f"{folder}: the store of products is damaged, its sizes do not agree; {_REBUILD}")
         self._product = lru_cache(maxsize=4096)(self._read)
@@ -93,7 +107,7 @@ class StoredCatalogue:
             raise DataError(f"{self.folder}: product {number} is damaged ({str(error)[:200]!r}); {_REBUILD}") from error
 
     def find(self, asin: str) -> int | None:
-        wanted = asin.encode()
+        wanted = asin.encode("utf-8", "surrogatepass")
         place = bisect_left(self._sorted, wanted, key=self._asins.__getitem__)
         if place < len(self) and self._asins[self._sorted[place]] == wanted:
             return int(self._sorted[place])
@@ -107,6 +121,9 @@ class StoredCatalogue:
         known = np.isfinite(self._prices).sum(axis=1).tolist()
         shapes = zip(known, zip(lows, strict=True), zip(lows, highs, strict=True), strict=True)
         return (one if count == 1 else both[:count] for count, one, both in shapes)
+
+    def labelled(self, label: Label, text: str) -> array[int]:
+        return array("i", np.flatnonzero(self._labels[label] == _digest(text)).astype(np.intc).tobytes())
 
     def instructed(self, human: bool) -> list[int]:
         return np.flatnonzero(self._instructed & (_HUMAN if human else _SYNTHETIC)).tolist()
@@ -185,12 +202,20 @@ class _Packed(Mapping[str, dict[str, Any]]):
 
 def _write(folder: Path, products: Iterable[Product]) -> int:
     starts, asins, prices, instructed = array("q", [0]), bytearray(), array("d"), bytearray()
+    labels: dict[str, array[int]] = {label: array("Q") for label in _LABELS}
     with (folder / _RECORDS).open("wb") as records:
         for product in products:
-            records.write(_encode(product))
+            line = _encode(product)
+            if len(line) > LONGEST_RECORD:
+                raise DataError(
+                    f"product {product.asin} has {len(line):,} bytes, and at most {LONGEST_RECORD:,} are read; {MEND}"
+                )
+            records.write(line)
             starts.append(records.tell())
             asins += _fixed(product.asin)
             prices.extend((*product.prices, math.nan, math.nan)[:2])
+            for label, digests in labels.items():
+                digests.append(_digest(getattr(product, label)))
             instructed.append(_SYNTHETIC * (product.instruction is not None) | _HUMAN * bool(product.human))
     if not instructed:
         raise DataError("there are no products to store")
@@ -201,11 +226,18 @@ def _write(folder: Path, products: Iterable[Product]) -> int:
         "sorted": np.argsort(names, kind="stable"),
         "prices": np.reshape(prices, (-1, 2)),
         "instructed": np.frombuffer(instructed, dtype=np.uint8),
+        **labels,
     }
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", np.asarray(values, dtype=_ARRAYS[name]))
     (folder / _ABOUT).write_text(json.dumps({"version": VERSION, "products": len(instructed)}) + "\n", encoding="utf-8")
     return len(instructed)
+
+
+@lru_cache(maxsize=4096)
+def _digest(text: str) -> int:
+    """64 bits of a text: two labels of a catalogue do not meet there by accident."""
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def _fixed(asin: str) -> bytes:

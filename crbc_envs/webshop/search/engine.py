@@ -2,8 +2,8 @@
 
 BM25 as computed by Lucene (Anserini's defaults, k1 = 0.9 and b = 0.4): lengths are stored in one byte, a term's
 weight is its idf, logarithms and saturation are in float32, and ties are broken by ASIN. The searched text of a
-product is its title, description, first bullet and options. The original's hidden prefixes ("<r>", "<a>", "<c>",
-"<q>" as first word) are ordinary words here.
+product is its title, description, first bullet and options. The original's hidden prefixes, such as "<c>" as first
+word, are the shop's (`Shop.found`); here they are ordinary words.
 """
 
 from __future__ import annotations

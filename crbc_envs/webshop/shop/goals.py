@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.products.catalogue import FIX, Catalogue, Product
+from crbc_envs.webshop.products.catalogue import MEND, Catalogue, Product
 
 ORDER_SEED = 233
 """The seed of the order of goals in the original."""
@@ -26,6 +27,12 @@ ORDER_SEED = 233
 PRICE_STEPS = tuple(10.0 * i for i in range(1, 100))
 NO_CAP = 1_000_000.0
 """The cap of a product with fewer than two steps above its price."""
+
+MOST_SYNTHETIC = 200_000
+"""The largest catalogue with synthetic goals. They are kept in memory, about seven per product."""
+
+MOST_GOALS = 100_000
+"""The most synthetic goals of one product. In the small official set one has 558."""
 
 Kind = Literal["synthetic", "human"]
 
@@ -72,9 +79,18 @@ def shuffled(goals: list[Goal], order_seed: int = ORDER_SEED) -> list[Goal]:
 
 
 def _synthetic(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
-    """One goal per combination of option values. Raises `DataError` for an instruction without attributes."""
+    """One goal per combination of option values.
+
+    Raises `DataError` for an instruction without attributes, and for more than `MOST_GOALS` combinations.
+    """
     if not product.instruction_attributes:
-        raise DataError(f"items_ins_v2: the instruction of {product.asin} has no instruction_attributes; {FIX}")
+        raise DataError(f"items_ins_v2: the instruction of {product.asin} has no instruction_attributes; {MEND}")
+    count = math.prod(map(len, product.options.values()))
+    if count > MOST_GOALS:
+        raise DataError(
+            f"customization_options: {product.asin} has {count:,} combinations of option values, each one a goal, and "
+            f"at most {MOST_GOALS:,} are read; {MEND}"
+        )
     cap, price_text = _price_cap(price, stream)
     names = sorted(product.options)
     for values in itertools.product(*(product.options[name] for name in names)):

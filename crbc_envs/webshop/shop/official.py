@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -71,7 +72,10 @@ def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
             continue
         if missing:
             raise DataError(f"{missing[0]}: missing; the {size} set needs {' and '.join(names)}: {DATASET.command}")
-        build_official_store(folder / size, folder / names[0], folder / names[1], human, on_progress)
+        try:
+            build_official_store(folder / size, folder / names[0], folder / names[1], human, on_progress)
+        except DataError as error:  # the user knows the files by their names, not where they are unpacked
+            raise DataError(str(error).replace(f"{folder}{os.sep}", "")) from error
         (folder / size / INDEX).mkdir()
         search.build(StoredCatalogue(folder / size)).save(folder / size / INDEX)
 
@@ -86,6 +90,8 @@ def _check(folder: Path) -> str:
             found.append(f"{size}: {len(catalogue):,} products, {human:,} of them with instructions by people")
             if size == "small":
                 found.append(_small_goals(catalogue))
+            elif len(catalogue) <= goals.MOST_SYNTHETIC:
+                goals.draw(catalogue, "synthetic", price_seed=0)  # what it refuses must not be installed
     if not found:
         raise DataError(f"{folder}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}")
     for name, published in PUBLISHED.items():

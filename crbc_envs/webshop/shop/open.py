@@ -9,14 +9,11 @@ from typing import Literal
 from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
 from crbc_envs.webshop.products.store import is_store
 from crbc_envs.webshop.search.engine import SearchEngine, build
-from crbc_envs.webshop.shop.goals import Kind
+from crbc_envs.webshop.shop.goals import MOST_SYNTHETIC, Kind
 from crbc_envs.webshop.shop.official import open_official
 from crbc_envs.webshop.shop.shop import WINDOW, Shop
 
 DATA = ("generated", "official")
-
-MOST_SYNTHETIC = 200_000
-"""The largest catalogue with synthetic goals. They are kept in memory, about seven per product."""
 
 NUM_GENERATED = 1_000
 """The number of products in the embedded catalogue, the same as in the small official one."""

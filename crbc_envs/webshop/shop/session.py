@@ -32,7 +32,7 @@ class Session:
         self.shop, self.goal = shop, goal
         self.state = State(name)
         self.reward: Reward | None = None
-        self.page = shop.page(self.state)
+        self.page = shop.page(self.state, goal)
 
     def executable(self, action: str) -> bool:
         """Whether an action can be executed: any search, on every page, and a click on an element of the page."""
@@ -50,7 +50,7 @@ class Session:
             return
         if self.state.kind == "done":
             self.reward = self.shop.reward(self.goal, self.state.asin, tuple(self.state.options.values()))
-        self.page = self.shop.page(self.state, self.reward.total if self.reward else 0.0)
+        self.page = self.shop.page(self.state, self.goal, self.reward.total if self.reward else 0.0)
 
     def observation(self, mode: str) -> str:
         """The observation in one of the modes of `OBSERVATIONS`."""

@@ -7,10 +7,12 @@ the speed but never a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 from crbc_envs.webshop.products.cache import BoundedCache
-from crbc_envs.webshop.products.catalogue import Catalogue, Product
+from crbc_envs.webshop.products.catalogue import Catalogue, Label, Product
+from crbc_envs.webshop.products.draws import Draws
 from crbc_envs.webshop.search.engine import SearchEngine
 from crbc_envs.webshop.shop import goals as goal_lists
 from crbc_envs.webshop.shop import pages
@@ -25,6 +27,9 @@ HITS = 50
 
 WINDOW = 10
 """The number of products on a results page in the original."""
+
+LISTS = 64
+"""The number of cached lists of a category or a query. One has four bytes a product."""
 
 PAGES = 4_096
 """The number of cached pages, about 10 kB each."""
@@ -58,6 +63,7 @@ class Shop:
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed)
         self.tagger, self._nouns_of = make_tagger(tagger)
         self._hits: BoundedCache[str, tuple[int, ...]] = BoundedCache(ANSWERS)
+        self._lists: BoundedCache[tuple[Label, str], Sequence[int]] = BoundedCache(LISTS)
         self._pages: BoundedCache[tuple[Any, ...], Page] = BoundedCache(PAGES)
         self._rewards: BoundedCache[tuple[Any, ...], Reward] = BoundedCache(ANSWERS)
         self._nouns: BoundedCache[str, Nouns] = BoundedCache(ANSWERS)
@@ -66,10 +72,27 @@ class Shop:
         """The numbers of the products that a query finds, best first."""
         return self._hits.get(query, lambda: tuple(number for number, _ in self.engine.search(query, HITS)))
 
-    def page(self, state: State, total: float = 0.0) -> Page:
-        """The page of a state. The page after a purchase shows the reward, `total`."""
+    def found(self, state: State, goal: Goal) -> Sequence[int]:
+        """The numbers of the products on the results pages of a state, all pages together.
+
+        The first word may ask for a list instead of a search, as in the original: "<c> beauty" is a category, "<q>
+        body wash" are the products of that query, all of them in the order of the catalogue. "<r>" are 50 random
+        products: a function of the goal and the state, where the original draws anew at every look. "<a>", and "<c>"
+        alone, are ordinary words; the original fails there.
+        """
+        first, *others = state.keywords
+        if first == "<r>":
+            return self._drawn(state, goal)
+        if first == "<c>" and others:
+            return self._listed("category", others[0].strip())
+        if first == "<q>":
+            return self._listed("query", " ".join(others).strip())
+        return self.hits(" ".join(state.keywords))
+
+    def page(self, state: State, goal: Goal, total: float = 0.0) -> Page:
+        """The page of a state, for a goal. The page after a purchase shows the reward, `total`."""
         if state.kind == "results":
-            return self._results(state)
+            return self._results(state, goal)
         if state.kind == "item":
             return self._item(state)
         if state.kind == "details":
@@ -93,9 +116,21 @@ class Shop:
 
     # ---- internals ----------------------------------------------------------------------------
 
-    def _results(self, state: State) -> Page:
-        hits = self.hits(" ".join(state.keywords))
-        window = hits[(state.page - 1) * self.per_page : state.page * self.per_page]
+    def _listed(self, label: Label, text: str) -> Sequence[int]:
+        return self._lists.get((label, text), lambda: self.catalogue.labelled(label, text))
+
+    def _drawn(self, state: State, goal: Goal) -> Sequence[int]:
+        """Other words after "<r>", another page, or more visited products give another draw."""
+        seen = " ".join([goal.digest(), str(state.page), *sorted(state.visited), *state.keywords])
+        draws = Draws(list(sha256(seen.encode("ascii", "ignore")).digest()))  # addresses of the site lose surrogates
+        found: dict[int, None] = {}
+        while len(found) < min(HITS, len(self.catalogue)):
+            found[draws.between(0, len(self.catalogue) - 1)] = None
+        return list(found)
+
+    def _results(self, state: State, goal: Goal) -> Page:
+        hits = self.found(state, goal)
+        window = tuple(hits[(state.page - 1) * self.per_page : state.page * self.per_page])
         if not state.visited:
             visited: frozenset[str] = frozenset()
         else:

@@ -85,7 +85,7 @@ class Site:
         goal = self.panel[goal_number].content
         bought = tuple(state.options.values())
         reward = self.shop.reward(goal, state.asin, bought) if state.kind == "done" else None
-        page = self.shop.page(state, reward.total if reward else 0.0)
+        page = self.shop.page(state, goal, reward.total if reward else 0.0)
         return Response(HTTPStatus.OK, render.shop_page(goal_number, goal, state, page, reward))
 
 
@@ -166,6 +166,8 @@ def serving(server: SiteServer) -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"
+    """What a line that names no version is taken for. The answer to HTTP/0.9 would have no status."""
     server_version, sys_version = "crbc", ""
     timeout = SECONDS
     disable_nagle_algorithm = True

@@ -54,15 +54,49 @@ def test_a_price_tag_shows_amounts_as_python_does():
 
 
 def test_a_price_without_an_amount_is_refused():
-    with pytest.raises(ValueError, match="no amount in the price '20.99'"):
+    with pytest.raises(ValueError, match="pricing: no amount in the price '20.99'"):
         prices_of("20.99")
     assert prices_of("") == prices_of(None) == (100.0,)
 
 
-@pytest.mark.parametrize("broken", [{"asin": "B1"}, "text", {**ITEMS[0], "customization_options": {"a": [3]}}])
-def test_an_item_of_another_schema_is_named_by_its_place(broken):
-    with pytest.raises(DataError, match="item 1 is not in the official schema"):
+@pytest.mark.parametrize(
+    ("broken", "name", "field"),
+    [
+        ({"asin": "B1"}, r"\('B1'\)", "small_description: it is missing"),
+        ("text", r"\(without asin\)", "it is no object: 'text'"),
+        ({**ITEMS[0], "customization_options": {"a": [3]}}, "", "customization_options 'a': 3 has no text as value"),
+        ({**ITEMS[0], "name": None}, "", "name: None is no text"),
+        ({**ITEMS[0], "asin": "b-1"}, "", "asin: 'b-1' is not made of letters from A to Z and digits"),
+        ({**ITEMS[0], "asin": "b000000002"}, "", "asin: it differs in case alone .* 'B000000002'"),
+    ],
+)
+def test_an_item_of_another_schema_is_named_with_its_field(broken, name, field):
+    message = rf"item 1 .*{name} is not in the official schema: {field}.*; correct the file.*--from DIR$"
+    with pytest.raises(DataError, match=message):
         list(products_of([ITEMS[1], broken], {}, {}))
+
+
+@pytest.mark.parametrize(
+    ("instructions", "human", "field"),
+    [
+        ({"B000000001": {"attributes": "soft"}}, {}, "items_ins_v2 attributes: 'soft' is no list"),
+        ({"B000000001": {"instruction": 3}}, {}, "items_ins_v2 instruction: 3 is no text"),
+        ({"B000000001": []}, {}, r"items_ins_v2 is no object: \[\]"),
+        ([], {}, "items_ins_v2 is no object with a record per ASIN"),
+        ({}, {"B000000001": None}, "items_human_ins: None is no list"),
+        ({}, {"B000000001": [{"instruction": "a"}]}, "items_human_ins instruction_attributes: it is missing"),
+    ],
+)
+def test_a_record_of_the_other_files_is_named_with_its_field(instructions, human, field):
+    with pytest.raises(DataError, match=field):
+        list(products_of(ITEMS, instructions, human))
+
+
+def test_an_asin_in_lower_case_is_read_in_upper_case():
+    """A click looks a product up in upper case, so the original fails there."""
+    item = {**ITEMS[0], "asin": "b000000001"}
+    (read,) = products_of([item, item], {"b000000001": INSTRUCTIONS["B000000001"]}, {"b000000001": HUMAN["B000000001"]})
+    assert read == catalogue()[0]
 
 
 def test_a_folder_is_read_and_a_missing_or_broken_file_is_named(tmp_path):

@@ -46,6 +46,16 @@ def worth(env, task):
     return env.shop.reward(goal, goal.asin, dict(goal.options).values()).total
 
 
+def test_members_of_a_group_see_the_same_random_products():
+    with closing(crbc_envs.GroupVectorEnv("CRBC-WebShop-v0", group_size=3, anchor="state")) as group:
+        group.reset(seed=0)
+        pages, *_, infos = group.step(["search[<r>]"] * 3)
+        assert len(set(pages)) == len(set(infos["anchor"])) == 1
+        assert "(Total results: 50)" in pages[0]
+        pages, *_ = group.step(["click[next >]", "search[<r> more]", "search[<r>]"])
+        assert len(set(pages)) == 3
+
+
 def test_buying_what_was_asked_for_is_a_success_worth_ten():
     env = make()
     task = next(i for i in range(50) if worth(env, i) == 1)

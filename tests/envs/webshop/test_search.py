@@ -56,6 +56,25 @@ def test_words_are_cut_by_unicodes_rules(text, expected):
     assert words(text) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('צה"ל', ["צה", "ל"]),
+        ("ג' א", ["ג", "א"]),
+        ("ไทยabc5 ไทย日", ["ไทยabc5", "ไทย", "日"]),
+        ("ភាសាabc မြန်မာabc ລາວabc", ["ភាសាabc", "မြန်မာabc", "ລາວabc"]),
+        ("🇩 🇩🇪🇫", ["🇩", "🇩🇪", "🇫"]),
+        ("1️⃣2️⃣ 3️⃣ #️⃣ *️⃣", ["1️⃣2️⃣", "3️⃣"]),
+    ],
+)
+def test_where_words_differ_from_lucenes_they_are_cut_as_the_module_says(text, expected):
+    assert words(text) == expected
+
+
+def test_the_capital_i_with_a_dot_keeps_its_dot():
+    assert analyse("İpek") == ["i\u0307pek"]
+
+
 def test_a_word_that_is_too_long_is_cut_up():
     assert [len(word) for word in words("a" * 600)] == [255, 255, 90]
 

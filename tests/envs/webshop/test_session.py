@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
@@ -14,6 +15,7 @@ from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import read_catalogue
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import shuffled
+from crbc_envs.webshop.shop.open import open_shop
 from crbc_envs.webshop.shop.pages import Node, texts
 from crbc_envs.webshop.shop.session import Session, parse
 from crbc_envs.webshop.shop.shop import Shop
@@ -314,3 +316,74 @@ def test_recorded_walks_replay_without_a_difference(mode):
             assert (walker.reward.total if walker.reward else 0) == step["r"]
             compared += 1
     assert compared == {"text_rich": 368, "text": 222}[mode]
+
+
+# ---- lists by their first word ----------------------------------------------------------------------
+
+
+def listed(query, **options):
+    """The ASINs on all results pages of a query, and what the first page says of their number."""
+    walker = walk(f"search[{query}]", **options)
+    found, said = [], walker.page.nodes[1].text
+    while links := [node.text for node in walker.page.nodes if node.role == "link"]:
+        found += links
+        walker.act("click[next >]")
+    return found, said
+
+
+def test_a_category_or_a_query_lists_all_its_products_in_their_order():
+    first, rack, last = ["B000000001", "B000000002"], ["B000000004"], ["B000000005"]
+    everything = [*first, "B000000003", *rack, *last]
+    assert listed("<c> fashion") == (everything, "Page 1 (Total results: 5)")
+    assert listed("<C> Fashion and more", per_page=2)[0] == everything
+    assert listed("<q> shoes") == ([*first, *last], "Page 1 (Total results: 3)")
+    assert listed("<q> shoe  racks")[0] == []
+    assert listed("<q> shoe racks")[0] == rack
+    assert listed("<c> none") == ([], "Page 1 (Total results: 0)")
+
+
+def test_there_is_no_limit_to_a_list_as_there_is_to_a_search():
+    opened = open_shop()
+    sizes = Counter(product.category for product in map(opened.catalogue.__getitem__, range(len(opened.catalogue))))
+    category, size = max(sizes.items(), key=lambda pair: pair[1])
+    walker = Session(opened, opened.goals[0], "me")
+    walker.act(f"search[<c> {category}]")
+    assert walker.page.nodes[1].text == f"Page 1 (Total results: {size})"
+    assert size > 50
+    assert list(walker.page.clickables)[:2] == ["back to search", "next >"]
+
+
+@pytest.mark.parametrize("query", ["<a> rubber sole", "<c>", "shoe <c> fashion", " <r>"])
+def test_where_the_original_fails_or_sees_another_first_word_the_words_are_searched(query):
+    walker = walk(f"search[{query}]")
+    assert tuple(walker.shop.found(walker.state, walker.goal)) == walker.shop.hits(query)
+
+
+def test_random_products_are_fifty_of_the_shop_and_depend_on_goal_and_state_alone():
+    opened = open_shop()
+
+    def drawn(*actions, goal=0):
+        walker = Session(opened, opened.goals[goal], "me")
+        for action in actions:
+            walker.act(action)
+        return tuple(opened.found(walker.state, walker.goal)), walker
+
+    first, walker = drawn("search[<r>]")
+    assert len(set(first)) == 50
+    assert walker.page.nodes[1].text == "Page 1 (Total results: 50)"
+    shown = [node.text.lower() for node in walker.page.nodes if node.role == "link"]
+    assert shown == [opened.catalogue[number].asin.lower() for number in first[:10]]
+    assert drawn("search[<r>]")[0] == first
+    others = [
+        drawn("search[<r>]", goal=1),
+        drawn("search[<r> again]"),
+        drawn("search[<r>]", "click[next >]"),
+        drawn("search[<r>]", f"click[{shown[0]}]", "click[< prev]"),
+    ]
+    assert len({first, *(found for found, _ in others)}) == 5
+    assert drawn("search[<r>]", "click[next >]", "click[back to search]", "search[<r>]")[0] == first
+
+
+def test_a_shop_of_fewer_products_shows_all_of_them_at_random():
+    assert sorted(listed("<r>", per_page=50)[0][:5]) == [f"B00000000{i}" for i in range(1, 6)]
+    assert listed("<r>")[1] == "Page 1 (Total results: 5)"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.client
 import re
+import socket
+import sys
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +36,10 @@ WALKS = {
     "features": (*TO_SHOE, "click[features]"),
     "reviews": (*TO_SHOE, "click[small]", "click[reviews]"),
     "done": (*TO_SHOE, "click[small]", "click[buy now]"),
+    "category": ("search[<c> fashion]", "click[b000000004]", "click[< prev]", "click[next >]", "click[< prev]"),
+    "query": ("search[<q> shoe racks]",),
+    "random": ("search[<r> two]", "click[b000000003]", "click[< prev]"),
+    "random item": ("search[<r>]", "click[next >]", "click[< prev]", "click[b000000004]", "click[reviews]"),
 }
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -236,7 +243,7 @@ def test_what_is_no_address_is_not_found(site, target):
 
 
 @given(st.text(max_size=60))
-def test_no_address_breaks_the_server(target):
+def test_no_address_breaks_the_site(target):
     opened = site_of(shop())
     for start in (
         "",
@@ -248,6 +255,42 @@ def test_no_address_breaks_the_server(target):
         "/goal/0/item?asin=B000000001&option.",
     ):
         assert opened.respond(start + target).status in (200, 303, 404)
+
+
+PIECES = (
+    rb"/ // /goal/0 /goal?number= /draw ? # % %00 %ff %ED%A0%80 %2 %0d [ ] [::1] [v1.x] : :99999 @ http:// * .. \\ & ="
+)
+PIECES = [*PIECES.split(), b"\x00", b"\x0b", b"\x1c", b"\x85", b"\xa0", b"\xff", b"\xe2\x84\x80", b"\xef\xbc\x8f"]
+PIECES += b"; /results?q= /item?asin=B000000001&q=a /done?asin=B000000001 &page=-1 &seen= &option. <r>".split()
+PIECES += [b"A" * 70_000, b"9" * 5_000]
+LONGEST = 80_000
+"""Bytes of a target. The server reads so many to their end, so its answer is not lost."""
+
+
+def test_any_target_gets_an_answer_with_a_status_and_the_server_lives(site):
+    """Sent as bytes: no client library would send these lines."""
+    failed, rng = [], np.random.default_rng(0)
+
+    class Watched(SiteServer):
+        def handle_error(self, request, client_address):
+            failed.append(sys.exception())
+
+    with Watched(site) as server, serving(server):
+        for _ in range(500):
+            target = b"".join(PIECES[i] for i in rng.integers(len(PIECES), size=rng.integers(1, 7)))[:LONGEST]
+            line = rng.choice([b"GET ", b"GET /", b"GET //", b"HEAD http://"]) + target + b" HTTP/1.1"
+            status = status_of(server.port, line, b"Host: 127.0.0.1:%d" % server.port)
+            assert status in (200, 303, 400, 404, 414, 421, 431), line[:200]
+        assert status_of(server.port, b"GET /", b"") == 421
+        assert get(server, "/goal/0")[0].status == 200
+    assert not failed
+
+
+def status_of(port, line, header):
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(line + b"\r\n" + header + b"\r\nConnection: close\r\n\r\n")
+        with client.makefile("rb") as answer:
+            return int(answer.readline().split()[1])
 
 
 @given(st.lists(st.sampled_from(["search[a  b]", "search[ shoe ]", "search[search_results]"]), max_size=2), st.data())
@@ -328,7 +371,7 @@ def test_generated_products_have_pages_too():
         walker.state.search("x")
         walker.state.click(product.asin.lower())
         nodes = Document(pages.respond(address(0, walker.state)).body).nodes
-        assert [node[1] for node in nodes] == [node.text for node in opened.page(walker.state).nodes]
+        assert [node[1] for node in nodes] == [node.text for node in opened.page(walker.state, walker.goal).nodes]
 
 
 def test_a_wrong_product_is_named():

@@ -62,6 +62,9 @@ def same(one, other):
         assert list(getattr(one, question)()) == list(getattr(other, question)())
     for human in (False, True):
         assert list(one.instructed(human)) == list(other.instructed(human))
+    labels = {(label, getattr(product, label)) for product in one for label in ("category", "query")}
+    for label, text in {*labels, ("query", "none"), ("category", "\ud800")}:
+        assert list(one.labelled(label, text)) == list(other.labelled(label, text))
 
 
 def test_it_answers_as_the_catalogue_in_memory(memory, stored):
@@ -144,7 +147,7 @@ def cut_short(path):
     ("name", "damage"),
     [
         ("store.json", lambda path: path.write_text('{"version": 0, "products": 20}')),
-        ("store.json", lambda path: path.write_text('{"version": 1, "products": 19}')),
+        ("store.json", lambda path: path.write_text('{"version": 2, "products": 19}')),
         ("store.json", lambda path: path.unlink()),
         ("starts.npy", lambda path: path.unlink()),
         ("sorted.npy", cut_short),
