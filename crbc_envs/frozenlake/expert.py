@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from crbc_envs.actions import tagged
 from crbc_envs.core import Expert, Infos
-from crbc_envs.frozenlake.values import STILL, Table, exact_q
+from crbc_envs.frozenlake.values import STILL, Table, exact_q, q_by_steps
 
 WAYS = ("left", "down", "right", "up")
 SOONER = 0.98
@@ -24,8 +23,7 @@ def make_expert(P: Table, goal: int, size: int, limit: int, rng: np.random.Gener
     """
     if not 0 <= hasty <= 1:
         raise ValueError(f"hasty must be in [0, 1], got {hasty}")
-    sooner = exact_q(P, SOONER)
-    left: dict[int, NDArray[np.float64]] = {}
+    sooner, with_left = exact_q(P, SOONER), q_by_steps(P, limit)
 
     def reply_to(observation: Any, info: Infos) -> str:
         board = "".join(observation.split("\n"))
@@ -33,9 +31,7 @@ def make_expert(P: Table, goal: int, size: int, limit: int, rng: np.random.Gener
         if rng.random() < hasty:
             choices = nearer(cell, goal, size)
             return tagged(WAYS[choices[rng.integers(len(choices))]], "run")
-        if steps not in left:
-            left[steps] = exact_q(P, steps=steps)
-        Q = left[steps][cell]
+        Q = with_left[steps, cell]
         best = np.where(Q.max() - Q <= STILL, sooner[cell], -1.0)
         return tagged(WAYS[int(best.argmax())], "careful")
 

@@ -29,21 +29,17 @@ def model(P: Table) -> tuple[Floats, Floats]:
 def exact_q(P: Table, beta: float = 1.0, steps: int | None = None) -> Floats:
     """Q of the best play, (cells, actions). With `beta` 1, the probability that the goal is reached.
 
-    With `steps`, the episode ends after so many, and the best play knows how many are left: as many sweeps backwards.
-    Without, they are unlimited: policies are improved until none is better, each evaluated by one linear system.
+    With `steps`, the episode ends after so many, and the best play knows how many are left: see `q_by_steps`. Without,
+    they are unlimited: policies are improved until none is better, each evaluated by one linear system.
 
     Raises `ValueError` for a `beta` outside (0, 1] and for negative `steps`.
     """
     if not 0 < beta <= 1:
         raise ValueError(f"beta must be in (0, 1], got {beta}")
-    if steps is not None and steps < 0:
-        raise ValueError(f"steps must be at least 0, got {steps}")
-    onward, reward = model(P)
     if steps is not None:
-        Q = np.zeros_like(reward)
-        for _ in range(steps):
-            Q = reward + beta * (onward @ Q.max(axis=1))
-        return Q
+        last: Floats = q_by_steps(P, steps, beta)[-1]
+        return last
+    onward, reward = model(P)
     cells, policy = np.arange(len(reward)), np.zeros(len(reward), dtype=np.intp)
     while True:
         Q = reward + beta * (onward @ _value(onward, reward, policy, beta))
@@ -51,6 +47,17 @@ def exact_q(P: Table, beta: float = 1.0, steps: int | None = None) -> Floats:
         if not better.any():
             return Q
         policy = np.where(better, Q.argmax(axis=1), policy)
+
+
+def q_by_steps(P: Table, steps: int, beta: float = 1.0) -> Floats:
+    """Q of the best play with 0, 1, ... `steps` steps left, (steps + 1, cells, actions). Raises `ValueError`."""
+    if steps < 0:
+        raise ValueError(f"steps must be at least 0, got {steps}")
+    onward, reward = model(P)
+    Q = np.zeros((steps + 1, *reward.shape))
+    for left in range(steps):
+        Q[left + 1] = reward + beta * (onward @ Q[left].max(axis=1))
+    return Q
 
 
 def _value(onward: Floats, reward: Floats, policy: NDArray[np.intp], beta: float) -> Floats:
