@@ -105,12 +105,17 @@ class FrozenLake(AnchorWrapper):
             known=known_tasks(split, tasks, size, slippery),
         )
 
+    @property
+    def cell(self) -> int:
+        """Where the agent is, row by row from 0."""
+        return int(self._seen)
+
     def exact_q(self, beta: float = 1.0, steps: int | None = None) -> NDArray[np.float64]:
         """Q of the best play on the current map, (cells, actions): see `values.exact_q`."""
         return exact_q(self.env.unwrapped.P, beta, steps)  # type: ignore[attr-defined]
 
     def distance(self) -> float:
-        return float(distances(board_of(self.env))[int(self._seen)])
+        return float(distances(board_of(self.env))[self.cell])
 
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
         letters = board_of(self.env)
