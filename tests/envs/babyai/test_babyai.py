@@ -118,7 +118,8 @@ def test_an_anchor_is_of_the_kind_that_was_asked_for(kind):
     env = BabyAI(anchor=kind)
     _, info = env.reset(options={"task": 3})
     assert info["anchor"] == env.anchor_as(kind) and env.anchor_name == f"{kind}-1"
-    assert info["task_id"] == BabyAI().panel[3].id
+    assert env._start(5) == BabyAI(anchor="state")._start(5)
+    assert info["task_id"] == BabyAI(anchor="state").panel[3].id
     assert env.step("jump")[4]["anchor"] == info["anchor"]
 
 
@@ -131,6 +132,26 @@ def test_a_thing_that_was_moved_out_of_sight_is_another_state_only():
     assert sees
     inner.grid.set(*min(sees), None)
     assert env.anchor_as("situation") == situation and env.anchor_as("state") != before["anchor"]
+
+
+def test_what_minigrid_remembers_of_the_mission_is_part_of_the_state():
+    env = BabyAI(level="GoToSeqS5R2")
+    _, before = env.reset(options={"task": 0})
+    situation = env.anchor_as("situation")
+    env.env.unwrapped.instrs.a_done = "success"
+    assert env.anchor_as("state") != before["anchor"] and env.anchor_as("situation") == situation
+
+
+def test_equal_things_are_told_apart_where_one_of_them_is_meant():
+    env = BabyAI(level="PickupLoc")
+    _, before = env.reset(options={"task": 0})
+    inner = env.env.unwrapped
+    meant = inner.instrs.desc.obj_set[0]
+    x, y = map(int, meant.cur_pos)
+    inner.grid.set(x, y, type(meant)(meant.color))
+    assert env.anchor_as("state") != before["anchor"]
+    inner.grid.set(x, y, meant)
+    assert env.anchor_as("state") == before["anchor"]
 
 
 # ---- splits -------------------------------------------------------------------------------------------
