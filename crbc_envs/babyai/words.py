@@ -12,7 +12,7 @@ FACING = ("east", "south", "west", "north")
 """MiniGrid's directions, in its order."""
 DOORS = ("open", "closed", "locked")
 SILENT = ("unseen", "empty", "wall", "floor")
-"""Cells that are no things. Walls are told apart from them."""
+"""Cells that are no things. Walls are told by themselves."""
 
 
 def view(env: Any, observation: Mapping[str, Any]) -> str:
