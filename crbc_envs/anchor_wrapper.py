@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,6 +13,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
+from anchors.kinds import OWN, AnchorKind
 from crbc_envs.actions import normalise, requested_action
 from crbc_envs.core import AnchorEnv, expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
@@ -20,6 +21,8 @@ from crbc_envs.spaces import UnicodeText
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 Inner = gymnasium.Env[Any, Any]
+Phi = Callable[[Inner, Any], Any]
+"""Of an environment and its observation, the payload of an anchor."""
 
 MAX_STEPS = 100
 """The default of `max_steps` for an environment whose spec sets no limit."""
@@ -39,6 +42,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     `phi(env, observation)` gives the payload of the anchor: everything that matters for the future, and nothing else.
     It is text, bytes, an array, a number, None, or a tuple of these. The anchor is its key. The label is the payload
     in a readable form, equal exactly if the payload is; an array of more than `WRITTEN_OUT` numbers shows its key.
+    Where there is a choice of kinds, `phi` maps kinds of anchor to such functions, and `anchor` names the one to use.
 
     `success(reward, terminated, info)` says whether a step has reached the goal. Success terminates the episode.
     Termination without success is a failure. Where the environment truncates by itself, the episode is truncated.
@@ -53,7 +57,11 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     Tasks are told apart by how they begin. Task i of a split is a seed, drawn from (split, i) alone, whose initial
     anchor falls into this split's third of all anchors. So no two splits share a beginning, and two seeds that begin
     alike are one task, with one `task_id`. The seed resets the environment. `tasks=1` is one task that is the same
-    in every split, for environments that always begin alike.
+    in every split, for environments that always begin alike. With several kinds, the initial anchor is that of
+    "state", if there is one, so that the tasks are the same under every kind.
+
+    `layout(env, observation)` gives the payload that decides the split instead, such as the map without the agent: no
+    layout is in two splits, and so nothing that keeps its layout can be met in two. It is a trait of its tasks.
 
     With `stochastic`, the task's seed decides how the environment begins. Once it is reset, its `np_random` is
     replaced by that of this environment, so that what happens later follows the seed given to `reset`. An environment
@@ -61,11 +69,13 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     task: it is the same in every episode. A group with `dynamics="independent"` gives each copy its own noise in
     either case.
 
-    `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to the
-    inner id's name, and `text` is the task's text. `render` shows the inner environment in its render mode, which is
-    the only one named in `metadata`: make `env` with the mode that is wanted.
+    `max_steps` defaults to the `max_episode_steps` of the inner spec, or to `MAX_STEPS`. `domain` defaults to that of
+    the class, and to the inner id's name. `text` is the task's text, or `text(env, observation)` gives it at the start.
+    `render` shows the inner environment in its render mode, which is the only one named in `metadata`: make `env` with
+    the mode that is wanted. A subclass may name in `metadata` those that it makes.
 
-    The tasks are found with a copy of `env`, so a running episode is left alone.
+    The tasks are found with a copy of `env`, so a running episode is left alone. `known` keeps those found so far, by
+    index: environments that play the same tasks find each of them once if they are given the same dictionary.
 
     Raises `TypeError` and `ValueError` where one of these arguments, or what it returns, is of the wrong kind.
     """
@@ -73,12 +83,12 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     def __init__(
         self,
         env: Inner | Callable[[int], Inner],
-        phi: Callable[[Inner, Any], Any],
+        phi: Phi | Mapping[AnchorKind, Phi],
         *,
         success: Callable[[float, bool, dict[str, Any]], bool],
         actions: Sequence[str] | Mapping[str, Any] | None = None,
         show: Callable[[Inner, Any], str | NDArray[Any]] | None = None,
-        text: str = "",
+        text: str | Callable[[Inner, Any], str] = "",
         tasks: int = 1_000,
         split: str = "train",
         max_steps: int | None = None,
@@ -86,22 +96,32 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         admissible: Callable[[Inner], Sequence[str]] | None = None,
         stochastic: bool = False,
         domain: str | None = None,
+        anchor: str = OWN,
+        layout: Phi | None = None,
+        known: dict[int, Task[int]] | None = None,
     ) -> None:
         if not isinstance(env, gymnasium.Env) and not callable(env):
             raise TypeError(f"env must be a gymnasium.Env, or make one from a seed; got {type(env).__name__}")
         self._make = None if isinstance(env, gymnasium.Env) else env
         self._scout: Inner | None = None  # resets to find tasks, if there is one environment for all of them
-        self._phi, self._success_of, self._show, self._admissible_of = phi, success, show or _shown, admissible
+        self._kinds: dict[str, Phi] = dict(phi) if isinstance(phi, Mapping) else {OWN: phi}
+        if anchor not in self._kinds:
+            raise ValueError(f"anchor must be one of {', '.join(self._kinds)}; got {anchor!r}")
+        self.anchor, self._phi = anchor, self._kinds[anchor]
+        self._success_of, self._show, self._admissible_of = success, show or _shown, admissible
+        self._text, self._layout = text, layout
         self.env = env if isinstance(env, gymnasium.Env) else self._made(0)
         spec = self.env.spec
-        self.domain = domain or (spec.name if spec else type(self.env.unwrapped).__name__)
+        named = getattr(type(self), "domain", None) or (spec.name if spec else type(self.env.unwrapped).__name__)
+        self.domain = domain or named
         self.stochastic = stochastic
         if max_steps is None:
             max_steps = (spec and spec.max_episode_steps) or MAX_STEPS
-        super().__init__(Starts(split, tasks, self.domain, text, self._start), max_steps, require_tags)
+        super().__init__(Starts(split, tasks, self.domain, self._start, known), max_steps, require_tags)
         # Other modes need another inner environment, which only who made this one can make.
         mode = self.env.render_mode
-        self.metadata, self.render_mode = {**self.env.metadata, "render_modes": [mode] if mode else []}, mode
+        modes = type(self).metadata.get("render_modes") or ([mode] if mode else [])
+        self.metadata, self.render_mode = {**self.env.metadata, "render_modes": modes}, mode
         self._actions = named_actions(actions, self.env.action_space)
         self.action_space = UnicodeText(examples=tuple(self._actions))
         self._seen, _ = self.env.reset(seed=0)
@@ -117,16 +137,18 @@ class AnchorWrapper(AnchorEnv[Any, int]):
             raise TypeError(f"env({seed}) must return a gymnasium.Env, got {type(env).__name__}")
         return env
 
-    def _start(self, seed: int) -> str:
-        """The anchor that a seed begins with, found without touching the environment that is played."""
+    def _start(self, seed: int) -> Start:
+        """How a seed begins, found without touching the environment that is played."""
         if self._make is None and self._scout is None:
             self._scout = deepcopy(self.env)
         env = self._made(seed) if self._scout is None else self._scout
         observation, _ = env.reset(seed=seed)
-        anchor = anchor_of(self._phi(env, observation))
+        digest = anchor_of(self._kinds.get("state", self._phi)(env, observation))
+        layout = digest if self._layout is None else anchor_of(self._layout(env, observation))
+        text = self._text if isinstance(self._text, str) else self._text(env, observation)
         if self._make is not None:
             env.close()
-        return anchor
+        return Start(digest, layout, text)
 
     # ---- hooks --------------------------------------------------------------------------------
 
@@ -158,6 +180,15 @@ class AnchorWrapper(AnchorEnv[Any, int]):
 
     def _anchor(self) -> str:
         return anchor_of(self._phi(self.env, self._seen))
+
+    def anchor_as(self, kind: str) -> str:
+        if kind not in self._kinds:
+            raise ValueError(f"{self.domain} has anchors of the kind {', '.join(self._kinds)}, and not {kind!r}")
+        return anchor_of(self._kinds[kind](self.env, self._seen))
+
+    def traits(self) -> Mapping[str, str]:
+        """The layout of the current task, if that decides its split."""
+        return {} if self._layout is None or self._task is None else {"layout": self._start(self._task.content).layout}
 
     def _label(self) -> str:
         payload = self._phi(self.env, self._seen)
@@ -197,31 +228,42 @@ class AnchorWrapper(AnchorEnv[Any, int]):
             self._scout = None
 
 
-class Starts(TaskPanel[int]):
-    """Seeds as tasks, told apart by the anchor they begin with: `start(seed)`, 32 hex digits."""
+class Start(NamedTuple):
+    """How a seed begins: the key of its situation, that of what decides its split, and the task's text."""
 
-    def __init__(self, split: str, size: int, domain: str, text: str, start: Callable[[int], str]) -> None:
+    digest: str
+    layout: str
+    text: str
+
+
+class Starts(TaskPanel[int]):
+    """Seeds as tasks, told apart by how they begin: `start(seed)`, whose keys are of 32 hex digits."""
+
+    def __init__(
+        self, split: str, size: int, domain: str, start: Callable[[int], Start], known: dict[int, Task[int]] | None
+    ) -> None:
         if size < 1:
             raise ValueError(f"tasks must be at least 1, got {size}")
         super().__init__(split, size)
-        self.domain, self.text, self.start = domain, text, start
-        self._known: dict[int, Task[int]] = {}
+        self.domain, self.start = domain, start
+        self._known = {} if known is None else known
 
     def _task(self, index: int) -> Task[int]:
         if index not in self._known:
-            seed, digest = self._found(index)
-            self._known[index] = Task(f"{self.domain}/{self.split}/{digest}", self.text, seed, digest)
+            seed, start = self._found(index)
+            name = f"{self.domain}/{self.split}/{start.digest}"
+            self._known[index] = Task(name, start.text, seed, start.digest)
         return self._known[index]
 
-    def _found(self, index: int) -> tuple[int, str]:
-        """The first seed of a task's stream that begins in this split, and the anchor it begins with."""
+    def _found(self, index: int) -> tuple[int, Start]:
+        """The first seed of a task's stream that begins in this split, and how it begins."""
         if self.size == 1:
             return 0, self.start(0)
         third = SPLITS.index(self.split)
         for seed in np.random.default_rng([third, index]).integers(2**31, size=TRIES).tolist():
-            digest = self.start(seed)
-            if int(digest, 16) % len(SPLITS) == third:
-                return seed, digest
+            start = self.start(seed)
+            if int(start.layout, 16) % len(SPLITS) == third:
+                return seed, start
         raise ValueError(
             f"{self.domain}: none of {TRIES} seeds begins a task of the {self.split} split. The environment begins in "
             "too few ways to be split in three: give tasks=1, for one task that is the same in every split"

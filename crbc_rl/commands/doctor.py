@@ -23,6 +23,7 @@ EXTRAS = {
     "ray": 'groups with backend="ray"',
     "alfworld": 'CRBC-ALFWorld-v0 with engine="textworld"',
     "sokoban": 'CRBC-Sokoban-v0 with engine="gym"',
+    "babyai": "CRBC-BabyAI-v0",
     "site": "CRBC-WebShopSite-v0",
     "lora": "policy.lora_rank",
     "wandb": "tracking=wandb",

@@ -1,0 +1,1 @@
+"""BabyAI: MiniGrid's text missions, its partial view in words, and its expert bot."""

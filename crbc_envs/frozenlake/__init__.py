@@ -1,0 +1,1 @@
+"""FrozenLake on maps of our own, with its exact values."""

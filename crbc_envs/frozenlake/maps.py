@@ -1,0 +1,51 @@
+"""FrozenLake's maps: drawn from a seed, solvable, and the same up to rotation and reflection."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+FROZEN, HOLE, GOAL, START = "FHGS"
+SIZES = range(4, 9)
+HOLES = 0.2
+"""The probability that a cell is a hole, as in Gymnasium's own maps."""
+
+Board = NDArray[np.str_]
+"""(size, size) letters, as Gymnasium has them."""
+
+
+@lru_cache(maxsize=4096)
+def draw(seed: int, size: int) -> tuple[str, ...]:
+    """The rows of a map. Start and goal lie anywhere, and the shortest way between them takes at least `size` steps."""
+    rng = np.random.default_rng([seed, size])
+    while True:
+        board = np.where(rng.random((size, size)) < HOLES, HOLE, FROZEN)
+        start, goal = rng.choice(size * size, 2, replace=False).tolist()
+        board.flat[start], board.flat[goal] = START, GOAL
+        if size <= distances(board)[start] < np.inf:
+            return tuple(map("".join, board))
+
+
+def distances(board: Board) -> NDArray[np.float64]:
+    """The least number of steps from each cell, row by row, to the goal; infinity where there is no way."""
+    size = len(board)
+    found = np.full(board.size, np.inf)
+    found[board.ravel() == GOAL] = 0
+    cells = deque(np.flatnonzero(found == 0).tolist())
+    while cells:
+        cell = cells.popleft()
+        row, column = divmod(cell, size)
+        for r, c in ((row, column - 1), (row + 1, column), (row, column + 1), (row - 1, column)):
+            if 0 <= r < size and 0 <= c < size and board[r, c] != HOLE and found[r * size + c] == np.inf:
+                found[r * size + c] = found[cell] + 1
+                cells.append(r * size + c)
+    return found
+
+
+def canonical(board: Board) -> str:
+    """The ice, the holes and the goal up to rotation and reflection. Where an episode starts does not count."""
+    ice = np.where(board == START, FROZEN, board)
+    return min("".join(np.rot90(side, turns).ravel()) for side in (ice, ice.T) for turns in range(4))
