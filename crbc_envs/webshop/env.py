@@ -35,8 +35,9 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     otherwise 0. `info["score"]` is the score, and `info["reward_parts"]` has its parts by their original names
     (`reward.Reward`).
 
-    `observation` is "text_rich", "text", "html" or "url". `panel` is one of `panels.PANELS`. `data` is the
-    embedded catalogue, or the official files in `data_dir`. `price_seed` seeds prices and price caps. Two
+    `observation` is "text_rich", "text", "html" or "url". `panel` is one of `panels.PANELS`, by default
+    "by_kind" for generated products and "official" for official ones. `data` is the embedded catalogue or a
+    generated shop in `data_dir`, or the official files there. `price_seed` seeds prices and price caps. Two
     arguments make the shop easier: `category` limits the embedded catalogue to "beauty", "electronics", "garden",
     "fashion" or "grocery", and `per_page` is the number of products on a results page. `info["reward_tagger"]`
     names the tagger that finds the nouns of titles; `tagger="spacy"` requires the original's model.
@@ -60,7 +61,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         split: str = "train",
         observation: Observation = "text_rich",
         anchor: AnchorKind = "paper",
-        panel: Panel = "official",
+        panel: Panel | None = None,
         goals: Kind = "synthetic",
         data: Literal["generated", "official"] = "generated",
         data_dir: str | None = None,
@@ -78,6 +79,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
             if value not in known:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, known))}; got {value!r}")
         check_anchor_kind(anchor)
+        panel = panel or ("by_kind" if data == "generated" else "official")
         seed = shop_seed(panel, split, price_seed)
         self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes, category, per_page)
         super().__init__(make_panel(self.shop, panel, split), max_steps, require_tags)
@@ -149,9 +151,18 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         return lambda _, info: shopper(self.session.observation("text_rich"), info)  # it reads this form alone
 
     def traits(self) -> dict[str, str]:
-        """The product that the goal was made from."""
-        assert self._task is not None
-        return {"product": self._task.content.asin}
+        """The product that the goal was made from, and its kind."""
+        goal = self.session.goal
+        return {"product": goal.asin, "kind": self.shop.catalogue[goal.product].query}
+
+    def near_traits(self) -> dict[str, list[str]]:
+        """The products that win the goal, and their kinds. None in a shop that is too large to compare them all."""
+        from crbc_envs.webshop.shop.kinds import COMPARED, winners
+
+        if len(self.shop.catalogue) > COMPARED:
+            return {}
+        found = [self.shop.catalogue[number] for number in winners(self.shop).of(self.session.goal)]
+        return {"product": [product.asin for product in found], "kind": [product.query for product in found]}
 
     def page(self) -> Rows:
         from crbc_envs.webshop.shop.layout import rows

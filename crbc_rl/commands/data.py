@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -11,7 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
@@ -55,6 +56,30 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
         found = install(dataset, sources, tell) if sources else verify(dataset, tell)
     digest = digest_of(read_manifest(dataset.folder))
     console.print(escape(f"{found}\n{dataset.folder}\nenv.revision: {digest}"), soft_wrap=True, highlight=False)
+
+
+def generate_shop(folder: Path, num_products: int, seed: int, console: Console) -> None:
+    """Make a generated shop in `folder`. Raises `ConfigError` and `DataError` as `make_shop` does, and `OSError`."""
+    from crbc_envs.webshop.shop.stored import make_shop
+
+    begun = time.monotonic()
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bars: dict[str, TaskID] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            if what not in bars:
+                bars[what] = progress.add_task(what, total=total)
+            progress.update(bars[what], completed=done)
+
+        try:
+            size = make_shop(folder, num_products, seed, tell)
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise ConfigError(f"--products {num_products}: {error}") from error
+    took = f"{num_products:,} products, {size / 1e6:,.0f} MB, {time.monotonic() - begun:.0f} s"
+    use = f'gymnasium.make("CRBC-WebShop-v0", data_dir={str(folder)!r})'
+    console.print(escape(f"{took}\n{folder}\n{use}"), soft_wrap=True, highlight=False)
 
 
 def compare_engines(

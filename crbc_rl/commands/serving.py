@@ -80,7 +80,7 @@ def webshop(
     data: Literal["generated", "official"] = "generated",
     data_dir: str | None = None,
     goals: Literal["synthetic", "human"] = "synthetic",
-    panel: Literal["official", "by_product", "verl"] = "official",
+    panel: Literal["by_kind", "official", "by_product", "verl"] | None = None,
     split: Literal["train", "validation", "test"] = "train",
     price_seed: Index = 0,
     show_attributes: bool = False,
@@ -93,9 +93,9 @@ def webshop(
         host: 127.0.0.1 or ::1, which only this machine can reach.
         exposed: allow other hosts, and requests from other machines; there is no login.
         data: the embedded catalogue, or the official products.
-        data_dir: a folder of official products; default the installed ones.
+        data_dir: a folder of official products, default the installed ones; or of a generated shop.
         goals: instructions generated from products, or written by people.
-        panel: how goals are divided into splits.
+        panel: how goals are divided into splits; default by_kind for the embedded catalogue, else official.
         split: the split whose goals are served.
         price_seed: seed of prices and price limits.
         show_attributes: pages also list the attributes of products.

@@ -1,5 +1,5 @@
-"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, study, bench, data, doctor; and
-serve, whose own are in `serving.py`."""
+"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, study, bench, doctor; and data
+and serve, whose own are in `datasets.py` and `serving.py`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tyro
 from rich.markup import escape
 
 from crbc_rl.commands.console import PlainConsole
+from crbc_rl.commands.datasets import data
 from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
 from crbc_rl.commands.serving import SERVE
 from crbc_rl.errors import ConfigError
@@ -343,24 +344,6 @@ def bench(
     numbers = count, 105 if steps is None else steps, seed or 0
     if not compare_engines(env, games, all, tuple(chain(*set)), numbers, out, console):
         sys.exit(1)
-
-
-def data(
-    name: Positional[str],
-    /,
-    sources: Annotated[tuple[tuple[SomePath, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
-) -> None:
-    """Install a benchmark's official data, or check the installed data.
-
-    Args:
-        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2); webshop: the products and
-            instructions, the small set of 1,000 or the full one.
-        sources: a folder with the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without sources,
-            every installed file is compared with its checksum.
-    """
-    from crbc_rl.commands.data import install_or_verify
-
-    install_or_verify(name, tuple(chain(*sources)), console)
 
 
 def doctor() -> None:

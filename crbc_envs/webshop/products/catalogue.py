@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crbc_envs.errors import DataError
 from crbc_envs.storage import files
 from crbc_envs.storage.files import shown
@@ -84,6 +87,9 @@ class Product:
 Label = Literal["category", "query"]
 """A field of a product by which the shop lists products."""
 
+ProductKind = tuple[str, str]
+"""What a product is: its query, and its `product_category`."""
+
 
 class Catalogue(Protocol):
     """Products by number, 0 to len - 1, in the order of the file. It is read-only and shared by all sessions."""
@@ -103,6 +109,9 @@ class Catalogue(Protocol):
 
     def labelled(self, label: Label, text: str) -> Sequence[int]:
         """The numbers of the products with that category or query, in order."""
+
+    def kinds(self) -> tuple[Sequence[int] | NDArray[np.int32], Sequence[ProductKind]]:
+        """Every product's kind as its place in a list, by number, and that list."""
 
     def instructed(self, human: bool) -> Iterable[int]:
         """The numbers of the products with a human instruction, or with a synthetic one, in order."""
@@ -132,6 +141,11 @@ class MemoryCatalogue:
 
     def labelled(self, label: Label, text: str) -> list[int]:
         return [number for number, product in enumerate(self._products) if getattr(product, label) == text]
+
+    def kinds(self) -> tuple[list[int], list[ProductKind]]:
+        numbers: dict[ProductKind, int] = {}
+        of = [numbers.setdefault((p.query, p.product_category), len(numbers)) for p in self._products]
+        return of, list(numbers)
 
     def instructed(self, human: bool) -> Iterator[int]:
         for number, product in enumerate(self._products):

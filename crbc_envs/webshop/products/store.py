@@ -3,14 +3,17 @@
 A store is a folder. `products.jsonl` has one product per line, in the order of the catalogue. NumPy arrays beside it
 are `starts` (first byte of each line, and the end), `asins` and `sorted` (ASINs, and the product numbers in ASIN
 order), `prices` (dollars; two columns, NaN if there are fewer), `instructed` (bit 0: has a synthetic instruction,
-bit 1: has a human one), `category` and `query` (a digest of the text). A store opens in milliseconds and reads only
-the products that are used.
+bit 1: has a human one), `category` and `query` (a digest of the text) and `kinds` (the place of the product's kind in
+`kinds.json`). A store opens in milliseconds and reads only the products that are used. Products are read, not mapped:
+mapped, every read would add its neighbours to the memory of the process.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,19 +22,22 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
+from threading import Lock
 from typing import Any, get_args
 
 import numpy as np
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage import files
 from crbc_envs.storage.datasets import ProgressCallback
-from crbc_envs.storage.files import parse_json, replacing_folder
+from crbc_envs.storage.files import open_regular, parse_json, replacing_folder
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
     MEND,
     HumanInstruction,
     Label,
     Product,
+    ProductKind,
     check_product,
     describe_files,
     products_of,
@@ -43,6 +49,7 @@ Array = np.ndarray[Any, np.dtype[Any]]
 VERSION = 2
 _RECORDS = "products.jsonl"
 _ABOUT = "store.json"
+_KINDS = "kinds.json"
 _ARRAYS = {
     "starts": "<i8",
     "asins": f"S{MAX_ASIN}",
@@ -51,6 +58,7 @@ _ARRAYS = {
     "instructed": "u1",
     "category": "<u8",
     "query": "<u8",
+    "kinds": "<i4",
 }
 LONGEST_RECORD = 1 << 24
 """The most bytes of a product. The catalogue's have some thousands."""
@@ -78,13 +86,16 @@ class StoredCatalogue:
             raise DataError(f"{strange[0]}: no regular file; {_REBUILD}")
         try:
             arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in _array_files(folder)}
-            self._records = np.asarray(np.memmap(folder / _RECORDS, dtype=np.uint8, mode="r"))
+            self._records = open_regular(folder / _RECORDS)
+            self._kinds = arrays["kinds"], _kinds_of(folder)
         except (OSError, ValueError, EOFError, OverflowError) as error:
             raise DataError(f"{folder}: the store of products is incomplete ({error}); {_REBUILD}") from error
         self._starts, self._asins, self._sorted = arrays["starts"], arrays["asins"], arrays["sorted"]
         self._prices, self._instructed = arrays["prices"], arrays["instructed"]
         self._labels = {label: arrays[label] for label in _LABELS}
-        if not _agree(arrays, about["products"], len(self._records)):
+        self._turn = Lock()
+        size = os.fstat(self._records.fileno()).st_size
+        if not (_agree(arrays, about["products"], size) and arrays["kinds"].max() < len(self._kinds[1])):
             raise DataError(f"{folder}: the store of products is damaged, its sizes do not agree; {_REBUILD}")
         self._product = lru_cache(maxsize=4096)(self._read)
 
@@ -102,9 +113,16 @@ class StoredCatalogue:
     def _read(self, number: int) -> Product:
         start, end = self._starts[number : number + 2].tolist()
         try:
-            return _decode(self._records[start:end].tobytes())
+            return _decode(self._bytes(start, end - start))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{self.folder}: product {number} is damaged ({str(error)[:200]!r}); {_REBUILD}") from error
+
+    def _bytes(self, start: int, size: int) -> bytes:
+        if sys.platform == "win32":
+            with self._turn:
+                self._records.seek(start)
+                return self._records.read(size)
+        return os.pread(self._records.fileno(), size, start)  # forked workers share the file's position
 
     def find(self, asin: str) -> int | None:
         wanted = asin.encode("utf-8", "surrogatepass")
@@ -125,6 +143,9 @@ class StoredCatalogue:
     def labelled(self, label: Label, text: str) -> array[int]:
         return array("i", np.flatnonzero(self._labels[label] == _digest(text)).astype(np.intc).tobytes())
 
+    def kinds(self) -> tuple[Array, list[ProductKind]]:
+        return self._kinds
+
     def instructed(self, human: bool) -> list[int]:
         return np.flatnonzero(self._instructed & (_HUMAN if human else _SYNTHETIC)).tolist()
 
@@ -143,7 +164,16 @@ def _agree(arrays: Mapping[str, Array], products: int, size: int) -> bool:
     lengths = np.diff(starts)
     if products < 1 or starts[0] != 0 or starts[-1] != size or lengths.min() < 0 or lengths.max() > LONGEST_RECORD:
         return False
-    return bool(order.min() >= 0 and order.max() < products)
+    return bool(min(order.min(), arrays["kinds"].min()) >= 0 and order.max() < products)
+
+
+def _kinds_of(folder: Path) -> list[ProductKind]:
+    """The kinds of a store. Raises `ValueError` for a list of anything else, and `OSError`."""
+    kinds = files.read_json(folder / _KINDS)
+    pairs = isinstance(kinds, list) and all(isinstance(kind, list) and len(kind) == 2 for kind in kinds)
+    if not pairs or not all(isinstance(text, str) for kind in kinds for text in kind):
+        raise ValueError(f"{_KINDS} is no list of queries with categories")
+    return [(query, category) for query, category in kinds]
 
 
 def is_store(folder: Path) -> bool:
@@ -158,7 +188,7 @@ def build_store(folder: Path, products: Iterable[Product]) -> int:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replacing_folder(folder) as fresh:
-        return _write(fresh, products)
+        return write_store(fresh, products)
 
 
 def build_official_store(
@@ -200,9 +230,11 @@ class _Packed(Mapping[str, dict[str, Any]]):
         return len(self._texts)
 
 
-def _write(folder: Path, products: Iterable[Product]) -> int:
+def write_store(folder: Path, products: Iterable[Product]) -> int:
+    """Write the files of a store into an existing folder. Returns the number of products."""
     starts, asins, prices, instructed = array("q", [0]), bytearray(), array("d"), bytearray()
     labels: dict[str, array[int]] = {label: array("Q") for label in _LABELS}
+    kinds, numbers = array("i"), dict[ProductKind, int]()
     with (folder / _RECORDS).open("wb") as records:
         for product in products:
             line = _encode(product)
@@ -217,6 +249,7 @@ def _write(folder: Path, products: Iterable[Product]) -> int:
             for label, digests in labels.items():
                 digests.append(_digest(getattr(product, label)))
             instructed.append(_SYNTHETIC * (product.instruction is not None) | _HUMAN * bool(product.human))
+            kinds.append(numbers.setdefault((product.query, product.product_category), len(numbers)))
     if not instructed:
         raise DataError("there are no products to store")
     names = np.frombuffer(asins, dtype=_ARRAYS["asins"])
@@ -227,9 +260,11 @@ def _write(folder: Path, products: Iterable[Product]) -> int:
         "prices": np.reshape(prices, (-1, 2)),
         "instructed": np.frombuffer(instructed, dtype=np.uint8),
         **labels,
+        "kinds": kinds,
     }
     for name, values in arrays.items():
         np.save(folder / f"{name}.npy", np.asarray(values, dtype=_ARRAYS[name]))
+    (folder / _KINDS).write_text(json.dumps(list(numbers)) + "\n", encoding="utf-8")
     (folder / _ABOUT).write_text(json.dumps({"version": VERSION, "products": len(instructed)}) + "\n", encoding="utf-8")
     return len(instructed)
 

@@ -4,6 +4,8 @@ BM25 as computed by Lucene (Anserini's defaults, k1 = 0.9 and b = 0.4): lengths 
 weight is its idf, logarithms and saturation are in float32, and ties are broken by ASIN. The searched text of a
 product is its title, description, first bullet and options. The original's hidden prefixes, such as "<c>" as first
 word, are the shop's (`Shop.found`); here they are ordinary words.
+
+A query with few postings reads them all. One with many reads those that may matter (`pruning`), with the same result.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,20 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Product
+from crbc_envs.webshop.search import pruning
 from crbc_envs.webshop.search.analyser import analyse
+from crbc_envs.webshop.search.pruning import Found, Term
 
 K1, B = 0.9, 0.4
 
-MOST_TOGETHER = 1 << 18
-"""The largest number of postings that are scored in one call."""
+FEW = 1 << 16
+"""The largest number of postings of a query that are all read."""
 
-WeightedPostings = tuple[NDArray[np.float32], NDArray[np.int32], NDArray[np.uint16]]
-"""Weights (one, or one per posting), documents and codes."""
-
-FORMAT = 1
+FORMAT = 2
 """Version of the files of an index."""
+
+_REBUILD = "build it again with: crbc data webshop --from DIR"
 
 
 def _length_of(byte: int) -> int:
@@ -55,19 +59,24 @@ def searched_text(product: Product) -> str:
 class Index:
     """An inverted index, in memory or mapped from disk.
 
-    Documents are numbered in the order of their ASINs, so that ties are broken by ASIN. `products` (documents,)
-    int32 has their product numbers. Terms are in the order of their UTF-8 bytes. These bytes are concatenated in
-    `letters`; each term ends at `letters_end` (terms,) int64. The postings of each term end at `postings_end`
-    (terms,) int64. A posting has an entry in `documents` int32 and in `codes` uint16, which is 256 * term frequency +
-    the byte of the document's length. `sizes` int64 is (format, sum of all lengths).
+    Documents are numbered kind by kind, so that like documents are neighbours. `products` (documents,) int32 has their
+    product numbers, and `places` (documents,) int32 their places in the order of ASINs, which breaks ties. Terms are in
+    the order of their UTF-8 bytes. These bytes are concatenated in `letters`; each term ends at `letters_end` (terms,)
+    int64. The postings of each term end at `postings_end` (terms,) int64. A posting has an entry in `documents` int32
+    and in `codes` uint16, which is 256 * term frequency + the byte of the document's length. `peaks` uint8 has a row
+    of peaks (`pruning`) for each frequent term, one after the other; `rows` (terms,) int32 says which, or -1. `sizes`
+    int64 is (format, sum of all lengths).
     """
 
     products: NDArray[np.int32]
+    places: NDArray[np.int32]
     letters: NDArray[np.uint8]
     letters_end: NDArray[np.int64]
     postings_end: NDArray[np.int64]
     documents: NDArray[np.int32]
     codes: NDArray[np.uint16]
+    rows: NDArray[np.int32]
+    peaks: NDArray[np.uint8]
     sizes: NDArray[np.int64]
 
     def find(self, term: str) -> int:
@@ -87,6 +96,11 @@ class Index:
         span = slice(int(self.postings_end[number - 1]) if number else 0, int(self.postings_end[number]))
         return self.documents[span], self.codes[span]
 
+    def peaks_of(self, number: int) -> NDArray[np.uint8] | None:
+        """The stored peaks of a term, one for each range, or None."""
+        row, width = int(self.rows[number]), -(-len(self.products) // pruning.RANGE)
+        return self.peaks[row * width : (row + 1) * width] if row >= 0 else None
+
     def save(self, folder: Path) -> None:
         """Write the index as one .npy file per array. The folder must exist."""
         for part in fields(self):
@@ -98,19 +112,17 @@ class Index:
         try:
             arrays = [np.load(folder / f"{part.name}.npy", mmap_mode="r", allow_pickle=False) for part in fields(cls)]
         except (OSError, ValueError, EOFError) as error:
-            raise DataError(
-                f"{folder}: not a search index ({error}); delete the folder, and it is built again"
-            ) from error
+            raise DataError(f"{folder}: not a search index of format {FORMAT} ({error}); {_REBUILD}") from error
         index = cls(*(array.view(np.ndarray) for array in arrays))
         if not index._is_sound():
-            raise DataError(f"{folder}: the search index is damaged; delete the folder, and it is built again")
+            raise DataError(f"{folder}: the search index is damaged; {_REBUILD}")
         if index.sizes[0] != FORMAT:
-            raise DataError(f"{folder}: index format {index.sizes[0]}, expected {FORMAT}; delete the folder")
+            raise DataError(f"{folder}: index format {index.sizes[0]}, expected {FORMAT}; {_REBUILD}")
         return index
 
     def _is_sound(self) -> bool:
         """Whether the arrays have their types, and no term points outside. Postings are not read: they may be large."""
-        types = ("int32", "uint8", "int64", "int64", "int32", "uint16", "int64")
+        types = ("int32", "int32", "uint8", "int64", "int64", "int32", "uint16", "int32", "uint8", "int64")
         if any(
             (getattr(self, part.name).dtype, getattr(self, part.name).ndim) != (np.dtype(kind), 1)
             for part, kind in zip(fields(self), types, strict=True)
@@ -118,7 +130,12 @@ class Index:
             return False
         ends = ((self.letters_end, self.letters), (self.postings_end, self.documents))
         inside = all(len(end) and end[0] >= 0 and end[-1] == len(of) and (np.diff(end) >= 0).all() for end, of in ends)
-        return inside and len(self.sizes) == 2 and len(self.products) > 0 and len(self.codes) == len(self.documents)
+        size, ranges = len(self.products), -(-len(self.products) // pruning.RANGE)
+        alike = len(self.places) == size and len(self.rows) == len(self.letters_end) == len(self.postings_end)
+        whole = len(self.rows) > 0 and len(self.peaks) == (int(self.rows.max()) + 1) * ranges
+        return (
+            inside and alike and whole and len(self.sizes) == 2 and size > 0 and len(self.codes) == len(self.documents)
+        )
 
     def check(self, catalogue: Catalogue) -> None:
         """Raise `DataError` if the index belongs to other products or to another analyser.
@@ -131,7 +148,7 @@ class Index:
             found = Counter(analyse(searched_text(catalogue[int(self.products[document])])))
             matches = matches and all(self._frequency(term, document) == min(n, 255) for term, n in found.items())
         if not matches:
-            raise DataError("the search index belongs to other products; delete its folder and build it again")
+            raise DataError("the search index belongs to other products; build both again")
 
     def _frequency(self, term: str, document: int) -> int:
         number = self.find(term)
@@ -146,10 +163,14 @@ class Index:
         return self.letters[start : int(self.letters_end[number])].tobytes()
 
 
-def build(catalogue: Catalogue) -> Index:
-    """Build the index of a catalogue: about 10,000 products per second, with 20 bytes per posting meanwhile."""
+def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, total: None) -> Index:
+    """Build the index of a catalogue: about 10,000 products per second, with 30 bytes per posting meanwhile.
+
+    `on_progress` gets the number of products done, and of all.
+    """
     asins = catalogue.asins()
-    order = sorted(range(len(asins)), key=asins.__getitem__)
+    of, kinds = catalogue.kinds()
+    order = sorted(range(len(asins)), key=lambda number: (kinds[of[number]], asins[number]))
     numbers: dict[str, int] = {}
     terms, documents, codes = array("i"), array("i"), array("H")
     total = 0
@@ -161,13 +182,22 @@ def build(catalogue: Catalogue) -> Index:
             terms.append(numbers.setdefault(term, len(numbers)))
             documents.append(document)
             codes.append(min(frequency, 255) << 8 | length)
-    return _index(order, list(numbers), (terms, documents, codes), total)
+        if not document % 1000:
+            on_progress(document, len(order))
+    products = np.array(order, dtype=np.int32)
+    places = np.empty_like(products)
+    places[sorted(range(len(order)), key=lambda document: asins[order[document]])] = np.arange(len(order))
+    return _with_peaks(_index(products, places, list(numbers), (terms, documents, codes), total))
 
 
 def _index(
-    order: list[int], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int
+    products: NDArray[np.int32],
+    places: NDArray[np.int32],
+    terms: list[str],
+    postings: tuple[array[int], array[int], array[int]],
+    total: int,
 ) -> Index:
-    """Sort the terms by their bytes, and the postings by term and document."""
+    """Sort the terms by their bytes, and the postings by term and document. There are no peaks yet."""
     encoded = [term.encode(errors="surrogatepass") for term in terms]
     by_bytes = sorted(range(len(encoded)), key=encoded.__getitem__)
     place = np.empty(len(encoded), dtype=np.int32)
@@ -175,14 +205,38 @@ def _index(
     term = place[np.frombuffer(postings[0], dtype=np.int32)]
     by_term = np.argsort(term, kind="stable")
     return Index(
-        products=np.array(order, dtype=np.int32),
+        products=products,
+        places=places,
         letters=np.frombuffer(b"".join(encoded[i] for i in by_bytes), dtype=np.uint8),
         letters_end=np.cumsum([len(encoded[i]) for i in by_bytes], dtype=np.int64),
         postings_end=np.cumsum(np.bincount(term, minlength=len(encoded)), dtype=np.int64),
         documents=np.frombuffer(postings[1], dtype=np.int32)[by_term],
         codes=np.frombuffer(postings[2], dtype=np.uint16)[by_term],
+        rows=np.full(len(encoded), -1, dtype=np.int32),
+        peaks=np.empty(0, dtype=np.uint8),
         sizes=np.array([FORMAT, total], dtype=np.int64),
     )
+
+
+def _with_peaks(index: Index) -> Index:
+    """The index with the peaks of its frequent terms."""
+    frequent = np.flatnonzero(np.diff(index.postings_end, prepend=0) >= pruning.FREQUENT)
+    peaks = np.zeros((len(frequent), -(-len(index.products) // pruning.RANGE)), dtype=np.uint8)
+    saturation = _saturation(index)
+    for row, number in enumerate(frequent.tolist()):
+        ranges, highest = pruning.peaks_of(*index.postings(number), saturation)
+        peaks[row, ranges] = highest
+    rows = index.rows.copy()
+    rows[frequent] = np.arange(len(frequent))
+    return replace(index, rows=rows, peaks=peaks.ravel())
+
+
+def _saturation(index: Index) -> NDArray[np.float32]:
+    """By code: a document gets a term's weight minus the weight divided by this."""
+    average = np.float32(int(index.sizes[1]) / max(len(index.products), 1))
+    k1, b = np.float32(K1), np.float32(B)
+    norm = np.float32(1) / (k1 * ((np.float32(1) - b) + b * LENGTHS.astype(np.float32) / average))
+    return (np.float32(1) + np.arange(256, dtype=np.float32)[:, None] * norm).ravel()
 
 
 def _length_byte(length: int) -> int:
@@ -196,51 +250,48 @@ class SearchEngine:
     def __init__(self, index: Index) -> None:
         self.index = index
         self._numbers: BoundedCache[str, int] = BoundedCache(1 << 16)
-        average = np.float32(int(index.sizes[1]) / max(len(index.products), 1))
-        lengths = LENGTHS.astype(np.float32)
-        k1, b = np.float32(K1), np.float32(B)
-        norm = np.float32(1) / (k1 * ((np.float32(1) - b) + b * lengths / average))
-        frequencies = np.arange(256, dtype=np.float32)
-        # By code: a document gets a term's weight minus the weight divided by this.
-        self._saturation = (np.float32(1) + frequencies[:, None] * norm).ravel()
+        self._saturation = _saturation(index)
 
     def search(self, query: str, count: int = 50) -> list[tuple[int, float]]:
         """The best `count` products for a query as (product number, score), best first."""
-        sums = np.zeros(len(self.index.products))
-        for weights, documents, codes in _merge_postings(list(self._weighted_postings(query))):
-            np.add.at(sums, documents, (weights - weights / self._saturation[codes]).astype(np.float64))
-        scores = sums.astype(np.float32)
-        best = _best(scores, count)
-        return list(zip(self.index.products[best].tolist(), scores[best].tolist(), strict=True))
+        terms = list(self._terms(query))
+        postings = sum(len(term.documents) for term in terms)
+        if postings > FEW:
+            select = partial(self._select, count=count)
+            found = pruning.best(terms, len(self.index.products), count, self._saturation, select)
+        else:
+            found = self._select(self._scan(terms), count) if postings else (np.empty(0), np.empty(0, dtype=np.intp))
+        return list(zip(self.index.products[found[1]].tolist(), found[0].tolist(), strict=True))
 
-    def _weighted_postings(self, query: str) -> Iterator[WeightedPostings]:
-        """The weight and postings of each query term that occurs in some document."""
+    def _scan(self, terms: list[Term]) -> Found:
+        """The scores above zero of all documents, with their documents."""
+        lengths = [len(term.documents) for term in terms]
+        weights = np.repeat([term.weight for term in terms], lengths)
+        codes = np.concatenate([term.codes for term in terms])
+        sums = np.zeros(len(self.index.products))
+        given = (weights - weights / self._saturation[codes]).astype(np.float64)
+        np.add.at(sums, np.concatenate([term.documents for term in terms]), given)
+        scores = sums.astype(np.float32)
+        above = np.flatnonzero(scores > 0)
+        return scores[above], above
+
+    def _select(self, found: Found, count: int) -> Found:
+        """The best `count` of what was found, best first; equal scores by ASIN."""
+        scores, documents = found
+        if len(scores) > count:
+            high = scores >= np.partition(scores, -count)[-count]
+            scores, documents = scores[high], documents[high]
+        order = np.lexsort((self.index.places[documents], -scores))[:count]
+        return scores[order], documents[order]
+
+    def _terms(self, query: str) -> Iterator[Term]:
+        """The terms of a query that occur in some document, with their weights and postings."""
         for term, times in Counter(analyse(query)).items():
             number = self._numbers.get(term, partial(self.index.find, term))
             if number >= 0:
                 documents, codes = self.index.postings(number)
-                yield np.full(1, times, dtype=np.float32) * self._idf(len(documents)), documents, codes
+                weight = np.float32(times) * self._idf(len(documents))
+                yield Term(weight, documents, codes, self.index.peaks_of(number))
 
     def _idf(self, frequency: int) -> np.float32:
         return np.float32(math.log(1 + (len(self.index.products) - frequency + 0.5) / (frequency + 0.5)))
-
-
-def _merge_postings(found: list[WeightedPostings]) -> list[WeightedPostings]:
-    """Merge a small number of postings into one entry with a weight each: fewer calls, the same sums.
-
-    A large number is not merged, so that only one term's postings are in memory at a time.
-    """
-    lengths = [len(documents) for _, documents, _ in found]
-    if not 0 < sum(lengths) <= MOST_TOGETHER:
-        return found
-    weights, documents, codes = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return [(np.repeat(weights, lengths), documents, codes)]
-
-
-def _best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """The indices of the `count` highest scores above zero. Ties keep the first."""
-    found = np.flatnonzero(scores > 0)
-    if len(found) > count:
-        least = np.partition(scores[found], -count)[-count]
-        found = found[scores[found] >= least]
-    return found[np.argsort(-scores[found], kind="stable")][:count]

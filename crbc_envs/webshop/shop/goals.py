@@ -14,10 +14,13 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeVar
 
+import numpy as np
+
+from crbc_envs import tasks
 from crbc_envs.errors import DataError
 from crbc_envs.webshop.products.catalogue import MEND, Catalogue, Product
 
@@ -35,6 +38,8 @@ MOST_GOALS = 100_000
 """The most synthetic goals of one product. In the small official set one has 558."""
 
 Kind = Literal["synthetic", "human"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +70,20 @@ def draw(catalogue: Catalogue, kind: Kind, price_seed: int) -> tuple[list[float]
     prices = [ends[0] if len(ends) == 1 else stream.uniform(*ends) for ends in catalogue.prices()]
     goals: list[Goal] = []
     for number in catalogue.instructed(human=kind == "human"):
-        product = catalogue[number]
-        make = _human if kind == "human" else _synthetic
-        goals += make(product, number, prices[number], stream)
+        goals += goals_of(catalogue[number], number, prices[number], kind, stream)
     return prices, goals if kind == "human" else _weighted(goals)
 
 
-def shuffled(goals: list[Goal], order_seed: int = ORDER_SEED) -> list[Goal]:
-    """The goals, shuffled by Python's `random.shuffle` with `order_seed`."""
-    goals = list(goals)
-    random.Random(order_seed).shuffle(goals)
-    return goals
+def shuffled(goals: Iterable[T], order_seed: int = ORDER_SEED) -> list[T]:
+    """The goals, or their places, shuffled by Python's `random.shuffle` with `order_seed`."""
+    ordered = list(goals)
+    random.Random(order_seed).shuffle(ordered)
+    return ordered
+
+
+def goals_of(product: Product, number: int, price: float, kind: Kind, stream: random.Random) -> Iterator[Goal]:
+    """The goals of a product with that number and price, their price cap drawn from `stream`."""
+    return (_human if kind == "human" else _synthetic)(product, number, price, stream)
 
 
 def _synthetic(product: Product, number: int, price: float, stream: random.Random) -> Iterator[Goal]:
@@ -126,3 +134,45 @@ def _weighted(goals: list[Goal]) -> list[Goal]:
         for attributes in {goal.attributes: None for goal in goals}
     }
     return [Goal(g.product, g.asin, g.text, g.attributes, g.options, g.price_cap, weight[g.attributes]) for g in goals]
+
+
+# ---- drawn one by one, for shops too large for lists ----------------------------------------------
+
+
+class DrawnPrices(Sequence[float]):
+    """The prices of a catalogue, by product number. A price range gives a price of its own stream."""
+
+    def __init__(self, catalogue: Catalogue, price_seed: int) -> None:
+        self._catalogue, self._seed = catalogue, price_seed
+
+    def __len__(self) -> int:
+        return len(self._catalogue)
+
+    def __getitem__(self, number: Any) -> Any:
+        ends = self._catalogue[number].prices
+        if len(ends) == 1:
+            return ends[0]
+        return random.Random(tasks.stream("webshop-price", self._seed, number)).uniform(*ends)
+
+
+class DrawnGoals(Sequence[Goal]):
+    """One goal for each product with an instruction, in the order of the catalogue.
+
+    Synthetic goals name one value of every option, drawn at random. Of several instructions by people, one is drawn.
+    `products` has the product of each goal.
+    """
+
+    def __init__(self, catalogue: Catalogue, kind: Kind, prices: DrawnPrices, price_seed: int) -> None:
+        self.products = np.array([*catalogue.instructed(kind == "human")], dtype=np.int32)
+        self._catalogue, self._kind, self._prices, self._seed = catalogue, kind, prices, price_seed
+
+    def __len__(self) -> int:
+        return len(self.products)
+
+    def __getitem__(self, place: Any) -> Any:
+        number = int(self.products[place])
+        product, own = self._catalogue[number], random.Random(tasks.stream("webshop-goal", self._seed, number))
+        options = {name: (own.choice(values),) for name, values in product.options.items() if values}
+        human = (own.choice(product.human),) if product.human else ()
+        goals = goals_of(replace(product, options=options, human=human), number, self._prices[number], self._kind, own)
+        return next(iter(goals))

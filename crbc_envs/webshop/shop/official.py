@@ -41,6 +41,9 @@ SMALL_GOALS = "08d9741dd8180d54f2c44e16677f5f71ea89717ef2e2822870a83fd8ca82e7ac"
 
 INDEX = "index"
 
+GENERATED = "generated.json"
+"""The file that a generated shop has, and an official set has not (`stored`)."""
+
 
 def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
     """Open a set of official products and its search index.
@@ -52,6 +55,8 @@ def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.I
         folder = next((DATASET.folder / size for size in SETS if is_store(DATASET.folder / size)), None)
     if folder is None:
         raise DataError(f"{DATASET.folder}: no products; install the official files with: {DATASET.command}")
+    if (folder / GENERATED).is_file():
+        raise DataError(f"{folder}: a generated shop; open it with data='generated'")
     catalogue, index = StoredCatalogue(folder), search.Index.open(folder / INDEX)
     index.check(catalogue)
     return catalogue, index

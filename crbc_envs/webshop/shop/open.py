@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Literal
 
 from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, products_of, read_catalogue
-from crbc_envs.webshop.products.store import is_store
+from crbc_envs.webshop.products.store import StoredCatalogue, is_store
 from crbc_envs.webshop.search.engine import SearchEngine, build
-from crbc_envs.webshop.shop.goals import MOST_SYNTHETIC, Kind
+from crbc_envs.webshop.shop.goals import MOST_SYNTHETIC, DrawnGoals, DrawnPrices, Kind
 from crbc_envs.webshop.shop.official import open_official
 from crbc_envs.webshop.shop.shop import WINDOW, Shop
+from crbc_envs.webshop.shop.stored import open_stored
 
 DATA = ("generated", "official")
 
@@ -33,8 +34,9 @@ def open_shop(
     """Open a shop with the embedded catalogue ("generated") or with official products.
 
     Official products are the installed ones, the small set before the full one; or those of `data_dir`, which is an
-    installed set (".../webshop/full") or a folder of official files to read into memory. `category` limits the
-    embedded catalogue to one category; the number of products stays the same.
+    installed set (".../webshop/full") or a folder of official files to read into memory. Generated products may also
+    be those of a shop on disk, `data_dir` (`stored`). `category` limits the embedded catalogue to one category; the
+    number of products stays the same.
 
     Raises `ValueError` for an invalid argument, and `DataError` if files are missing.
     """
@@ -44,7 +46,13 @@ def open_shop(
         raise ValueError(f"goals must be one of synthetic, human; got {goals!r}")
     if category is not None and data != "generated":
         raise ValueError(f"category is of the generated catalogue; data is {data!r}")
+    if category is not None and data_dir is not None:
+        raise ValueError(f"category is of the embedded catalogue, and data_dir is {data_dir!r}")
     catalogue, engine = _catalogue_and_engine(data, data_dir, category)
+    if data == "generated" and isinstance(catalogue, StoredCatalogue):
+        prices = DrawnPrices(catalogue, price_seed)
+        drawn = prices, DrawnGoals(catalogue, goals, prices, price_seed)
+        return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page, drawn)
     if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
         raise ValueError(
             f"{len(catalogue):,} products have millions of synthetic goals; use those written by people: goals='human'"
@@ -54,6 +62,9 @@ def open_shop(
 
 @lru_cache(maxsize=2)
 def _catalogue_and_engine(data: str, data_dir: str | None, category: str | None) -> tuple[Catalogue, SearchEngine]:
+    if data == "generated" and data_dir is not None:
+        stored, index = open_stored(Path(data_dir).expanduser())
+        return stored, SearchEngine(index)
     if data == "generated":
         catalogue = _generated(category)
     elif data_dir is None or is_store(Path(data_dir).expanduser()):

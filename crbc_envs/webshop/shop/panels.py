@@ -5,6 +5,10 @@ paper. "test" is "validation", because the original calls the same 500 its test 
 is in both, and 127 of the 146 validation products are also training products, with other options.
 
 `by_product`: no product is in two splits. The split of a product follows from its ASIN alone; 80 % are for training.
+A product of the same kind, in another split, may be as good.
+
+`by_kind`: no product of a split wins a goal of another split (`kinds`). Products of a kind are in one split. About 80 %
+of the goals are for training, and 10 % each for validation and test. It is the default of the generated shop.
 
 `verl`: the behaviour of the public code of the paper's family, for comparison only. There, every worker orders the
 goals by its own seed and then cuts at 500. The validation goals of one worker are therefore training goals of
@@ -19,13 +23,16 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
-from crbc_envs.tasks import Task, TaskPanel
+import numpy as np
+
+from crbc_envs.tasks import SPLITS, Task, TaskPanel
 from crbc_envs.webshop.shop.goals import ORDER_SEED, Goal, shuffled
+from crbc_envs.webshop.shop.kinds import split_of_goals
 from crbc_envs.webshop.shop.shop import Shop
 
-PANELS = ("official", "by_product", "verl")
+PANELS = ("by_kind", "official", "by_product", "verl")
 
-Panel = Literal["official", "by_product", "verl"]
+Panel = Literal["by_kind", "official", "by_product", "verl"]
 
 NUM_VALIDATION = 500
 
@@ -34,15 +41,16 @@ VERL_VALIDATION = 1_000
 
 
 class WebShopPanel(TaskPanel[Goal]):
-    """One split of a shop's goals, in order."""
+    """One split of a shop's goals: those at the places `order`, or all in order."""
 
-    def __init__(self, name: str, split: str, goals: Sequence[Goal]) -> None:
-        super().__init__(split, len(goals))
+    def __init__(self, name: str, split: str, goals: Sequence[Goal], order: Sequence[int] | None = None) -> None:
+        super().__init__(split, len(goals if order is None else order))
         self.name = name
         self._goals = goals
+        self._order = np.arange(len(goals)) if order is None else np.asarray(order, dtype=np.int64)
 
     def _task(self, index: int) -> Task[Goal]:
-        goal = self._goals[index]
+        goal = self._goals[int(self._order[index])]
         return Task(f"webshop-{self.name}/{self.split}/{index}", goal.text, goal, goal.digest())
 
 
@@ -56,16 +64,23 @@ def make_panel(shop: Shop, panel: str, split: str) -> WebShopPanel:
     """One split of a shop's goals. Raises `ValueError` for an unknown panel, or a split without goals."""
     if panel not in PANELS:
         raise ValueError(f"panel must be one of {', '.join(PANELS)}; got {panel!r}")
-    ordered = shuffled(shop.goals, shop.price_seed if panel == "verl" else ORDER_SEED)
-    if panel == "by_product":
-        chosen = [goal for goal in ordered if split_of(goal.asin) == split]
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}")
+    order_seed = shop.price_seed if panel == "verl" else ORDER_SEED
+    order = np.array(shuffled(range(len(shop.goals)), order_seed), dtype=np.intp)
+    if panel == "by_kind":
+        chosen = order[split_of_goals(shop)[order] == SPLITS.index(split)]
+    elif panel == "by_product":
+        asins = shop.catalogue.asins()
+        chosen = order[[split_of(asins[number]) == split for number in shop.goal_products[order].tolist()]]
     else:
-        chosen = ordered[NUM_VALIDATION:] if split == "train" else ordered[:NUM_VALIDATION]
-    made = WebShopPanel(panel, split, chosen)
-    if not chosen:
+        chosen = order[NUM_VALIDATION:] if split == "train" else order[:NUM_VALIDATION]
+    made = WebShopPanel(panel, split, shop.goals, chosen)
+    if not len(chosen):
         raise ValueError(
-            f"no goals in split {split!r} of panel {panel!r}: the shop has {len(ordered)}, and {NUM_VALIDATION} of "
-            "them are for validation; use panel='by_product', which splits any number"
+            f"no goals in split {split!r} of panel {panel!r}: the shop has {len(order)}"
+            + (f", and {NUM_VALIDATION} of them are for validation" if panel in ("official", "verl") else "")
+            + "; use panel='by_product', which splits any number"
         )
     return made
 

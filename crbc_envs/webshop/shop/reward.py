@@ -15,6 +15,9 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from crbc_envs.webshop.products.catalogue import Product
 from crbc_envs.webshop.shop.goals import NO_CAP, Goal
 from crbc_envs.webshop.shop.nouns import Nouns
@@ -37,6 +40,8 @@ CATEGORY_MARK = "\u203a"
 ALIKE = 85
 """Two texts match if rapidfuzz's token_set_ratio is above this."""
 
+LEAST_TITLE, FULL_TITLE = 0.1, 0.2
+"""A product whose title score is below the first never counts in full; above the second, its type always does."""
 
 _NOT_ASCII = dict.fromkeys(range(128, 256))
 
@@ -78,7 +83,7 @@ def reward(
     `goal` was made from the product `wanted`. `nouns` are the nouns of the titles of `wanted` and `bought`.
     """
     query_match = bought.query == wanted.query
-    category_match = len(_categories(bought) & _categories(wanted)) >= 2
+    category_match = len(category_parts(bought.product_category) & category_parts(wanted.product_category)) >= 2
     title_score = _title_score(*nouns)
     r_type = _type_reward(query_match or category_match, title_score)
     attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
@@ -125,35 +130,40 @@ def normalise_colour(text: str) -> str:
 def _type_reward(match: bool, title_score: float) -> float:
     if title_score == 0.0:
         return 0.0
-    if title_score < 0.1:
+    if title_score < LEAST_TITLE:
         return 0.1
-    return 1.0 if match or title_score > 0.2 else 0.5
+    return 1.0 if match or title_score > FULL_TITLE else 0.5
 
 
 def _title_score(wanted: Nouns, bought: Nouns) -> float:
     """The fraction of the wanted nouns that `bought` has. The denominator counts a repeated noun each time."""
-    return len(set(wanted) & set(bought)) / len(wanted) if wanted else 0.2
+    return len(set(wanted) & set(bought)) / len(wanted) if wanted else FULL_TITLE
 
 
-def _categories(product: Product) -> set[str]:
-    return {part.strip() for part in product.product_category.split(CATEGORY_MARK)}
+def category_parts(category: str) -> set[str]:
+    """The parts of a `product_category`."""
+    return {part.strip() for part in category.split(CATEGORY_MARK)}
 
 
 def _has_attribute(product: Product, attribute: str) -> bool:
     if any(_alike(own, attribute) for own in product.attributes):
         return True
-    texts = (product.title, " ".join(product.bullets), product.description)
-    return any(attribute in text.lower() for text in texts)
+    return any(attribute in text for text in texts_of(product))
+
+
+def texts_of(product: Product) -> tuple[str, str, str]:
+    """The texts, in lower case, in which an attribute counts where it is contained."""
+    return product.title.lower(), " ".join(product.bullets).lower(), product.description.lower()
 
 
 def _matched_options(chosen: Sequence[str], wanted: tuple[tuple[str, str], ...] | tuple[str, ...]) -> int:
     """The number of wanted options that match some chosen value."""
     values = [normalise_colour(value) for value in chosen]
-    return sum(any(_alike(value, target) for value in values) for target in map(_target, wanted))
+    return sum(any(_alike(value, target) for value in values) for target in map(wanted_text, wanted))
 
 
-def _target(option: tuple[str, str] | str) -> str:
-    """The text that chosen values are compared with.
+def wanted_text(option: tuple[str, str] | str) -> str:
+    """The text that chosen values, each with its colour normalised, are compared with.
 
     The original searches for a colour in the pair (group, value), so it finds a colour only if it equals the group or
     the value. Otherwise it compares with the pair as text.
@@ -171,3 +181,13 @@ def _alike(one: str, other: str) -> bool:
 
     texts = (default_process(text.translate(_NOT_ASCII)) for text in (one, other))
     return round(token_set_ratio(*texts)) > ALIKE
+
+
+def alike(ones: Sequence[str], other: str) -> NDArray[np.bool_]:
+    """Which texts of `ones` match `other`, by the comparison of the reward."""
+    from rapidfuzz.fuzz import token_set_ratio
+    from rapidfuzz.process import cdist
+    from rapidfuzz.utils import default_process
+
+    texts, target = ([default_process(text.translate(_NOT_ASCII)) for text in part] for part in (ones, [other]))
+    return np.rint(cdist(target, texts, scorer=token_set_ratio, dtype=np.float64)[0]) > ALIKE

@@ -7,8 +7,12 @@ the speed but never a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Label, Product
@@ -42,7 +46,7 @@ class Shop:
     """A catalogue with `prices` in dollars by product number, and `goals` in the order of the catalogue.
 
     `tagger` selects the tagger that finds the nouns of titles (`nouns.make_tagger`); the attribute holds its name. A
-    results page has `per_page` products.
+    results page has `per_page` products. `drawn` replaces the prices and goals that the original would draw.
     """
 
     def __init__(
@@ -54,13 +58,14 @@ class Shop:
         tagger: Literal["auto", "spacy", "fallback"] = "auto",
         show_attributes: bool = False,
         per_page: int = WINDOW,
+        drawn: tuple[Sequence[float], Sequence[Goal]] | None = None,
     ) -> None:
         if per_page < 1:
             raise ValueError(f"per_page must be at least 1, got {per_page}")
         self.catalogue, self.engine = catalogue, engine
         self.show_attributes, self.per_page = show_attributes, per_page
         self.price_seed = price_seed
-        self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed)
+        self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed) if drawn is None else drawn
         self.tagger, self._nouns_of = make_tagger(tagger)
         self._hits: BoundedCache[str, tuple[int, ...]] = BoundedCache(ANSWERS)
         self._lists: BoundedCache[tuple[Label, str], Sequence[int]] = BoundedCache(LISTS)
@@ -107,6 +112,12 @@ class Shop:
         options = tuple(options)
         return self._rewards.get((goal, asin, options), lambda: self._reward(goal, asin, options))
 
+    @cached_property
+    def goal_products(self) -> NDArray[np.int32]:
+        """The product number of each goal."""
+        known = getattr(self.goals, "products", None)
+        return np.array([goal.product for goal in self.goals], dtype=np.int32) if known is None else known
+
     def product(self, asin: str) -> tuple[int, Product]:
         """A product and its number. Raises `KeyError` for an ASIN that is not in the catalogue."""
         number = self.catalogue.find(asin)
@@ -149,8 +160,8 @@ class Shop:
 
     def _reward(self, goal: Goal, asin: str, options: tuple[str, ...]) -> Reward:
         wanted, (number, bought) = self.catalogue[goal.product], self.product(asin)
-        nouns = self._title_nouns(wanted.title), self._title_nouns(bought.title)
+        nouns = self.title_nouns(wanted.title), self.title_nouns(bought.title)
         return reward(goal, wanted, bought, self.prices[number], options, nouns)
 
-    def _title_nouns(self, title: str) -> Nouns:
+    def title_nouns(self, title: str) -> Nouns:
         return self._nouns.get(title, lambda: self._nouns_of(title))

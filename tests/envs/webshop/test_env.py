@@ -197,7 +197,7 @@ def test_a_shop_is_shared_by_all_environments_of_its_kind():
     [
         ({"observation": "image"}, "observation must be one of text_rich, text, html, url; got 'image'"),
         ({"anchor": "page"}, "anchor must be one of paper, situation, observation, state; got 'page'"),
-        ({"panel": "mine"}, "panel must be one of official, by_product, verl; got 'mine'"),
+        ({"panel": "mine"}, "panel must be one of by_kind, official, by_product, verl; got 'mine'"),
         ({"split": "dev"}, "split must be one of train, validation, test; got 'dev'"),
         ({"goals": "both"}, "goals must be one of synthetic, human; got 'both'"),
         ({"data": "mine"}, "data must be one of generated, official; got 'mine'"),

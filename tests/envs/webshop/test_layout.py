@@ -9,7 +9,7 @@ import crbc_envs  # noqa: F401  registers the ids
 
 
 def shop():
-    return gymnasium.make("CRBC-WebShop-v0", disable_env_checker=True).unwrapped
+    return gymnasium.make("CRBC-WebShop-v0", panel="official", disable_env_checker=True).unwrapped
 
 
 def test_every_action_of_a_page_stands_in_brackets():

@@ -99,7 +99,7 @@ def test_the_task_is_shown_with_every_observation_that_leaves_it_out():
 
 def test_the_shop_is_a_page():
     first, results, item, _ = session("search remote control", "click[b0", env_id="CRBC-WebShop-v0", task=3, width=80)
-    assert "Instruction:  I need remote controls" in first and "[search]" in first
+    assert "Instruction:  " in first and "[search]" in first
     assert "[SEP]" not in first + results and "[button]" not in first + results
     assert "[back to search]  Page 1 (Total results: 41)  [next >]" in results
     assert "search[remote control]  reward +0.0" in results
