@@ -24,7 +24,7 @@ SWATCH = "swatch"
 
 COLOURS = {
     "black": ("#30343c", "jet onyx charcoal graphite ebony midnight"),
-    "white": ("#eef0f3", "ivory snow pearl"),
+    "white": ("#e6e9ee", "ivory snow pearl"),
     "grey": ("#8f97a3", "gray slate ash stone heather concrete pewter"),
     "silver": ("#b9c0ca", "metallic chrome nickel platinum clear transparent steel"),
     "red": ("#c8383d", "crimson cherry scarlet ruby brick rust"),
