@@ -117,9 +117,9 @@ def is_colour(group: str) -> bool:
 
 
 def colour_of(text: str) -> str | None:
-    """The first of `COLOURS` that a text names as a word. "rose gold" is gold, since the last word counts."""
-    named = [_colour_words()[word] for word in re.findall("[a-z]+", text.lower()) if word in _colour_words()]
-    return named[-1] if named else None
+    """The one of `COLOURS` that a text names first: "navy blue" is navy."""
+    words = re.findall("[a-z]+", text.lower())
+    return next((_colour_words()[word] for word in words if word in _colour_words()), None)
 
 
 # ---- internals ------------------------------------------------------------------------------------
