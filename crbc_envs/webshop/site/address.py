@@ -35,10 +35,14 @@ def address(goal: int, state: State) -> str:
     return path if state.kind == "index" else f"{path}/{state.kind}?{urlencode(fields(state))}"
 
 
+def shown_query(state: State) -> str:
+    """The words that were searched for. Lone surrogates are replaced, because an address cannot hold them."""
+    return " ".join(state.keywords).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def fields(state: State) -> list[tuple[str, str]]:
-    """The query fields of an address. Lone surrogates are replaced, because an address cannot hold them."""
-    query = " ".join(state.keywords).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    pairs = [("q", query), ("page", str(state.page))]
+    """The query fields of an address."""
+    pairs = [("q", shown_query(state)), ("page", str(state.page))]
     pairs += [("seen", asin) for asin in sorted(state.visited)]
     if state.asin:
         pairs += [("asin", state.asin), *((OPTION + group, value) for group, value in state.options.items())]
@@ -68,6 +72,15 @@ def read_address(url: str, shop: Shop) -> tuple[int, State]:
     if kind != "results":
         _read_product(state, shop, pairs, named)
     return goal, state
+
+
+def goal_number(url: str) -> int | None:
+    """The number of the goal at the beginning of an address, also of one that is not a page of the shop."""
+    try:
+        names = split(url).path.split("/")
+        return number(names[2]) if names[1:2] == ["goal"] and len(names) > 2 else None
+    except PageNotFound:
+        return None
 
 
 def split(url: str) -> SplitResult:

@@ -1,14 +1,15 @@
 """Renders the pages of the site as HTML, without scripts and without external resources.
 
 The elements with a `data-role` are for agents. They are in the order of the page model, with the role and text of its
-`Node`s, and with `aria-current` on clicked ones. Everything else is for people. All text is escaped.
+`Node`s, and with `aria-current` on clicked ones. Everything else is for people: pictures, breadcrumbs, and the class of
+chosen options. All text is escaped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 
@@ -16,22 +17,44 @@ from crbc_envs.webshop.shop.goals import Goal
 from crbc_envs.webshop.shop.pages import BUY, Node, Page, offers
 from crbc_envs.webshop.shop.reward import Reward, reward_in_words
 from crbc_envs.webshop.shop.state import State
-from crbc_envs.webshop.site.address import address
+from crbc_envs.webshop.site.address import address, shown_query
+from crbc_envs.webshop.site.pictures import SIZE, is_colour, picture_in_words, swatch_name
 
 STYLE = "/style.css"
 
+PICTURES = "/picture/"
+"""The beginning of the address of a picture, before its name and ".svg"."""
+
 _TITLES = {"index": "Search", "results": "Results", "item": "Product", "done": "Thank you"}
 
+_WINDOW = ("lamp-yellow-1", "sofa-teal-0", "shoe-red-2", "headphones-navy-0", "dress-lilac-0", "mug-coral-3")
+"""The pictures of the pages where somebody begins."""
 
-def shop_page(number: int, goal: Goal, state: State, page: Page, reward: Reward | None) -> str:
-    """The HTML document of a page, with `reward` after a purchase."""
-    task = "" if page.kind == "done" else _task(page, goal)
-    header = "" if page.kind in ("index", "done") else _search(number, state, "Search again", "")
-    body = _BODIES[page.kind](number, state, page.nodes)
-    if reward is not None:
-        body = _verdict(goal, reward) + body
-    title = _TITLES.get(page.kind, state.details)
-    return _document(title, header, f'<div class="page" data-kind="{page.kind}">{task}{body}</div>')
+_LOGO = "bag-coral-0"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a page is rendered from: the goal with its number, the state, and the page, with `reward` after a purchase.
+
+    `picture` gives the name of a product's picture, by ASIN and chosen option values.
+    """
+
+    number: int
+    goal: Goal
+    state: State
+    page: Page
+    picture: Callable[[str, Iterable[str]], str]
+    reward: Reward | None = None
+
+
+def shop_page(view: View) -> str:
+    """The HTML document of a page."""
+    kind = view.page.kind
+    task = "" if kind == "done" else _task(view.goal, kind == "index")
+    header = "" if kind in ("index", "done") else _search(view, "Search again", "")
+    body = f'<div class="page {kind}" data-kind="{kind}">{task}{_BODIES[kind](view, view.page.nodes)}</div>'
+    return _document(_TITLES.get(kind, view.state.details), header, body)
 
 
 def start_page(goals: int, example: str) -> str:
@@ -39,85 +62,96 @@ def start_page(goals: int, example: str) -> str:
     return _document(
         "Welcome",
         "",
-        '<div class="page"><section class="hero"><h1>Find what is asked for, and buy it</h1>'
+        f'<div class="page"><section class="hero">{_window()}'
+        "<h1>Find what is asked for, and buy it</h1>"
         "<p>You are given one instruction. Search the shop, look at products, choose their options, and buy "
         "the one that fits best. Your score says how much of the instruction it fulfils.</p>"
-        f"<blockquote>{_text(example)}</blockquote>"
-        '<form class="row" action="/draw"><button class="buy">Draw a goal</button></form>'
-        '<form class="row" action="/goal"><label for="number">or take goal number</label>'
-        f'<input id="number" name="number" type="number" min="0" max="{goals - 1}" value="0" required>'
-        f"<button>Go</button><span>of 0 to {goals - 1}</span></form></section></div>",
+        f"<blockquote>{_text(example)}</blockquote>{_begin(goals)}</section></div>",
     )
 
 
-def not_found_page(reason: str) -> str:
-    """The page for an address that is not a page of the shop."""
-    return _document("Not found", "", f'<div class="page"><h1>Not found</h1><p>{_text(reason)}</p></div>')
+def not_found_page(reason: str, goals: int, number: int | None = None, goal: Goal | None = None) -> str:
+    """The page for an address that is not a page of the shop. It leads back to the goal of the address, if it has one,
+    and to the beginning."""
+    task, back = "", ""
+    if number is not None and goal is not None:
+        task = _task(goal, False)
+        back = (
+            f'<p><a class="buy" href="{_text(address(number, State("")))}">Back to the search of goal {number}</a></p>'
+        )
+    return _document(
+        "Not found",
+        "",
+        f'<div class="page">{task}<section class="hero"><h1>Not found</h1><p class="reason">{_text(reason)}</p>{back}'
+        f"<h2>Begin with a goal</h2>{_begin(goals)}</section></div>",
+    )
 
 
 # ---- bodies ---------------------------------------------------------------------------------------
 
 
-def _index(number: int, state: State, nodes: Sequence[Node]) -> str:
-    return f'<section class="hero">{_search(number, state, "Search the shop", _role(nodes[0]))}</section>'
+def _index(view: View, nodes: Sequence[Node]) -> str:
+    return f'<section class="hero">{_search(view, "Search the shop", _role(nodes[0]))}</section>{_window()}'
 
 
-def _results(number: int, state: State, nodes: Sequence[Node]) -> str:
+def _results(view: View, nodes: Sequence[Node]) -> str:
     before, cards = offers(nodes)
-    shown = "".join(_card(number, state, card) for card in cards)
-    bar = "".join(_node(number, state, node, "h1") for node in before)
+    shown = "".join(_card(view, card) for card in cards)
+    bar = "".join(_node(view, node, "h1") for node in before)
     nothing = "" if cards else '<p class="aside">There are no products on this page.</p>'
-    return f'<nav class="row" aria-label="Pages">{bar}</nav><ul class="cards">{shown}</ul>{nothing}'
+    return f'{_crumbs(view)}<nav class="row" aria-label="Pages">{bar}</nav><ul class="cards">{shown}</ul>{nothing}'
 
 
-def _card(number: int, state: State, card: Sequence[Node]) -> str:
-    """A product on a results page. The text of its link is the ASIN; the title describes the link."""
+def _card(view: View, card: Sequence[Node]) -> str:
+    """A product on a results page: one link with its picture, ASIN, title and price. An agent's link is the ASIN."""
     link, *others = card
-    title = f"t{_text(link.text)}"
-    names = (f' class="title" id="{title}"', ' class="price"', *[""] * len(others))
-    texts = "".join(f"<p{name}{_role(node)}</p>" for node, name in zip(others, names, strict=False))
-    described = f' aria-describedby="{title}"'
-    return f"<li>{_node(number, state, link, '', described)}{texts}</li>"
+    names = (' class="title"', ' class="price"', *[""] * len(others))
+    texts = "".join(f"<span{name}{_role(node)}</span>" for node, name in zip(others, names, strict=False))
+    code = f'<span class="product-link"{_role(link)}</span>'
+    picture = _picture(view.picture(link.text, ()), "")
+    return f'<li><a class="card" href="{_after(view, link)}">{picture}{code}{texts}</a></li>'
 
 
-def _item(number: int, state: State, nodes: Sequence[Node]) -> str:
+def _item(view: View, nodes: Sequence[Node]) -> str:
     """Options come first, as in the page model, also in the order of the Tab key."""
     last = max((i for i, node in enumerate(nodes) if node.role == "text"), default=0) + 1
     title = max(last - 3, 2)  # the first of the last three texts: title, price, rating
-    bar = "".join(_node(number, state, node, "") for node in nodes[:2])
+    bar = "".join(_node(view, node, "") for node in nodes[:2])
     tags = zip(nodes[title:last], ("h1", "p", "p"), strict=False)
-    about = "".join(_node(number, state, node, tag) for node, tag in tags)
-    buttons = "".join(_node(number, state, node, "") for node in nodes[last:])
-    options = _options(number, state, nodes[2:title])
+    about = "".join(_node(view, node, tag) for node, tag in tags)
+    buttons = "".join(_node(view, node, "") for node in nodes[last:])
     return (
-        f'<nav class="row" aria-label="Back">{bar}</nav><div class="product"><section class="options" '
-        f'aria-label="Options">{options}</section><section class="about" aria-label="Product">{about}</section></div>'
-        f'<nav class="row" aria-label="Product pages">{buttons}</nav>'
+        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><div class="product">{_shown_product(view)}'
+        f'<div class="facts"><section class="options" aria-label="Options">{_options(view, nodes[2:title])}</section>'
+        f'<section class="about" aria-label="Product">{about}</section>'
+        f'<nav class="row" aria-label="Product pages">{buttons}</nav></div></div>'
     )
 
 
-def _options(number: int, state: State, nodes: Sequence[Node]) -> str:
+def _options(view: View, nodes: Sequence[Node]) -> str:
     shown = []
     for role, run in groupby(nodes, lambda node: node.role):
-        made = "".join(_node(number, state, node, "h2") for node in run)
+        made = "".join(_node(view, node, "h2") for node in run)
         shown.append(f'<div class="row values">{made}</div>' if role == "option" else made)
     return "".join(shown) or '<p class="aside">This product has no options.</p>'
 
 
-def _details(number: int, state: State, nodes: Sequence[Node]) -> str:
-    bar = "".join(_node(number, state, node, "") for node in nodes[:2])
-    content = "".join(_node(number, state, node, "p") for node in nodes[2:])
+def _details(view: View, nodes: Sequence[Node]) -> str:
+    name = _text(view.state.details)
+    bar = "".join(_node(view, node, "") for node in nodes[:2])
+    content = "".join(_node(view, node, "p") for node in nodes[2:])
     nothing = "" if content else '<p class="aside">Nothing is said here.</p>'
     return (
-        f'<nav class="row" aria-label="Back">{bar}</nav><h1>{_text(state.details)}</h1>'
-        f'<section class="{state.details.lower()}" aria-label="{_text(state.details)}">{content}{nothing}</section>'
+        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><div class="product">{_shown_product(view)}'
+        f'<section class="facts {name.lower()}" aria-label="{name}"><h1>{name}</h1>{content}{nothing}</section></div>'
     )
 
 
-def _done(number: int, state: State, nodes: Sequence[Node]) -> str:
-    content = "".join(_node(number, state, node, "p") for node in nodes)
-    again = '<p><a class="button" href="/">Another goal</a></p>'
-    return f"<details><summary>What an agent is told</summary>{content}</details>{again}"
+def _done(view: View, nodes: Sequence[Node]) -> str:
+    content = "".join(_node(view, node, "p") for node in nodes)
+    again = '<p><a class="buy" href="/">Another goal</a></p>'
+    verdict = "" if view.reward is None else _verdict(view, view.reward)
+    return f"{verdict}{again}<details><summary>What an agent is told</summary>{content}</details>"
 
 
 _BODIES = {"index": _index, "results": _results, "item": _item, "details": _details, "done": _done}
@@ -131,58 +165,111 @@ def _document(title: str, header: str, body: str) -> str:
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{_text(title)} - WebShop</title><link rel="stylesheet" href="{STYLE}">'
-        '<link rel="icon" href="data:,"></head><body><a class="skip" href="#main">Skip to the page</a>'
-        f'<header><a class="brand" href="/">WebShop</a>{header}</header><main id="main">{body}</main></body></html>'
+        f'<link rel="icon" href="{PICTURES}{_LOGO}.svg"></head><body><a class="skip" href="#main">Skip to the page</a>'
+        f'<header><a class="brand" href="/">{_picture(_LOGO, "")}WebShop</a>{header}</header>'
+        f'<main id="main">{body}</main></body></html>'
     )
 
 
-def _task(page: Page, goal: Goal) -> str:
-    brand = "<h1>WebShop</h1>" if page.kind == "index" else ""
+def _window() -> str:
+    return f'<div class="window">{"".join(_picture(name, "") for name in _WINDOW)}</div>'
+
+
+def _begin(goals: int) -> str:
+    """How to begin: draw a goal, or enter its number."""
+    return (
+        '<form class="row" action="/draw"><button class="buy">Draw a goal</button></form>'
+        '<form class="row" action="/goal"><label for="number">or take goal number</label>'
+        f'<input id="number" name="number" type="number" min="0" max="{goals - 1}" value="0" required>'
+        f"<button>Go</button><span>of 0 to {goals - 1}</span></form>"
+    )
+
+
+def _task(goal: Goal, first: bool) -> str:
+    brand = "<h1>WebShop</h1>" if first else ""
     return (
         f'{brand}<section class="task" aria-label="Instruction"><h2>Instruction:</h2>'
         f'<p id="instruction">{_text(goal.text)}</p></section>'
     )
 
 
-def _search(number: int, state: State, label: str, role: str) -> str:
-    kept = "".join(f'<input type="hidden" name="seen" value="{_text(asin)}">' for asin in sorted(state.visited))
+def _search(view: View, label: str, role: str) -> str:
+    """The search form, with the last query in it."""
+    kept = "".join(f'<input type="hidden" name="seen" value="{_text(asin)}">' for asin in sorted(view.state.visited))
     button = f'<button class="buy"{role}</button>' if role else "<button>Search</button>"
+    query = _text(shown_query(view.state))
     return (
-        f'<form id="search" class="row" role="search" action="/goal/{number}/results">'
+        f'<form id="search" class="row" role="search" action="/goal/{view.number}/results">'
         f'<label for="query">{label}</label>'
-        f'<input id="query" name="q" type="text" autocomplete="off" size="24">{kept}{button}</form>'
+        f'<input id="query" name="q" type="text" autocomplete="off" size="24" value="{query}">{kept}{button}</form>'
     )
 
 
-def _node(number: int, state: State, node: Node, tag: str, more: str = "") -> str:
-    """The node as an element `tag` with its text, or as a link to the page after a click on it."""
-    if node.role == "text":
-        return f"<{tag}{_role(node)}</{tag}>"
-    after = replace(state, options=dict(state.options))
+def _crumbs(view: View) -> str:
+    """The way to a page: the search, its results, the product."""
+    state, way = view.state, [(State(""), "Search")]
+    results = replace(state, kind="results", asin="", details="", options={})
+    way.append((results, shown_query(state)))
+    if state.kind in ("item", "details"):
+        way.append((replace(state, kind="item", details=""), "Product"))
+    if state.kind == "details":
+        way.append((state, state.details))
+    *before, (_, here) = way
+    links = "".join(f'<li><a href="{_text(address(view.number, to))}">{_text(name)}</a></li>' for to, name in before)
+    return (
+        f'<nav class="crumbs" aria-label="Breadcrumb"><ol>{links}<li aria-current="page">{_text(here)}</li></ol></nav>'
+    )
+
+
+def _shown_product(view: View) -> str:
+    name = view.picture(view.state.asin, tuple(view.state.options.values()))
+    return f'<div class="shown">{_picture(name, picture_in_words(name))}</div>'
+
+
+def _picture(name: str, alt: str) -> str:
+    return f'<img src="{PICTURES}{name}.svg" width="{SIZE}" height="{SIZE}" alt="{_text(alt)}">'
+
+
+def _after(view: View, node: Node) -> str:
+    """The escaped address of the page after a click on a node."""
+    after = replace(view.state, options=dict(view.state.options))
     if node.role == "option":
         after.click(node.text, node.group)
     else:
         after.click(node.text.lower())
-    name = {"link": "product-link", "option": "value"}.get(node.role, "buy" if node.text == BUY else "button")
-    return f'<a class="{name}" href="{_text(address(number, after))}"{more}{_role(node)}</a>'
+    return _text(address(view.number, after))
 
 
-def _role(node: Node) -> str:
+def _node(view: View, node: Node, tag: str) -> str:
+    """The node as an element `tag` with its text, or as a link to the page after a click on it."""
+    if node.role == "text":
+        return f"<{tag}{_role(node)}</{tag}>"
+    name, picture = "buy" if node.text == BUY else "button", ""
+    if node.role == "option":
+        # What was chosen, for people: `clicked` is the original's mark, which is wrong for some values.
+        name = "value chosen" if view.state.options.get(node.group) == node.text else "value"
+        colour = swatch_name(node.text) if is_colour(node.group) else None
+        picture = _picture(colour, "") if colour else ""
+    return f'<a class="{name}" href="{_after(view, node)}"{_role(node, picture)}</a>'
+
+
+def _role(node: Node, picture: str = "") -> str:
     """The rest of an element's opening tag, with the attributes of the node, and its text."""
     group = f' data-group="{_text(node.group)}"' if node.role == "option" else ""
     clicked = ' aria-current="true"' if node.clicked else ""
-    return f' data-role="{node.role}"{group}{clicked}>{_text(node.text)}'
+    return f' data-role="{node.role}"{group}{clicked}>{picture}{_text(node.text)}'
 
 
-def _verdict(goal: Goal, reward: Reward) -> str:
-    words = "".join(f"<dt>{name}</dt><dd>{_text(text)}</dd>" for name, text in reward_in_words(goal, reward))
+def _verdict(view: View, reward: Reward) -> str:
+    words = "".join(f"<dt>{name}</dt><dd>{_text(text)}</dd>" for name, text in reward_in_words(view.goal, reward))
     exact = {"total": reward.total, **reward.parts()}
     parts = "".join(f'<data id="{name}" value="{_text(json.dumps(part))}"></data>' for name, part in exact.items())
     verdict = "It is all that was asked for." if reward.total == 1 else "It is not all that was asked for."
     return (
-        f'<section class="verdict" aria-label="Score"><h1>Your score: {reward.total:.0%}</h1><p>{verdict}</p>'
+        f'<section class="verdict" aria-label="Score">{_shown_product(view)}<div>'
+        f"<h1>Your score: {reward.total:.0%}</h1><p>{verdict}</p>"
         f'<meter value="{reward.total}" aria-label="Score"></meter><dl>{words}</dl>'
-        f'<h2>The instruction was</h2><p id="instruction">{_text(goal.text)}</p>{parts}</section>'
+        f'<h2>The instruction was</h2><p id="instruction">{_text(view.goal.text)}</p>{parts}</div></section>'
     )
 
 

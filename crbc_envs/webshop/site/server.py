@@ -1,11 +1,11 @@
-"""Serves a shop to browsers on this machine: the pages of the shop and one stylesheet."""
+"""Serves a shop to browsers on this machine: the pages of the shop, their pictures, and one stylesheet."""
 
 from __future__ import annotations
 
 import io
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,13 +19,14 @@ import numpy as np
 from crbc_envs.webshop.shop.panels import WebShopPanel
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site import render
-from crbc_envs.webshop.site.address import PageNotFound, address, number, read_address, split
+from crbc_envs.webshop.site.address import PageNotFound, address, goal_number, number, read_address, split
 from crbc_envs.webshop.site.connections import MOST, SECONDS, Connections
+from crbc_envs.webshop.site.pictures import picture, picture_name
 
 LOOPBACK = ("127.0.0.1", "::1")
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; "
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -34,6 +35,9 @@ HEADERS = {
 
 LONGEST_HEAD = 96 * 2**10
 """Bytes of a request's line and headers together."""
+
+_KEPT = ("text/css", "image/svg+xml")
+"""What a browser may keep for a while."""
 
 _SHOP_LOCK = threading.Lock()
 """Guards the shop, whose caches are not thread-safe."""
@@ -58,11 +62,17 @@ class Site:
 
     def respond(self, target: str) -> Response:
         """The response to a GET of a path and query. If it is not a page of the shop: status 404, with the reason."""
-        try:
-            with _SHOP_LOCK:
+        with _SHOP_LOCK:
+            try:
                 return self._respond(target)
-        except PageNotFound as error:
-            return Response(HTTPStatus.NOT_FOUND, render.not_found_page(str(error)))
+            except PageNotFound as error:
+                return Response(HTTPStatus.NOT_FOUND, self._not_found_page(target, str(error)))
+
+    def _not_found_page(self, target: str, reason: str) -> str:
+        asked = goal_number(target)
+        if asked is None or not 0 <= asked < len(self.panel):
+            return render.not_found_page(reason, len(self.panel))
+        return render.not_found_page(reason, len(self.panel), asked, self.panel[asked].content)
 
     def _respond(self, target: str) -> Response:
         parts = split(target)
@@ -70,6 +80,8 @@ class Site:
             return Response(HTTPStatus.OK, render.start_page(len(self.panel), self.panel[0].text))
         if parts.path == render.STYLE:
             return Response(HTTPStatus.OK, self._style, "text/css")
+        if parts.path.startswith(render.PICTURES):
+            return _picture(parts.path)
         if parts.path == "/draw":
             return _redirect(f"/goal/{int(self._rng.integers(len(self.panel)))}")
         if parts.path == "/goal":
@@ -77,16 +89,30 @@ class Site:
         return self._page(target)
 
     def _page(self, target: str) -> Response:
-        goal_number, state = read_address(target, self.shop)
-        if not 0 <= goal_number < len(self.panel):
-            raise PageNotFound(f"there is no goal {goal_number}; the last one is {len(self.panel) - 1}")
+        asked, state = read_address(target, self.shop)
+        if not 0 <= asked < len(self.panel):
+            raise PageNotFound(f"there is no goal {asked}; the last one is {len(self.panel) - 1}")
         if state.kind == "index" and "?" in target:  # an empty search
-            return _redirect(address(goal_number, state))
-        goal = self.panel[goal_number].content
+            return _redirect(address(asked, state))
+        goal = self.panel[asked].content
         bought = tuple(state.options.values())
         reward = self.shop.reward(goal, state.asin, bought) if state.kind == "done" else None
         page = self.shop.page(state, goal, reward.total if reward else 0.0)
-        return Response(HTTPStatus.OK, render.shop_page(goal_number, goal, state, page, reward))
+        return Response(
+            HTTPStatus.OK, render.shop_page(render.View(asked, goal, state, page, self._picture_of, reward))
+        )
+
+    def _picture_of(self, asin: str, chosen: Iterable[str]) -> str:
+        """The name of a product's picture."""
+        found = self.shop.catalogue.find(asin)
+        return picture_name(None if found is None else self.shop.catalogue[found], chosen)
+
+
+def _picture(path: str) -> Response:
+    drawn = picture(path.removeprefix(render.PICTURES).removesuffix(".svg"))
+    if drawn is None:
+        raise PageNotFound("there is no such picture")
+    return Response(HTTPStatus.OK, drawn, "image/svg+xml")
 
 
 def _redirect(location: str) -> Response:
@@ -204,7 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{response.kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "max-age=600" if response.kind == "text/css" else "no-store")
+        self.send_header("Cache-Control", "max-age=600" if response.kind in _KEPT else "no-store")
         if response.location:
             self.send_header("Location", response.location)
         self.end_headers()

@@ -381,14 +381,8 @@ def test_contrast_is_measured_as_the_guidelines_do():
     assert contrast("rgb(118, 118, 118)", "rgb(255, 255, 255)") == pytest.approx(4.54, abs=0.01)
 
 
-@needs_browser
-def test_every_text_of_every_kind_of_page_stands_out(site):
-    def check(kind):
-        found = site.browser.driver.execute_script(_TEXTS)
-        assert len(found) > 3, kind
-        for text, ink, ground in found:
-            assert contrast(ink, ground) >= 4.5, (kind, text, ink, ground)
-
+def walk_every_kind_of_page(site, check):
+    """Open a page of each kind, and call `check` there with its name."""
     options = to_options(site)
     site.step(f"click[{options[0].text}]")
     check("item")
@@ -403,10 +397,50 @@ def test_every_text_of_every_kind_of_page_stands_out(site):
     site.step("click[buy now]")
     site.browser.driver.find_element("tag name", "summary").click()
     check("done")
-    for path in ("/", "/nowhere"):
+    for path in ("/", "/nowhere", "/goal/3/nowhere"):
         site.browser.open(site._url + path)
         check(path)
     site.reset(seed=0)
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_of_every_kind_of_page_stands_out(site, scheme):
+    def check(kind):
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        site.browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        found = site.browser.driver.execute_script(_TEXTS)
+        assert len(found) > 3, kind
+        for text, ink, ground in found:
+            assert contrast(ink, ground) >= 4.5, (kind, text, ink, ground)
+        assert {luminance(ground) < 0.2 for *_, ground in found} >= {scheme == "dark"}
+
+    walk_every_kind_of_page(site, check)
+    site.browser.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [320, 390])
+def test_a_phone_shows_every_page_without_scrolling_sideways(site, width):
+    def check(kind):
+        size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+        site.browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        shown, window = site.browser.driver.execute_script(
+            "return [document.documentElement.scrollWidth, window.innerWidth]"
+        )
+        assert shown <= window == width, kind
+
+    walk_every_kind_of_page(site, check)
+    site.browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+@needs_browser
+def test_an_agents_browser_loads_no_pictures(site):
+    to_options(site)
+    loaded = site.browser.driver.execute_script(
+        "return [document.images.length, performance.getEntriesByType('resource').map(entry => entry.name)]"
+    )
+    assert loaded[0] > 1 and not [name for name in loaded[1] if "picture" in name]
 
 
 def focused(driver):
@@ -443,7 +477,7 @@ def test_a_person_shops_with_the_keyboard_alone(site):
     driver.find_element("id", "query").send_keys("Remote Control", Keys.ENTER)
     soon(lambda: driver.title == "Results - WebShop")
     asin = driver.find_element("class name", "product-link").text
-    tab_to(driver, asin)
+    tab_to(driver, driver.find_element("class name", "card").text)
     focused(driver).send_keys(Keys.ENTER)
     soon(lambda: driver.title == "Product - WebShop")
     for label in ("Description", "Features", "Reviews"):

@@ -78,27 +78,41 @@ class Document(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.nodes, self._into = [], [], None
+        self.tags, self.nodes, self._around = [], [], []
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         named = dict(attrs)
         self.tags.append((tag, named))
-        self._into = None
+        node, href = self._around[-1][1:] if self._around else (None, None)
+        href = named.get("href", href)
         if "data-role" in named:
+            assert node is None, "nodes lie side by side"
             clicked, group = named.get("aria-current") == "true", named.get("data-group", "")
-            self._into = [named["data-role"], "", clicked, group, named.get("href")]
-            self.nodes.append(self._into)
+            node = [named["data-role"], "", clicked, group, href if named["data-role"] != "text" else None]
+            self.nodes.append(node)
+        if tag not in ("meta", "link", "img", "input"):
+            self._around.append((tag, node, href))
 
     def handle_data(self, data):
-        if self._into is not None:
-            self._into[1] += data
+        if self._around and self._around[-1][1] is not None:
+            self._around[-1][1][1] += data
 
     def handle_endtag(self, tag):
-        self._into = None
+        assert self._around.pop()[0] == tag
 
     def all(self, name):
         return [attrs for tag, attrs in self.tags if tag == name]
+
+
+PICTURE = re.compile("/picture/([a-z]+-[a-z]+-[0-5])[.]svg")
+
+
+def pictures_of(document):
+    """The names of the pictures of a page. All images are pictures of ours, and have a text for those who do not see."""
+    images = document.all("img")
+    assert all("alt" in attrs for attrs in images)
+    return [PICTURE.fullmatch(attrs["src"])[1] for attrs in images]
 
 
 def get(server, target, host=None, method="GET"):
@@ -139,10 +153,12 @@ def test_pages_need_no_script_and_nothing_from_elsewhere(server, name):
     document = Document(body)
     assert answer.status == 200
     assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; style-src 'self'")
-    assert not document.all("script") and not document.all("img") and not document.all("iframe")
+    assert not document.all("script") and not document.all("iframe")
+    for picture in pictures_of(document):
+        assert get(server, f"/picture/{picture}.svg")[0].status == 200
     assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on") or name == "style"]
     links = [attrs.get(key, "/") for _, attrs in document.tags for key in ("href", "src", "action")]
-    assert all(re.match(r"(/(?!/)|#|data:,$)", link) for link in links)
+    assert all(re.match(r"(/(?!/)|#)", link) for link in links)
 
 
 def test_the_stylesheet_loads_nothing(server):
@@ -171,9 +187,39 @@ def test_every_page_has_a_language_a_title_one_main_part_and_labelled_inputs(sit
 def test_what_is_typed_is_escaped_and_comes_back_the_same(server, query):
     _, body = get(server, f"/goal/0/results?{urlencode({'q': 'tern ' + query})}")
     document = Document(body)
-    assert not document.all("script") and not document.all("img") and "onerror=" not in re.sub('"[^"]*"', "", body)
+    assert not document.all("script") and pictures_of(document)
+    assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on")]
+    assert next(attrs["value"] for attrs in document.all("input") if attrs["id"] == "query") == f"tern {query}".lower()
     link = next(href for role, *_, href in document.nodes if role == "link")
     assert " ".join(read_address(link, server.site.shop)[1].keywords) == f"tern {query}".lower()
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_the_search_box_remembers_the_query(site, name):
+    walker = walked(site.shop, WALKS[name])
+    fields = Document(site.respond(address(0, walker.state)).body).all("input")
+    shown = [field["value"] for field in fields if field.get("id") == "query"]
+    assert shown == {"index": [""], "done": []}.get(walker.page.kind, ["tern shoe"])
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_breadcrumbs_lead_back(site, name):
+    walker = walked(site.shop, WALKS[name])
+    document = Document(site.respond(address(0, walker.state)).body)
+    ways = [attrs["href"] for attrs in document.all("a") if "class" not in attrs]
+    expected = {"results": ["index"], "item": ["index", "results"], "details": ["index", "results", "item"]}
+    assert [read_address(way, site.shop)[1].kind for way in ways] == expected.get(walker.page.kind, [])
+    for way in ways:
+        assert site.respond(way).status == 200
+
+
+def test_what_was_chosen_shows_even_where_the_original_marks_nothing(site):
+    walker = walked(site.shop, WALKS["options"])
+    links = Document(site.respond(address(0, walker.state)).body).all("a")
+    chosen = [attrs for attrs in links if attrs.get("class") == "value chosen"]
+    assert walker.state.options == {"size": '28" wide', "color": "dark blue"}
+    assert ["aria-current" in attrs for attrs in chosen].count(True) == 1  # not the value with a quote
+    assert len(chosen) == 2
 
 
 def test_products_that_hold_markup_are_shown_as_text():
@@ -199,7 +245,8 @@ def test_products_that_hold_markup_are_shown_as_text():
         walker = walked(opened, actions)
         document = Document(site_of(opened).respond(address(0, walker.state)).body)
         assert [node[1] for node in document.nodes] == [node.text for node in walker.page.nodes]
-        assert not {"b", "script", "i", "u", "img", "s"} & {tag for tag, _ in document.tags}
+        assert not {"b", "script", "i", "u", "s"} & {tag for tag, _ in document.tags}
+        assert pictures_of(document)
 
 
 @pytest.mark.parametrize(
@@ -230,6 +277,28 @@ def test_an_address_that_leads_nowhere_is_not_found_and_says_why(server, target)
     answer, body = get(server, target)
     assert answer.status == 404
     assert "<h1>Not found</h1>" in body
+
+
+def test_what_is_not_found_leads_back_to_its_goal_or_to_the_beginning(site):
+    for target, back in (
+        ("/goal/2/item?q=a&asin=B0", "/goal/2"),
+        ("/goal/2/nothing", "/goal/2"),
+        ("/goal/999999/results?q=a", None),
+        ("/nothing", None),
+        ("//[x", None),
+    ):
+        document = Document(site.respond(target).body)
+        assert [attrs["href"] for attrs in document.all("a") if "goal" in attrs["href"]] == [back] * (back is not None)
+        assert [form["action"] for form in document.all("form")] == ["/draw", "/goal"]
+        assert (site.panel[2].content.text in site.respond(target).body) == (back is not None)
+
+
+@pytest.mark.parametrize("asin", HOSTILE)
+def test_an_error_is_shown_as_text(site, asin):
+    body = site.respond(f"/goal/0/item?{urlencode({'q': 'a', 'asin': asin})}").body
+    document = Document(body)
+    assert not document.all("script") and pictures_of(document) == ["bag-coral-0"]
+    assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on")]
 
 
 @pytest.mark.parametrize(
