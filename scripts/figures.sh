@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Makes the figures of the documents anew, in order: what a changed world, panel or anchor makes out of date. About two
+# Makes the figures of the documents anew, in order: what a changed world, panel or anchor makes out of date. About three
 # hours on two cores; each part goes on where it stopped. The pictures need Chromium.
 #
 #     bash scripts/figures.sh                 # all parts
 #     bash scripts/figures.sh main credit     # these parts
 #
-#   warmstart   warmstarts/sokoban-tiny: the weights that the main job begins with
+#   warmstart   warmstarts/: the weights that the three tiny agents begin with; 40 minutes
 #   main        README.md (results) and docs/report.png; two more seeds, printed
+#   tiny        printed, for README.md and the configs of households and shop: both tiny agents, trained and tested
 #   credit      docs/credit/accuracy.md (tables) and credit_accuracy.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
@@ -17,7 +18,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 runs=runs/figures
 
-warmstart() { .venv/bin/crbc warmstart configs/warmstart_sokoban.yaml; }
+warmstart() {
+    local env
+    for env in sokoban alfworld webshop; do
+        .venv/bin/crbc warmstart "configs/warmstart_$env.yaml"
+    done
+}
 
 main() {
     local seed
@@ -25,6 +31,13 @@ main() {
         .venv/bin/crbc train configs/sokoban_tiny.yaml --seed "$seed" --run "$runs/main-$seed" --start-or-resume
     done
     .venv/bin/python scripts/figures.py main "$runs/main-0"
+}
+
+tiny() {
+    local env
+    for env in alfworld webshop; do
+        .venv/bin/crbc train "configs/${env}_tiny.yaml" --run "$runs/$env" --start-or-resume
+    done
 }
 
 credit() {
@@ -49,9 +62,9 @@ trl() {
 
 bash scripts/setup.sh dev
 for part in "${@:-warmstart}"; do
-    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, credit, splits, sb3, trl" >&2; exit 2; }
+    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, tiny, credit, splits, sb3, trl" >&2; exit 2; }
 done
-if [[ $# -eq 0 ]]; then set -- warmstart main credit splits sb3 trl; fi
+if [[ $# -eq 0 ]]; then set -- warmstart main tiny credit splits sb3 trl; fi
 for part in "$@"; do
     echo "== $part"
     "$part"
