@@ -42,7 +42,8 @@ def errand(env: WebShopEnv) -> dict[str, str]:
             over = terminated or truncated
         pages["done"] = address(task, env.session.state)
         if info["score"] == 1 and {"chosen", "details"} <= set(pages):
-            return {**pages, "start": "/", "lost": f"/goal/{task}/item?{urlencode({'q': 'lamp', 'asin': 'B000000000'})}"}
+            lost = f"/goal/{task}/item?{urlencode({'q': 'lamp', 'asin': 'B000000000'})}"
+            return {**pages, "start": "/", "lost": lost}
     raise SystemExit("no task has a walk to show")
 
 

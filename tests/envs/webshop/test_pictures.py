@@ -1,4 +1,4 @@
-"""The pictures of the products: what is drawn for what, in which colour, and that nothing of a product gets into one."""
+"""The pictures of the products: what is drawn for what and in which colour, and that no text gets into one."""
 
 from __future__ import annotations
 
