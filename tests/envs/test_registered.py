@@ -158,5 +158,6 @@ def test_resets_leak_nothing(env_id):
         before = resident_bytes(), open_descriptors(), threading.active_count()
         play(resets)
         after = resident_bytes(), open_descriptors(), threading.active_count()
-    assert after[1:] == before[1:]
+    # Fewer are no leak: what an earlier test left behind may be collected meanwhile.
+    assert after[1] <= before[1] and after[2] <= before[2]
     assert after[0] - before[0] < 5e6
