@@ -1,4 +1,4 @@
-"""TextWorld with what it computes again and again remembered: about twenty times as fast, for long comparisons.
+"""TextWorld with what it computes again and again remembered: 0.9 s a game of 126 steps, for long comparisons.
 
     with memoised():
         game = TextWorldGame(file)      # and all steps
