@@ -44,8 +44,8 @@ EVERY_ID = [
     for env_id in IDS
 ]
 
-RESETS = {"CRBC-BabyAI-v0": 20_000}
-"""How often an id is reset to see whether it leaks; 100,000 times unless named here. MiniGrid takes a millisecond."""
+RESETS = {"CRBC-BabyAI-v0": 20_000, "CRBC-FrozenLake-v0": 20_000}
+"""How often an id is reset to see whether it leaks; 100,000 times unless named here. These two take a millisecond."""
 
 FREE_TEXT = {"CRBC-WebShop-v0": "search["}
 """How actions begin that are admissible whatever they go on with."""
