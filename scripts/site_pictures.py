@@ -24,7 +24,6 @@ from crbc_envs.webshop.site.server import Site, SiteServer, serving
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DESKTOP, PHONE = (1200, 720), (390, 844)
 GAP, BEHIND = 12, "#7d8590"
-COLOURS = 255
 
 
 def errand(env: WebShopEnv) -> dict[str, str]:
@@ -64,7 +63,7 @@ def sheet(pages: list[Image.Image], columns: int, width: int, path: Path) -> Non
     for i, page in enumerate(pages):
         made.paste(page, (i % columns * (w + GAP), i // columns * (h + GAP)))
     made = made.resize((width, made.height * width // made.width), Image.Resampling.LANCZOS)
-    made.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+    made.quantize(256, method=Image.Quantize.MEDIANCUT, kmeans=3, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:

@@ -101,7 +101,8 @@ def picture(name: str) -> str | None:
     if parts[0] not in _drawings():
         return None
     ink = {"m": colour, "d": _mixed(colour, "#101420", 0.28), "l": _mixed(colour, _WHITE, 0.45)}
-    drawn = Template(_drawings()[parts[0]]).substitute(ink, a=accent, i=_INK, w=_WHITE)
+    label = _mixed(_NEUTRAL, _WHITE, 0.1) if parts[1] == "white" else _WHITE
+    drawn = Template(_drawings()[parts[0]]).substitute(ink, a=accent, i=_INK, w=label)
     around = _mixed(accent, _NEUTRAL, 0.6) if parts[1] in _PLAIN else _mixed(colour, _NEUTRAL, 0.45)
     ground = _mixed(around, _WHITE, 0.7)
     return _document(
@@ -138,7 +139,8 @@ def _mixed(colour: str, other: str, share: float) -> str:
 @lru_cache(4096)
 def _drawing_of(category: str, query: str, product_category: str, title: str) -> str:
     """The drawing for a product: by the last word of its query that has one, its categories, then its title."""
-    words = [*_last_first(query), *_last_first(product_category), *_words(title)]
+    _, _, kinds = product_category.partition("›")  # the first is a department, such as "Clothing, Shoes & Jewelry"
+    words = [*_last_first(query), *_last_first(kinds), *_words(title)]
     for word in words:
         for table in (_kind_words().get(category, {}), *_kind_words().values()):
             if word in table:
@@ -153,6 +155,8 @@ def _last_first(text: str) -> Iterator[str]:
 def _words(text: str) -> Iterator[str]:
     """The words of a text, each followed by what it may be the plural of."""
     for word in re.findall("[a-z]+", text.lower()):
+        if word.endswith("ies"):
+            yield f"{word[:-3]}y"
         if word.endswith("es"):
             yield word[:-2]
         if word.endswith("s"):
