@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -31,6 +32,12 @@ class Draws:
     def between(self, low: int, high: int) -> int:
         """An integer from `low` to `high`, both included."""
         return low + int(self.uniform() * (high - low + 1))
+
+    def quantile(self, points: Sequence[tuple[float, float]]) -> float:
+        """A number of a distribution given by some of its quantiles: (probability, value) from 0 to 1, in order."""
+        at = self.uniform()
+        (low, first), (high, last) = next(pair for pair in pairwise(points) if at < pair[1][0])
+        return first + (last - first) * (at - low) / (high - low)
 
     def pick(self, items: Sequence[T]) -> T:
         return items[int(self.uniform() * len(items))]

@@ -1,7 +1,10 @@
 """Generates a catalogue in the official schema. It needs no download.
 
-Products come in families with the same kind, theme and name, but different brands, attributes, options and prices.
-Several products are therefore close to every goal, and only some reach it.
+Products come in families with the same kind, theme, series and name, but different brands, attributes, options and
+prices. Several products are therefore close to every goal, and only some reach it.
+
+This is the second edition of the shop. Lengths and counts follow the small official catalogue; `python -m
+benchmarks.shops` compares them, and how far scripted shoppers get.
 """
 
 from __future__ import annotations
@@ -13,8 +16,11 @@ from typing import Any
 
 from crbc_envs.webshop.products import wording
 from crbc_envs.webshop.products.draws import Draws
-from crbc_envs.webshop.products.tables import CATEGORIES, Kind, brand_names, kinds
+from crbc_envs.webshop.products.tables import CATEGORIES, Kind, invented_names, kinds
 from crbc_envs.webshop.products.wording import Product
+
+EDITION = 2
+"""The number of the generated shop: it changes whenever the same seed gives other products."""
 
 BLOCK = 1000
 """Products are drawn and shuffled in blocks. Each block has its own random stream.
@@ -22,11 +28,22 @@ BLOCK = 1000
 A larger catalogue therefore begins with the products of a smaller one.
 """
 
-_BRANDS_PER_CATEGORY = 32
-_INSTRUCTED = 0.45
+_BRANDS_PER_CATEGORY = 400
+_INSTRUCTED = 0.42
 _HUMAN = 0.3
-_CORE = 3
-"""The number of attributes that a family shares: a quality, a part and a use. They come first in a product."""
+_FAMILY = (3, 4, 4, 4)
+"""The sizes of families."""
+_ASKED_OF_CORE = (2, 3)
+"""How many of the family's attributes an instruction names, so that other products come close. It also names the
+product's own."""
+_OFFERED = 0.55
+"""The probability that the products of a family have options."""
+_SPREAD = ((0.0, 0.5), (0.5, 1.0), (1.0, 2.0))
+"""Quantiles of the price of a product as a multiple of its family's."""
+_STOCKED = 0.45
+"""The probability that a product has one of its family's option values."""
+_VALUES = ((0.0, 2), (0.25, 4), (0.5, 8), (0.75, 14), (0.95, 40), (1.0, 54))
+"""Quantiles of the number of values of an option."""
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _SPACE = 36**5
 
@@ -63,14 +80,15 @@ def generate_catalogue(
 def generate_entries(seed: int, category: str | None = None) -> Iterator[Entry]:
     """An endless stream of products. A catalogue is its beginning."""
     draws = Draws([seed])
-    names = draws.shuffled(brand_names(), _BRANDS_PER_CATEGORY * len(CATEGORIES))
-    brands = {category: names[i :: len(CATEGORIES)] for i, category in enumerate(CATEGORIES)}
+    names = draws.shuffled(invented_names(), 2 * _BRANDS_PER_CATEGORY * len(CATEGORIES))
+    series = names[: len(names) // 2]
+    brands = {category: names[len(series) :][i :: len(CATEGORIES)] for i, category in enumerate(CATEGORIES)}
     sold = [kind for kind in kinds() if category in (None, kind.category)]
     start = draws.between(0, _SPACE - 1)
     number = 0
     while True:
         draws = Draws([seed, 1 + number // BLOCK])
-        members = list(islice(_members(draws, sold, brands), BLOCK))
+        members = list(islice(_members(draws, sold, brands, series), BLOCK))
         for member in draws.shuffled(members):
             yield _entry(draws, _asin(start, number), *member)
             number += 1
@@ -83,25 +101,41 @@ def _asin(start: int, number: int) -> str:
     return "B0GEN" + "".join(digits)
 
 
-def _members(draws: Draws, sold: list[Kind], brands: dict[str, list[str]]) -> Iterator[tuple[Product, float]]:
+def _members(
+    draws: Draws, sold: list[Kind], brands: dict[str, list[str]], series: list[str]
+) -> Iterator[tuple[Product, float]]:
     """Products with their prices, family by family; the kinds alternate."""
     while True:
         for kind in draws.shuffled(sold):
-            yield from _family(draws, kind, brands[kind.category])
+            yield from _family(draws, kind, brands[kind.category], draws.pick(series))
 
 
-def _family(draws: Draws, kind: Kind, brands: list[str]) -> Iterator[tuple[Product, float]]:
-    size = draws.between(4, 8)
+def _family(draws: Draws, kind: Kind, brands: list[str], series: str) -> Iterator[tuple[Product, float]]:
     theme, name = draws.pick(kind.themes), draws.pick(kind.names)
     core = [draws.pick(role) for role in (kind.qualities, kind.parts, kind.uses)]
     others = [attribute for attribute in kind.attributes if attribute not in core]
-    groups = [group for group in kind.groups if draws.chance(0.75)]
     low, high = kind.price
     price = low * (high / low) ** draws.uniform()
-    for brand in draws.shuffled(brands, size):
-        attributes = core + draws.some(others, draws.between(1, 4))
-        options = tuple((group, tuple(draws.some(values, draws.between(2, 6)))) for group, values in groups)
-        yield Product(kind, brand, theme, name, tuple(attributes), options), price * (0.6 + draws.uniform())
+    groups = list(_groups(draws, kind))
+    for brand in draws.shuffled(brands, draws.pick(_FAMILY)):
+        attributes = (*core, draws.pick(others))
+        options = tuple((group, tuple(_stock(draws, values))) for group, values in groups)
+        product = Product(kind, brand, series, theme, name, len(core), attributes, options)
+        yield product, price * draws.quantile(_SPREAD)
+
+
+def _groups(draws: Draws, kind: Kind) -> Iterator[tuple[str, list[str]]]:
+    """The options of a family, if it has any. The second group of a kind is offered by half of those families."""
+    if draws.chance(_OFFERED):
+        first = draws.between(0, 1)
+        for place, (group, values) in enumerate(kind.groups):
+            if len(kind.groups) == 1 or place == first or draws.chance(0.5):
+                yield group, draws.some(values, int(draws.quantile(_VALUES)))
+
+
+def _stock(draws: Draws, values: list[str]) -> list[str]:
+    """Of the values of a family, those that a product has in stock."""
+    return draws.some(values, max(2, sum(draws.chance(_STOCKED) for _ in values)))
 
 
 def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
@@ -127,9 +161,8 @@ def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
     }
     instruction: dict[str, Any] = {"attributes": list(product.attributes)}
     if draws.chance(_INSTRUCTED):
-        # One attribute of the whole family, so that other products come close, and up to three rare ones.
-        core, own = product.attributes[:_CORE], product.attributes[_CORE:]
-        asked = {draws.pick(core), *draws.shuffled(own, draws.between(0, 3))}
+        core, own = product.attributes[: product.core], product.attributes[product.core :]
+        asked = {*draws.shuffled(core, draws.between(*_ASKED_OF_CORE)), *own}
         wanted = [attribute for attribute in product.attributes if attribute in asked]
         instruction |= {"instruction": wording.instruction(draws, kind, wanted), "instruction_attributes": wanted}
     human = [_human(draws, asin, product)] if draws.chance(_HUMAN) else []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
-from typing import Any
+
+from crbc_envs.webshop.products.sentences import table
 
 CATEGORIES = ("beauty", "electronics", "garden", "fashion", "grocery")
 """The five categories of the original."""
+
+_LISTS = ("names", "themes", "is", "with", "for", "things")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Kind:
     """One kind of product, such as "shampoo".
 
     `qualities`, `parts` and `uses` are its attributes, by their place in "<quality> shampoo with <part> for <use>".
-    `groups` are its option groups, (name, values).
+    `groups` are its option groups, (name, values). `things` are nouns that belong to it. `says` has sentences for some
+    attributes, and `facts` has sentences for the kind; most kinds have none.
     """
 
     category: str
@@ -30,6 +32,7 @@ class Kind:
     uses: tuple[str, ...]
     groups: tuple[tuple[str, tuple[str, ...]], ...]
     price: tuple[int, int]
+    things: tuple[str, ...]
     facts: tuple[str, ...]
     says: dict[str, str]
 
@@ -41,36 +44,41 @@ class Kind:
 @cache
 def kinds() -> tuple[Kind, ...]:
     """All kinds of products, by category in the order of `CATEGORIES`."""
-    pools = {key: (pool["name"], tuple(pool["values"])) for key, pool in _table("options").items()}
+    pools = {key: (pool["name"], tuple(pool["values"])) for key, pool in table("options").items()}
     found = []
     for category in CATEGORIES:
-        table = _table(category)
-        for row in table["kind"]:
-            attributes = [*row["is"], *row["with"], *row["for"]]
+        content = table(category)
+        for query, row in content["kinds"].items():
+            lists = {
+                field: tuple(row[field].split(", ")) for field in ("names", "themes", "is", "with", "for", "things")
+            }
+            attributes = lists["is"] + lists["with"] + lists["for"]
             found.append(
                 Kind(
                     category=category,
-                    query=row["query"],
-                    breadcrumbs=" › ".join([table["department"], *row["crumbs"]]),
-                    names=tuple(row["names"]),
-                    themes=tuple(row["themes"]),
-                    qualities=tuple(row["is"]),
-                    parts=tuple(row["with"]),
-                    uses=tuple(row["for"]),
-                    groups=tuple(pools[key] for key in row["options"]),
+                    query=query,
+                    breadcrumbs=" › ".join([content["department"], *row["crumbs"].split(" > ")]),
+                    names=lists["names"],
+                    themes=lists["themes"],
+                    qualities=lists["is"],
+                    parts=lists["with"],
+                    uses=lists["for"],
+                    groups=tuple(pools[key] for key in row["options"].split(", ") if key),
                     price=(row["price"][0], row["price"][1]),
-                    facts=tuple(row["facts"]),
-                    says={attribute: table["says"][attribute] for attribute in attributes},
+                    things=lists["things"],
+                    facts=tuple(row.get("facts", ())),
+                    says={
+                        attribute: content["says"][attribute]
+                        for attribute in attributes
+                        if attribute in content["says"]
+                    },
                 )
             )
     return tuple(found)
 
 
-def brand_names() -> list[str]:
-    """All brand names ("Calimont"), always in the same order. They are invented."""
-    table = _table("brands")
-    return [head + middle + tail for head in table["heads"] for middle in table["middles"] for tail in table["tails"]]
-
-
-def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads((files("crbc_envs.webshop.products") / "words" / f"{name}.toml").read_text(encoding="utf-8"))
+@cache
+def invented_names() -> tuple[str, ...]:
+    """Invented names ("Calimont") for brands and series, always in the same order."""
+    parts = table("brands")
+    return tuple(a + b + c for a in parts["heads"] for b in parts["middles"] for c in parts["tails"])

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from crbc_envs.webshop.products.draws import Draws
+from crbc_envs.webshop.products.sentences import lexicon, patterns, plural, sentence
 from crbc_envs.webshop.products.tables import Kind
 
-_TITLES = (
-    "{brand} {theme} {name} with {part}, {quality}",
-    "{brand} {name}, {theme}, {quality}, {quality2}, for {use}",
-    "{theme} {name} by {brand} - {quality} {alias} for {use}",
-    "{brand} {quality} {theme} {name} for {use}",
-    "{brand} {theme} {name} | {quality}, {part} | {alias} for {use}, {use2}",
+TITLE_LENGTHS = ((0.0, 22), (0.05, 40), (0.25, 71), (0.5, 117), (0.75, 161), (0.95, 192), (1.0, 200))
+"""Quantiles of the length of a title, in characters, as in the small official catalogue."""
+
+_BULLETS = ((0.0, 2), (0.2, 4), (0.7, 5), (0.9, 6), (1.0, 8))
+_SENTENCES = ((0.0, 2), (0.5, 8), (0.75, 13), (0.95, 22), (1.0, 40))
+_DESCRIBED = 0.7
+_KEPT = 0.55
+"""The probability that an attribute of the family is in the title; its own attributes follow while there is room."""
+
+_ACRONYMS = {"bpa": "BPA", "gmo": "GMO", "hd": "HD", "hdmi": "HDMI", "led": "LED", "tv": "TV", "usb": "USB"}
+_BEGINNINGS = (
     "{brand} {theme} {name}",
+    "{brand} {name} {series}",
+    "{theme} {name} by {brand}",
+    "{brand} {series} {theme} {name}",
+    "{name} - {brand} {theme}",
 )
-_FIELDS = {form: set(re.findall(r"{(\w+)}", form)) for form in _TITLES}
-_ACRONYMS = {"bpa": "BPA", "gmo": "GMO", "hd": "HD", "led": "LED", "tv": "TV", "usb": "USB"}
-_BULLETS = ("{says}", "{loud}", "✔ {says}", "【{head}】 {says}")
-_OPENINGS = (
-    "The {theme} {name} from {brand}: {a}, {b}, and nothing you did not ask for.",
-    "{brand} keeps it short: {a}, and {b}.",
-    "{name} by {brand}, from the {theme} line.",
-    "Our {theme} line goes back to basics, and {a} is where it begins.",
+_FORMS = ("{says}", "{loud}", "✔ {says}", "【{head}】 {says}")
+_ASKS = ("Find me", "I need", "Show me", "I am looking for", "Get me", "I want", "Please find", "Search for")
+_HUMAN_ASKS = (
+    "i am looking for",
+    "i need",
+    "i want to buy",
+    "can you find me",
+    "please show me",
+    "i would like",
+    "could you get me",
+    "i'd like to purchase",
 )
-_CLOSINGS = (
-    "Thirty days to try it, and we pay for the way back.",
-    "Questions? Write to us and a person answers.",
-    "Colours may look a little different on your screen.",
-    "Ships in a plain box without plastic filling.",
-)
-_ASKS = ("Find me", "I need", "Show me", "I am looking for", "Get me")
-_HUMAN_ASKS = ("i am looking for", "i need", "i want to buy", "can you find me", "please show me", "i would like")
 _OPTION_PHRASES = {
     "Color": "in {}",
     "Size": "in size {}",
@@ -41,32 +46,74 @@ _OPTION_PHRASES = {
     "Flavor Name": "in {} flavor",
     "Style": "in the {} style",
     "Fit Type": "with {} fit",
+    "Pattern Name": "with a {} pattern",
     "Item Package Quantity": "sold as {}",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The data of a generated product, from which its texts are made."""
+    """The data of a generated product, from which its texts are made. The first `core` attributes are the family's."""
 
     kind: Kind
     brand: str
+    series: str
     theme: str
     name: str
+    core: int
     attributes: tuple[str, ...]
     options: tuple[tuple[str, tuple[str, ...]], ...]
 
+    @property
+    def words(self) -> dict[str, str | Sequence[str]]:
+        """What its sentences may name."""
+        named = {"brand": self.brand, "series": self.series, "theme": self.theme, "name": self.name}
+        return {**named, "thing": self.kind.things}
+
+
+# ---- titles ----------------------------------------------------------------------------------------
+
 
 def title(draws: Draws, product: Product) -> str:
-    """The title: brand, theme, name and some attributes; sometimes a size or colour if there is no such option."""
-    kind = product.kind
-    words = {"brand": product.brand, "theme": product.theme, "name": product.name, "alias": draws.pick(kind.names)}
-    for field, found in zip(("quality", "part", "use"), _by_role(kind, product.attributes), strict=True):
-        words.update(zip((field, f"{field}2"), map(_capitals, found), strict=False))
-    text = draws.pick([form for form in _TITLES if _FIELDS[form] <= words.keys()]).format_map(words)
-    offered = {name for name, _ in product.options}
+    """The title: brand, theme or series, and name; then parts until it has the length that is drawn for it."""
+    length = draws.quantile(TITLE_LENGTHS)
+    text = draws.pick(_BEGINNINGS).format_map({key: value for key, value in product.words.items() if key != "thing"})
+    separator = draws.pick((", ", ", ", " - ", " | "))
+    for part in _title_parts(draws, product):
+        if len(text) + len(part) > length:
+            break
+        text += separator + part
+    return text
+
+
+def _title_parts(draws: Draws, product: Product) -> list[str]:
+    kind, offered = product.kind, {name for name, _ in product.options}
+    family, own = product.attributes[: product.core], product.attributes[product.core :]
+    said = [_in_title(kind, a) for a in draws.shuffled([a for a in family if draws.chance(_KEPT)])]
     fixed = [draws.pick(values) for name, values in kind.groups if name not in offered and draws.chance(0.5)]
-    return f"{text} ({', '.join(fixed)})" if fixed else text
+    more = [_in_title(kind, attribute) for attribute in own]
+    more += [
+        draws.pick(kind.names),
+        _model(draws),
+        f"{draws.between(2, 24)} {_capitals(plural(draws.pick(kind.things)))}",
+    ]
+    for thing in draws.shuffled(kind.things, 5):
+        more.append(_capitals(f"{draws.pick(lexicon()['adjective'])} {thing}"))
+    return said + fixed + draws.shuffled(more)
+
+
+def _in_title(kind: Kind, attribute: str) -> str:
+    word = "for " if attribute in kind.uses else "with " if attribute in kind.parts else ""
+    return word + _capitals(attribute)
+
+
+def _model(draws: Draws) -> str:
+    """A model number, such as "QX410"."""
+    letters = draws.pick("ABCDEFGHJKLMNPQRSTUVWXYZ") + draws.pick("ABCDEFGHJKLMNPQRSTUVWXYZ")
+    return f"{letters}{10 * draws.between(1, 99)}"
+
+
+# ---- bullets and descriptions ----------------------------------------------------------------------
 
 
 def texts(draws: Draws, product: Product) -> tuple[list[str], str]:
@@ -74,46 +121,81 @@ def texts(draws: Draws, product: Product) -> tuple[list[str], str]:
 
     The description is empty for about three products in ten, as for many of the original's.
     """
+    kind, words, form = product.kind, product.words, draws.pick(_FORMS)
     order = draws.shuffled(product.attributes)
-    described = order[5:] if draws.chance(0.5) else order[draws.between(1, 5) :]  # in the description, not a bullet
-    says, form = product.kind.says, draws.pick(_BULLETS)
-    lines = [
-        form.format(says=says[a], head=a.capitalize(), loud=_loud(a, says[a])) for a in order if a not in described
-    ]
-    facts = draws.shuffled(product.kind.facts)
-    lines += [facts.pop() for _ in range(draws.between(0, 2))]
-    if not described and draws.chance(0.5):
+    described = order[5:] + [a for a in order[1:5] if draws.chance(0.2)] if draws.chance(_DESCRIBED) else []
+    lines = []
+    for attribute in order:
+        if attribute not in described:
+            says = _says(draws, kind, attribute, words)
+            lines.append(form.format(says=says, head=attribute.capitalize(), loud=_loud(attribute, says)))
+    others = draws.shuffled(kind.facts)
+    for _ in range(int(draws.quantile(_BULLETS)) - len(lines)):
+        lines.append(others.pop() if others else sentence(draws, draws.pick(patterns("bullet", "any")), words))
+    if not described and draws.chance(_DESCRIBED):
         return draws.shuffled(lines), ""
-    return draws.shuffled(lines), _description(draws, product, [product.kind.says[a] for a in described] or facts)
+    spoken = [_says(draws, kind, attribute, words) for attribute in described]
+    middle = patterns("description", "middle")
+    spoken += [sentence(draws, draws.pick(middle), words) for _ in range(int(draws.quantile(_SENTENCES)))]
+    first, last = (draws.pick(patterns("description", part)) for part in ("opening", "closing"))
+    return draws.shuffled(lines), " ".join([sentence(draws, first, words), *spoken, sentence(draws, last, words)])
 
 
-def _description(draws: Draws, product: Product, sentences: Sequence[str]) -> str:
-    a, b = map(_spoken, draws.some(product.attributes, 2))
-    words = {"theme": product.theme, "name": product.name, "brand": product.brand, "a": a, "b": b}
-    return " ".join([draws.pick(_OPENINGS).format_map(words), *sentences, draws.pick(_CLOSINGS)])
+def _says(draws: Draws, kind: Kind, attribute: str, words: Mapping[str, str | Sequence[str]]) -> str:
+    """A sentence that names the attribute."""
+    if attribute in kind.says and draws.chance(0.5):
+        return kind.says[attribute]
+    part = "is" if attribute in kind.qualities else "with" if attribute in kind.parts else "for"
+    return sentence(draws, draws.pick(patterns("attribute", part)), {**words, "attribute": attribute})
+
+
+# ---- instructions ----------------------------------------------------------------------------------
 
 
 def instruction(draws: Draws, kind: Kind, wanted: Sequence[str]) -> str:
-    """An instruction in the original's form: qualities, query, "with" parts, "for" uses."""
-    qualities, parts, uses = _by_role(kind, wanted)
-    words = [draws.pick(_ASKS), *([", ".join(qualities)] if qualities else []), kind.query]
-    words += [f"with {', '.join(parts)}"] if parts else []
-    words += [f"for {', '.join(uses)}"] if uses else []
-    return " ".join(words)
+    """An instruction in one of four forms; the first is the original's: qualities, query, "with" parts, "for" uses."""
+    qualities, parts, uses = (", ".join(found) for found in _by_role(kind, wanted))
+    ask, style = draws.pick(_ASKS), draws.between(0, 3)
+    has, serves = (f"with {parts}" if parts else ""), (f"for {uses}" if uses else "")
+    if style == 0:
+        return _joined(ask, qualities, kind.query, has, serves)
+    if style == 1:
+        return _joined(ask, f"{kind.query}:", ", ".join(filter(None, [qualities, has, serves])))
+    if style == 2:
+        return _joined(ask, kind.query, serves, has, f"that should be {qualities}" if qualities else "")
+    return _joined(
+        f"{serves[:1].upper()}{serves[1:]}, {ask[0].lower() + ask[1:]}" if serves else ask, qualities, kind.query, has
+    )
 
 
 def human_instruction(draws: Draws, product: Product, wanted: Sequence[str], chosen: Sequence[tuple[str, str]]) -> str:
     """An instruction as people type it: in lower case, with the product's name and options in the sentence."""
     qualities, parts, uses = _by_role(product.kind, wanted)
-    name = draws.pick((product.name, f"{product.theme} {product.name}"))
-    words = [draws.pick(_HUMAN_ASKS), *_article(name), name]
-    words += [f"by {product.brand}"] if draws.chance(0.1) else []
-    words += [_OPTION_PHRASES[group].format(value) for group, value in chosen]
-    words += [f"with {' and '.join(parts)}"] if parts else []
-    words += [f"for {' and '.join(uses)}"] if uses else []
-    asks = [" ".join(words)]
-    asks += ["it should be " + " and ".join(map(_spoken, qualities))] if qualities else []
-    return f"{draws.pick((', ', '. ')).join(asks)}.".lower()
+    name, ask = draws.pick((product.name, f"{product.theme} {product.name}")), draws.pick(_HUMAN_ASKS)
+    options = [_OPTION_PHRASES[group].format(value) for group, value in chosen]
+    has = f"with {' and '.join(parts)}" if parts else ""
+    serves = f"for {' and '.join(uses)}" if uses else ""
+    should = " and ".join(map(_spoken, qualities))
+    maker = f"by {product.brand}" if draws.chance(0.1) else ""
+    style = draws.between(0, 3)
+    if style == 0:
+        said = _joined(ask, *_article(name), name, maker, *options, has, serves)
+        said += draws.pick((", ", ". ")) + f"it should be {should}" if should else ""
+    elif style == 1:
+        said = _joined(ask, *_article(name), name, maker, has, serves, f"that is {should}" if should else "", *options)
+    elif style == 2:
+        said = _joined(f"{serves}," if serves else "", ask, *_article(name), name, maker, *options, has)
+        said += f". please make it {should}" if should else ""
+    else:
+        said = _joined(
+            ask, "something", f"{should}:" if should else "like this:", *_article(name), name, maker, *options, has
+        )
+        said += f", to be used {serves}" if serves else ""
+    return f"{said}.".lower()
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(filter(None, parts))
 
 
 def _by_role(kind: Kind, attributes: Sequence[str]) -> tuple[list[str], list[str], list[str]]:

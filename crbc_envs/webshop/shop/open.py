@@ -48,34 +48,34 @@ def open_shop(
         raise ValueError(f"category is of the generated catalogue; data is {data!r}")
     if category is not None and data_dir is not None:
         raise ValueError(f"category is of the embedded catalogue, and data_dir is {data_dir!r}")
-    catalogue, engine = _catalogue_and_engine(data, data_dir, category)
+    catalogue, engine, edition = _catalogue_and_engine(data, data_dir, category)
     if data == "generated" and isinstance(catalogue, StoredCatalogue):
         prices = DrawnPrices(catalogue, price_seed)
         drawn = prices, DrawnGoals(catalogue, goals, prices, price_seed)
-        return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page, drawn)
+        return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page, drawn, edition)
     if goals == "synthetic" and len(catalogue) > MOST_SYNTHETIC:
         raise ValueError(
             f"{len(catalogue):,} products have millions of synthetic goals; use those written by people: goals='human'"
         )
-    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page)
+    return Shop(catalogue, engine, goals, price_seed, tagger, show_attributes, per_page, edition=edition)
 
 
 @lru_cache(maxsize=2)
-def _catalogue_and_engine(data: str, data_dir: str | None, category: str | None) -> tuple[Catalogue, SearchEngine]:
-    if data == "generated" and data_dir is not None:
-        stored, index = open_stored(Path(data_dir).expanduser())
-        return stored, SearchEngine(index)
+def _catalogue_and_engine(
+    data: str, data_dir: str | None, category: str | None
+) -> tuple[Catalogue, SearchEngine, int | None]:
+    """The products, their search engine, and the edition if they are generated."""
+    folder = Path(data_dir).expanduser() if data_dir is not None else None
+    if data == "generated" and folder is not None:
+        stored, index, edition = open_stored(folder)
+        return stored, SearchEngine(index), edition
     if data == "generated":
-        catalogue = _generated(category)
-    elif data_dir is None or is_store(Path(data_dir).expanduser()):
-        stored, index = open_official(Path(data_dir).expanduser() if data_dir is not None else None)
-        return stored, SearchEngine(index)
-    else:
-        catalogue = read_catalogue(Path(data_dir).expanduser())
-    return catalogue, SearchEngine(build(catalogue))
+        from crbc_envs.webshop.products.generate import EDITION, generate_catalogue
 
-
-def _generated(category: str | None) -> Catalogue:
-    from crbc_envs.webshop.products.generate import generate_catalogue
-
-    return MemoryCatalogue(products_of(*generate_catalogue(0, NUM_GENERATED, category)))
+        embedded = MemoryCatalogue(products_of(*generate_catalogue(0, NUM_GENERATED, category)))
+        return embedded, SearchEngine(build(embedded)), EDITION
+    if folder is None or is_store(folder):
+        stored, index = open_official(folder)
+        return stored, SearchEngine(index), None
+    catalogue = read_catalogue(folder)
+    return catalogue, SearchEngine(build(catalogue)), None

@@ -10,6 +10,8 @@ A product of the same kind, in another split, may be as good.
 `by_kind`: no product of a split wins a goal of another split (`kinds`). Products of a kind are in one split. About 80 %
 of the goals are for training, and 10 % each for validation and test. It is the default of the generated shop.
 
+The task ids of a generated shop name its edition: "webshop-by_kind-v2/test/0".
+
 `verl`: the behaviour of the public code of the paper's family, for comparison only. There, every worker orders the
 goals by its own seed and then cuts at 500. The validation goals of one worker are therefore training goals of
 another: with 16 training workers, all of them. There, the worker of group i has the seed s + i. Here, a shop with
@@ -75,7 +77,8 @@ def make_panel(shop: Shop, panel: str, split: str) -> WebShopPanel:
         chosen = order[[split_of(asins[number]) == split for number in shop.goal_products[order].tolist()]]
     else:
         chosen = order[NUM_VALIDATION:] if split == "train" else order[:NUM_VALIDATION]
-    made = WebShopPanel(panel, split, shop.goals, chosen)
+    name = panel if shop.edition is None else f"{panel}-v{shop.edition}"
+    made = WebShopPanel(name, split, shop.goals, chosen)
     if not len(chosen):
         raise ValueError(
             f"no goals in split {split!r} of panel {panel!r}: the shop has {len(order)}"

@@ -47,6 +47,7 @@ class Shop:
 
     `tagger` selects the tagger that finds the nouns of titles (`nouns.make_tagger`); the attribute holds its name. A
     results page has `per_page` products. `drawn` replaces the prices and goals that the original would draw.
+    `edition` is the number of the generated shop (`generate.EDITION`), or None.
     """
 
     def __init__(
@@ -59,12 +60,13 @@ class Shop:
         show_attributes: bool = False,
         per_page: int = WINDOW,
         drawn: tuple[Sequence[float], Sequence[Goal]] | None = None,
+        edition: int | None = None,
     ) -> None:
         if per_page < 1:
             raise ValueError(f"per_page must be at least 1, got {per_page}")
         self.catalogue, self.engine = catalogue, engine
         self.show_attributes, self.per_page = show_attributes, per_page
-        self.price_seed = price_seed
+        self.price_seed, self.edition = price_seed, edition
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed) if drawn is None else drawn
         self.tagger, self._nouns_of = make_tagger(tagger)
         self._hits: BoundedCache[str, tuple[int, ...]] = BoundedCache(ANSWERS)

@@ -18,7 +18,7 @@ from pathlib import Path
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.webshop.products.catalogue import Product, product_of
-from crbc_envs.webshop.products.generate import generate_entries
+from crbc_envs.webshop.products.generate import EDITION, generate_entries
 from crbc_envs.webshop.products.store import StoredCatalogue, is_store, write_store
 from crbc_envs.webshop.search import engine as search
 from crbc_envs.webshop.shop.official import GENERATED, INDEX
@@ -62,7 +62,8 @@ def make_shop(
         index = search.build(StoredCatalogue(fresh), indexed)
         (fresh / INDEX).mkdir()
         index.save(fresh / INDEX)
-        (fresh / GENERATED).write_text(json.dumps({"products": num_products, "seed": seed}) + "\n", encoding="utf-8")
+        made = {"products": num_products, "seed": seed, "edition": EDITION}
+        (fresh / GENERATED).write_text(json.dumps(made) + "\n", encoding="utf-8")
         return sum(path.stat().st_size for path in fresh.rglob("*"))
 
 
@@ -93,14 +94,26 @@ def _require_space(folder: Path, num_products: int) -> None:
         )
 
 
-def open_stored(folder: Path) -> tuple[StoredCatalogue, search.Index]:
-    """Open a generated shop. Raises `DataError` if the folder holds none, or a damaged one."""
+def open_stored(folder: Path) -> tuple[StoredCatalogue, search.Index, int]:
+    """Open a generated shop: its products, their index, and its edition (`generate.EDITION`).
+
+    Raises `DataError` if the folder holds none, or a damaged one.
+    """
     if not (folder / GENERATED).is_file():
         instead = "; open it with data='official'" if is_store(folder) else f"; make one with: {COMMAND}"
         raise DataError(f"{folder}: no generated shop{instead}")
     try:
         catalogue, index = StoredCatalogue(folder), search.Index.open(folder / INDEX)
         index.check(catalogue)
+        edition = _edition(folder / GENERATED)
     except DataError as error:
         raise DataError(f"{str(error).partition(';')[0]}; make the shop again with: {COMMAND}") from error
-    return catalogue, index
+    return catalogue, index, edition
+
+
+def _edition(path: Path) -> int:
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+        return int(made.get("edition", 1))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: not what a generated shop writes") from error

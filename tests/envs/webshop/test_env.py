@@ -68,7 +68,8 @@ def test_buying_what_was_asked_for_is_a_success_worth_ten():
 
 def test_buying_something_else_ends_the_episode_in_failure_with_its_score():
     env = make()
-    _, reward, terminated, truncated, info = play(env, [*own_product(env)[:-2], "click[buy now]"])
+    task = next(i for i in range(200) if env.panel[i].content.options and worth(env, i) == 1)
+    _, reward, terminated, truncated, info = play(env, [*own_product(env, task)[:-2], "click[buy now]"], task=task)
     assert (reward, terminated, truncated) == (0.0, True, False)
     assert not info["success"]
     assert 0 < info["score"] < 1
@@ -146,7 +147,7 @@ def test_the_panels_are_those_they_say_they_are():
     asins = {split: {panel[i].content.asin for i in range(len(panel))} for split, panel in sides.items()}
     for split, own in asins.items():
         assert {split_of(asin) for asin in own} == {split}
-    assert sides["train"][3].id == "webshop-by_product/train/3"
+    assert sides["train"][3].id == "webshop-by_product-v2/train/3"
 
 
 def test_verl_validates_on_what_another_worker_trains_on():

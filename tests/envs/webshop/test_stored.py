@@ -12,6 +12,7 @@ import pytest
 
 import crbc_envs
 from crbc_envs.errors import DataError
+from crbc_envs.webshop.products.generate import EDITION
 from crbc_envs.webshop.shop import stored
 from crbc_envs.webshop.shop.goals import DrawnGoals, DrawnPrices
 from crbc_envs.webshop.shop.open import open_shop
@@ -48,7 +49,8 @@ def test_every_instructed_product_has_one_goal_that_it_wins(folder, goals):
 
 
 def test_goals_and_prices_follow_from_the_price_seed_alone(folder):
-    catalogue, _ = open_stored(folder)
+    catalogue, _, edition = open_stored(folder)
+    assert edition == EDITION
 
     def drawn(seed):
         prices = DrawnPrices(catalogue, seed)
@@ -74,7 +76,7 @@ def test_opening_reads_a_few_products_and_makes_no_goal(folder, tmp_path, monkey
 
 def test_it_is_an_environment_as_any_other(folder):
     env = gymnasium.make("CRBC-WebShop-v0", data_dir=str(folder), split="test")
-    assert env.unwrapped.panel[0].id == "webshop-by_kind/test/0"
+    assert env.unwrapped.panel[0].id == "webshop-by_kind-v2/test/0"
     assert not crbc_envs.check_anchor_env(env, fuzz=100, episodes=4).skipped
 
 
