@@ -89,7 +89,7 @@ def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:
 
 
 def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, ...] | None:
-    """The walk as commands, until the goal is reached. None if it is not: the game means something else than its task."""
+    """The walk as commands, until the goal is reached. None if it is not, since the game means another goal."""
     commands = []
     for verb, o, r in walk:
         command = game.dialect.command[verb].format(o=game.objects[o], r=game.receptacles[r])
