@@ -185,13 +185,13 @@ def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
             if (folder / name).exists():
                 os.replace(folder / name, old / name)
             os.replace(staging / name, folder / name)
-    except BaseException:
+        begun.clear()
+    finally:
         for name in reversed(begun):
             if not (staging / name).exists():
                 os.replace(folder / name, staging / name)
             if (old / name).exists():
                 os.replace(old / name, folder / name)
-        raise
 
 
 # ---- the manifest ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ To make demonstrations for imitation, use `searcher.Searcher`. It knows only wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import permutations, product
 from typing import NamedTuple
 
@@ -31,10 +32,9 @@ def plan(game: Game, state: State | None = None) -> tuple[str, ...]:
     goal = read_task(game.task)
     possible = (errands for errands in _errands(game, state, goal) if all(_can_be_done(game, e) for e in errands))
     best = min((_walk(game, state, errands) for errands in possible), key=len, default=None)
-    commands = None if best is None else _until_won(game, state, best)
-    if commands is None:
+    if best is None:
         raise ValueError(f"{game.name}: no plan reaches the goal, {game.task}")
-    return commands
+    return _until_won(game, state, best)
 
 
 class Hint(NamedTuple):
@@ -51,11 +51,15 @@ class Hint(NamedTuple):
 
 def hint(game: Game, state: State) -> Hint:
     """The expert's hint. It takes as long as a plan."""
-    try:
+    commands: tuple[str, ...] = ()
+    with suppress(ValueError):
         commands = plan(game, state)
-    except ValueError:
-        return Hint("", state.held >= 0 and _put_down(game, state) is None)
-    return Hint(next(iter(commands), ""), False)
+    end = state
+    for command in commands:
+        end, _ = engine.step(game, end, command)
+    if engine.won(game, end):  # else the game means another goal than its task's sentence
+        return Hint(commands[0] if commands else "", False)
+    return Hint("", state.held >= 0 and _put_down(game, state) is None)
 
 
 def _can_be_done(game: Game, errand: Action) -> bool:
@@ -88,16 +92,16 @@ def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:
     return walk
 
 
-def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, ...] | None:
-    """The walk as commands, until the goal is reached. None if it is not, since the game means another goal."""
+def _until_won(game: Game, state: State, walk: Sequence[Action]) -> tuple[str, ...]:
+    """The walk as commands, until the goal is reached."""
     commands = []
     for verb, o, r in walk:
         command = game.dialect.command[verb].format(o=game.objects[o], r=game.receptacles[r])
         state, _ = engine.step(game, state, command)
         commands.append(command)
         if engine.won(game, state):
-            return tuple(commands)
-    return None
+            break
+    return tuple(commands)
 
 
 def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
