@@ -18,6 +18,17 @@ class DataError(ValueError):
     """
 
 
+class FileError(DataError):
+    """A `DataError` about one file, or what stands for it: its path, and the reason."""
+
+    def __init__(self, path: str | Path, reason: str) -> None:
+        super().__init__(path, reason)  # both, or it could not be pickled
+        self.path, self.reason = path, reason
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
 class RequirementError(RuntimeError):
     """A package or program that an environment needs is missing.
 

@@ -55,6 +55,11 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
 
     `info` also holds `family` (pick, look, clean, heat, cool or pick2) and `effect`: whether the last command
     gave anything but "Nothing happens.".
+
+    With `hints`, it holds two more keys, after `reset` and after every step. They show what the agent cannot see, and
+    are in no observation, anchor or prompt. `expert_command` is the next command of the expert that sees the whole
+    state. It is admissible, or "" where the expert has none: the goal is reached, or no plan reaches it any more.
+    `dead_end` tells whether the item in hand can be put nowhere and no plan reaches the goal with it.
     """
 
     domain = "alfworld"
@@ -76,6 +81,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         rooms: Size = "full",
         verb: Verb = "move",
         render_mode: str | None = None,
+        hints: bool = False,
     ) -> None:
         if engine not in ENGINES:
             raise ValueError(f"engine must be one of {', '.join(ENGINES)}; got {engine!r}")
@@ -88,6 +94,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         self.engine = engine
         self.anchor = anchor
         self.render_mode = render_mode
+        self.hints = hints
         self.action_space = UnicodeText(examples=("look", "inventory"))
         self.observation_space = UnicodeText()
         self.backend: EngineBackend
@@ -163,7 +170,14 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         return {"furniture": " ".join(sorted(self.tracker.game.receptacles))}
 
     def _info(self) -> dict[str, Any]:
-        return {**super()._info(), "family": self.family, "effect": self._effect}
+        info = {**super()._info(), "family": self.family, "effect": self._effect}
+        return {**info, **self._hints()} if self.hints else info
+
+    def _hints(self) -> dict[str, Any]:
+        from crbc_envs.alfworld.experts.expert import hint
+
+        found = hint(self.tracker.game, self.backend.state)
+        return {"expert_command": found.command, "dead_end": found.dead_end}
 
     def render(self) -> str | None:
         return self._text if self.render_mode == "ansi" else None

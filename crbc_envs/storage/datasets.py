@@ -12,21 +12,21 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import mkdtemp
 from typing import IO
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.archives import CHUNK, damage_as_data_error, members, size_of
-from crbc_envs.storage.files import read_json, replacing
+from crbc_envs.storage.files import read_json, refuse_link, replacing
 
 HOME_VARIABLE = "CRBC_DATA"
 MANIFEST = "manifest.json"
 
 ProgressCallback = Callable[[int, int], None]
-"""A progress callback: called with the bytes of the sources read so far, and their total."""
+"""A progress callback: called with what is done so far, and the total: bytes of the sources, then what is checked."""
 
 
 def data_home() -> Path:
@@ -39,18 +39,36 @@ def data_home() -> Path:
 
 
 @dataclass(frozen=True)
+class Unpacked:
+    """A folder of a dataset's files that is to be checked: a new one, not yet in its place, or the installed one."""
+
+    folder: Path
+    sources: str
+    """Where the files come from, for messages; for an installed dataset, the folder."""
+    on_progress: ProgressCallback
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where each file comes from, by its path in the folder."""
+
+    def origin(self, path: Path) -> str:
+        """What the user knows a file as: its path in a source, such as "a.zip: train/a.txt". Else the path itself."""
+        return self.origins.get(path.relative_to(self.folder).as_posix(), str(path))
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A dataset as `crbc data NAME --from SOURCE` installs it."""
 
     name: str
     place: Callable[[PurePosixPath], PurePosixPath | None]
     """Maps the path of a file in a source to its path in the dataset. None leaves the file out."""
-    check: Callable[[Path], str]
+    check: Callable[[Unpacked], str]
     """Checks an unpacked folder. Returns its contents in one sentence, or raises `DataError`."""
     required: str
     """The files that a source must hold, in words."""
     limit: int
     """Upper limit for the unpacked size of an archive, and for what is written of all sources, in bytes."""
+    file_limit: int | None = None
+    """Upper limit for the size of one file in bytes. None: `limit` alone."""
     prepare: Callable[[Path, ProgressCallback], None] = lambda folder, on_progress: None
     """Builds what readers need, such as an index, in an unpacked folder before it is checked."""
 
@@ -84,11 +102,12 @@ def install(
     except OSError as error:
         raise DataError(f"{error.filename or home}: {error.strerror or error}") from error
     try:
-        digests = _unpack(dataset, paths, staging, on_progress)
+        digests, origins = _unpack(dataset, paths, staging, on_progress)
+        names = ", ".join(map(str, paths))
         if not digests:
-            raise DataError(f"{', '.join(map(str, paths))}: holds nothing of {dataset.required}")
+            raise DataError(f"{names}: holds nothing of {dataset.required}")
         dataset.prepare(staging, on_progress)
-        found = dataset.check(staging)
+        found = dataset.check(Unpacked(staging, names, on_progress, origins))
         _publish(dataset, staging, digests)
     except OSError as error:
         raise DataError(f"{error.filename or staging}: {error.strerror or error}") from error
@@ -104,9 +123,12 @@ def _clear(home: Path, name: str) -> None:
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, on_progress: ProgressCallback) -> dict[str, str]:
-    """Write the required files of all sources under `staging`. Returns their digests by path."""
+def _unpack(
+    dataset: Dataset, sources: Sequence[Path], staging: Path, on_progress: ProgressCallback
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Write the required files of all sources under `staging`. Returns their digests and their origins, by path."""
     digests: dict[str, str] = {}
+    origins: dict[str, str] = {}
     known: set[str] = set()
     total, before, left = sum(size_of(source) for source in sources), 0, dataset.limit
     for source in sources:
@@ -117,15 +139,18 @@ def _unpack(dataset: Dataset, sources: Sequence[Path], staging: Path, on_progres
                     if str(place).casefold() in known:  # on some systems names that differ in case are one file
                         raise DataError(f"{source}: {place} is there twice")
                     known.add(str(place).casefold())
-                    digests[str(place)], written = _write(member.open(), staging / place, left)
+                    origin = str(source / member.path) if source.is_dir() else f"{source}: {member.path}"
+                    most = left if dataset.file_limit is None else min(left, dataset.file_limit)
+                    digests[str(place)], written = _write(member.open(), staging / place, most, origin)
+                    origins[str(place)] = origin
                     left -= written
                 on_progress(before + member.done, total)
         before += size_of(source)
     on_progress(total, total)
-    return digests
+    return digests, origins
 
 
-def _write(stream: IO[bytes], path: Path, most: int) -> tuple[str, int]:
+def _write(stream: IO[bytes], path: Path, most: int, origin: str) -> tuple[str, int]:
     """Write a stream of at most `most` bytes to a new file. Returns its digest and its size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     digest, written = hashlib.sha256(), 0
@@ -133,29 +158,40 @@ def _write(stream: IO[bytes], path: Path, most: int) -> tuple[str, int]:
         while chunk := stream.read(CHUNK):
             written += len(chunk)
             if written > most:
-                raise DataError(f"{path.name}: refused, it has more bytes than any data set of this package")
+                raise DataError(f"{origin}: refused, it has more than {most:,} bytes, which no such file has")
             digest.update(chunk)
             out.write(chunk)
     return digest.hexdigest(), written
 
 
 def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
-    """Move the unpacked files to their place, then write the manifest."""
+    """Move the unpacked files and their manifest to their places. After an error everything is as it was."""
     folder = dataset.folder
     folder.mkdir(parents=True, exist_ok=True)
+    refuse_link(folder / MANIFEST)
     fresh = sorted(path.name for path in staging.iterdir())
     try:
         before = read_manifest(folder)
     except DataError:  # none yet, or damaged: its entries for other files are lost
         before = {}
     kept = {path: digest for path, digest in before.items() if path.partition("/")[0] not in fresh}
-    for name in fresh:
-        old = staging / f".{name}.old"
-        if (folder / name).exists():
-            os.replace(folder / name, old)
-        os.replace(staging / name, folder / name)
-    with replacing(folder / MANIFEST) as file:
+    with replacing(staging / MANIFEST) as file:  # first, because the disk may be full
         file.write(json.dumps({"sha256": dict(sorted({**kept, **digests}.items()))}, indent=0).encode() + b"\n")
+    old, begun = staging / ".old", []
+    old.mkdir()
+    try:
+        for name in (*fresh, MANIFEST):
+            begun.append(name)
+            if (folder / name).exists():
+                os.replace(folder / name, old / name)
+            os.replace(staging / name, folder / name)
+        begun.clear()
+    finally:
+        for name in reversed(begun):
+            if not (staging / name).exists():
+                os.replace(folder / name, staging / name)
+            if (old / name).exists():
+                os.replace(old / name, folder / name)
 
 
 # ---- the manifest ----------------------------------------------------------------------------------
@@ -186,12 +222,12 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def check_file(folder: Path, path: Path, digests: dict[str, str]) -> None:
-    """Raise `DataError` if the file is not the one that was installed."""
+def check_file(folder: Path, path: Path, digests: Mapping[str, str], content: bytes | None = None) -> None:
+    """Raise `DataError` if the file is not the one that was installed. `content` is what was read of it, if it was."""
     name = path.relative_to(folder).as_posix()
     if name not in digests:
         raise DataError(f"{path}: not in {folder / MANIFEST}; install the data again: {_again(folder)}")
-    if sha256_of(path) != digests[name]:
+    if (sha256_of(path) if content is None else hashlib.sha256(content).hexdigest()) != digests[name]:
         raise DataError(f"{path}: not what was installed, its SHA-256 differs; install it again: {_again(folder)}")
 
 
@@ -206,7 +242,7 @@ def verify(dataset: Dataset, on_progress: ProgressCallback = lambda done, total:
             raise DataError(f"{dataset.folder / name}: missing; install the data again: {dataset.command}")
         check_file(dataset.folder, dataset.folder / name, digests)
         on_progress(done, len(digests))
-    return dataset.check(dataset.folder)
+    return dataset.check(Unpacked(dataset.folder, str(dataset.folder), on_progress))
 
 
 def _again(folder: Path) -> str:

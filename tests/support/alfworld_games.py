@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from paths import SHARED
 
 from crbc_envs.alfworld.engine.game import GameFile
-from crbc_envs.alfworld.games.generate import generate_game
+from crbc_envs.alfworld.games.generate import generate_game, write_game
 from crbc_envs.tasks import Task, TaskPanel
 
 PUBLISHED = SHARED / "data" / "alfworld"
@@ -158,3 +161,39 @@ def published(name: str, folder: Path) -> Path:
     with tarfile.open(archive) as files:
         files.extractall(folder, filter="data")
     return folder
+
+
+# ---- files to be damaged ---------------------------------------------------------------------------
+
+
+def small_game(seed: Any, family: str = "pick") -> GameFile:
+    return generate_game(np.random.default_rng(seed), family, size="small")
+
+
+BAD = "train/b-task/trial_2"
+"""The game of `four_games` that is damaged."""
+
+
+def four_games(root: Path) -> Path:
+    """Three games of `train` and one of `valid_seen`, written under `root`."""
+    for number, place in enumerate(("train/a-task/trial_1", BAD, "train/c-task/trial_3", "valid_seen/d-task/trial_4")):
+        write_game(small_game(number), root / place)
+    return root
+
+
+def edit(path: Path, **changes: Any) -> None:
+    """Change fields of a game's file: each by a function, or to a value."""
+    data = json.loads(path.read_text())
+    for key, change in changes.items():
+        data[key] = change(data[key]) if callable(change) else change
+    path.write_text(json.dumps(data))
+
+
+def swap(old: str, new: str) -> Callable[[str], str]:
+    """The change of a text's first `old`, which must be there."""
+
+    def change(text: str) -> str:
+        assert old in text
+        return text.replace(old, new, 1)
+
+    return change

@@ -43,6 +43,15 @@ CleanObject has two, because some published games also use a SinkType, which no 
 OPTIONAL = {"help"}
 """Actions that games before ALFWorld 0.4 do not have."""
 
+SECTIONS = {
+    "domain": "4b96db8f67fca5d0",
+    ":types": "ab6bfd756e743151",
+    ":predicates": "6d363754dec98c58",
+    ":requirements": None,
+    ":functions": None,
+}
+"""The other sections of a domain, and their digests. The last two concern the planner alone."""
+
 TEXTS = "c886e7067aa84dae"
 """Digest of the grammar's symbols in `FIXED`. The engine produces their texts itself."""
 
@@ -203,10 +212,12 @@ def _symbols(grammar: str) -> dict[str, Any]:
 
 
 def _check_rules(domain: str) -> dict[str, dict[str, str]]:
-    """Check the definitions of all actions. Returns the slot of each parameter, by action."""
+    """Check all sections and the definitions of all actions. Returns the slot of each parameter, by action."""
     actions: dict[str, dict[str, str]] = {}
-    for form in parse_lists(domain):
+    sections = set()
+    for form in parse_lists(domain)[1:]:  # the first is "define"
         if form[:1] != [":action"]:
+            sections.add(_section(form))
             continue
         name = form[1] if len(form) > 1 and isinstance(form[1], str) else ""
         found = digest(_without_costs(form[2:]))
@@ -216,7 +227,18 @@ def _check_rules(domain: str) -> dict[str, dict[str, str]]:
     missing = sorted(set(ACTIONS) - set(actions) - OPTIONAL)
     if missing:
         raise DataError(f"the domain has no action {missing[0]}")
+    lacking = [name for name, known in SECTIONS.items() if known and name not in sections]
+    if lacking:
+        raise DataError(f"the domain has no part {lacking[0]}")
     return actions
+
+
+def _section(form: Any) -> str:
+    """The name of a section that is no action. Raises `DataError` if it is none of the known ones."""
+    name = form[0] if isinstance(form, list) and form and isinstance(form[0], str) else ""
+    if SECTIONS.get(name, "") not in (None, digest(form)):
+        raise DataError(f"the domain is of an unknown version: its part {shown(name)} has digest {digest(form)}")
+    return name
 
 
 def _slots(parameters: list[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from crbc_envs.alfworld.engine.dialect import read_dialect, split_task
 from crbc_envs.alfworld.engine.problem import Problem
 from crbc_envs.alfworld.engine.state import Game
-from crbc_envs.errors import DataError
+from crbc_envs.errors import DataError, FileError
 from crbc_envs.storage import files
 from crbc_envs.storage.files import shown
 
@@ -24,12 +25,16 @@ FAMILIES = {
 """The six task families by the `task_type` of traj_data.json."""
 
 LARGEST_FILE = 8 << 20
-"""The most bytes of a file of a game. The published ones have up to 138,334; whole trajectories have more."""
+"""The most bytes of a file of a game. The published games have up to 138,334; whole trajectories have more."""
 
 LONGEST_WALKTHROUGH = 1_000
 """The most commands of a walkthrough. Published ones have up to 10."""
 
 GAME_FILE, TRAJECTORY_FILE = "game.tw-pddl", "traj_data.json"
+
+
+Check = Callable[[Path, bytes], None]
+"""Checks what a file holds, or raises `DataError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +49,22 @@ class GameFile:
     walkthrough: tuple[str, ...] | None = None
 
 
-def read_game_file(path: str | Path) -> GameFile:
+def read_game_file(path: str | Path, check: Check = lambda path, content: None) -> GameFile:
     """Read a game. `path` is a folder with game.tw-pddl and traj_data.json, or the game.tw-pddl in it.
 
-    Raises `DataError` if one of the two is missing or damaged, or if the family is not in `FAMILIES`.
+    Each of the two is opened once, and `check` gets its content before it is parsed. Raises `DataError` if one of
+    them is missing or damaged, or if the family is not in `FAMILIES`.
     """
     path = Path(path)
     folder = path.parent if path.name == GAME_FILE else path
-    game, trajectory = read_json(folder / GAME_FILE), read_json(folder / TRAJECTORY_FILE)
+    game, trajectory = read_json(folder / GAME_FILE, check), read_json(folder / TRAJECTORY_FILE, check)
     for key in ("pddl_domain", "grammar", "pddl_problem"):
         if not isinstance(game.get(key), str):
-            raise DataError(f"{folder / GAME_FILE}: no text {key!r}; it is not an ALFWorld game. {GET_DATA}")
+            raise FileError(folder / GAME_FILE, f"no text {key!r}; it is not an ALFWorld game. {GET_DATA}")
     family = family_of(trajectory)
     if family is None:
-        raise DataError(
-            f"{folder / TRAJECTORY_FILE}: unknown task_type {shown(trajectory.get('task_type'))}; "
-            f"known: {', '.join(FAMILIES)}"
-        )
+        kind = shown(trajectory.get("task_type"))
+        raise FileError(folder / TRAJECTORY_FILE, f"unknown task_type {kind}; known: {', '.join(FAMILIES)}")
     return GameFile(
         name=f"{folder.parent.name}/{folder.name}",
         family=family,
@@ -84,20 +88,27 @@ def _walkthrough(path: Path, steps: Any) -> tuple[str, ...] | None:
     if steps is None:
         return None
     if not isinstance(steps, list) or len(steps) > LONGEST_WALKTHROUGH or not all(isinstance(s, str) for s in steps):
-        raise DataError(f"{path}: its walkthrough is no list of at most {LONGEST_WALKTHROUGH:,} commands. {GET_DATA}")
+        why = f"its walkthrough is no list of at most {LONGEST_WALKTHROUGH:,} commands. {GET_DATA}"
+        raise FileError(path, why)
     return tuple(steps)
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, check: Check = lambda path, content: None) -> dict[str, Any]:
     """Read the JSON object of a file. Raises `DataError` if there is none."""
     try:
-        data = files.read_json(path, LARGEST_FILE)
+        content = files.read_bytes(path, LARGEST_FILE)
+        check(path, content)
+        data = files.parse_json(content, LARGEST_FILE)
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file. {GET_DATA}") from None
+        raise FileError(path, f"no such file. {GET_DATA}") from None
+    except OSError as error:
+        raise FileError(path, f"it cannot be read: {error.strerror}. {GET_DATA}") from error
+    except DataError:
+        raise
     except ValueError as error:
-        raise DataError(f"{path}: damaged, it is not JSON ({error}). {GET_DATA}") from error
+        raise FileError(path, f"damaged, it is not JSON ({error}). {GET_DATA}") from error
     if not isinstance(data, dict):
-        raise DataError(f"{path}: it is JSON, but not an object. {GET_DATA}")
+        raise FileError(path, f"it is JSON, but not an object. {GET_DATA}")
     return data
 
 
@@ -105,7 +116,7 @@ KNIVES = ("knifetype", "butterknifetype")
 
 
 def parse(file: GameFile) -> Game:
-    """Parse a game for the exact engine. Raises a `DataError` that names the game."""
+    """Parse a game for the exact engine. Raises a `FileError` that names the game."""
     try:
         problem, (task, grammar) = Problem(file.problem), split_task(file.grammar)
         has = problem.objects_with
@@ -136,6 +147,6 @@ def parse(file: GameFile) -> Game:
             won=problem.won(),
         )
     except KeyError as error:
-        raise DataError(f"{file.name}: the problem uses {shown(error.args[0])}, but does not declare it") from error
+        raise FileError(file.name, f"the problem uses {shown(error.args[0])}, but does not declare it") from error
     except ValueError as error:
-        raise DataError(f"{file.name}: {error}") from error
+        raise FileError(file.name, str(error)) from error

@@ -147,6 +147,10 @@ def _check(types: Mapping[str, str], facts: Facts) -> None:
     count = sum(map(len, facts.values()))
     if len(types) > MOST_NAMES or count > MOST_FACTS:
         raise DataError(f"the problem has {len(types):,} names and {count:,} facts; more than a household needs")
+    names = set(types).union(*(fact for found in facts.values() for fact in found))
+    hidden = next((name for name in sorted(names) if not name.isprintable()), None)
+    if hidden is not None:
+        raise DataError(f"the problem has a name that cannot be shown: {shown(hidden)}")
     longest = max(map(len, types), default=0)
     if longest > LONGEST_NAME:
         raise DataError(f"the problem has a name of {longest:,} characters, and at most {LONGEST_NAME} are read")

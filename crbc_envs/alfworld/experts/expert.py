@@ -6,7 +6,9 @@ To make demonstrations for imitation, use `searcher.Searcher`. It knows only wha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import permutations, product
+from typing import NamedTuple
 
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.state import Action, Game, State, bits
@@ -21,17 +23,58 @@ def kind_of(name: str) -> str:
 def plan(game: Game, state: State | None = None) -> tuple[str, ...]:
     """The commands of a shortest plan, among plans that do one errand (take, treat, put) after another.
 
-    It begins at `state`, or at the start. Raises `ValueError` if no plan reaches the goal.
+    It begins at `state`, or at the start. Raises `ValueError` if no plan reaches the goal, or for a task that is not
+    worded as ALFWorld's.
     """
     state = game.start if state is None else state
     if engine.won(game, state):
         return ()
     goal = read_task(game.task)
-    ways = (_walk(game, state, errands) for errands in _errands(game, state, goal))
-    best = min(ways, key=len, default=None)
+    possible = (errands for errands in _errands(game, state, goal) if all(_can_be_done(game, e) for e in errands))
+    best = min((_walk(game, state, errands) for errands in possible), key=len, default=None)
     if best is None:
         raise ValueError(f"{game.name}: no plan reaches the goal, {game.task}")
     return _until_won(game, state, best)
+
+
+class Hint(NamedTuple):
+    """What the expert says of a state."""
+
+    command: str
+    """The next command of its plan, which is admissible. "" if the goal is reached, or the expert has no plan."""
+    dead_end: bool
+    """Whether the item in hand can be put nowhere, and the expert has no plan that keeps it in hand.
+
+    No other item can then be taken any more.
+    """
+
+
+def hint(game: Game, state: State) -> Hint:
+    """The expert's hint. It takes as long as a plan."""
+    commands: tuple[str, ...] = ()
+    with suppress(ValueError):
+        commands = plan(game, state)
+    end = state
+    for command in commands:
+        end, _ = engine.step(game, end, command)
+    if engine.won(game, end):  # else the game means another goal than its task's sentence
+        return Hint(commands[0] if commands else "", False)
+    return Hint("", state.held >= 0 and _put_down(game, state) is None)
+
+
+def _can_be_done(game: Game, errand: Action) -> bool:
+    """Whether the receptacle accepts the object, or the object can be treated so."""
+    verb, o, r = errand
+    match verb:
+        case "put":
+            return bool(game.accepts[r] >> o & 1)
+        case "clean":
+            return bool(game.cleanable >> o & 1)
+        case "heat":
+            return bool(game.heatable >> o & 1)
+        case "cool":
+            return bool(game.coolable >> o & 1)
+    return True
 
 
 def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:

@@ -7,28 +7,44 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
+from crbc_envs.alfworld.engine.backends import shared_parse
 from crbc_envs.alfworld.engine.dialect import split_task
-from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE, GameFile, family_of, read_game_file, read_json
-from crbc_envs.errors import DataError
-from crbc_envs.storage.datasets import MANIFEST, Dataset, check_file, read_manifest
+from crbc_envs.alfworld.engine.game import (
+    GAME_FILE,
+    GET_DATA,
+    LARGEST_FILE,
+    TRAJECTORY_FILE,
+    Check,
+    GameFile,
+    read_game_file,
+)
+from crbc_envs.alfworld.games.listing import (
+    Entry,
+    Stamp,
+    Stamps,
+    entry_of,
+    forget,
+    listing,
+    stamp_of,
+    stamps_of,
+    trajectories,
+)
+from crbc_envs.errors import DataError, FileError
+from crbc_envs.storage.datasets import MANIFEST, Dataset, Unpacked, check_file, read_manifest
 from crbc_envs.tasks import Task, TaskPanel
 
 SPLITS = ("train", "valid_seen", "valid_unseen", "valid_train")
 
-NOT_PLAYED = ("movable", "Sliced")
-"""Tasks whose folder name contains one of these are left out, as in AlfredTWEnv."""
-
-
-class Entry(NamedTuple):
-    folder: Path
-    family: str
+MOST_NAMED = 5
+"""The most damaged games that a message names."""
 
 
 def game_digest(game: GameFile) -> str:
     """The hash of a game (hex), without its walkthrough."""
-    return hashlib.sha256("\0".join((game.domain, game.grammar, game.problem)).encode()).hexdigest()
+    text = "\0".join((game.domain, game.grammar, game.problem))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def task_of(id: str, game: GameFile) -> Task[GameFile]:
@@ -36,8 +52,18 @@ def task_of(id: str, game: GameFile) -> Task[GameFile]:
     try:
         task, _ = split_task(game.grammar)
     except DataError as error:
-        raise DataError(f"{game.name}: {error}") from error
+        raise FileError(game.name, str(error)) from error
     return Task(id, task, game, game_digest(game), game.family)
+
+
+def load(id: str, folder: Path, check: Check = lambda path, content: None) -> Task[GameFile]:
+    """Read a game's two files, each once, and parse it. Raises a `FileError` that names the file."""
+    file = read_game_file(folder, check)
+    try:
+        shared_parse(file)
+        return task_of(id, file)
+    except FileError as error:  # it names the game by its last two folders
+        raise FileError(folder / GAME_FILE, error.reason) from error
 
 
 class OfficialPanel(TaskPanel[GameFile]):
@@ -47,7 +73,11 @@ class OfficialPanel(TaskPanel[GameFile]):
     from a folder's name. The panel leaves out what AlfredTWEnv leaves out: tasks with movable receptacles or
     sliced objects, and games that are missing or not solvable. `left_out` counts them; `families` counts the rest.
 
-    Raises `DataError` at once if the data is missing or a game is damaged.
+    All panels of a process share what they have read. A new panel has the games that are there now. A game whose
+    files have changed is read again.
+
+    Raises `DataError` at once if the data is missing or a file is no JSON, and for a task whose game is damaged or
+    gone.
     """
 
     splits: ClassVar[Mapping[str, str]] = {
@@ -59,19 +89,56 @@ class OfficialPanel(TaskPanel[GameFile]):
     def __init__(self, split: str = "train", directory: str | Path | None = None) -> None:
         super().__init__(split, 0)
         self.directory = Path(directory).expanduser() if directory is not None else DATASET.folder
-        self.entries, left_out = _scan_once(_split_folder(self.directory, self.split))
-        self.left_out = dict(left_out)
+        self.folder = _split_folder(self.directory, self.split)
+        listed = listing(self.folder)
+        if not listed.entries:
+            raise DataError(f"{self.folder}: holds no game; install the published games with: {DATASET.command}")
+        self.entries, self.left_out = listed.entries, dict(listed.left_out)
         self.size = len(self.entries)
         self.families = Counter(entry.family for entry in self.entries)
-        installed = (self.directory / MANIFEST).exists()
-        self._digests = read_manifest(self.directory) if installed else None
 
     def _task(self, index: int) -> Task[GameFile]:
-        folder = self.entries[index].folder
-        if self._digests is not None:
-            for name in (GAME_FILE, TRAJECTORY_FILE):
-                check_file(self.directory, folder / name, self._digests)
-        return task_of(f"alfworld-official/{self.split}/{index}", read_game_file(folder))
+        entry = self.entries[index]
+        stamps = stamps_of(entry.folder)
+        if stamps != entry.stamps:
+            self._refuse_left_out(entry.folder, stamps)
+        id = f"alfworld-official/{self.split}/{index}"
+        return _loaded(id, self.directory, entry.folder, stamps, self._digests(entry.folder))
+
+    def _refuse_left_out(self, folder: Path, stamps: Stamps) -> None:
+        """Raise `DataError` if a game that has changed would not be listed now."""
+        forget(self.folder)
+        found = "it is gone" if None in stamps else entry_of(self.folder, folder / TRAJECTORY_FILE)
+        if not isinstance(found, Entry):
+            why = f"this game has changed and is not played any more ({found}); make the environment again"
+            raise FileError(folder, why)
+
+    def _digests(self, folder: Path) -> tuple[tuple[str, str], ...] | None:
+        """What the manifest says of a game's files, by path. None if the games were not installed."""
+        stamp = stamp_of(self.directory / MANIFEST)
+        if stamp is None:
+            return None
+        names = [(folder / name).relative_to(self.directory).as_posix() for name in (GAME_FILE, TRAJECTORY_FILE)]
+        known = _manifest(self.directory, stamp)
+        return tuple((name, known[name]) for name in names if name in known)
+
+
+@lru_cache(maxsize=64)
+def _loaded(
+    id: str, directory: Path, folder: Path, stamps: Stamps, digests: tuple[tuple[str, str], ...] | None
+) -> Task[GameFile]:
+    """A task, read once per process for all copies of a group. The stamps make it be read again after a change."""
+
+    def check(path: Path, content: bytes) -> None:
+        if digests is not None:
+            check_file(directory, path, dict(digests), content)
+
+    return load(id, folder, check)
+
+
+@lru_cache(maxsize=8)
+def _manifest(directory: Path, stamp: Stamp) -> Mapping[str, str]:
+    return read_manifest(directory)
 
 
 def _split_folder(directory: Path, split: str) -> Path:
@@ -80,38 +147,6 @@ def _split_folder(directory: Path, split: str) -> Path:
         if folder.is_dir():
             return folder
     raise DataError(f"{directory / split}: no such folder; install the published games with: {DATASET.command}")
-
-
-def scan(folder: Path) -> tuple[tuple[Entry, ...], dict[str, int]]:
-    """The games under a split's folder, and the number left out by reason. Raises `DataError` if there is no game."""
-    entries, left_out = [], Counter[str]()
-    for path in sorted(folder.rglob(TRAJECTORY_FILE), key=lambda path: path.relative_to(folder).as_posix()):
-        found = _entry(path, path.relative_to(folder).as_posix())
-        if isinstance(found, Entry):
-            entries.append(found)
-        else:
-            left_out[found] += 1
-    if not entries:
-        raise DataError(f"{folder}: holds no game; install the published games with: {DATASET.command}")
-    return tuple(entries), dict(left_out)
-
-
-_scan_once = lru_cache(maxsize=8)(scan)
-"""Scans each split once per process, for any number of environments."""
-
-
-def _entry(trajectory: Path, name: str) -> Entry | str:
-    """The entry of a game, or the reason why it is left out."""
-    for word in NOT_PLAYED:
-        if word in name:
-            return word
-    family = family_of(read_json(trajectory))
-    game = trajectory.with_name(GAME_FILE)
-    if family is None:
-        return "another task type"
-    if not game.exists():
-        return "no game"
-    return Entry(trajectory.parent, family) if read_json(game).get("solvable") is True else "not solvable"
 
 
 # ---- installing ------------------------------------------------------------------------------------
@@ -124,21 +159,47 @@ def _place(path: PurePosixPath) -> PurePosixPath | None:
     return kept if fits else None
 
 
-def _check(directory: Path) -> str:
-    """The number of games of each split. Raises `DataError` for a game without a trajectory, or a damaged one."""
-    for path in sorted(directory.rglob(GAME_FILE)):
+def _check(unpacked: Unpacked) -> str:
+    """Play none, but parse every game that is played. Returns the number of games of each split.
+
+    Raises `DataError` for a game without a trajectory, and one that names the games that are damaged.
+    """
+    for path in sorted(unpacked.folder.rglob(GAME_FILE)):
         if not (path.parent / TRAJECTORY_FILE).exists():
             raise DataError(
-                f"{path.relative_to(directory)}: its {TRAJECTORY_FILE} is missing; ALFWorld publishes the two in "
+                f"{unpacked.origin(path)}: its {TRAJECTORY_FILE} is missing; ALFWorld publishes the two in "
                 f"separate archives, so give both: crbc data alfworld --from GAMES.zip TRAJECTORIES.zip"
             )
-    found = []
-    for split in SPLITS:
-        if (directory / split).is_dir():
-            entries, left_out = scan(directory / split)
-            without = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-            found.append(f"{split} {len(entries):,} games" + (f" (left out: {without})" if without else ""))
-    return "; ".join(found)
+    folders = [unpacked.folder / split for split in SPLITS if (unpacked.folder / split).is_dir()]
+    paths = [(folder, path) for folder in folders for path in trajectories(folder)[0]]
+    counts = {folder.name: Counter[str]() for folder in folders}
+    faults = []
+    for done, (folder, path) in enumerate(paths, start=1):
+        try:
+            found = entry_of(folder, path)
+            if isinstance(found, Entry):
+                load("", found.folder)
+            counts[folder.name][found if isinstance(found, str) else ""] += 1
+        except FileError as error:
+            faults.append(f"{unpacked.origin(Path(error.path))}: {error.reason.removesuffix(GET_DATA).strip()}")
+        unpacked.on_progress(done, len(paths))
+    if faults:
+        more = f"; and {len(faults) - MOST_NAMED:,} more" if len(faults) > MOST_NAMED else ""
+        raise DataError(
+            f"{len(faults):,} of {len(paths):,} games cannot be played: {'; '.join(faults[:MOST_NAMED])}{more}. "
+            f"Get these files again, or leave them out: {DATASET.command}"
+        )
+    return "; ".join(_counted(unpacked, split, Counter(found)) for split, found in counts.items())
+
+
+def _counted(unpacked: Unpacked, split: str, found: Counter[str]) -> str:
+    """The number of games of a split and of those left out, in words. Raises `DataError` if none is played."""
+    played = found.pop("", 0)
+    without = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items()))
+    left_out = f" (left out: {without})" if without else ""
+    if not played:
+        raise DataError(f"{unpacked.sources}: {split} holds no game that is played{left_out}")
+    return f"{split} {played:,} games{left_out}"
 
 
 DATASET = Dataset(
@@ -147,5 +208,6 @@ DATASET = Dataset(
     check=_check,
     required=f"ALFWorld's games, as {{{','.join(SPLITS)}}}/TASK/TRIAL/{{{GAME_FILE},{TRAJECTORY_FILE}}}",
     limit=16 * 2**30,
+    file_limit=LARGEST_FILE,
 )
 """ALFWorld's published games. Several archives are installed together: `--from A.zip B.zip`."""

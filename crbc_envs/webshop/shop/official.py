@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.datasets import Dataset, ProgressCallback, sha256_of
+from crbc_envs.storage.datasets import Dataset, ProgressCallback, Unpacked, sha256_of
 from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, is_store
 from crbc_envs.webshop.search import engine as search
 from crbc_envs.webshop.shop import goals
@@ -85,9 +85,9 @@ def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
         search.build(StoredCatalogue(folder / size)).save(folder / size / INDEX)
 
 
-def _check(folder: Path) -> str:
+def _check(unpacked: Unpacked) -> str:
     """The installed sets, and whether their files equal the published ones."""
-    found = []
+    folder, found = unpacked.folder, []
     for size in SETS:
         if (folder / size).is_dir():
             catalogue, _ = open_official(folder / size)
@@ -98,7 +98,9 @@ def _check(folder: Path) -> str:
             elif len(catalogue) <= goals.MOST_SYNTHETIC:
                 goals.draw(catalogue, "synthetic", price_seed=0)  # what it refuses must not be installed
     if not found:
-        raise DataError(f"{folder}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}")
+        raise DataError(
+            f"{unpacked.sources}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}"
+        )
     for name, published in PUBLISHED.items():
         if (folder / name).is_file() and sha256_of(folder / name) != published:
             found.append(f"{name} is another copy than the published one")

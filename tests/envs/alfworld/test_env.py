@@ -11,6 +11,7 @@ import crbc_envs
 from anchors import INVALID, anchor_key
 from anchors.kinds import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv
+from crbc_envs.alfworld.engine.backends import shared_parse
 from crbc_envs.alfworld.env import AlfworldEnv
 from crbc_envs.errors import DataError
 from crbc_envs.prompts import PromptWindow
@@ -272,6 +273,7 @@ def test_an_unknown_option_is_refused(options, error, why):
 
 
 def test_copies_of_a_group_share_one_game_and_its_memo():
+    shared_parse.cache_clear()  # another test may have played it
     envs = GroupVectorEnv("CRBC-ALFWorld-v0", num_groups=2, group_size=3)
     _, infos = envs.reset(seed=0)
     envs.step([actions[0] for actions in infos["admissible_actions"]])

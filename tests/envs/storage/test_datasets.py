@@ -7,6 +7,7 @@ import os
 import stat
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -24,7 +25,7 @@ FILES = {"notes/a.txt": b"first", "notes/deep/b.txt": b"second", "other/readme.m
 TOY = Dataset(
     name="toy",
     place=lambda path: path if path.suffix == ".txt" else None,
-    check=lambda folder: f"{sum(1 for path in folder.rglob('*.txt'))} notes",
+    check=lambda unpacked: f"{sum(1 for path in unpacked.folder.rglob('*.txt'))} notes",
     required="notes, as *.txt",
     limit=10_000,
 )
@@ -140,11 +141,11 @@ def test_the_folder_for_unpacking_cannot_be_guessed(tmp_path, home):
 
 
 def test_a_source_that_fails_its_check_changes_nothing(tmp_path, home):
-    def fussy(folder):
+    def fussy(unpacked):
         raise DataError("not good enough")
 
     install(TOY, [folder_of(tmp_path / "1", {"one/a.txt": b"1"})])
-    strict = Dataset(TOY.name, TOY.place, fussy, TOY.required, TOY.limit)
+    strict = replace(TOY, check=fussy)
     with pytest.raises(DataError, match="not good enough"):
         install(strict, [folder_of(tmp_path / "2", {"one/a.txt": b"2"})])
     assert contents(home) == {"toy/one/a.txt": b"1"}
@@ -207,7 +208,7 @@ def test_what_is_not_wanted_counts_against_a_bomb_too(kind, tmp_path):
 
 
 def test_two_files_for_one_place_are_refused(tmp_path):
-    flat = Dataset("toy", lambda path: PurePosixPath("one", path.name), TOY.check, TOY.required, TOY.limit)
+    flat = replace(TOY, place=lambda path: PurePosixPath("one", path.name))
     source = tar_of(tmp_path / "a.tar", {"x/a.txt": b"1", "y/a.txt": b"2"})
     with pytest.raises(DataError, match="one/a.txt is there twice"):
         install(flat, [source])

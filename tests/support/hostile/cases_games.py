@@ -182,7 +182,7 @@ def game_named_markup(folder: Path) -> None:
 CASES = [
     Case("game-honest", "what is honest still works", 0, make=game(lambda *_: None), probe=play),
     *(
-        Case(name, CODE, 2, says=("clean/trial:",), make=game(change), probe=play_textworld)
+        Case(name, CODE, 2, says=("clean/trial",), make=game(change), probe=play_textworld)
         for name, change in TEXTWORLD.items()
     ),
     *(Case(name, READER, 2, says=(said,), make=game(change), probe=play) for name, (change, said) in EXACT.items()),
