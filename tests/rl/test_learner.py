@@ -103,12 +103,13 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Path, tmp_path: Path) -> None:
     """kill -9 at random moments, some of them inside a save, until the run gets through."""
-    config = write_config(tmp_path / "config.yaml", model, updates=8, save_every=1)
-    whole = tmp_path / "whole"
-    command = [sys.executable, "-m", "crbc_rl.cli", "train", str(config)]
-    subprocess.run([*command, "--run", str(whole)], check=True, capture_output=True, timeout=300)
+    changes = {"updates": 8, "save_every": 1}
+    config, file = small(model, **changes), write_config(tmp_path / "config.yaml", model, **changes)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    Learner(config, Run.start(whole, config, resume=False)).train()
 
-    cut, rng, kills = tmp_path / "cut", np.random.default_rng(0), 0
+    command = [sys.executable, "-m", "crbc_rl.cli", "train", str(file)]
+    rng, kills = np.random.default_rng(0), 0
     while kills < 4:
         process = subprocess.Popen([*command, "--run", str(cut), "--start-or-resume"], stdout=subprocess.DEVNULL)
         seen = len(read_metrics(cut))
@@ -121,7 +122,7 @@ def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Pat
         process.wait()
         if len(read_metrics(cut)) == 9:
             break
-    subprocess.run([*command, "--run", str(cut), "--resume"], check=True, capture_output=True, timeout=300)
+    Learner(config, Run.start(cut, config, resume=True)).train()
 
     assert kills >= 2
     assert [record["update"] for record in read_metrics(cut)] == list(range(9))
