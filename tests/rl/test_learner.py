@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -212,8 +213,6 @@ from crbc_rl.learner import Learner
 from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 
-config, run, where, count = load_config(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-
 def here(what):
     global count
     count -= what == where
@@ -231,10 +230,30 @@ def dying(name):
         here(name)
     setattr(os, name, die)
 
-dying("fsync")
-dying("replace")
-Learner(config, Run.start(run, config, resume=True), Dying()).train()
+for line in sys.stdin:
+    config, run, where, count = line.rstrip().split("\\t")
+    if (child := os.fork()) == 0:
+        count = int(count)
+        dying("fsync")
+        dying("replace")
+        config = load_config(Path(config))
+        Learner(config, Run.start(Path(run), config, resume=True), Dying()).train()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[Callable[..., int]]:
+    """Starts a run that kills itself; its exit status. The runs are forks of one process, which has imported torch."""
+    with subprocess.Popen([sys.executable, "-c", DIE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdin is not None and one.stdout is not None
+
+        def die(*case: object) -> int:
+            print(*case, sep="\t", file=one.stdin, flush=True)
+            return int(one.stdout.readline().split()[-1])  # below what the run prints
+
+        yield die
 
 
 @pytest.fixture(scope="module")
@@ -261,12 +280,11 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     ],
 )
 def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
-    undisturbed: tuple[Path, Path], tmp_path: Path, where: str, count: int
+    undisturbed: tuple[Path, Path], killed: Callable[..., int], tmp_path: Path, where: str, count: int
 ) -> None:
     """kill -9 at the n-th time that a phase begins, that a file reaches the disk, or that one is renamed."""
     path, whole = undisturbed
-    command = [sys.executable, "-c", DIE, path, tmp_path, where, str(count)]
-    assert subprocess.run(command, check=False, timeout=300).returncode == -signal.SIGKILL
+    assert killed(path, tmp_path, where, count) == -signal.SIGKILL
     Learner(load_config(path), Run.start(tmp_path, load_config(path), resume=True)).train()
     assert without_times(read_metrics(tmp_path)) == without_times(read_metrics(whole))
     assert _same_weights(tmp_path / "checkpoints/000003", whole / "checkpoints/000003")
