@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Everything there is to run: what .ci/run runs, the deliberate faults, the examples of the other adapters, and vLLM's
-# tests in an environment of their own. About an hour on two cores.
+# Everything there is to run: what .ci/run runs, with more random draws; the deliberate faults, the examples of the
+# other adapters, and vLLM's tests in an environment of their own. About an hour on two cores.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-bash .ci/run
+CRBC_TEST_FULL=1 bash .ci/run
 bash scripts/mutants.sh
 bash scripts/adapter.sh trl
 bash scripts/test_vllm.sh

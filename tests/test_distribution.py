@@ -12,9 +12,13 @@ import sys
 import tarfile
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from effort import FULL
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from paths import ROOT, SUPPORT
 
 SETS = "updates=2 rollout.num_groups=2 rollout.group_size=4 eval.every=2 eval.episodes=4 eval.test_episodes=4"
@@ -81,6 +85,27 @@ class Installed:
     def pip(self, *what: str) -> None:
         self.run(self.bin / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check", *what)
 
+    def lend(self, extra: str) -> None:
+        """Link the packages that an extra of crbc requires, and that those require, from the environment of the tests:
+        installing torch once more takes minutes. What is there already stays."""
+        (site,) = self.bin.parent.glob("lib/python*/site-packages")
+        there = {canonicalize_name(found.name): found for found in metadata.distributions(path=[str(site)])}
+        wanted, seen = [Requirement(f"crbc[{extra}]")], set()
+        for requirement in wanted:  # which grows
+            name = canonicalize_name(requirement.name)
+            if (key := (name, frozenset(requirement.extras))) in seen:
+                continue
+            seen.add(key)
+            found = there.get(name) or metadata.distribution(name)
+            for one in map(Requirement, found.requires or []):
+                for which in ("", *requirement.extras):
+                    if one.marker is None or one.marker.evaluate({"extra": which}):
+                        wanted.append(one)
+            if name not in there:
+                for top in {file.parts[0] for file in found.files or []} - {"..", "__pycache__"}:
+                    if not (site / top).exists():
+                        (site / top).symlink_to(found.locate_file(top))
+
     def crbc(self, *args: str, status: int = 0) -> str:
         return self.run(self.bin / "crbc", *args, status=status)
 
@@ -107,7 +132,10 @@ def test_the_wheel_trains_evaluates_and_reports_from_an_empty_folder(built: tupl
 
     refused = there.crbc("train", "sokoban-tiny", status=2)
     assert refused.startswith("error: the crbc command needs h11, httpx") and refused.count("\n") == 1
-    there.pip(f"torch=={_torch()}")  # as the set-up script does, since the ordinary build brings gigabytes
+    if FULL:
+        there.pip(f"torch=={_torch()}")  # as the set-up script does, since the ordinary build brings gigabytes
+    else:
+        there.lend("train")
     there.run(*shlex.split(refused.rpartition("not installed here: ")[2]))
 
     sets = ["--set", *SETS.split()]

@@ -29,21 +29,26 @@ def _crbc(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_train_eval_and_report_from_the_command_line(model: Path, tmp_path: Path) -> None:
+def test_train_eval_and_report_from_the_command_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first command in a process of its own, the others in this one."""
     config = write_config(tmp_path / "c.yaml", model, updates=2)
-    done = _crbc("train", str(config), "--run", "r", "--seed", "5", "--set", "credit.crbc.w_step=2", cwd=tmp_path)
+    train = ("train", str(config), "--run", "r", "--seed", "5", "--set", "credit.crbc.w_step=2")
+    done = _crbc(*train, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "update   2" in done.stdout and "warm start" in done.stdout and "95 % interval" in done.stdout
     assert (tmp_path / "r/report.html").stat().st_size > 10_000
 
-    assert _crbc("train", str(config), "--run", "r", cwd=tmp_path).returncode == 2
-    again = _crbc(
-        "train", str(config), "--run", "r", "--seed", "5", "--set", "credit.crbc.w_step=2", "--resume", cwd=tmp_path
-    )
-    assert again.returncode == 0 and "trained" in again.stdout
-
-    result = _crbc("eval", "r", "--policy", "best", "--episodes", "5", cwd=tmp_path)
-    assert result.returncode == 0 and "5 test tasks" in result.stdout, result.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["train", str(config), "--run", "r"])
+    assert ended.value.code == 2 and "already holds a run" in capsys.readouterr().err
+    cli.main([*train, "--resume"])
+    assert "trained" in capsys.readouterr().out
+    cli.main(["eval", "r", "--policy", "best", "--episodes", "5"])
+    assert "5 test tasks" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ SETTINGS = {
     "policy": {"gradient_checkpointing": True},
     "loss": {"entropy": 0.1},  # replies of a fresh policy are all malformed, so there is no credit: a gradient for sure
 }
+FEW = {"every": 1, "episodes": 2, "test_episodes": 2}
 BRIEF = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text", "max_steps": 4}}
 IMAGES = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
 CHANGES: dict[str, dict[str, Any]] = {
@@ -71,23 +72,23 @@ def alone(config: Path, run: Path, *sets: str, resume: bool = False) -> None:
 
 @pytest.fixture(scope="module")
 def played(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SimpleNamespace]:
-    """Runs of one and of two processes. `one` and `two` are folders by name; "whole" is four updates long, and
-    "resumed" goes on to six in the other's number of processes."""
+    """Runs of one and of two processes. `one` and `two` are folders by name; "whole" is two updates long, and
+    "resumed" goes on to three in the other's number of processes."""
     folder = tmp_path_factory.mktemp("processes")
     one, two = folder / "one", folder / "two"
     one.mkdir()
     two.mkdir()
     fresh_vision_policy().save(folder / "vision")
-    configs = {"whole": write_config(folder / "whole.yaml", model, **SETTINGS)}
+    configs = {"whole": write_config(folder / "whole.yaml", model, **SETTINGS, updates=2)}
     for name, changes in CHANGES.items():
         policy = {"gradient_checkpointing": True, **changes.get("policy", {})}
-        settings = {**SETTINGS, "env": BRIEF, **changes, "policy": policy, "updates": 1}
+        settings = {**SETTINGS, "env": BRIEF, **changes, "policy": policy, "updates": 1, "eval": FEW}
         start = folder / "vision" if name == "frames" else model
         configs[name] = write_config(folder / f"{name}.yaml", start, **settings)
     for name, config in configs.items():
         alone(config, one / name)
     shutil.copytree(one / "whole", one / "resumed")
-    more = ["--resume", "--set", "updates=6", "--run", str(one / "resumed")]
+    more = ["--resume", "--set", "updates=3", "--run", str(one / "resumed")]
     jobs: list[dict[str, Any]] = [
         {"job": "gradients", "model": str(model), "file": str(two / "gradients.safetensors")},
         {"job": "exchange", "file": str(two / "known")},
@@ -96,7 +97,7 @@ def played(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
     ]
     launch(2, jobs, folder)
     shutil.copytree(two / "whole", two / "resumed")
-    alone(configs["whole"], two / "resumed", "updates=6", resume=True)
+    alone(configs["whole"], two / "resumed", "updates=3", resume=True)
     yield SimpleNamespace(folder=folder, one=one, two=two, configs=configs)
     Distributed().leave()
 
@@ -153,7 +154,7 @@ def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path,
     assert [safe_open(shard, "pt").get_slice(name).get_shape() for shard in shards] == [[192, 128]] * 2
 
     # Each went on in the other's number of processes.
-    assert len(_figures(played.one / "resumed")) == 7
+    assert len(_figures(played.one / "resumed")) == 4
     _assert_alike(model, played.one / "resumed", played.two / "resumed")
 
 

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -103,12 +104,13 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) ->
 @pytest.mark.slow
 def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Path, tmp_path: Path) -> None:
     """kill -9 at random moments, some of them inside a save, until the run gets through."""
-    config = write_config(tmp_path / "config.yaml", model, updates=8, save_every=1)
-    whole = tmp_path / "whole"
-    command = [sys.executable, "-m", "crbc_rl.cli", "train", str(config)]
-    subprocess.run([*command, "--run", str(whole)], check=True, capture_output=True, timeout=300)
+    changes = {"updates": 8, "save_every": 1}
+    config, file = small(model, **changes), write_config(tmp_path / "config.yaml", model, **changes)
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    Learner(config, Run.start(whole, config, resume=False)).train()
 
-    cut, rng, kills = tmp_path / "cut", np.random.default_rng(0), 0
+    command = [sys.executable, "-m", "crbc_rl.cli", "train", str(file)]
+    rng, kills = np.random.default_rng(0), 0
     while kills < 4:
         process = subprocess.Popen([*command, "--run", str(cut), "--start-or-resume"], stdout=subprocess.DEVNULL)
         seen = len(read_metrics(cut))
@@ -121,7 +123,7 @@ def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Pat
         process.wait()
         if len(read_metrics(cut)) == 9:
             break
-    subprocess.run([*command, "--run", str(cut), "--resume"], check=True, capture_output=True, timeout=300)
+    Learner(config, Run.start(cut, config, resume=True)).train()
 
     assert kills >= 2
     assert [record["update"] for record in read_metrics(cut)] == list(range(9))
@@ -211,8 +213,6 @@ from crbc_rl.learner import Learner
 from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 
-config, run, where, count = load_config(Path(sys.argv[1])), Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-
 def here(what):
     global count
     count -= what == where
@@ -230,10 +230,30 @@ def dying(name):
         here(name)
     setattr(os, name, die)
 
-dying("fsync")
-dying("replace")
-Learner(config, Run.start(run, config, resume=True), Dying()).train()
+for line in sys.stdin:
+    config, run, where, count = line.rstrip().split("\\t")
+    if (child := os.fork()) == 0:
+        count = int(count)
+        dying("fsync")
+        dying("replace")
+        config = load_config(Path(config))
+        Learner(config, Run.start(Path(run), config, resume=True), Dying()).train()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def killed() -> Iterator[Callable[..., int]]:
+    """Starts a run that kills itself; its exit status. The runs are forks of one process, which has imported torch."""
+    with subprocess.Popen([sys.executable, "-c", DIE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        assert one.stdin is not None and one.stdout is not None
+
+        def die(*case: object) -> int:
+            print(*case, sep="\t", file=one.stdin, flush=True)
+            return int(one.stdout.readline().split()[-1])  # below what the run prints
+
+        yield die
 
 
 @pytest.fixture(scope="module")
@@ -260,12 +280,11 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     ],
 )
 def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
-    undisturbed: tuple[Path, Path], tmp_path: Path, where: str, count: int
+    undisturbed: tuple[Path, Path], killed: Callable[..., int], tmp_path: Path, where: str, count: int
 ) -> None:
     """kill -9 at the n-th time that a phase begins, that a file reaches the disk, or that one is renamed."""
     path, whole = undisturbed
-    command = [sys.executable, "-c", DIE, path, tmp_path, where, str(count)]
-    assert subprocess.run(command, check=False, timeout=300).returncode == -signal.SIGKILL
+    assert killed(path, tmp_path, where, count) == -signal.SIGKILL
     Learner(load_config(path), Run.start(tmp_path, load_config(path), resume=True)).train()
     assert without_times(read_metrics(tmp_path)) == without_times(read_metrics(whole))
     assert _same_weights(tmp_path / "checkpoints/000003", whole / "checkpoints/000003")

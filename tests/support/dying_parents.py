@@ -24,7 +24,7 @@ import numpy as np
 
 ROOT, SUPPORT = Path(__file__).parents[2], Path(__file__).parent
 WITHIN = 10.0
-BATCH = 10
+BATCH = 25  # what a batch leaves ends within seconds, which are waited for together
 MARK = "CRBC_DYING_PARENT"
 
 Left = tuple[int, str, str]

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, sqrt
+from math import inf, lcm, sqrt
 
 import numpy as np
 
@@ -63,8 +63,10 @@ def visits(group: RolloutGroup, truncation: str = "failure", reward: str = "outc
 
 
 def mean(values: Iterable[Fraction]) -> Fraction:
+    """Summed over one denominator: reducing every partial sum takes several times as long."""
     values = list(values)
-    return sum(values, Fraction(0)) / len(values)
+    scale = lcm(*(value.denominator for value in values))
+    return Fraction(sum(value.numerator * (scale // value.denominator) for value in values), scale * len(values))
 
 
 def by(key, values) -> dict:

@@ -1,4 +1,4 @@
-"""Five hundred random faults over process workers: no group is lost, and every byte is that of a run without."""
+"""Hundreds of random faults over process workers: no group is lost, and every byte is that of a run without."""
 
 from __future__ import annotations
 
@@ -11,9 +11,15 @@ from contextlib import closing, suppress
 
 import numpy as np
 import pytest
+from effort import FULL, effort
 from worker_play import corridors, play
 
-FAULTS = {"SIGKILL": 150, "SIGSTOP": 100, "raise": 150, "hang": 100}
+FAULTS = {
+    "SIGKILL": effort(45, full=150),
+    "SIGSTOP": effort(30, full=100),
+    "raise": effort(45, full=150),
+    "hang": effort(30, full=100),
+}
 SEEDS = 12
 SIZES = {"num_groups": 4, "group_size": 2}
 
@@ -73,7 +79,7 @@ class Saboteur(threading.Thread):
 
 
 @pytest.mark.slow
-def test_five_hundred_random_faults_change_nothing(tmp_path, caplog, capsys):
+def test_hundreds_of_random_faults_change_nothing(tmp_path, caplog, capsys):
     with closing(corridors(**SIZES)) as envs:
         expected = [play(envs, seed) for seed in range(SEEDS)]
     options = {"backend": "process", "num_workers": 2, "timeout": 0.5, "faults": str(tmp_path)}
@@ -92,7 +98,8 @@ def test_five_hundred_random_faults_change_nothing(tmp_path, caplog, capsys):
         replaced = envs.restarts
     assert replaced > 0.9 * sum(FAULTS.values())  # two faults at once may be one loss
     at = Counter(record.args[1] for record in caplog.records if record.name == "crbc_envs.vector.workers")
-    assert {"make", "reset", "step", "replay step"} <= set(at)
+    seldom = {"make", "reset"} if FULL else set()  # a few of five hundred; test_workers.py has one of each
+    assert {"step", "replay step"} | seldom <= set(at)
     with capsys.disabled():
         print(
             f"\n{sum(FAULTS.values())} faults, {replaced} workers replaced, lost at {dict(at)}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import rational
+from effort import effort
 from rational import ANCHORS, random_group
 
 from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
@@ -125,10 +126,10 @@ def test_every_option_on_some_random_groups(seed):
 
 
 @pytest.mark.slow
-def test_every_option_on_ten_thousand_random_groups():
+def test_every_option_on_thousands_of_random_groups():
     rng = np.random.default_rng(20261122)
     groups = 0
-    while groups < 10_000:
+    while groups < effort(2_000, full=10_000):
         groups += check_everything(rng)
 
 

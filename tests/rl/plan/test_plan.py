@@ -1,8 +1,10 @@
 import json
 import re
 import socket
+from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -43,15 +45,20 @@ SETUP = {  # model, tensor parallel, micro-batch, mini-batch, groups, steps, pro
 
 @pytest.fixture(autouse=True)
 def _bare_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No data, nothing in the hub's cache, and no network."""
+    """No data, nothing in the hub's cache, and no network but this machine's own, where a browser is driven."""
     monkeypatch.setenv("CRBC_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
-    def refused(*args: object) -> None:
-        raise AssertionError("a plan asked the network")
+    def refusing(call: Callable[..., Any]) -> Callable[..., Any]:
+        def asked(*args: Any, **options: Any) -> Any:
+            host = args[1][0] if isinstance(args[0], socket.socket) else args[0]
+            assert host in ("localhost", "127.0.0.1", "::1"), f"a plan asked the network: {host}"
+            return call(*args, **options)
 
-    monkeypatch.setattr(socket.socket, "connect", refused)
-    monkeypatch.setattr(socket, "getaddrinfo", refused)
+        return asked
+
+    monkeypatch.setattr(socket.socket, "connect", refusing(socket.socket.connect))
+    monkeypatch.setattr(socket, "getaddrinfo", refusing(socket.getaddrinfo))
 
 
 def paper(name: str, *overrides: str) -> TrainConfig:
