@@ -28,8 +28,8 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from crbc_envs import DiscreteActions
 
-SHOP = {"category": "electronics", "per_page": 3, "panel": "by_product", "max_steps": 8}
-NUM_ACTIONS, LENGTH = 24, 1024  # random play meets 18 actions and 878 bytes: DiscreteActions.measure
+SHOP = {"category": "electronics", "per_page": 3, "max_steps": 8}
+NUM_ACTIONS, LENGTH = 64, 4096  # random play meets 40 actions and 2,530 bytes: DiscreteActions.measure
 FEATURES = 256
 
 

@@ -195,9 +195,9 @@ def test_more_actions_than_numbers_are_refused_at_once():
 
 
 def test_a_text_longer_than_its_bytes_is_refused_at_once():
-    env = shop(length=200)
+    env = shop(length=300)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"at task \S+, step 1 has \d+ bytes, and length is 200; pass length="):
+    with pytest.raises(ValueError, match=r"at task \S+, step 1 has \d+ bytes, and length is 300; pass length="):
         env.step(0)
     boards = gymnasium.make("CRBC-Sokoban-v0", observation="text")
     size = len(boards.reset(seed=0)[0])

@@ -101,7 +101,7 @@ def test_the_shop_is_a_page():
     first, results, item, _ = session("search remote control", "click[b0", env_id="CRBC-WebShop-v0", task=3, width=80)
     assert "Instruction:  " in first and "[search]" in first
     assert "[SEP]" not in first + results and "[button]" not in first + results
-    assert "[back to search]  Page 1 (Total results: 41)  [next >]" in results
+    assert "[back to search]  Page 1 (Total results: 16)  [next >]" in results
     assert "search[remote control]  reward +0.0" in results
     assert "'click[b0' may be: click[b0gen" in item
     assert all(len(line) <= 80 for line in (first + results).splitlines())

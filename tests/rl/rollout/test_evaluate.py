@@ -81,22 +81,22 @@ def test_a_purchase_that_is_nearly_right_has_its_score_everywhere(tmp_path):
     options = {"max_steps": 4, "panel": "official"}
     config = small(Path("unused"), env={"id": "CRBC-WebShop-v0", "prompt": "compact", "kwargs": options})
     with closing(open_groups(config, "test", 2, 1)) as envs:
-        batch = collect(envs, shopper, [5, 13], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
-        scores = [shopper.score(task) for task in (5, 13)]
-        assert scores == [pytest.approx(1 / 4), pytest.approx(3 / 7)]
+        batch = collect(envs, shopper, [2, 19], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
+        scores = [shopper.score(task) for task in (2, 19)]
+        assert scores == [pytest.approx(1 / 2), pytest.approx(1 / 7)]
         assert [rollout.score for group in envs.groups() for rollout in group.rollouts] == scores
         assert envs.interned().score.tolist() == batch.rollouts.score.tolist() == scores
         assert not batch.rollouts.success.any() and not batch.rollouts.truncated.any()
     write_groups(tmp_path / "a.parquet", batch.rollouts)
     assert [group.rollouts[0].score for group in read_groups(tmp_path / "a.parquet")] == scores
-    assert play_panel(shopper, config, "test", [13, 5], seed=0)["score"].tolist() == scores[::-1]
-    told = evaluate(shopper, config, "test", 6, seed=0)  # of the first six, the last alone has a score
-    assert told.score == told.to_dict()["score"] == pytest.approx(1 / 24)
+    assert play_panel(shopper, config, "test", [19, 2], seed=0)["score"].tolist() == scores[::-1]
+    told = evaluate(shopper, config, "test", 6, seed=0)  # of the first six, one has a score
+    assert told.score == told.to_dict()["score"] == pytest.approx(1 / 12)
     assert (told.successes, told.reward, told.length) == (0, 0.0, 3.0)
 
 
 class Shopper:
-    """Searches for shoes, opens the first product and buys it."""
+    """Searches for makeup removers, opens the first product and buys it."""
 
     def __init__(self, env_id):
         self.env = gymnasium.make(env_id, split="test", panel="official", disable_env_checker=True).unwrapped
@@ -106,7 +106,7 @@ class Shopper:
 
     def say(self, text):
         found = re.search(r"\[(buy now|b0gen\w+)\]", text)
-        return f"click[{found[1]}]" if found else "search[shoes]"
+        return f"click[{found[1]}]" if found else "search[makeup removers]"
 
     def score(self, task):
         """Of the same purchase, by the environment itself."""
