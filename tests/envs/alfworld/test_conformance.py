@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from alfworld_games import Games, kitchen, published, tour
 
+import crbc_envs.alfworld.conformance  # noqa: F401  before a test replaces what it imports
 from anchors.kinds import ANCHOR_KINDS
 from benchmarks import envs
 from crbc_envs.alfworld.engine import conformance, textworld
