@@ -59,7 +59,7 @@ def searched_text(product: Product) -> str:
 class Index:
     """An inverted index, in memory or mapped from disk.
 
-    Documents are numbered kind by kind, so that like documents are neighbours. `products` (documents,) int32 has their
+    Documents are numbered kind by kind, then by attributes, so that like documents are neighbours. `products` (documents,) int32 has their
     product numbers, and `places` (documents,) int32 their places in the order of ASINs, which breaks ties. Terms are in
     the order of their UTF-8 bytes. These bytes are concatenated in `letters`; each term ends at `letters_end` (terms,)
     int64. The postings of each term end at `postings_end` (terms,) int64. A posting has an entry in `documents` int32
@@ -170,7 +170,9 @@ def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, tot
     """
     asins = catalogue.asins()
     of, kinds = catalogue.kinds()
-    order = sorted(range(len(asins)), key=lambda number: (kinds[of[number]], asins[number]))
+    alike = [" ".join(catalogue[number].attributes) for number in range(len(asins))]
+    order = sorted(range(len(asins)), key=lambda number: (kinds[of[number]], alike[number], asins[number]))
+    del alike
     numbers: dict[str, int] = {}
     terms, documents, codes = array("i"), array("i"), array("H")
     total = 0

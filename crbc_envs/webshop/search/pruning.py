@@ -1,6 +1,6 @@
 """Finds the best documents for a query without reading all postings of its terms. The result is that of reading all.
 
-Documents are numbered kind by kind, and every `RANGE` of them are one range. For a frequent term the index holds a
+Documents are numbered kind by kind, then by attributes, and every `RANGE` of them are one range. For a frequent term the index holds a
 peak for each range: the most that the term gives to a document there. The sum of a query's peaks is a bound for all
 documents of a range. The ranges with the highest bounds are scored first. Those whose bound is below the score that
 is last among the best cannot matter, and are not read. These are the block maxima of Ding and Suel (2011), with blocks
