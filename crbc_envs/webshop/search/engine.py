@@ -34,7 +34,7 @@ K1, B = 0.9, 0.4
 FEW = 1 << 16
 """The largest number of postings of a query that are all read."""
 
-FORMAT = 2
+FORMAT = 3
 """Version of the files of an index."""
 
 _REBUILD = "build it again with: crbc data webshop --from DIR"
@@ -59,13 +59,13 @@ def searched_text(product: Product) -> str:
 class Index:
     """An inverted index, in memory or mapped from disk.
 
-    Documents are numbered kind by kind, then by attributes, so that like documents are neighbours. `products` (documents,) int32 has their
-    product numbers, and `places` (documents,) int32 their places in the order of ASINs, which breaks ties. Terms are in
-    the order of their UTF-8 bytes. These bytes are concatenated in `letters`; each term ends at `letters_end` (terms,)
-    int64. The postings of each term end at `postings_end` (terms,) int64. A posting has an entry in `documents` int32
-    and in `codes` uint16, which is 256 * term frequency + the byte of the document's length. `peaks` uint8 has a row
-    of peaks (`pruning`) for each frequent term, one after the other; `rows` (terms,) int32 says which, or -1. `sizes`
-    int64 is (format, sum of all lengths).
+    Documents are numbered kind by kind, then by attributes, so that like documents are neighbours. `products`
+    (documents,) int32 has their product numbers, and `places` (documents,) int32 their places in the order of ASINs,
+    which breaks ties. Terms are in the order of their UTF-8 bytes. These bytes are concatenated in `letters`; each term
+    ends at `letters_end` (terms,) int64. The postings of each term end at `postings_end` (terms,) int64. A posting has
+    an entry in `documents` int32 and in `codes` uint16, which is 256 * term frequency + the byte of the document's
+    length. `peaks` uint8 has a row of peaks (`pruning`) for each frequent term, one after the other; `rows` (terms,)
+    int32 says which, or -1. `sizes` int64 is (format, sum of all lengths).
     """
 
     products: NDArray[np.int32]
@@ -170,9 +170,9 @@ def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, tot
     """
     asins = catalogue.asins()
     of, kinds = catalogue.kinds()
-    alike = [" ".join(catalogue[number].attributes) for number in range(len(asins))]
-    order = sorted(range(len(asins)), key=lambda number: (kinds[of[number]], alike[number], asins[number]))
-    del alike
+    likeness = [(kinds[of[n]], " ".join(catalogue[n].attributes), asin) for n, asin in enumerate(asins)]
+    order = sorted(range(len(asins)), key=likeness.__getitem__)
+    del likeness
     numbers: dict[str, int] = {}
     terms, documents, codes = array("i"), array("i"), array("H")
     total = 0

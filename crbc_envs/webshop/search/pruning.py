@@ -1,10 +1,10 @@
 """Finds the best documents for a query without reading all postings of its terms. The result is that of reading all.
 
-Documents are numbered kind by kind, then by attributes, and every `RANGE` of them are one range. For a frequent term the index holds a
-peak for each range: the most that the term gives to a document there. The sum of a query's peaks is a bound for all
-documents of a range. The ranges with the highest bounds are scored first. Those whose bound is below the score that
-is last among the best cannot matter, and are not read. These are the block maxima of Ding and Suel (2011), with blocks
-of documents instead of postings.
+Documents are numbered kind by kind, then by attributes, and every `RANGE` of them are one range. For a frequent term
+the index holds a peak for each range: the most that the term gives to a document there. The sum of a query's peaks is a
+bound for all documents of a range. The ranges with the highest bounds are scored first. Those whose bound is below the
+score that is last among the best cannot matter, and are not read. These are the block maxima of Ding and Suel (2011),
+with blocks of documents instead of postings.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-RANGE = 128
-"""Documents of a range."""
+RANGE = 32
+"""Documents of a range, about as many as share kind and attributes in a shop of a million products."""
 
 FREQUENT = 2_048
 """The least number of postings of a term whose peaks are stored. Those of others are computed when needed."""

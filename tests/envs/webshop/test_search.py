@@ -202,7 +202,7 @@ def test_an_index_that_is_not_of_these_products_is_refused(tmp_path):
         Index.open(tmp_path)
     index = build(products)
     dataclasses.replace(index, sizes=np.array([99, 1])).save(tmp_path)
-    with pytest.raises(DataError, match="index format 99, expected 2"):
+    with pytest.raises(DataError, match="index format 99, expected 3"):
         Index.open(tmp_path)
     ends = index.postings_end.copy()
     ends[0] = 10**12
