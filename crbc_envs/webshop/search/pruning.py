@@ -24,7 +24,7 @@ FREQUENT = 2_048
 FULL = 255
 """A peak of this is a term's whole weight."""
 
-_FIRST = 32
+_FIRST = 128
 """The ranges that are scored first, before there is a score to compare bounds with."""
 
 _SLACK = 1.0001

@@ -27,7 +27,7 @@ MOST = 3_000_000
 """The most products of a shop."""
 
 BYTES_PER_PRODUCT = 3_000
-"""The free disk space that is required before a shop is made. It takes about half of it."""
+"""The free disk space that is required before a shop is made. It takes six tenths of it."""
 
 COMMAND = "crbc data generate webshop --products 1000000 --to FOLDER"
 
