@@ -2,7 +2,7 @@
 
     pip install stable-baselines3
     python examples/sb3_webshop.py              # hashed words of the page, half a minute
-    python examples/sb3_webshop.py --bytes      # the bytes of the page, which an MLP can hardly read
+    python examples/sb3_webshop.py --bytes      # the bytes of the page
 
 `DiscreteActions` numbers the admissible actions. A search needs words, and here its one query is the task's text. The
 page reaches the agent as hashed words, made below the wrapper, or as its bytes. Success is rare, so the reward is the
