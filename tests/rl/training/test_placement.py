@@ -127,6 +127,9 @@ def test_frames_are_seen_on_the_device(tmp_path: Path, device: torch.device) -> 
 
 def test_a_whole_run_stays_on_its_device_and_resumes(model: Path, tmp_path: Path, device: torch.device) -> None:
     short = {"env": {"kwargs": {"max_steps": 2}}, "eval": {"every": 1, "episodes": 1, "test_episodes": 1}}
+    short["loss"] = {
+        "entropy": 0.1
+    }  # nobody succeeds in two steps, and AdamW makes steps of rounding: a gradient for sure
     for name, place in (("there", device), ("here", CPU)):
         for updates in (1, 2):
             config = small(model, updates=updates, **short)
@@ -136,8 +139,7 @@ def test_a_whole_run_stays_on_its_device_and_resumes(model: Path, tmp_path: Path
             _all_on(learner.actor, place)
     kept = ("loss", "entropy", "drift", "kl", "grad_norm", "validation/success", "length")
     there, here = ([[r.get(k, 0.0) for k in kept] for r in read_metrics(tmp_path / name)] for name in ("there", "here"))
-    # Nobody succeeds in two steps, so the gradients are rounding, which AdamW makes steps of.
-    assert len(there) == 3 and np.allclose(there, here, rtol=1e-3, atol=1e-3)
+    assert len(there) == 3 and np.allclose(there, here, rtol=1e-3, atol=1e-5)
 
 
 PRETENDED = os.environ.get("CRBC_TEST_DEVICE") == "pretended"
