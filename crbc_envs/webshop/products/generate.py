@@ -120,7 +120,7 @@ def _family(draws: Draws, kind: Kind, brands: list[str], series: str) -> Iterato
     for brand in draws.shuffled(brands, draws.pick(_FAMILY)):
         attributes = (*core, draws.pick(others))
         options = tuple((group, tuple(_stock(draws, values))) for group, values in groups)
-        product = Product(kind, brand, series, theme, name, len(core), attributes, options)
+        product = Product(kind, brand, series, theme, name, attributes, options)
         yield product, price * draws.quantile(_SPREAD)
 
 
@@ -161,8 +161,8 @@ def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
     }
     instruction: dict[str, Any] = {"attributes": list(product.attributes)}
     if draws.chance(_INSTRUCTED):
-        core, own = product.attributes[: product.core], product.attributes[product.core :]
-        asked = {*draws.shuffled(core, draws.between(*_ASKED_OF_CORE)), *own}
+        *core, own = product.attributes
+        asked = {*draws.shuffled(core, draws.between(*_ASKED_OF_CORE)), own}
         wanted = [attribute for attribute in product.attributes if attribute in asked]
         instruction |= {"instruction": wording.instruction(draws, kind, wanted), "instruction_attributes": wanted}
     human = [_human(draws, asin, product)] if draws.chance(_HUMAN) else []

@@ -49,9 +49,7 @@ def kinds() -> tuple[Kind, ...]:
     for category in CATEGORIES:
         content = table(category)
         for query, row in content["kinds"].items():
-            lists = {
-                field: tuple(row[field].split(", ")) for field in ("names", "themes", "is", "with", "for", "things")
-            }
+            lists = {field: tuple(row[field].split(", ")) for field in _LISTS}
             attributes = lists["is"] + lists["with"] + lists["for"]
             found.append(
                 Kind(

@@ -53,14 +53,13 @@ _OPTION_PHRASES = {
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The data of a generated product, from which its texts are made. The first `core` attributes are the family's."""
+    """The data of a generated product, from which its texts are made. The last attribute is its own."""
 
     kind: Kind
     brand: str
     series: str
     theme: str
     name: str
-    core: int
     attributes: tuple[str, ...]
     options: tuple[tuple[str, tuple[str, ...]], ...]
 
@@ -77,7 +76,7 @@ class Product:
 def title(draws: Draws, product: Product) -> str:
     """The title: brand, theme or series, and name; then parts until it has the length that is drawn for it."""
     length = draws.quantile(TITLE_LENGTHS)
-    text = draws.pick(_BEGINNINGS).format_map({key: value for key, value in product.words.items() if key != "thing"})
+    text = draws.pick(_BEGINNINGS).format_map(product.words)
     separator = draws.pick((", ", ", ", " - ", " | "))
     for part in _title_parts(draws, product):
         if len(text) + len(part) > length:
@@ -88,11 +87,11 @@ def title(draws: Draws, product: Product) -> str:
 
 def _title_parts(draws: Draws, product: Product) -> list[str]:
     kind, offered = product.kind, {name for name, _ in product.options}
-    family, own = product.attributes[: product.core], product.attributes[product.core :]
+    *family, own = product.attributes
     said = [_in_title(kind, a) for a in draws.shuffled([a for a in family if draws.chance(_KEPT)])]
     fixed = [draws.pick(values) for name, values in kind.groups if name not in offered and draws.chance(0.5)]
-    more = [_in_title(kind, attribute) for attribute in own]
-    more += [
+    more = [
+        _in_title(kind, own),
         draws.pick(kind.names),
         _model(draws),
         f"{draws.between(2, 24)} {_capitals(plural(draws.pick(kind.things)))}",
@@ -123,7 +122,7 @@ def texts(draws: Draws, product: Product) -> tuple[list[str], str]:
     """
     kind, words, form = product.kind, product.words, draws.pick(_FORMS)
     order = draws.shuffled(product.attributes)
-    described = order[5:] + [a for a in order[1:5] if draws.chance(0.2)] if draws.chance(_DESCRIBED) else []
+    described = [a for a in order[1:] if draws.chance(0.2)] if draws.chance(_DESCRIBED) else []
     lines = []
     for attribute in order:
         if attribute not in described:
