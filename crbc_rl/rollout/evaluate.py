@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from crbc_envs.tasks import stream
-from crbc_rl.batches import Floats, Ints
+from crbc_envs.checking.intervals import independent_tasks, wilson
+from crbc_envs.tasks import Task, stream
+from crbc_rl.batches import Floats, Ints, RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups
@@ -82,28 +81,6 @@ def reward_by_step(length: Ints, reward: Floats) -> float:
     return sum((length * reward).tolist()) / int(length.sum())
 
 
-def wilson(successes: float, n: float, z: float = 1.96) -> tuple[float, float]:
-    """The Wilson score interval of a proportion, 95 % for z = 1.96 (Wilson 1927)."""
-    p, zz = successes / n, z * z / n
-    centre, half = p + zz / 2, z * math.sqrt(p * (1 - p) / n + zz / (4 * n))
-    return max(0.0, (centre - half) / (1 + zz)), min(1.0, (centre + half) / (1 + zz))
-
-
-def independent_tasks(success: NDArray[np.bool_], content: Sequence[str]) -> float:
-    """The number of independent tasks that tell as much about success as these, of which some have one content.
-
-    The variance of the success rate is that of a mean over clusters, the tasks of one content. Where all succeed or
-    all fail, outcomes tell nothing about it, and every content counts once.
-    """
-    n, different = len(success), len(set(content))
-    rate = float(success.mean())
-    if different == n or rate in (0.0, 1.0):
-        return float(different)
-    cluster = np.unique(np.array(content), return_inverse=True)[1]
-    variance = float(np.square(np.bincount(cluster, success - rate)).sum()) / n**2
-    return min(float(n), rate * (1 - rate) / max(variance, rate * (1 - rate) / n))
-
-
 def evaluate(
     policy: Policy,
     config: TrainConfig,
@@ -135,37 +112,62 @@ def play_panel(
     `shortened` (the numbers of malformed replies and of shortened prompts) and, as `texts`, `kind` and `content` (the
     digest of the task).
     """
-    played: list[Columns] = []
-    for start in range(0, len(tasks), BATCH):
-        some = tasks[start : start + BATCH]
-        with closing(open_groups(config, split, len(some), 1)) as envs:
+    temperature = config.eval.temperature
+    played = play_tasks(policy, config, split, tasks, "evaluation", seed, temperature=temperature, progress=progress)
+    return joined([columns for columns, _ in played])
+
+
+def play_tasks(
+    policy: Policy,
+    config: TrainConfig,
+    split: str,
+    tasks: Sequence[int],
+    purpose: str,
+    seed: int,
+    *,
+    temperature: float,
+    group_size: int = 1,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[tuple[Columns, RolloutBatch]]:
+    """Play each of `tasks` `group_size` times; a group is a function of its task, `purpose` and `seed`.
+
+    Yields about `BATCH` rollouts at a time, with all turns, and their columns as `play_panel` has them; the rollouts of
+    a task follow one another. `progress` is called with the number of rollouts that have ended.
+    """
+    size = max(1, BATCH // group_size)
+    for start in range(0, len(tasks), size):
+        some = tasks[start : start + size]
+        with closing(open_groups(config, split, len(some), group_size)) as envs:
             batch = collect(
                 envs,
                 policy,
                 some,
-                [stream("evaluation", seed, task) for task in some],
+                [stream(purpose, seed, task) for task in some],
                 **prompt_options(config),
-                temperature=config.eval.temperature,
+                temperature=temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,
-                progress=partial(_ended, progress, start),
+                progress=partial(_ended, progress, start * group_size),
             )
-            rollouts, shortened = batch.rollouts, [turn.shortened for turn in batch.turns]
-            played.append(
-                {
-                    "task": np.array(some),
-                    "success": rollouts.success,
-                    "truncated": rollouts.truncated,
-                    "score": rollouts.score,
-                    "reward": rollouts.returns,
-                    "length": rollouts.length,
-                    "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, len(some)).astype(np.int64),
-                    "shortened": np.bincount(rollouts.rollout, shortened, len(some)).astype(np.int64),
-                    **texts("kind", [envs.panel[task].kind for task in some]),
-                    **texts("content", [envs.panel[task].digest for task in some]),
-                }
-            )
-    return joined(played)
+            own = [envs.panel[task] for task in some]
+        yield _columns(batch, some, own), batch
+
+
+def _columns(batch: RolloutBatch, tasks: Sequence[int], contents: Sequence[Task[Any]]) -> Columns:
+    rollouts, shortened = batch.rollouts, [turn.shortened for turn in batch.turns]
+    members, group = len(rollouts.length), rollouts.group
+    return {
+        "task": np.array(tasks)[group],
+        "success": rollouts.success,
+        "truncated": rollouts.truncated,
+        "score": rollouts.score,
+        "reward": rollouts.returns,
+        "length": rollouts.length,
+        "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, members).astype(np.int64),
+        "shortened": np.bincount(rollouts.rollout, shortened, members).astype(np.int64),
+        **texts("kind", [contents[g].kind for g in group.tolist()]),
+        **texts("content", [contents[g].digest for g in group.tolist()]),
+    }
 
 
 def _ended(progress: Callable[[int], None], before: int, ended: int) -> None:

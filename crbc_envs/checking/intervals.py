@@ -1,0 +1,31 @@
+"""Intervals of a success rate on a panel, of which some tasks may be the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def wilson(successes: float, n: float, z: float = 1.96) -> tuple[float, float]:
+    """The Wilson score interval of a proportion, 95 % for z = 1.96 (Wilson 1927)."""
+    p, zz = successes / n, z * z / n
+    centre, half = p + zz / 2, z * math.sqrt(p * (1 - p) / n + zz / (4 * n))
+    return max(0.0, (centre - half) / (1 + zz)), min(1.0, (centre + half) / (1 + zz))
+
+
+def independent_tasks(success: NDArray[np.bool_], content: Sequence[str]) -> float:
+    """The number of independent tasks that tell as much about success as these, of which some have one content.
+
+    The variance of the success rate is that of a mean over clusters, the tasks of one content. Where all succeed or
+    all fail, outcomes tell nothing about it, and every content counts once.
+    """
+    n, different = len(success), len(set(content))
+    rate = float(success.mean())
+    if different == n or rate in (0.0, 1.0):
+        return float(different)
+    cluster = np.unique(np.array(content), return_inverse=True)[1]
+    variance = float(np.square(np.bincount(cluster, success - rate)).sum()) / n**2
+    return min(float(n), rate * (1 - rate) / max(variance, rate * (1 - rate) / n))
