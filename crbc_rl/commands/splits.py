@@ -64,16 +64,17 @@ def cause(error: Exception, name: str) -> str:
     return reason.removeprefix(f"{name}: ")
 
 
-def arguments(settings: Sequence[str], *taken: str) -> dict[str, Any]:
-    """The environment's arguments, given as key=value. Raises `ConfigError` for others, and for those in `taken`."""
+def arguments(
+    settings: Sequence[str], *taken: str, option: str = "--set", what: str = "an argument of the environment"
+) -> dict[str, Any]:
+    """The values given as key=value. Raises `ConfigError` for others, and for keys in `taken`."""
     found = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or key in ("", *taken):
-            raise ConfigError(
-                f"--set {setting}: write an argument of the environment as key=value, any but {' or '.join(taken)}"
-            )
-        found[key] = parse_yaml(value, f"--set {setting}: the value is not YAML")
+            but = f", any but {' or '.join(taken)}" if taken else ""
+            raise ConfigError(f"{option} {setting}: write {what} as key=value{but}")
+        found[key] = parse_yaml(value, f"{option} {setting}: the value is not YAML")
     return found
 
 

@@ -1,5 +1,5 @@
-"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, study, bench, doctor; and data
-and serve, whose own are in `datasets.py` and `serving.py`."""
+"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, bench, doctor; and data, serve
+and study, whose own are in `datasets.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.datasets import data
 from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
 from crbc_rl.commands.serving import SERVE
+from crbc_rl.commands.studying import STUDY
 from crbc_rl.errors import ConfigError
 
 Positional = tyro.conf.Positional
@@ -245,52 +246,6 @@ def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
     console.print(f"wrote {escape(str(target))}: its README.md says how to install, test and train it", soft_wrap=True)
 
 
-def study(
-    name: Positional[Literal["credit-accuracy", "dynamics", "anchors"]],
-    env: Positional[str | None] = None,
-    /,
-    out: SomePath = Path("runs/studies"),
-    quick: bool = False,
-    seed: Index = 0,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
-    world: Annotated[tuple[str, ...], Repeated] = (),
-    group_size: Annotated[tuple[int, ...], Repeated] = (),
-    draws: Literal["choose", "report"] = "report",
-    jobs: Count = 1,
-) -> None:
-    """Test a claim of the paper where the truth can be computed exactly. Prints tables and writes a figure.
-
-    Args:
-        name: credit-accuracy: every estimator's advantages against the exact truth, in worlds small enough to solve.
-            dynamics: what groups lose whose copies share one stream of noise, on slippery FrozenLake. anchors: what
-            each kind of anchor merges, and what of it the rollouts of a group share.
-        env: anchors: an environment id such as CRBC-ALFWorld-v0.
-        out: folder for the JSON file, and the PNG file of credit-accuracy.
-        quick: a few seconds instead of up to three minutes.
-        seed: seed of every draw.
-        set: anchors: the environment's arguments, each as key=value, such as rooms=small.
-        world: credit-accuracy: a world, or all; sokoban if none is given.
-        group_size: credit-accuracy: rollouts per group; 8 if none is given.
-        draws: credit-accuracy: the draws that figures are reported on, or those that options are chosen on.
-        jobs: credit-accuracy: worker processes. The results are the same.
-    """
-    if name != "credit-accuracy" and (world or group_size):
-        raise ConfigError(f"crbc study {name} has no --world and --group-size: they belong to credit-accuracy")
-    if name == "anchors":
-        from crbc_rl.commands.anchors import study_anchors
-
-        study_anchors(env, tuple(chain(*set)), out, quick, seed or 0, console)
-        return
-    if env is not None or set:
-        raise ConfigError(f"crbc study {name} takes no environment: ENV and --set belong to crbc study anchors")
-    from crbc_rl.commands.study import study_accuracy, study_dynamics
-
-    if name == "dynamics":
-        study_dynamics(out, quick, seed or 0, console)
-    else:
-        study_accuracy(world, group_size, draws, jobs or 1, out, quick, seed or 0, console)
-
-
 def bench(
     name: Positional[Literal["conformance", "splits"]],
     env: Positional[str | None] = None,
@@ -368,7 +323,7 @@ COMMANDS: dict[str, Any] = {
     "report": report,
     "play": play,
     "warmstart": warmstart,
-    "study": study,
+    "study": STUDY,
     "bench": bench,
     "data": data,
     "serve": SERVE,

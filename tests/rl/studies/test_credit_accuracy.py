@@ -13,7 +13,8 @@ from rich.console import Console
 from scipy.stats import ttest_1samp
 
 from crbc_rl import credit
-from crbc_rl.commands import table
+from crbc_rl.cli import main
+from crbc_rl.commands import studying
 from crbc_rl.credit.api import check_options
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.errors import ConfigError
@@ -163,9 +164,9 @@ def test_tables_json_and_picture(cells, tmp_path: Path):
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     monkeypatch.setattr(study, "QUICK", replace(SMALL, instances=2))
-    monkeypatch.setattr(table, "console", Console(width=100))
+    monkeypatch.setattr(studying, "console", Console(width=100))
     out = tmp_path / "new" / "folder"
-    table.study("credit-accuracy", out=out, quick=True, world=("repair", "stop", "repair"), group_size=(4,))
+    studying.credit_accuracy(out=out, quick=True, world=("repair", "stop", "repair"), group_size=(4,))
     said = capsys.readouterr().out
     assert "credit_accuracy.json" in said and "crbc K=1" in said and "stop now or go on" in said
     assert sorted(p.name for p in out.iterdir()) == ["credit_accuracy.json", "credit_accuracy.png"]
@@ -174,14 +175,19 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("options", "message"),
     [
-        ("credit-accuracy", {"world": ("sokobann",)}, "did you mean 'sokoban'"),
-        ("credit-accuracy", {"group_size": (8, 1)}, "--group-size 1: a group has at least 2"),
-        ("dynamics", {"world": ("sokoban",)}, "belong to credit-accuracy"),
+        ({"world": ("sokobann",)}, "did you mean 'sokoban'"),
+        ({"group_size": (8, 1)}, "--group-size 1: a group has at least 2"),
     ],
 )
-def test_mistakes_are_refused_before_anything_is_drawn(name, options, message, tmp_path: Path):
+def test_mistakes_are_refused_before_anything_is_drawn(options, message, tmp_path: Path):
     with pytest.raises(ConfigError, match=message):
-        table.study(name, out=tmp_path / "out", **options)
+        studying.credit_accuracy(out=tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_study_has_no_option_of_another(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["study", "dynamics", "--world", "sokoban"])
+    assert "Unrecognized options: --world" in capsys.readouterr().err

@@ -1,0 +1,233 @@
+"""`crbc study agent`: what limits the agent of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from rich.console import Console
+from rich.markup import escape
+
+from crbc_envs.actions import requested_action
+from crbc_envs.errors import DataError
+from crbc_envs.tasks import stream
+from crbc_rl.batches import RolloutBatch, Turn
+from crbc_rl.commands.splits import arguments, cause
+from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.errors import ConfigError
+from crbc_rl.plan.check import check_run
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout.evaluate import Evaluation, joined, play_tasks, summarise
+from crbc_rl.rollout.exchange import Columns, read_texts
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.interrupts import Interrupts
+from crbc_rl.runs.progress import Bars
+from crbc_rl.studies import agent_tables
+from crbc_rl.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of
+from crbc_rl.studies.agent_teacher import Start, play_teacher
+
+EXPLORED = 64
+"""Tasks that are sampled in groups, at most."""
+CHANGEABLE = ("env.", "eval.", "rollout.", "seed", "threads")
+"""Keys that `--set` may change: the others belong to training, or to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: `policy` is "best", "last" or "start" of the run, `episodes` None means as many as the config
+    says, `samples` is the number of rollouts of a group, `settings` and `teacher` are key=value."""
+
+    policy: str
+    split: str
+    episodes: int | None
+    samples: int
+    settings: Sequence[str]
+    teacher: Sequence[str]
+
+
+def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None:
+    """Play the run's agent and its environment's expert, print what was measured, and write OUT/agent.json.
+
+    Raises `ConfigError` for a folder that is no run, and for settings that cannot be played.
+    """
+    run = _opened(path, asked.settings)
+    config = run.config
+    count = config.eval.test_episodes if asked.episodes is None else asked.episodes
+    check_run(config, evaluation=(asked.split, count)).require()
+    options = arguments(asked.teacher, option="--teacher", what="an option of the expert")
+    policy = run.policy(asked.policy)
+    torch.set_num_threads(config.threads)
+    said = ""
+    with Interrupts(), Bars(console, lambda: said) as bars:
+
+        def told(what: str, total: int) -> Callable[[int], None]:
+            bar = bars.add(what, total=total)
+
+            def tell(done: int) -> None:
+                nonlocal said
+                said = f"  {what}: {done} of {total}"
+                bars.update(bar, completed=done)
+
+            return tell
+
+        starts = _starts(config, asked.split, count, options, told("expert", count))
+        evaluation, episodes = _played(policy, config, asked.split, starts, told("agent", count))
+        found = None
+        if asked.samples:
+            tasks = min(EXPLORED, count)
+            found = _explored(policy, config, asked.split, tasks, asked.samples, told("samples", tasks * asked.samples))
+    findings = analyse(episodes, found)
+    console.print(escape(f"{asked.policy}: success {evaluation}"), highlight=False, soft_wrap=True)
+    agent_tables.show(findings, console)
+    place = out / "agent.json"
+    _write(place, path, config, asked, options, evaluation, findings, episodes)
+    console.print(f"wrote {escape(str(place))}", soft_wrap=True, highlight=False)
+
+
+def _opened(path: Path, settings: Sequence[str]) -> Run:
+    """The run in a folder, with changes to what is played."""
+    run = Run.open(path)
+    for setting in settings:
+        if not setting.startswith(CHANGEABLE):
+            raise ConfigError(f"--set {setting}: only env., eval., rollout., seed and threads change what is played")
+    return Run(path, load_config(path / "config.yaml", settings)) if settings else run
+
+
+# ---- play -----------------------------------------------------------------------------------------
+
+
+def _starts(
+    config: TrainConfig, split: str, count: int, options: dict[str, Any], progress: Callable[[int], None]
+) -> list[Start]:
+    seeds = [stream("evaluation", config.seed, task) for task in range(count)]
+    env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "require_tags": True}
+    try:
+        return play_teacher(env_id, kwargs, range(count), seeds, config.rollout.dynamics, options, progress)
+    except DataError:
+        raise
+    except (TypeError, ValueError, gymnasium.error.Error) as error:
+        raise ConfigError(f"--teacher: the expert of {config.env.id} cannot play: {cause(error, env_id)}") from error
+
+
+def _played(
+    policy: TransformersPolicy,
+    config: TrainConfig,
+    split: str,
+    starts: Sequence[Start],
+    progress: Callable[[int], None],
+) -> tuple[Evaluation, list[Episode]]:
+    """The evaluation as `crbc eval` has it, and its episodes."""
+    parts: list[Columns] = []
+    episodes: list[Episode] = []
+    temperature = config.eval.temperature
+    for columns, batch in play_tasks(
+        policy,
+        config,
+        split,
+        range(len(starts)),
+        "evaluation",
+        config.seed,
+        temperature=temperature,
+        progress=progress,
+    ):
+        parts.append(columns)
+        episodes += _episodes(policy, config, columns, batch, starts)
+    return summarise(split, joined(parts)), episodes
+
+
+def _explored(
+    policy: TransformersPolicy,
+    config: TrainConfig,
+    split: str,
+    tasks: int,
+    samples: int,
+    progress: Callable[[int], None],
+) -> Exploration:
+    temperature, seed = config.rollout.temperature, config.seed
+    played = play_tasks(
+        policy,
+        config,
+        split,
+        range(tasks),
+        "exploration",
+        seed,
+        temperature=temperature,
+        group_size=samples,
+        progress=progress,
+    )
+    columns = joined([columns for columns, _ in played])
+    return exploration(columns["success"].reshape(tasks, samples), read_texts("content", columns)[::samples])
+
+
+def _episodes(
+    policy: TransformersPolicy, config: TrainConfig, columns: Columns, batch: RolloutBatch, starts: Sequence[Start]
+) -> list[Episode]:
+    """An `Episode` for each rollout of a batch."""
+    valid = batch.rollouts.valid.tolist()
+    replies = [_reply(policy, config, turn, ok) for turn, ok in zip(batch.turns, valid, strict=True)]
+    ends = np.cumsum(columns["length"]).tolist()
+    kinds, contents = (read_texts(name, columns) for name in ("kind", "content"))
+    return [
+        Episode(
+            task=task,
+            success=bool(columns["success"][i]),
+            replies=replies[end - int(columns["length"][i]) : end],
+            kind=kinds[i],
+            content=contents[i],
+            truncated=bool(columns["truncated"][i]),
+            distance=starts[task].distance,
+            teacher=starts[task].won,
+        )
+        for i, (task, end) in enumerate(zip(columns["task"].tolist(), ends, strict=True))
+    ]
+
+
+def _reply(policy: TransformersPolicy, config: TrainConfig, turn: Turn, valid: bool) -> Reply:
+    return Reply(
+        valid=valid,
+        action=requested_action(turn.text, require_tags=True),
+        cut=turn.response[-1] != policy.eos and len(turn.response) >= config.rollout.max_new_tokens,
+        words=frozenset() if valid else words_of(policy.decode_prompt(turn)),
+        tokens=len(turn.prompt),
+        shortened=turn.shortened,
+    )
+
+
+# ---- output ---------------------------------------------------------------------------------------
+
+
+def _write(
+    place: Path,
+    run: Path,
+    config: TrainConfig,
+    asked: Request,
+    teacher: dict[str, Any],
+    evaluation: Evaluation,
+    findings: Findings,
+    episodes: Sequence[Episode],
+) -> None:
+    """Write all measurements with what was played, and a row for each task. Makes the folder."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    data = {
+        "run": run.name,
+        "policy": asked.policy,
+        "split": asked.split,
+        "set": list(asked.settings),
+        "env_id": config.env.id,
+        "env_kwargs": config.env.kwargs,
+        "teacher": teacher,
+        "seed": config.seed,
+        "temperature": {"evaluation": config.eval.temperature, "exploration": config.rollout.temperature},
+        "limits": {name: getattr(config.rollout, name) for name in ("max_new_tokens", "max_prompt_tokens")},
+        "causes": CAUSES,
+        "evaluation": evaluation.to_dict(),
+        "findings": agent_tables.plain(findings),
+        "tasks": agent_tables.rows(episodes),
+    }
+    place.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,120 @@
+"""The commands of `crbc study` with their options: agent, anchors, credit-accuracy, dynamics."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from crbc_rl.commands.console import PlainConsole
+from crbc_rl.commands.parse import Count, Group, Index, RunPath, SomePath
+
+Repeated = tyro.conf.UseAppendAction
+OUT = Path("runs/studies")
+
+console = PlainConsole()
+
+
+def agent(
+    run: RunPath,
+    /,
+    policy: Literal["best", "last", "start"] = "last",
+    split: Literal["validation", "test"] = "test",
+    episodes: Count = None,
+    samples: Index = 8,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    teacher: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    out: SomePath = OUT,
+    allow_import: bool = False,
+) -> None:
+    """Measure what limits a run's agent: the tasks, invalid replies by cause, recovery, exploration, and the context.
+
+    Plays held-out tasks as crbc eval does, and the environment's own expert on the same tasks. Writes OUT/agent.json.
+
+    Args:
+        run: a run folder.
+        policy: the best policy on validation, the last one saved, or the initial one.
+        split: the held-out split.
+        episodes: number of tasks; default eval.test_episodes of the config.
+        samples: rollouts of each of the first 64 tasks at the training temperature; 0: none.
+        set: replaces what is played, each as section.key=value, such as env.kwargs.data=official.
+        teacher: options of the environment's expert, each as key=value.
+        out: folder for the JSON file.
+        allow_import: run the modules that the run's config names.
+    """
+    from crbc_rl.commands.agent import Request, study_agent
+    from crbc_rl.config import extensions
+
+    if allow_import:
+        extensions.allow()
+    asked = Request(policy, split, episodes, samples or 0, tuple(chain(*set)), tuple(chain(*teacher)))
+    study_agent(run, asked, out, console)
+
+
+def anchors(
+    env: tyro.conf.Positional[str | None] = None,
+    /,
+    out: SomePath = OUT,
+    quick: bool = False,
+    seed: Index = 0,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+) -> None:
+    """Measure what each kind of anchor merges, and what of it the rollouts of a group share.
+
+    Args:
+        env: an environment id such as CRBC-ALFWorld-v0.
+        out: folder for the JSON file.
+        quick: a few seconds instead of half a minute.
+        seed: seed of every draw.
+        set: the environment's arguments, each as key=value, such as rooms=small.
+    """
+    from crbc_rl.commands.anchors import study_anchors
+
+    study_anchors(env, tuple(chain(*set)), out, quick, seed or 0, console)
+
+
+def credit_accuracy(
+    out: SomePath = OUT,
+    quick: bool = False,
+    seed: Index = 0,
+    world: Annotated[tuple[str, ...], Repeated] = (),
+    group_size: Annotated[tuple[int, ...], Repeated] = (),
+    draws: Literal["choose", "report"] = "report",
+    jobs: Count = 1,
+) -> None:
+    """Compare every estimator's advantages with the exact truth, in worlds small enough to solve.
+
+    Args:
+        out: folder for the JSON file and the PNG file.
+        quick: a few seconds instead of up to three minutes.
+        seed: seed of every draw.
+        world: a world, or all; sokoban if none is given.
+        group_size: rollouts per group; 8 if none is given.
+        draws: the draws that figures are reported on, or those that options are chosen on.
+        jobs: worker processes. The results are the same.
+    """
+    from crbc_rl.commands.study import study_accuracy
+
+    study_accuracy(world, group_size, draws, jobs or 1, out, quick, seed or 0, console)
+
+
+def dynamics(out: SomePath = OUT, quick: bool = False, seed: Index = 0) -> None:
+    """Measure what groups lose whose copies share one stream of noise, on slippery FrozenLake.
+
+    Args:
+        out: folder for the JSON file.
+        quick: a few seconds instead of up to three minutes.
+        seed: seed of every draw.
+    """
+    from crbc_rl.commands.study import study_dynamics
+
+    study_dynamics(out, quick, seed or 0, console)
+
+
+STUDY = Group(
+    "Measure what limits an agent, or test a claim of the paper: crbc study agent | anchors | credit-accuracy | "
+    "dynamics.",
+    {"agent": agent, "anchors": anchors, "credit-accuracy": credit_accuracy, "dynamics": dynamics},
+)
