@@ -35,6 +35,7 @@ SHORT = {
     "crbc train configs/webshop_tiny.yaml": f"--set updates=1 {TINY}",
     "crbc train sokoban-tiny": f"--set updates=1 {TINY}",
     "crbc warmstart": "--steps 2",
+    "crbc study agent": "--episodes 4 --samples 2",
     "crbc study": "--quick",
 }
 """What is added to a command, by its beginning; the first that fits."""

@@ -112,7 +112,8 @@ def _starts(
     except DataError:
         raise
     except (TypeError, ValueError, gymnasium.error.Error) as error:
-        raise ConfigError(f"--teacher: the expert of {config.env.id} cannot play: {cause(error, env_id)}") from error
+        given = f"--teacher {' '.join(f'{name}={value}' for name, value in options.items())}: " if options else ""
+        raise ConfigError(f"{given}the expert of {config.env.id} cannot play: {cause(error, env_id)}") from error
 
 
 def _played(
@@ -183,6 +184,7 @@ def _episodes(
             truncated=bool(columns["truncated"][i]),
             distance=starts[task].distance,
             teacher=starts[task].won,
+            open_forms=starts[task].open_forms,
         )
         for i, (task, end) in enumerate(zip(columns["task"].tolist(), ends, strict=True))
     ]

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from crbc_envs.checking.intervals import independent_tasks, wilson
 
@@ -26,6 +27,10 @@ CAUSES = {
     "not possible here": "all its words are in the prompt, and the action is not admissible",
 }
 """Why a reply is invalid. The first that fits counts."""
+
+REPEATED = "repeated"
+OF_ACTIONS = ("unknown word", "not possible here")
+"""The causes of replies with an action."""
 
 GLUE = frozenset({"at", "from", "in", "of", "on", "the", "to", "with"})
 """Words that join the parts of an action. None of them is copied from a prompt."""
@@ -56,7 +61,7 @@ class Episode:
 
     `distance` is the least number of steps to success at the start: `math.inf` where there is no way, None where it is
     not known. `teacher` is the success of the environment's expert, None where there is none. `content` is the digest
-    of the task.
+    of the task. `open_forms` has the beginnings of actions that take words of one's own, such as "search[".
     """
 
     task: int
@@ -67,6 +72,7 @@ class Episode:
     truncated: bool = False
     distance: float | None = None
     teacher: bool | None = None
+    open_forms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +157,9 @@ class Exploration:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All measurements. `invalid` is the share of all replies by cause, `out_of_steps` the share of episodes."""
+    """All measurements. `invalid` is the share of all replies by cause; `with_repeats` counts a repeated reply under
+    the cause that it has by itself. `out_of_steps` is a share of the episodes.
+    """
 
     success: Part
     by_kind: Sequence[Part]
@@ -159,6 +167,7 @@ class Findings:
     out_of_steps: float
     replies: int
     invalid: Mapping[str, float]
+    with_repeats: Mapping[str, float]
     recovery: Recovery
     context: Context
     exploration: Exploration | None = field(default=None)
@@ -167,15 +176,19 @@ class Findings:
 def analyse(episodes: Sequence[Episode], exploration: Exploration | None = None) -> Findings:
     """Everything that these episodes tell. There is at least one, and each has a reply."""
     verbs = command_words(episodes)
-    causes = [cause for episode in episodes for cause in causes_of(episode, verbs)]
-    found = Counter(causes)
+    causes, alone = (
+        Counter(cause for episode in episodes for cause in causes_of(episode, verbs, repeats))
+        for repeats in (True, False)
+    )
+    replies = causes.total()
     return Findings(
         success=_part("all", episodes),
         by_kind=[_part(name, some) for name, some in _grouped(episodes, lambda e: e.kind).items() if name],
         by_distance=by_distance(episodes),
         out_of_steps=sum(e.truncated for e in episodes) / len(episodes),
-        replies=len(causes),
-        invalid={cause: found[cause] / len(causes) for cause in CAUSES},
+        replies=replies,
+        invalid={cause: causes[cause] / replies for cause in CAUSES},
+        with_repeats={cause: alone[cause] / replies for cause in CAUSES if cause != REPEATED},
         recovery=recovery(episodes),
         context=context(episodes),
         exploration=exploration,
@@ -204,22 +217,30 @@ def _spaced(text: str) -> str:
     return "".join(c if c.isalnum() else " " for c in text.lower())
 
 
-def causes_of(episode: Episode, verbs: frozenset[str] = GLUE) -> list[str | None]:
-    """The cause of each reply, in order; None for a valid one. `verbs` need not be in a prompt."""
-    before = [None, *episode.replies[:-1]]
-    return [_cause(reply, last, verbs) for reply, last in zip(episode.replies, before, strict=True)]
+def causes_of(episode: Episode, verbs: frozenset[str] = GLUE, repeats: bool = True) -> list[str | None]:
+    """The cause of each reply, in order; None for a valid one. `verbs` need not be in a prompt.
+
+    Without `repeats` none is "repeated": each has the cause that it has by itself.
+    """
+    found: list[str | None] = []
+    before: Reply | None = None
+    for reply in episode.replies:
+        cause = _cause(reply, verbs, episode.open_forms)
+        again = before is not None and not before.valid and before.action == reply.action
+        found.append(REPEATED if repeats and again and cause in OF_ACTIONS else cause)
+        before = reply
+    return found
 
 
-def _cause(reply: Reply, before: Reply | None, verbs: frozenset[str]) -> str | None:
+def _cause(reply: Reply, verbs: frozenset[str], open_forms: tuple[str, ...]) -> str | None:
     if reply.valid:
         return None
     if reply.cut:
         return "cut"
     if reply.action is None:
         return "form"
-    if before is not None and not before.valid and before.action == reply.action:
-        return "repeated"
-    return "not possible here" if words_of(reply.action) <= reply.words | verbs else "unknown word"
+    copied = reply.action.startswith(open_forms) or words_of(reply.action) <= reply.words | verbs
+    return "not possible here" if copied else "unknown word"
 
 
 def recovery(episodes: Sequence[Episode]) -> Recovery:
@@ -320,12 +341,12 @@ def _ranges(items: Sequence[T], values: Sequence[int], most: int) -> dict[str, l
     """
     if not items:
         return {}
-    ordered: NDArray[np.int64] = np.sort(np.array(values))
-    cuts = [ordered[len(items) * i // most] for i in range(1, most)]
-    place = np.searchsorted(np.unique(cuts), values, side="right")
+    ordered = sorted(values)
+    cuts = sorted({ordered[len(items) * i // most] for i in range(1, most)})
+    places = [bisect_right(cuts, value) for value in values]
     found: dict[str, list[T]] = {}
-    for p in sorted(set(place.tolist())):
-        here = [i for i in range(len(items)) if place[i] == p]
+    for place in sorted(set(places)):
+        here = [i for i, p in enumerate(places) if p == place]
         low, high = min(values[i] for i in here), max(values[i] for i in here)
         found[f"{low}" if low == high else f"{low} to {high}"] = [items[i] for i in here]
     return found

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from crbc_rl.studies.agent import CAUSES, Episode, Exploration, Findings, Part, Rate, Recovery, causes_of, command_words
+from crbc_rl.studies.agent import CAUSES, Episode, Exploration, Findings, Rate, Recovery, causes_of, command_words
 
 
 def show(found: Findings, console: Console) -> None:
@@ -37,9 +37,11 @@ def _successes(found: Findings) -> Table:
         ("", [found.success]),
         ("kind", found.by_kind),
         ("distance at the start", found.by_distance),
-        ("tokens of the first prompt", found.context.by_first),
-        ("tokens of the longest prompt", found.context.by_longest),
+        ("tokens, first prompt", found.context.by_first),
+        ("tokens, longest prompt", found.context.by_longest),
     ):
+        if title.startswith("tokens") and len(parts) == 1:
+            continue  # all prompts have one length
         if title and parts:
             table.add_section()
             table.add_row(f"[bold]{title}[/]")
@@ -50,17 +52,20 @@ def _successes(found: Findings) -> Table:
 
 
 def _rate(rate: Rate | None) -> str:
-    return "-" if rate is None else f"{rate.rate:.1%} ({100 * rate.low:.1f} to {100 * rate.high:.1f})"
+    return "-" if rate is None else f"{rate.rate:.1%} ({100 * rate.low:.0f} to {100 * rate.high:.0f})"
 
 
 def _invalid(found: Findings) -> Table:
     table = Table(title=f"invalid replies, of all {found.replies:,}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("cause")
     table.add_column("replies", justify="right")
+    table.add_column("with repeats", justify="right")
     table.add_column("which")
     for cause, share in found.invalid.items():
-        table.add_row(cause, f"{share:.1%}", CAUSES[cause])
-    table.add_row("all", f"{sum(found.invalid.values()):.1%}", "")
+        alone = f"{found.with_repeats[cause]:.1%}" if cause in found.with_repeats else ""
+        table.add_row(cause, f"{share:.1%}", alone, CAUSES[cause])
+    every = f"{sum(found.invalid.values()):.1%}"
+    table.add_row("all", every, every)
     return table
 
 

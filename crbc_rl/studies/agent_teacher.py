@@ -16,10 +16,12 @@ from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
 @dataclass(frozen=True, slots=True)
 class Start:
     """A task before its first step: its distance to success (`AnchorEnv.distance`), and whether the expert wins from
-    there; None where there is no expert."""
+    there; None where there is no expert. `open_forms` has the beginnings of actions that take words of one's own.
+    """
 
     distance: float | None
     won: bool | None
+    open_forms: tuple[str, ...] = ()
 
 
 def play_teacher(
@@ -44,9 +46,15 @@ def play_teacher(
             first = begin(env, seed, {"task": task}, noise_seed(seed, 0) if own else None)
             distance = env.distance()
             expert = env.expert(rng("teacher", seed), **options)
-            starts.append(Start(distance, None if expert is None else _wins(env, expert, *first)))
+            forms = _open_forms(first[1]["admissible_actions"], env.placeholder)
+            starts.append(Start(distance, None if expert is None else _wins(env, expert, *first), forms))
             progress(done)
     return starts
+
+
+def _open_forms(actions: Sequence[str], placeholder: str) -> tuple[str, ...]:
+    heads = (action.partition(placeholder)[0] for action in actions if placeholder and placeholder in action)
+    return tuple(dict.fromkeys(head for head in heads if head))
 
 
 def _wins(env: Member, expert: Expert, observation: Any, info: dict[str, Any]) -> bool:

@@ -55,10 +55,22 @@ def test_the_same_invalid_action_again_is_repeated_in_one_episode_only():
     same, cut, none = bad("take mug 2 from desk 1"), bad("take mug 2 from desk 1", cut=True), bad(None)
     causes = study.causes_of(episode(0, same, same, good(), same, cut, none, none))
     assert causes == ["not possible here", "repeated", None, "not possible here", "cut", "form", "form"]
+    by_itself = study.causes_of(episode(0, same, same), repeats=False)
+    assert by_itself == ["not possible here", "not possible here"]
     valid_before = episode(1, good("open drawer 1"), bad("open drawer 1"))
     assert study.causes_of(valid_before) == [None, "unknown word"]
     found = study.analyse([episode(0, same), episode(1, same)])
     assert found.invalid["not possible here"] == 1
+    twice = study.analyse([episode(0, same, same)])
+    assert (twice.invalid["repeated"], twice.with_repeats["not possible here"]) == (1 / 2, 1)
+
+
+def test_words_of_ones_own_are_not_copied():
+    query = bad("search[red shoes]")
+    assert study.causes_of(episode(0, query)) == ["unknown word"]
+    assert study.causes_of(episode(0, query, open_forms=("search[",))) == ["not possible here"]
+    options = {"category": "electronics", "split": "test", "require_tags": True}
+    assert play_teacher("CRBC-WebShop-v0", options, [0], [0], None, {})[0].open_forms == ("search[",)
 
 
 def test_words_of_commands_are_not_copied():
@@ -199,7 +211,7 @@ def test_it_is_played_as_it_is_set(run, tmp_path, capsys):
         (["--set", "optim.lr=1"], "change what is played"),
         (["--set", "env.kwargs.levl=1"], "levl"),
         (["--set", "env.kwargs"], "write it as section.key=value"),
-        (["--teacher", "nothing=1"], "--teacher: the expert of CRBC-Sokoban-v0 cannot play"),
+        (["--teacher", "nothing=1"], "--teacher nothing=1: the expert of CRBC-Sokoban-v0 cannot play"),
         (["--teacher", "hasty"], "--teacher hasty: write an option of the expert as key=value"),
         (["--episodes", "100000000"], "the test panel has"),
     ],
