@@ -17,17 +17,18 @@ Demonstration = tuple[Any, Infos, str]
 """One step: the observation, its info and the reply to it."""
 
 
-def expert_steps(env: Env, rng: np.random.Generator, **options: Any) -> Iterator[Demonstration]:
+def expert_steps(env: Env, rng: np.random.Generator, slips: float = 0.0, **options: Any) -> Iterator[Demonstration]:
     """The expert's steps, episode after episode on drawn tasks; endless, and empty without an expert.
 
-    All draws are `rng`'s. `options` go to `env.expert`.
+    A share `slips` of its replies reaches the environment malformed. So the expert shows what to do after a reply that
+    was refused, where it would never come by itself. All draws are `rng`'s. `options` go to `env.expert`.
     """
     while True:
         first = _begin(env, rng)
         expert = env.expert(rng, **options)
         if expert is None:
             return
-        yield from _episode(env, first, expert)
+        yield from _episode(env, first, expert, slips=lambda: slips > 0 and rng.random() < slips)
 
 
 def random_successes(
@@ -64,12 +65,16 @@ def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:
 
 
 def _episode(
-    env: Env, first: tuple[Any, Infos], reply_to: Expert, on_end: Callable[[bool], None] = lambda success: None
+    env: Env,
+    first: tuple[Any, Infos],
+    reply_to: Expert,
+    on_end: Callable[[bool], None] = lambda success: None,
+    slips: Callable[[], bool] = lambda: False,
 ) -> Iterator[Demonstration]:
     (observation, info), over = first, False
     while not over:
         reply = reply_to(observation, info)
         yield observation, info, reply
-        observation, _, terminated, truncated, info = env.step(reply)
+        observation, _, terminated, truncated, info = env.step(tagged("") if slips() else reply)
         over = terminated or truncated
     on_end(bool(info["success"]))

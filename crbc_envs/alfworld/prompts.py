@@ -42,32 +42,18 @@ def alfworld_text(view: View) -> str:
 
 
 def alfworld_compact(view: View) -> str:
-    """A short prompt of about 100 tokens: task, game text, location, item in hand and actions.
+    """A short prompt of about 150 tokens: task, game text, location, item in hand and actions.
 
-    Receptacles to go to are grouped by kind, items to take by receptacle. `help`, `look`, `inventory` and
-    `examine` are left out.
+    "Been" are the receptacles that its records went to, "Done" what was done with items. Actions stand there as a reply
+    writes them, so that a small model can copy them. `help`, `look`, `inventory` and `examine` are left out.
     """
     seen = household.game_text(view.observation) if view.step else "start"
-    at, held = (household.added_line(view.observation, name) for name in (household.LOCATION, household.HOLDING))
-    reach: dict[str, list[str]] = {}
-    take: dict[str, list[str]] = {}
-    others = []
-    for action in view.admissible:
-        if action.startswith("go to "):
-            kind, _, number = action.removeprefix("go to ").rpartition(" ")
-            reach.setdefault(kind, []).append(number)
-        elif action.startswith("take "):
-            item, _, receptacle = action.removeprefix("take ").partition(" from ")
-            take.setdefault(receptacle, []).append(item)
-        elif action.split()[0] not in ("help", "look", "inventory", "examine"):
-            others.append(action)
-    numbered = (f"{kind} {' '.join(sorted(numbers, key=lambda n: (len(n), n)))}" for kind, numbers in reach.items())
-    do = [
-        f"go to {', '.join(numbered)}",
-        *(f"take {', '.join(items)} from {receptacle}" for receptacle, items in take.items()),
-        *others,
-    ]
-    return "\n".join([f"Task: {view.task}", seen, f"At: {at}", f"Holding: {held}", *do, "Your action?"])
+    lines = (household.LOCATION, household.HOLDING, household.HISTORY)
+    at, held, done = (household.added_line(view.observation, name) for name in lines)
+    been = dict.fromkeys(act.removeprefix("go to ") for _, act in view.history if act.startswith("go to "))
+    do = [action for action in view.admissible if action.split()[0] not in ("help", "look", "inventory", "examine")]
+    memory = [f"Been: {', '.join(been)}"] * bool(been) + [f"Done: {done}"] * (done != "none")
+    return "\n".join([f"Task: {view.task}", *memory, seen, f"At: {at}", f"Holding: {held}", *do, "Your action?"])
 
 
 TEMPLATES: Mapping[str, Template] = {"text": alfworld_text, "compact": alfworld_compact}

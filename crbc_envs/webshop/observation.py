@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-LONGEST_LINE = 300
-"""Maximum line length in the compact view, in characters. Descriptions are longer, but small models read little."""
+LONGEST_LINE = 100
+"""Most characters of a line in the compact view, but for actions. Titles and descriptions are longer, but small models
+read little."""
 
 SEARCH = "search[...]"
 """The mark of the search button in the compact view."""
@@ -32,11 +33,12 @@ def without_task(observation: str, task: str) -> str:
 
 
 def compact(observation: str) -> str:
-    """A short form of a `text_rich` observation: "[x]" can be clicked, "[x]*" was clicked.
+    """A short form of a `text_rich` observation: "click[x]" is possible, "click[x]*" was done.
 
-    It leaves out the number of results and the rating, which no product has.
+    Actions stand there as a reply writes them, so that a small model can copy them. It leaves out the number of results
+    and the rating, which no product has.
     """
-    lines = (line.strip()[:LONGEST_LINE] for line in observation.splitlines())
+    lines = (line.strip() for line in observation.splitlines())
     shown = (_brackets(line) for line in lines if line and not _IDLE.fullmatch(line))
     return "".join(f"{line}\n" for line in shown)
 
@@ -45,7 +47,7 @@ def mark(action: str) -> str:
     """The mark of an admissible action in the short form of its page."""
     if action.startswith("search[") or action == "click[search]":
         return SEARCH
-    return f"[{action.removeprefix('click[').removesuffix(']').lower()}]"
+    return action.lower()
 
 
 def _brackets(line: str) -> str:
@@ -53,5 +55,5 @@ def _brackets(line: str) -> str:
         return SEARCH
     for opening, closing, star in (("[button] ", " [button_]", ""), ("[clicked button] ", " [clicked button_]", "*")):
         if line.startswith(opening) and line.endswith(closing):
-            return f"[{line.removeprefix(opening).removesuffix(closing).lower()}]{star}"
-    return line
+            return f"click[{line.removeprefix(opening).removesuffix(closing).lower()}]{star}"
+    return line[:LONGEST_LINE]

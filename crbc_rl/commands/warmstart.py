@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,22 @@ from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
-from crbc_rl.config import RunConfig, parse, read_mapping
+from crbc_rl.config import RunConfig, TrainConfig, parse, read_mapping
+from crbc_rl.config.sections import MOST_TOKENS, EvalConfig, RolloutConfig
 from crbc_rl.config.shipped import find_config, installed
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.environment import check_env
 from crbc_rl.policies import tiny
+from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout.evaluate import evaluate
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import versions
 
-TOKENIZER_TEXTS = 4_000
+SAMPLE = 2_000
+"""Demonstrations that the tokenizer is trained on."""
+BETAS = 0.9, 0.95
+"""Of AdamW: in a thousand steps, the usual second average over as many lags behind."""
 SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
 """Of the files of a warm start."""
 
@@ -45,11 +51,20 @@ class WarmstartConfig(RunConfig):
     threads: int = Field(2, ge=1, le=1_024)
     teacher: dict[str, Any] = Field(default_factory=dict)
     """Keyword options of the environment's `expert`, such as how often it errs."""
+    slips: float = Field(0.0, ge=0, lt=1)
+    """The share of the expert's replies that reach the environment malformed, so that it shows how to go on."""
     random_episodes: int = Field(2000, ge=1, le=10**7)
     """Without an expert: episodes of random play, whose successes are the demonstrations."""
     copies: bool = False
     """Start with an induction head, which text environments need."""
+    also: list[dict[str, Any]] = Field(default_factory=list, max_length=100)
+    """Arguments that replace some of `env.kwargs`. Lessons are taken in turn from the environment and from each of
+    these."""
+    made_up: float = Field(0.0, ge=0, le=1)
+    """The share of lessons whose words are exchanged for made-up ones, so that copying is learned and not the words."""
     vocabulary: int = Field(tiny.VOCABULARY, ge=300, le=1 << 20)
+    apart: list[str] = Field(default_factory=list, max_length=1_000)
+    """Texts that are always tokens of their own."""
     steps: int = Field(700, ge=1, le=10**7)
     batch: int = Field(128, ge=1, le=1 << 18)
     parts: int = Field(1, ge=1, le=1 << 18)
@@ -58,6 +73,16 @@ class WarmstartConfig(RunConfig):
     warmup: int = Field(50, ge=1, le=10**7)
     decay: int = Field(1, ge=1, le=10**7)
     """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
+    eval: EvalConfig = EvalConfig(test_episodes=128)
+    """How the trained policy is tested, which warmstart.json then states."""
+    max_new_tokens: int = Field(64, ge=1, le=MOST_TOKENS)
+    """Of a reply in that test."""
+
+    def environments(self) -> list[WarmstartConfig]:
+        """This config, and one for each of `also` with that environment."""
+        kwargs = [{}, *self.also]
+        envs = [self.env.model_copy(update={"kwargs": {**self.env.kwargs, **more}}) for more in kwargs]
+        return [self.model_copy(update={"env": env, "also": []}) for env in envs]
 
 
 def load_warmstart_config(path: Path) -> WarmstartConfig:
@@ -89,15 +114,10 @@ def warmstart(
     environment that cannot be played as the config says, and for a folder with other files than a warm start. Raises
     `DataError` where that folder is a link.
     """
-    checked = check_env(config)
-    problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
-    if problems:
-        raise ConfigError("; ".join(problems))
+    for one in config.environments():
+        _require_playable(one)
     folder = refuse_link(Path(config.out))
     _require_replaceable(folder)
-    if checked.prompt is not None and checked.prompt.images:
-        raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
-    _check_teacher(config)
     torch.set_num_threads(config.threads)
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(folder.parent, os.W_OK):
@@ -107,7 +127,7 @@ def warmstart(
     with replacing_folder(folder) as fresh:
         policy = _imitate(config, tell, on_episode)
         policy.save(fresh)
-        recipe = {**config.model_dump(exclude={"out"}), "versions": versions()}
+        recipe = {**config.model_dump(exclude={"out"}), "success": success_of(policy, config), "versions": versions()}
         (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
         _require_replaceable(folder)  # again: the training took a while
     return policy
@@ -122,26 +142,65 @@ def _require_replaceable(folder: Path) -> None:
         raise ConfigError(f"out: {folder} holds other files than a warm start{found}; choose another folder with --out")
 
 
+def success_of(policy: TransformersPolicy, config: WarmstartConfig) -> dict[str, Any]:
+    """The metrics of the policy on tasks of the test split, of which it saw none."""
+    run = TrainConfig(
+        name="warmstart",
+        model=config.out,
+        env=config.env,
+        modules=config.modules,
+        rollout=RolloutConfig(max_new_tokens=config.max_new_tokens),
+        eval=config.eval,
+    )
+    episodes = min(config.eval.test_episodes, check_env(config).panels["test"])
+    return evaluate(policy, run, "test", episodes, config.seed).to_dict()
+
+
 def _imitate(
     config: WarmstartConfig, tell: Callable[[int, float], None], on_episode: Callable[[bool], None]
 ) -> TransformersPolicy:
     """A tokenizer and a policy, trained on demonstrations."""
     demonstrations = _demonstrations(config, on_episode)
-    texts = [text for prompt, reply in islice(demonstrations, TOKENIZER_TEXTS // 2) for text in (prompt.text, reply)]
-    tokenizer = tiny.train_tokenizer(texts, config.vocabulary)
+    first = list(islice(demonstrations, SAMPLE))
+    lessons = _lessons(config, demonstrations, MadeUpWords([(prompt.text, reply) for prompt, reply in first]))
+    texts = (text for prompt, reply in first for text in (prompt.text, reply))
+    tokenizer = tiny.train_tokenizer(texts, config.vocabulary, config.apart)
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
-    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, betas=BETAS, weight_decay=0.01)
     for step in range(1, config.steps + 1):
         optimizer.param_groups[0]["lr"] = config.lr * min(
             1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
         )
-        turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(demonstrations, config.batch)]
+        turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
         optimizer.zero_grad()
         nll = _backward(policy, turns, config.parts)
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         tell(step, nll)
     return policy
+
+
+def _lessons(
+    config: WarmstartConfig, demonstrations: Iterator[tuple[Prompt, str]], words: MadeUpWords
+) -> Iterator[tuple[Prompt, str]]:
+    """The demonstrations, some of them with made-up words."""
+    rng = np.random.default_rng([config.seed, 2])
+    for prompt, reply in demonstrations:
+        if rng.random() < config.made_up:
+            text, reply = words.exchange(prompt.text, reply, rng)
+            prompt = Prompt(text, system=prompt.system)
+        yield prompt, reply
+
+
+def _require_playable(config: WarmstartConfig) -> None:
+    """Raise `ConfigError` for an environment that cannot be played as the config says, or whose expert cannot."""
+    checked = check_env(config)
+    problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
+    if problems:
+        raise ConfigError("; ".join(problems))
+    if checked.prompt is not None and checked.prompt.images:
+        raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
+    _check_teacher(config)
 
 
 def _check_teacher(config: WarmstartConfig) -> None:
@@ -160,9 +219,16 @@ def _check_teacher(config: WarmstartConfig) -> None:
 def _demonstrations(
     config: WarmstartConfig, on_episode: Callable[[bool], None] = lambda success: None
 ) -> Iterator[tuple[Prompt, str]]:
-    """An endless iterator of prompts and replies over the training tasks."""
+    """An endless iterator of prompts and replies over the training tasks, in turn from each environment."""
+    seeds = np.random.default_rng([config.seed, 1]).spawn(1 + len(config.also))
+    each = (_of_one(one, rng, on_episode) for one, rng in zip(config.environments(), seeds, strict=True))
+    return chain.from_iterable(zip(*each, strict=True))
+
+
+def _of_one(
+    config: WarmstartConfig, rng: np.random.Generator, on_episode: Callable[[bool], None]
+) -> Iterator[tuple[Prompt, str]]:
     env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
-    rng = np.random.default_rng([config.seed, 1])
     window = PromptWindow.of(env, **prompt_options(config))
     seen: Any = None
     for observation, info, reply in _steps(config, env, rng, on_episode):
@@ -178,7 +244,7 @@ def _steps(
     config: WarmstartConfig, env: Env, rng: np.random.Generator, on_episode: Callable[[bool], None]
 ) -> Iterator[Demonstration]:
     """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
-    steps = expert_steps(env, rng, **config.teacher)
+    steps = expert_steps(env, rng, config.slips, **config.teacher)
     first = next(steps, None)
     if first is not None:
         yield first

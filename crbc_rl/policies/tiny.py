@@ -5,7 +5,8 @@ It is saved as an ordinary transformers checkpoint, so the same code trains it a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import torch
@@ -17,6 +18,13 @@ from crbc_rl.policies.chat_tokens import TAGS
 from crbc_rl.policies.transformers import TransformersPolicy
 
 VOCABULARY = 384
+PLAIN = {"num_attention_heads": 4, "num_key_value_heads": 2}
+"""Of a model without an induction head."""
+COPYING = {
+    "num_attention_heads": induction.HEADS,
+    "num_key_value_heads": induction.HEADS,
+    "head_dim": induction.HEAD_DIM,
+}
 START_OF_TURN, END_OF_TURN, PADDING = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
 CHAT_TEMPLATE = (
@@ -25,18 +33,23 @@ CHAT_TEMPLATE = (
 )
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Qwen2Tokenizer:
+def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY, apart: Sequence[str] = ()) -> Qwen2Tokenizer:
     """Train a byte-level BPE on the environments' text, with Qwen's chat markers.
+
+    Each text of `apart` is always a token of its own. With " " and "[" apart, a word has the same tokens wherever it
+    stands, and can be copied from one place to another.
 
     It keeps Qwen's pre-tokenizer, since AutoTokenizer would silently replace any other by that one.
     """
+    between = re.compile("|".join(map(re.escape, sorted((*TAGS, *apart), key=len, reverse=True))))
+    texts = chain.from_iterable(map(between.split, texts))
     # The chat template's words, repeated so that each becomes one token.
     texts = chain(texts, ["user\n", "assistant\n", "system\n"] * 100)
     base = Qwen2Tokenizer(eos_token=END_OF_TURN, pad_token=PADDING, model_max_length=2048)
     tokenizer = base.train_new_from_iterator(texts, vocabulary, show_progress=False)
     tokenizer.add_tokens([START_OF_TURN], special_tokens=True)
     # Each tag is one token, as <think> is in newer Qwen tokenizers.
-    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in TAGS])
+    tokenizer.add_tokens([AddedToken(tag, normalized=False) for tag in (*TAGS, *apart)])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
@@ -52,8 +65,7 @@ def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator, copies: bool = 
         hidden_size=128,
         intermediate_size=384,
         num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        **(COPYING if copies else PLAIN),
         max_position_embeddings=2048,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": induction.ROPE_THETA if copies else 10_000.0},

@@ -18,10 +18,8 @@ from crbc_envs.webshop.expert.reading import Page, read_page
 from crbc_envs.webshop.expert.request import Request, read_request
 
 ENOUGH = 0.99
-"""A product is bought at once if its pages have at least this fraction of the keywords."""
+"""A reader buys a product at once if its pages have at least this fraction of the keywords."""
 
-_LOOK = 4
-"""Steps to examine one more product: open it, read its features, and go back twice."""
 _BACK = "click[< prev]"
 _NEXT = "click[next >]"
 _BUY = "click[buy now]"
@@ -54,17 +52,20 @@ class Shopper:
     """The expert for one episode of at most `steps` actions.
 
     A `hasty` shopper buys the first product it opens. A `careless` one opens the first offer at any price and buys it
-    without choosing options.
+    without choosing options. One that does not `read` leaves a product only for an option that it lacks.
     """
 
     steps: int = 15
     hasty: bool = False
     careless: bool = False
+    reads: bool = True
     request: Request | None = None
     notes: dict[str, ProductNotes] = field(default_factory=dict)
     open: ProductNotes | None = None
     offered: dict[str, ProductNotes] = field(default_factory=dict)
     """The products of the last results page, by the argument of the click that opens them."""
+    choosing: str = ""
+    """The option value of the last proposal."""
     strayed: bool = False
     """Whether the results are those of a search that it did not ask for."""
 
@@ -80,6 +81,9 @@ class Shopper:
 
     def _notice(self, page: Page, done: str, request: Request) -> None:
         verb, _, what = done.removesuffix("]").partition("[")
+        if done and self.choosing not in ("", what) and self.open is not None:
+            self.open.clicked.remove(self.choosing)
+        self.choosing = ""
         if verb == "search":
             self.strayed = what.split() != request.query.lower().split()
         elif what in self.offered and page.kind == "item":
@@ -103,7 +107,7 @@ class Shopper:
         """Open the first new offer within the price cap. If few steps remain, return to the best product."""
         new = [o for o in page.offers if o.asin not in self.notes and (self.careless or request.affords(o.prices))]
         best = self._best(request)
-        settled = best is not None and (_value(request, best) >= ENOUGH or self.steps < _LOOK + best.buying)
+        settled = best is not None and (self._suits(request, best) or self.steps < self._look + best.buying)
         if best is not None and (settled or not new):
             if best.number != page.number:
                 return "the best was elsewhere", _BACK if best.number < page.number else _NEXT
@@ -125,24 +129,34 @@ class Shopper:
             note.lacks = len(request.options) - len(note.choices) if request.options else 0
             note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
         left = [value for value in note.choices if value not in note.clicked]
-        if not (self.hasty or note.clicked or _value(request, note) >= ENOUGH):
+        if not (self.hasty or note.clicked or self._suits(request, note)):
             if note.lacks and self._may_leave(request, note):
                 return "an option is missing", _BACK
             others = [1 + other.buying for other in self.notes.values() if other is not note]
-            if note.unread and self.steps >= 2 + max([len(left) + 1, *others]):
+            if self.reads and note.unread and self.steps >= 2 + max([len(left) + 1, *others]):
                 subject = note.unread.pop(0)
                 return f"what {subject}?", f"click[{subject}]"
             if self._may_leave(request, note):
                 return "not sure", _BACK
         if not left:
             return "buy", _BUY
+        self.choosing = left[0]
         note.clicked.append(left[0])  # noted here, because the page never marks a value that has a quote
         return "choose", f"click[{left[0]}]"
+
+    @property
+    def _look(self) -> int:
+        """Steps to examine one more product: to open it and go back, twice if its features are read."""
+        return 4 if self.reads else 2
+
+    def _suits(self, request: Request, note: ProductNotes) -> bool:
+        """Whether a product is bought without looking at another."""
+        return _value(request, note) >= ENOUGH if self.reads else not note.lacks
 
     def _may_leave(self, request: Request, note: ProductNotes) -> bool:
         """Whether enough steps remain to leave this product and buy the best one, also after examining another."""
         best = self._best(request)
-        return best is not None and self.steps >= 1 + best.buying + (_LOOK if best is note else 0)
+        return best is not None and self.steps >= 1 + best.buying + (self._look if best is note else 0)
 
     def _best(self, request: Request) -> ProductNotes | None:
         """The product that matches the request best; among equals, the one that the shop ranks first."""
@@ -155,16 +169,17 @@ def _value(request: Request, note: ProductNotes) -> float:
 
 
 def make_expert(
-    max_steps: int, rng: np.random.Generator, hasty: float = 0.0, careless: float = 0.0
+    max_steps: int, rng: np.random.Generator, hasty: float = 0.0, careless: float = 0.0, reads: float = 1.0
 ) -> Callable[[str, dict[str, Any]], str]:
-    """A shopper for one episode of at most `max_steps` steps, hasty and careless with these probabilities.
+    """A shopper for one episode of at most `max_steps` steps, which is hasty, careless or reads with these
+    probabilities.
 
     The observations must be "text_rich". It learns from `info["action"]` what was executed.
     """
-    if not (0 <= hasty <= 1 and 0 <= careless <= 1):
-        raise ValueError(f"hasty and careless are probabilities, got {hasty!r} and {careless!r}")
-    is_hasty, is_careless = (rng.random(2) < (hasty, careless)).tolist()
-    shopper = Shopper(max_steps, is_hasty, is_careless)
+    chances = (hasty, careless, reads)
+    if not all(0 <= chance <= 1 for chance in chances):
+        raise ValueError(f"hasty, careless and reads are probabilities, got {hasty!r}, {careless!r} and {reads!r}")
+    shopper = Shopper(max_steps, *(rng.random(3) < chances).tolist())
 
     def reply(observation: str, info: dict[str, Any]) -> str:
         thought, action = shopper.act(observation, info.get("action", ""))

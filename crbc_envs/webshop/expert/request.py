@@ -24,19 +24,16 @@ _STOP_WORDS = frozenset(
 class Request:
     """A parsed instruction.
 
-    `ask` is the sentence without options and price, `words` its keywords, `options` the options by name
-    ("scent" -> "x"), and `cap` the maximum price in dollars, or None.
+    `query`, for the search bar, is the sentence without its price. Keywords alone win as often, and a small model
+    copies a sentence more easily than it selects from it. `ask` is the sentence without options and price, `words` its
+    keywords, `options` the options by name ("scent" -> "x"), and `cap` the maximum price in dollars, or None.
     """
 
+    query: str
     ask: str
     words: tuple[str, ...]
     options: dict[str, str]
     cap: float | None
-
-    @property
-    def query(self) -> str:
-        """The query for the search bar."""
-        return " ".join([*self.words, *self.options.values()])
 
     def affords(self, prices: Sequence[float]) -> bool:
         """Whether a price, or the middle of a price range, is at most the cap."""
@@ -61,14 +58,14 @@ class Request:
 
 def read_request(sentence: str) -> Request:
     cap = _CAP.search(sentence)
-    ask = sentence[: cap.start()] if cap else sentence
+    ask = whole = sentence[: cap.start()] if cap else sentence
     options: dict[str, str] = {}
     named = _OPTIONS.search(ask)
     if named:
         ask = ask[: named.start()]
         options = dict(part.split(": ", 1) for part in _NEXT_OPTION.split(named[1]))
     words = dict.fromkeys(word for word in split_words(ask) if word not in _STOP_WORDS)
-    return Request(ask, tuple(words), options, float(cap[1]) if cap else None)
+    return Request(whole.lower(), ask, tuple(words), options, float(cap[1]) if cap else None)
 
 
 def split_words(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, needs_publi
 import crbc_envs
 from anchors import INVALID
 from crbc_envs.prompts import PromptWindow
-from crbc_envs.webshop.observation import compact, without_task
+from crbc_envs.webshop.observation import LONGEST_LINE, compact, without_task
 from crbc_envs.webshop.shop.open import open_shop
 from crbc_envs.webshop.shop.panels import make_panel, split_of
 
@@ -291,13 +291,14 @@ def test_a_prompt_that_is_too_long_leaves_the_history_out():
     assert "Prior to this step" in window.prompt("page", info)
 
 
-def test_the_compact_prompt_shows_what_can_be_clicked_in_brackets():
+def test_the_compact_prompt_writes_actions_as_a_reply_does():
     task, (first, second) = prompts("compact", "search[shirt for men or women]")
-    assert first == f"Task: {task}\nsearch[...]\nYour action?"
+    assert first == f"Task: {task.lower()}\nsearch[...]\nYour action?"
     lines = second.split("\n")
-    assert lines[:3] == [f"Task: {task}", "[back to search]", "[next >]"]
-    assert lines[3].startswith("[b0")
-    assert "button" not in second
+    assert lines[:3] == [f"Task: {task.lower()}", "click[back to search]", "click[next >]"]
+    assert lines[3].startswith("click[b0")
+    assert "[button]" not in second
+    assert all(line == line.lower() for line in lines[1:-1])
 
 
 def test_the_compact_prompt_keeps_every_line_that_differs_between_pages():
@@ -311,7 +312,26 @@ def test_the_compact_prompt_keeps_every_line_that_differs_between_pages():
     assert "Rating: N.A." in item and not any("Rating" in line for line in shown)
     price = next(line for line in item.splitlines() if line.startswith("Price: "))
     title = item.splitlines()[item.splitlines().index(price) - 1]
-    assert {price, title, "[buy now]", "[features]", "[< prev]"} <= set(shown)
+    assert {price, title[:LONGEST_LINE], "click[buy now]", "click[features]", "click[< prev]"} <= set(shown)
+
+
+def test_the_compact_prompt_cuts_texts_and_no_action():
+    value = "a very long value " * 9
+    lines = compact(f"[button] {value.strip()} [button_]\n{value}\n[clicked button] red [clicked button_]").splitlines()
+    assert lines == [f"click[{value.strip()}]", value[:LONGEST_LINE], "click[red]*"]
+
+
+def test_the_compact_prompt_says_that_a_reply_was_refused():
+    env = make()
+    text, info = env.reset(seed=0)
+    window = PromptWindow.of(env, "compact")
+    before = window.prompt(text, info)
+    for reply, refused in (("click[nothing]", True), ("search[shirt]", False)):
+        seen = text
+        text, *_, info = env.step(reply)
+        window.record(seen, info["action"])
+        assert ("That is not possible.\n" in window.prompt(text, info)) == refused
+    assert "possible" not in before
 
 
 def _as_heard(action):

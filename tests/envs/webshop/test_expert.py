@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 from paths import SHARED
 
+from anchors import INVALID
 from crbc_envs.demonstrations import expert_steps
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.expert.expert import Shopper
@@ -120,7 +121,9 @@ def test_a_synthetic_request_is_taken_apart():
     assert request.options == {"color": "rose gold", "style": "with travel case"}
     assert request.cap == 80.0
     assert request.words == ("hands", "free", "headphones", "stereo", "sound", "travel")
-    assert request.query == "hands free headphones stereo sound travel rose gold with travel case"
+    assert request.query == (
+        "find me hands free headphones with stereo sound for travel with color: rose gold, and style: with travel case"
+    )
 
 
 def test_a_request_in_free_words_chooses_what_it_mentions():
@@ -160,6 +163,37 @@ def test_a_hasty_shopper_is_quicker_and_buys_worse(shops):
     hasty_totals, hasty_steps = results(shops["synthetic"], 150, hasty=True)
     assert hasty_steps.mean() < steps.mean() - 3
     assert 0.3 < np.mean(hasty_totals == 1.0) < np.mean(totals == 1.0) - 0.05
+
+
+def test_one_that_does_not_read_leaves_a_product_only_for_an_option_that_it_lacks(shops):
+    shop = shops["synthetic"]
+    left = 0
+    for goal in shuffled(shop.goals)[:150]:
+        session, shopper, done = Session(shop, goal, "one"), Shopper(8, reads=False), ""
+        wanted = read_request(goal.text).options
+        while session.reward is None and shopper.steps:
+            page = read_page(session.observation("text_rich"))
+            _, done = shopper.act(session.observation("text_rich"), done)
+            assert done not in ("click[features]", "click[description]", "click[reviews]")
+            if page.kind == "item" and done == "click[< prev]":
+                left += 1
+                assert any(value not in page.options.get(name, ()) for name, value in wanted.items())
+            session.act(done)
+    assert left > 5
+
+
+def test_it_chooses_again_what_was_refused(shops):
+    goal = next(goal for goal in shops["synthetic"].goals if read_request(goal.text).options)
+    session, shopper, done = Session(shops["synthetic"], goal, "one"), Shopper(15, hasty=True), ""
+    clicks = []
+    while session.reward is None:
+        thought, action = shopper.act(session.observation("text_rich"), done)
+        clicks += [action] * (thought == "choose")
+        done = "" if thought == "choose" and len(clicks) == 1 else action
+        if done:
+            session.act(action)
+        done = done or INVALID
+    assert clicks[0] == clicks[1] and len(set(clicks)) == len(clicks) - 1
 
 
 def test_a_careless_shopper_buys_the_first_product_as_it_is(shops):
@@ -219,6 +253,16 @@ def test_careless_demonstrations_are_the_shortest_of_all():
     env = WebShopEnv(tagger="fallback")
     stream = islice(expert_steps(env, np.random.default_rng(0), hasty=1.0, careless=1.0), 90)
     assert [info["step"] for _, info, _ in stream] == 30 * [0, 1, 2]
+
+
+def test_a_slip_reaches_the_environment_malformed_and_the_expert_goes_on():
+    env = WebShopEnv(tagger="fallback")
+    stream = islice(expert_steps(env, np.random.default_rng(0), slips=0.3, reads=0.0), 300)
+    steps = [(info["step"], info.get("valid", True), reply) for _, info, reply in stream]
+    assert 0.2 < np.mean([not valid for _, valid, _ in steps]) < 0.35
+    for (_, _, reply), (step, valid, again) in pairwise(steps):
+        if not valid and step:
+            assert again.partition("<action>")[2] == reply.partition("<action>")[2]
 
 
 def test_hasty_demonstrations_are_shorter():

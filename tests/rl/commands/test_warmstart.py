@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
@@ -13,9 +14,17 @@ from paths import ROOT
 
 from crbc_envs.errors import DataError
 from crbc_rl.batches import Turn
-from crbc_rl.commands.warmstart import WarmstartConfig, _backward, _demonstrations, load_warmstart_config, warmstart
+from crbc_rl.commands.warmstart import (
+    WarmstartConfig,
+    _backward,
+    _demonstrations,
+    load_warmstart_config,
+    success_of,
+    warmstart,
+)
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies import tiny
 from crbc_rl.policies.load import load_policy
 
 TEXT_WORLDS = ["alfworld", "webshop"]
@@ -37,7 +46,14 @@ def test_a_batch_read_in_parts_has_the_gradient_of_the_whole():
 def test_a_step_of_the_decay_is_a_step_at_a_smaller_rate(tmp_path):
     def weights(**changes):
         config = WarmstartConfig(
-            out=str(tmp_path / "w"), threads=1, teacher={"hasty": 0.5}, steps=1, batch=4, warmup=1, **changes
+            out=str(tmp_path / "w"),
+            threads=1,
+            teacher={"hasty": 0.5},
+            steps=1,
+            batch=4,
+            warmup=1,
+            eval={"test_episodes": 1},
+            **changes,
         )
         return warmstart(config).model.state_dict()
 
@@ -60,11 +76,50 @@ def test_the_teacher_s_replies_fit_the_training_config(world):
         assert len(policy.encode(prompt)) + length <= policy.model.config.max_position_embeddings
 
 
+SOKOBAN = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text"}}
+
+
+def test_lessons_come_from_each_environment_in_turn(tmp_path):
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, also=[{"level": "8x8-1box"}, {"height": 7}])
+    rows = [prompt.text.count("\n") - 1 for prompt, _ in islice(_demonstrations(config), 30)]
+    assert rows == [6, 8, 7] * 10
+
+
+def test_each_environment_of_the_lessons_is_checked(tmp_path):
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, also=[{"level": "9x9"}])
+    with pytest.raises(ConfigError, match="9x9"):
+        warmstart(config)
+    assert not (tmp_path / "w").exists()
+
+
+def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
+    config = WarmstartConfig(
+        out=str(tmp_path / "w"), env=SOKOBAN, threads=1, steps=2, batch=4, made_up=0.5, eval={"test_episodes": 6}
+    )
+    policy = warmstart(config)
+    told = json.loads((tmp_path / "w" / "warmstart.json").read_text())
+    assert told["made_up"] == 0.5 and told["steps"] == 2 and told["teacher"] == {}
+    assert told["success"]["episodes"] == 6 and told["success"]["split"] == "test"
+    assert told["success"] == json.loads(json.dumps(success_of(policy, config)))
+    again = tmp_path / "again"
+    warmstart(config.model_copy(update={"out": str(again)}))
+    for file in sorted((tmp_path / "w").iterdir()):
+        assert file.read_bytes() == (again / file.name).read_bytes(), file.name
+
+
+def test_texts_apart_are_tokens_of_their_own():
+    texts = ["click[blue shirt]</action> 12 blue"] * 50
+    tokenizer = tiny.train_tokenizer(texts, 400, [" ", "["])
+    tokens = [tokenizer.decode([token]) for token in tokenizer.encode("click[blue shirt]</action> blue")]
+    assert tokens == ["click", "[", "blue", " ", "shirt", "]", "</action>", " ", "blue"]
+
+
 # ---- without an expert -----------------------------------------------------------------------------
 
 
 def own(tmp_path, **changes):
-    data = {"out": str(tmp_path / "w"), "threads": 1, "steps": 1, "batch": 4, "random_episodes": 40, **changes}
+    data = {"out": str(tmp_path / "w"), "threads": 1, "steps": 1, "batch": 4, "random_episodes": 40}
+    data |= {"eval": {"test_episodes": 1}, **changes}
     return WarmstartConfig(**{"env": {"id": "Corridor-v0", "kwargs": {}}, **data})
 
 

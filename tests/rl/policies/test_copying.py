@@ -1,0 +1,47 @@
+"""Lessons with made-up words: what is common stays, the rest changes alike in prompt and reply."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from crbc_rl.policies.copying import MadeUpWords
+
+THINGS = [
+    f"{a}{b}" for a in ("apple", "ladle", "pillow", "kettle", "statue") for b in ("wood", "ware", "let", "ish", "ory")
+]
+LESSONS = [
+    (f"Task: bring the {thing}.\n[{thing}] 12\n{thing.capitalize()} B0GEN77X", f"take {thing} now") for thing in THINGS
+]
+
+
+def exchanged(lesson, seed=0):
+    return MadeUpWords(LESSONS).exchange(*lesson, np.random.default_rng(seed))
+
+
+def test_a_rare_word_becomes_the_same_other_word_everywhere():
+    prompt, reply = exchanged(LESSONS[0])
+    thing = re.fullmatch(r"take (\w+) now", reply)[1]
+    assert thing not in THINGS[:1]
+    assert prompt == LESSONS[0][0].replace("applewood", thing).replace("Applewood", thing.capitalize())
+
+
+def test_words_of_the_form_numbers_and_codes_stay():
+    words = MadeUpWords(LESSONS)
+    assert {"task", "bring", "the", "take", "now"} <= words.common and not words.common & set(THINGS)
+    assert "B0GEN77X" in exchanged(LESSONS[3])[0] and "] 12\n" in exchanged(LESSONS[3])[0]
+
+
+def test_the_draws_are_the_generators():
+    assert exchanged(LESSONS[1], seed=4) == exchanged(LESSONS[1], seed=4) != exchanged(LESSONS[1], seed=5)
+
+
+def test_different_words_stay_different_mostly():
+    prompt, _ = MadeUpWords(LESSONS).exchange(" ".join(THINGS), "", np.random.default_rng(0))
+    assert len(set(prompt.split())) > 0.9 * len(THINGS)
+
+
+def test_lessons_of_common_words_alone_stay_as_they_are():
+    words = MadeUpWords([("go up", "up")] * 30)
+    assert words.exchange("go up", "up", np.random.default_rng(0)) == ("go up", "up")
