@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.actions import tagged
+from crbc_envs.actions import normalise, tagged
 from crbc_envs.webshop.expert.reading import Page, read_page
 from crbc_envs.webshop.expert.request import Request, read_request
 
@@ -64,8 +64,9 @@ class Shopper:
     open: ProductNotes | None = None
     offered: dict[str, ProductNotes] = field(default_factory=dict)
     """The products of the last results page, by the argument of the click that opens them."""
-    choosing: str = ""
-    """The option value of the last proposal."""
+    proposed: str = ""
+    undo: Callable[[], object] = field(default=lambda: None, repr=False)
+    """The last proposal, and what takes back the note of it, if something else is done."""
     strayed: bool = False
     """Whether the results are those of a search that it did not ask for."""
 
@@ -76,14 +77,15 @@ class Shopper:
             self.request = read_request(page.instruction)
         self._notice(page, done, self.request)
         thought, action = self._decide(page, self.request)
+        self.proposed = normalise(action) or ""
         self.steps -= 1
         return thought, action
 
     def _notice(self, page: Page, done: str, request: Request) -> None:
         verb, _, what = done.removesuffix("]").partition("[")
-        if done and self.choosing not in ("", what) and self.open is not None:
-            self.open.clicked.remove(self.choosing)
-        self.choosing = ""
+        if done and done != self.proposed:
+            self.undo()
+        self.undo = lambda: None
         if verb == "search":
             self.strayed = what.split() != request.query.lower().split()
         elif what in self.offered and page.kind == "item":
@@ -117,6 +119,7 @@ class Shopper:
             return "nothing here", _NEXT
         offer = new[0]
         self.open = self.notes[offer.asin] = ProductNotes(offer.asin, page.number, offer.title)
+        self.undo = lambda: self.notes.pop(offer.asin)
         return "promising", f"click[{offer.asin.lower()}]"
 
     def _examine(self, page: Page, request: Request, note: ProductNotes) -> tuple[str, str]:
@@ -135,12 +138,13 @@ class Shopper:
             others = [1 + other.buying for other in self.notes.values() if other is not note]
             if self.reads and note.unread and self.steps >= 2 + max([len(left) + 1, *others]):
                 subject = note.unread.pop(0)
+                self.undo = lambda: note.unread.insert(0, subject)
                 return f"what {subject}?", f"click[{subject}]"
             if self._may_leave(request, note):
                 return "not sure", _BACK
         if not left:
             return "buy", _BUY
-        self.choosing = left[0]
+        self.undo = lambda: note.clicked.remove(left[0])
         note.clicked.append(left[0])  # noted here, because the page never marks a value that has a quote
         return "choose", f"click[{left[0]}]"
 
