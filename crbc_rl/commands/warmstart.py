@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import chain, islice
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ from crbc_rl.runs.folder import versions
 
 SAMPLE = 2_000
 """Demonstrations that the tokenizer is trained on."""
+STREAMS = 32
+"""Episodes of an environment that are played side by side. The lessons of one are alike, so a batch should have few."""
 BETAS = 0.9, 0.95
 """Of AdamW: in a thousand steps, the usual second average over as many lags behind."""
 SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
@@ -126,7 +128,9 @@ def warmstart(
     # a model that was there as it was.
     with replacing_folder(folder) as fresh:
         policy = _imitate(config, tell, on_episode)
+        policy.model.to(torch.bfloat16)  # half the bytes; it is tested as it is saved
         policy.save(fresh)
+        policy.model.to(torch.float32)
         recipe = {**config.model_dump(exclude={"out"}), "success": success_of(policy, config), "versions": versions()}
         (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
         _require_replaceable(folder)  # again: the training took a while
@@ -200,18 +204,18 @@ def _require_playable(config: WarmstartConfig) -> None:
         raise ConfigError("; ".join(problems))
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
-    _check_teacher(config)
+    _has_teacher(config)
 
 
-def _check_teacher(config: WarmstartConfig) -> None:
-    """Ask for an expert with the config's options. Raises `ConfigError` for one that it does not know."""
+def _has_teacher(config: WarmstartConfig) -> bool:
+    """Whether the environment has an expert. Raises `ConfigError` for options that it does not know."""
     env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
     if not hasattr(env, "expert"):
-        return
+        return False
     with closing(env):
         env.reset(seed=0, options={"task": 0})
         try:
-            env.expert(np.random.default_rng(0), **config.teacher)
+            return env.expert(np.random.default_rng(0), **config.teacher) is not None
         except (TypeError, ValueError) as error:
             raise ConfigError(f"teacher: {config.teacher}: {error}") from error
 
@@ -220,9 +224,10 @@ def _demonstrations(
     config: WarmstartConfig, on_episode: Callable[[bool], None] = lambda success: None
 ) -> Iterator[tuple[Prompt, str]]:
     """An endless iterator of prompts and replies over the training tasks, in turn from each environment."""
-    seeds = np.random.default_rng([config.seed, 1]).spawn(1 + len(config.also))
-    each = (_of_one(one, rng, on_episode) for one, rng in zip(config.environments(), seeds, strict=True))
-    return chain.from_iterable(zip(*each, strict=True))
+    configs = config.environments() * (STREAMS if _has_teacher(config) else 1)
+    seeds = np.random.default_rng([config.seed, 1]).spawn(len(configs))
+    each = [_of_one(one, rng, on_episode) for one, rng in zip(configs, seeds, strict=True)]
+    return (next(one) for one in cycle(each))
 
 
 def _of_one(
