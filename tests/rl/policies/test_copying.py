@@ -11,9 +11,7 @@ from crbc_rl.policies.copying import MadeUpWords
 THINGS = [
     f"{a}{b}" for a in ("apple", "ladle", "pillow", "kettle", "statue") for b in ("wood", "ware", "let", "ish", "ory")
 ]
-LESSONS = [
-    (f"Task: bring the {thing}.\n[{thing}] 12\n{thing.capitalize()} B0GEN77X", f"take {thing} now") for thing in THINGS
-]
+LESSONS = [(f"Task: bring the {thing}.\n[{thing}] 12\n{thing.capitalize()}", f"take {thing} now") for thing in THINGS]
 
 
 def exchanged(lesson, seed=0):
@@ -27,10 +25,16 @@ def test_a_rare_word_becomes_the_same_other_word_everywhere():
     assert prompt == LESSONS[0][0].replace("applewood", thing).replace("Applewood", thing.capitalize())
 
 
-def test_words_of_the_form_numbers_and_codes_stay():
+def test_a_code_keeps_its_first_half_and_changes_alike():
+    prompt, reply = exchanged(("take[b0genj7xq]\nB0GENJ7XQ 1234567 bring", "take[b0genj7xq]"))
+    code = re.fullmatch(r"take\[(b0ge\w{5})\]", reply)[1]
+    assert code != "b0genj7xq" and prompt == f"take[{code}]\n{code.upper()} 1234567 bring"
+
+
+def test_words_of_the_form_and_numbers_stay():
     words = MadeUpWords(LESSONS)
     assert {"task", "bring", "the", "take", "now"} <= words.common and not words.common & set(THINGS)
-    assert "B0GEN77X" in exchanged(LESSONS[3])[0] and "] 12\n" in exchanged(LESSONS[3])[0]
+    assert "] 12\n" in exchanged(LESSONS[3])[0]
 
 
 def test_the_draws_are_the_generators():
