@@ -42,10 +42,14 @@ def read_command(text: str) -> Command | None:
 
 
 class Searcher:
-    """`act(admissible)` proposes a command. `record(command)` then tells which command was executed; it may differ."""
+    """`act(admissible)` proposes a command. `record(command)` then tells which command was executed; it may differ.
 
-    def __init__(self, task: str) -> None:
+    With `order` it does not know where things usually are, and searches in an order that the generator draws.
+    """
+
+    def __init__(self, task: str, order: np.random.Generator | None = None) -> None:
         self.goal = read_task(task)
+        self._order = order
         self.aim = ""
         """The purpose of the last proposal, such as "find mug"."""
         self._receptacles: list[str] = []
@@ -119,9 +123,15 @@ class Searcher:
 
     def _begin(self, receptacles: Sequence[str]) -> None:
         self._receptacles = sorted(receptacles, key=lambda r: _likely(r, self.goal.target))
-        self._unseen = list(self._receptacles)
-        self._maybe_lamp = sorted(receptacles, key=lambda r: _likely(r, self.goal.lamp))
+        self._unseen = self._shuffled(self._receptacles)
+        self._maybe_lamp = self._shuffled(sorted(receptacles, key=lambda r: _likely(r, self.goal.lamp)))
         self._parent = next((r for r in self._receptacles if kind_of(r) == self.goal.parent), "")
+
+    def _shuffled(self, receptacles: Sequence[str]) -> list[str]:
+        """The receptacles in the order of the search."""
+        if self._order is None:
+            return list(receptacles)
+        return [receptacles[i] for i in self._order.permutation(len(receptacles))]
 
     # ---- actions ----
 
@@ -136,7 +146,7 @@ class Searcher:
             if command.verb == "open" and command.thing in self._unseen:
                 return command.text
         if not self._unseen:  # a receptacle was closed again, or a thing was moved
-            self._unseen = list(self._receptacles)
+            self._unseen = self._shuffled(self._receptacles)
         return self._reach(commands, self._unseen[0])
 
     def _light(self, commands: Sequence[Command]) -> str:
@@ -185,15 +195,18 @@ def _likely(receptacle: str, thing: str) -> tuple[float, str, int]:
     return -attraction(kind, thing), kind, int(number)
 
 
-def make_expert(task: str, rng: np.random.Generator, hasty: float = 0.0) -> Callable[[object, dict[str, Any]], str]:
+def make_expert(
+    task: str, rng: np.random.Generator, hasty: float = 0.0, blind: float = 0.0
+) -> Callable[[object, dict[str, Any]], str]:
     """An expert for one episode of `task`, which ends when the environment ends it.
 
-    With probability `hasty` the reply goes to a random receptacle; otherwise it is the command of a `Searcher`. It
-    learns from `info["action"]` what was executed, so it can also advise somebody who plays otherwise.
+    With probability `blind` it searches in a random order. With probability `hasty` a reply goes to a random
+    receptacle; otherwise it is the command of a `Searcher`. It learns from `info["action"]` what was executed, so it
+    can also advise somebody who plays otherwise.
     """
-    if not 0 <= hasty <= 1:
-        raise ValueError(f"hasty is a probability, got {hasty!r}")
-    searcher = Searcher(task)
+    if not (0 <= hasty <= 1 and 0 <= blind <= 1):
+        raise ValueError(f"hasty and blind are probabilities, got {hasty!r} and {blind!r}")
+    searcher = Searcher(task, rng if rng.random() < blind else None)
 
     def reply(observation: object, info: dict[str, Any]) -> str:
         searcher.record(info.get("action", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 
 import gymnasium
@@ -181,6 +182,26 @@ def test_demonstrations_follow_the_environment_and_mostly_succeed():
     assert sum("look around" in reply for _, _, reply in lessons) > 30
     episodes = sum(info["step"] == 0 for _, info, _ in lessons)
     assert episodes >= 300 / 25
+
+
+def test_a_blind_searcher_looks_anywhere_first_and_still_finds_everything():
+    env = gymnasium.make("CRBC-ALFWorld-v0", disable_env_checker=True, rooms="small").unwrapped
+    first = {}
+    for blind in (0.0, 1.0):
+        visited = Counter()
+        for seed in range(40):
+            text, info = env.reset(options={"task": 3})
+            expert = env.expert(np.random.default_rng(seed), blind=blind)
+            visited[expert(text, info)] += 1
+            for _ in range(50):
+                text, _, over, _, info = env.step(expert(text, info))
+                if over:
+                    break
+            assert info["success"]
+        first[blind] = len(visited)
+    assert first[0.0] == 1 and first[1.0] >= 4
+    with pytest.raises(ValueError, match="blind"):
+        env.expert(np.random.default_rng(0), blind=1.5)
 
 
 # ---- on the published games ------------------------------------------------------------------------
