@@ -26,7 +26,29 @@ def test_a_fresh_model_copies_only_with_an_induction_head():
     plain = fresh_policy()
     copying = tiny.build(plain.tokenizer, torch.Generator().manual_seed(0), copies=True)
     assert share_copied(plain) < 0.05
-    assert share_copied(copying) > 0.5
+    assert share_copied(copying) > 0.8
+
+
+def test_two_tokens_of_context_tell_places_apart_that_one_does_not():
+    """Every other token is the same one, as spaces are."""
+    policy = tiny.build(fresh_policy().tokenizer, torch.Generator().manual_seed(0), copies=True)
+    generator = torch.Generator().manual_seed(1)
+    rows, words = 16, 40
+    text = torch.full((rows, 2 * words), 7)
+    for row in text:
+        row[::2] = 10 + torch.randperm(300, generator=generator)[:words]
+    repeated = text[:, 20:40]
+    with torch.no_grad():
+        logits = policy.model(torch.cat([text, repeated], dim=1), logits_to_keep=20).logits[:, 1:-1:2]
+    assert (logits.argmax(-1) == repeated[:, 2::2]).float().mean() > 0.8
+
+
+def test_what_a_fresh_model_copies_is_likely():
+    policy = tiny.build(fresh_policy().tokenizer, torch.Generator().manual_seed(0), copies=True)
+    text = torch.randint(0, 300, (16, 60), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        chances = policy.model(torch.cat([text, text[:, :20]], dim=1), logits_to_keep=20).logits[:, 2:-1].softmax(-1)
+    assert chances.gather(2, text[:, 3:20, None]).median() > 0.3
 
 
 def test_it_is_drawn_from_the_generator_alone():
