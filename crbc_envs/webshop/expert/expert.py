@@ -52,13 +52,15 @@ class Shopper:
     """The expert for one episode of at most `steps` actions.
 
     A `hasty` shopper buys the first product it opens. A `careless` one opens the first offer at any price and buys it
-    without choosing options. One that does not `read` leaves a product only for an option that it lacks.
+    without choosing options. One that does not `read` leaves a product only for an option that it lacks. One that
+    `quotes` searches for the instruction's own sentence, not its keywords: a small model copies that more easily.
     """
 
     steps: int = 15
     hasty: bool = False
     careless: bool = False
     reads: bool = True
+    quotes: bool = False
     request: Request | None = None
     notes: dict[str, ProductNotes] = field(default_factory=dict)
     open: ProductNotes | None = None
@@ -87,7 +89,7 @@ class Shopper:
             self.undo()
         self.undo = lambda: None
         if verb == "search":
-            self.strayed = what.split() != request.query.lower().split()
+            self.strayed = what.split() != self._query(request).split()
         elif what in self.offered and page.kind == "item":
             self.open = self.notes.setdefault(self.offered[what].asin, self.offered[what])
         if page.kind == "results":
@@ -95,7 +97,7 @@ class Shopper:
 
     def _decide(self, page: Page, request: Request) -> tuple[str, str]:
         if self.strayed:
-            return "look for it", f"search[{request.query}]"
+            return "look for it", f"search[{self._query(request)}]"
         if page.kind == "results":
             return self._browse(page, request)
         if page.kind == "item" and self.open is not None:
@@ -103,7 +105,7 @@ class Shopper:
         if page.kind == "details" and self.open is not None:
             self.open.text += f"\n{page.text}"
             return "read it", _BACK
-        return "look for it", f"search[{request.query}]"
+        return "look for it", f"search[{self._query(request)}]"
 
     def _browse(self, page: Page, request: Request) -> tuple[str, str]:
         """Open the first new offer within the price cap. If few steps remain, return to the best product."""
@@ -148,6 +150,9 @@ class Shopper:
         note.clicked.append(left[0])  # noted here, because the page never marks a value that has a quote
         return "choose", f"click[{left[0]}]"
 
+    def _query(self, request: Request) -> str:
+        return request.sentence if self.quotes else request.query.lower()
+
     @property
     def _look(self) -> int:
         """Steps to examine one more product: to open it and go back, twice if its features are read."""
@@ -173,17 +178,22 @@ def _value(request: Request, note: ProductNotes) -> float:
 
 
 def make_expert(
-    max_steps: int, rng: np.random.Generator, hasty: float = 0.0, careless: float = 0.0, reads: float = 1.0
+    max_steps: int,
+    rng: np.random.Generator,
+    hasty: float = 0.0,
+    careless: float = 0.0,
+    reads: float = 1.0,
+    quotes: bool = False,
 ) -> Callable[[str, dict[str, Any]], str]:
     """A shopper for one episode of at most `max_steps` steps, which is hasty, careless or reads with these
-    probabilities.
+    probabilities, and `quotes` or not.
 
     The observations must be "text_rich". It learns from `info["action"]` what was executed.
     """
     chances = (hasty, careless, reads)
     if not all(0 <= chance <= 1 for chance in chances):
         raise ValueError(f"hasty, careless and reads are probabilities, got {hasty!r}, {careless!r} and {reads!r}")
-    shopper = Shopper(max_steps, *(rng.random(3) < chances).tolist())
+    shopper = Shopper(max_steps, *(rng.random(3) < chances).tolist(), quotes)
 
     def reply(observation: str, info: dict[str, Any]) -> str:
         thought, action = shopper.act(observation, info.get("action", ""))

@@ -24,16 +24,20 @@ _STOP_WORDS = frozenset(
 class Request:
     """A parsed instruction.
 
-    `query`, for the search bar, is the sentence without its price. Keywords alone win as often, and a small model
-    copies a sentence more easily than it selects from it. `ask` is the sentence without options and price, `words` its
-    keywords, `options` the options by name ("scent" -> "x"), and `cap` the maximum price in dollars, or None.
+    `sentence` is the whole without its price, `ask` without its options too. `words` are its keywords, `options` the
+    options by name ("scent" -> "x"), and `cap` is the maximum price in dollars, or None.
     """
 
-    query: str
+    sentence: str
     ask: str
     words: tuple[str, ...]
     options: dict[str, str]
     cap: float | None
+
+    @property
+    def query(self) -> str:
+        """The keywords and the options, for the search bar."""
+        return " ".join([*self.words, *self.options.values()])
 
     def affords(self, prices: Sequence[float]) -> bool:
         """Whether a price, or the middle of a price range, is at most the cap."""

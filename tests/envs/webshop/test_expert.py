@@ -121,7 +121,8 @@ def test_a_synthetic_request_is_taken_apart():
     assert request.options == {"color": "rose gold", "style": "with travel case"}
     assert request.cap == 80.0
     assert request.words == ("hands", "free", "headphones", "stereo", "sound", "travel")
-    assert request.query == (
+    assert request.query == "hands free headphones stereo sound travel rose gold with travel case"
+    assert request.sentence == (
         "find me hands free headphones with stereo sound for travel with color: rose gold, and style: with travel case"
     )
 
@@ -194,6 +195,14 @@ def test_it_chooses_again_what_was_refused(shops):
             session.act(action)
         done = done or INVALID
     assert clicks[0] == clicks[1] and len(set(clicks)) == len(clicks) - 1
+
+
+def test_one_that_quotes_searches_for_the_sentence_and_buys_as_well(shops):
+    goal = shops["synthetic"].goals[3]
+    page = Session(shops["synthetic"], goal, "one").observation("text_rich")
+    assert Shopper(8, quotes=True).act(page)[1] == f"search[{read_request(goal.text).sentence}]"
+    brisk = [results(shops["synthetic"], 150, reads=False, quotes=quotes)[0] for quotes in (False, True)]
+    assert abs(np.mean(brisk[0] == 1.0) - np.mean(brisk[1] == 1.0)) < 0.05
 
 
 def test_a_careless_shopper_buys_the_first_product_as_it_is(shops):
