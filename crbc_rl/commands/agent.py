@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from rich.markup import escape
 from crbc_envs.actions import requested_action
 from crbc_envs.errors import DataError
 from crbc_envs.tasks import stream
+from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.commands.splits import arguments, cause
 from crbc_rl.config import TrainConfig, load_config
@@ -41,11 +43,13 @@ CHANGEABLE = ("env.", "eval.", "rollout.", "seed", "threads")
 @dataclass(frozen=True, slots=True)
 class Request:
     """What is asked for: `policy` is "best", "last" or "start" of the run, `episodes` None means as many as the config
-    says, `samples` is the number of rollouts of a group, `settings` and `teacher` are key=value."""
+    says, `spread` whether they are taken from the whole split, `samples` is the number of rollouts of a group.
+    `settings` and `teacher` are key=value."""
 
     policy: str
     split: str
     episodes: int | None
+    spread: bool
     samples: int
     settings: Sequence[str]
     teacher: Sequence[str]
@@ -76,12 +80,14 @@ def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None
 
             return tell
 
-        starts = _starts(config, asked.split, count, options, told("expert", count))
+        tasks = _tasks(config, asked.split, count, asked.spread)
+        starts = _starts(config, asked.split, tasks, options, told("expert", count))
         evaluation, episodes = _played(policy, config, asked.split, starts, told("agent", count))
         found = None
         if asked.samples:
-            tasks = min(EXPLORED, count)
-            found = _explored(policy, config, asked.split, tasks, asked.samples, told("samples", tasks * asked.samples))
+            some = tasks[:: -(-count // EXPLORED)] if asked.spread else tasks[:EXPLORED]
+            bar = told("samples", len(some) * asked.samples)
+            found = _explored(policy, config, asked.split, some, asked.samples, bar)
     findings = analyse(episodes, found)
     console.print(escape(f"{asked.policy}: success {evaluation}"), highlight=False, soft_wrap=True)
     agent_tables.show(findings, console)
@@ -102,13 +108,22 @@ def _opened(path: Path, settings: Sequence[str]) -> Run:
 # ---- play -----------------------------------------------------------------------------------------
 
 
+def _tasks(config: TrainConfig, split: str, count: int, spread: bool) -> Sequence[int]:
+    """The first `count` tasks of a split, or as many at even distances over all of it."""
+    if not spread:
+        return range(count)
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
+        return [i * len(env.panel) // count for i in range(count)]
+
+
 def _starts(
-    config: TrainConfig, split: str, count: int, options: dict[str, Any], progress: Callable[[int], None]
-) -> list[Start]:
-    seeds = [stream("evaluation", config.seed, task) for task in range(count)]
+    config: TrainConfig, split: str, tasks: Sequence[int], options: dict[str, Any], progress: Callable[[int], None]
+) -> dict[int, Start]:
+    seeds = [stream("evaluation", config.seed, task) for task in tasks]
     env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "require_tags": True}
     try:
-        return play_teacher(env_id, kwargs, range(count), seeds, config.rollout.dynamics, options, progress)
+        played = play_teacher(env_id, kwargs, tasks, seeds, config.rollout.dynamics, options, progress)
+        return dict(zip(tasks, played, strict=True))
     except DataError:
         raise
     except (TypeError, ValueError, gymnasium.error.Error) as error:
@@ -120,7 +135,7 @@ def _played(
     policy: TransformersPolicy,
     config: TrainConfig,
     split: str,
-    starts: Sequence[Start],
+    starts: Mapping[int, Start],
     progress: Callable[[int], None],
 ) -> tuple[Evaluation, list[Episode]]:
     """The evaluation as `crbc eval` has it, and its episodes."""
@@ -131,7 +146,7 @@ def _played(
         policy,
         config,
         split,
-        range(len(starts)),
+        list(starts),
         "evaluation",
         config.seed,
         temperature=temperature,
@@ -146,7 +161,7 @@ def _explored(
     policy: TransformersPolicy,
     config: TrainConfig,
     split: str,
-    tasks: int,
+    tasks: Sequence[int],
     samples: int,
     progress: Callable[[int], None],
 ) -> Exploration:
@@ -155,7 +170,7 @@ def _explored(
         policy,
         config,
         split,
-        range(tasks),
+        tasks,
         "exploration",
         seed,
         temperature=temperature,
@@ -163,11 +178,11 @@ def _explored(
         progress=progress,
     )
     columns = joined([columns for columns, _ in played])
-    return exploration(columns["success"].reshape(tasks, samples), read_texts("content", columns)[::samples])
+    return exploration(columns["success"].reshape(len(tasks), samples), read_texts("content", columns)[::samples])
 
 
 def _episodes(
-    policy: TransformersPolicy, config: TrainConfig, columns: Columns, batch: RolloutBatch, starts: Sequence[Start]
+    policy: TransformersPolicy, config: TrainConfig, columns: Columns, batch: RolloutBatch, starts: Mapping[int, Start]
 ) -> list[Episode]:
     """An `Episode` for each rollout of a batch."""
     valid = batch.rollouts.valid.tolist()
@@ -220,6 +235,7 @@ def _write(
         "run": run.name,
         "policy": asked.policy,
         "split": asked.split,
+        "spread": asked.spread,
         "set": list(asked.settings),
         "env_id": config.env.id,
         "env_kwargs": config.env.kwargs,

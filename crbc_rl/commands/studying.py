@@ -21,8 +21,9 @@ def agent(
     run: RunPath,
     /,
     policy: Literal["best", "last", "start"] = "last",
-    split: Literal["validation", "test"] = "test",
+    split: Literal["train", "validation", "test"] = "test",
     episodes: Count = None,
+    spread: bool = False,
     samples: Index = 8,
     set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
     teacher: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
@@ -36,9 +37,10 @@ def agent(
     Args:
         run: a run folder.
         policy: the best policy on validation, the last one saved, or the initial one.
-        split: the held-out split.
+        split: the split; "train" shows what was trained on, or is held out where other data are played.
         episodes: number of tasks; default eval.test_episodes of the config.
-        samples: rollouts of each of the first 64 tasks at the training temperature; 0: none.
+        spread: take them at even distances from the whole split, which may be sorted, instead of from its begin.
+        samples: rollouts of each of 64 of these tasks at the training temperature; 0: none.
         set: replaces what is played, each as section.key=value, such as env.kwargs.data=official.
         teacher: options of the environment's expert, each as key=value.
         out: folder for the JSON file.
@@ -49,7 +51,7 @@ def agent(
 
     if allow_import:
         extensions.allow()
-    asked = Request(policy, split, episodes, samples or 0, tuple(chain(*set)), tuple(chain(*teacher)))
+    asked = Request(policy, split, episodes, spread, samples or 0, tuple(chain(*set)), tuple(chain(*teacher)))
     study_agent(run, asked, out, console)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 
+import gymnasium
 import pytest
 from learner_fixtures import write_config
 
@@ -203,6 +204,15 @@ def test_it_is_played_as_it_is_set(run, tmp_path, capsys):
     assert [row["length"] for row in written["tasks"]] == [2, 2]
     assert (written["teacher"], written["env_kwargs"]["max_steps"]) == ({"hasty": 1.0}, 2)
     assert written["findings"]["exploration"] is None
+
+
+def test_spread_takes_tasks_from_the_whole_split(run, tmp_path):
+    split = ["--split", "train", "--spread", "--episodes", "4", "--samples", "1"]
+    main(["study", "agent", str(run), *split, "--out", str(tmp_path)])
+    written = json.loads((tmp_path / "agent.json").read_text())
+    size = len(gymnasium.make("CRBC-Sokoban-v0", observation="text").unwrapped.panel)
+    assert [row["task"] for row in written["tasks"]] == [0, size // 4, size // 2, 3 * size // 4]
+    assert (written["split"], written["spread"], written["findings"]["exploration"]["tasks"]) == ("train", True, 4)
 
 
 @pytest.mark.parametrize(
