@@ -55,7 +55,7 @@ def test_an_evaluation_is_the_same_task_by_task(name: str, monkeypatch: pytest.M
     config = load_config(str(ROOT / "configs" / f"{name}_tiny.yaml"))
     assert config.eval.temperature > 0
     own = load_policy(config.model, rollout=config.rollout)
-    tasks = range(24 if name == "sokoban" else 6)
+    tasks = range({"sokoban": 24, "alfworld": 6, "webshop": 16}[name])
     expected = play_panel(own, config, "test", tasks, config.seed)
     with serving(own) as url:
         found = play_panel(ChatPolicy(url, "model", concurrency=8), config, "test", tasks, config.seed)
