@@ -18,6 +18,9 @@ from __future__ import annotations
 
 from crbc_envs.alfworld.engine.state import Game
 
+CUT_OFF = "..."
+"""Stands for the content of an added line that a shortened prompt does not have."""
+
 LOCATION, HOLDING, HISTORY, ADMISSIBLE = "\nLocation: ", "\nHolding: ", "\nItem history: ", "\nAdmissible commands: "
 
 STATUS = {"clean": "clean", "heat": "hot", "cool": "cool", "slice": "sliced", "use": "on"}
@@ -80,6 +83,6 @@ def without_admissible(observation: str) -> str:
 
 
 def added_line(observation: str, name: str) -> str:
-    """The content of one of the added lines, such as `LOCATION`; "..." where it was cut off."""
+    """The content of one of the added lines, such as `LOCATION`; `CUT_OFF` where it was cut off."""
     _, found, rest = observation.rpartition(name)
-    return rest.partition("\n")[0] if found else "..."
+    return rest.partition("\n")[0] if found else CUT_OFF

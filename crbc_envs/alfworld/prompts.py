@@ -52,7 +52,7 @@ def alfworld_compact(view: View) -> str:
     at, held, done = (household.added_line(view.observation, name) for name in lines)
     been = dict.fromkeys(act.removeprefix("go to ") for _, act in view.history if act.startswith("go to "))
     do = [action for action in view.admissible if action.split()[0] not in ("help", "look", "inventory", "examine")]
-    memory = [f"Been: {', '.join(been)}"] * bool(been) + [f"Done: {done}"] * (done != "none")
+    memory = [f"Been: {', '.join(been)}"] * bool(been) + [f"Done: {done}"] * (done not in ("none", household.CUT_OFF))
     return "\n".join([f"Task: {view.task}", *memory, seen, f"At: {at}", f"Holding: {held}", *do, "Your action?"])
 
 

@@ -106,7 +106,7 @@ def test_a_compact_page_keeps_its_actions_and_tells_no_wrong_place_under_any_lim
     asked = window.ask(observation, info)
     normal = [line.removesuffix("*") for line in asked.text.splitlines()]
     places = {line for line in normal if line.startswith(("At: ", "Holding: "))} | {"At: ...", "Holding: ..."}
-    actions = {line for line in normal if line.startswith(("[", "go to "))}
+    actions = {line for line in normal if line.startswith(("click[", "go to "))}
     assert actions
     cuts, most = 0, len(asked.text) - 1
     while shorter := asked.shortened(lambda prompt, most=most: len(prompt.text) <= most):
