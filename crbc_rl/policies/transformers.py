@@ -21,6 +21,7 @@ from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.cache import roomy_cache
 from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.lora import merged_tensors
 
@@ -138,15 +139,55 @@ class TransformersPolicy:
         """Sample one reply to the prompt ids of each turn.
 
         Equal prompts are read once, so members of a group at the same anchor share their prefill. A reply that
-        reaches `max_new_tokens` is cut there and has no end token. A row that is not `wanted` any more ends early.
+        reaches `max_new_tokens` is cut there and has no end token. A row that is not `wanted` any more ends early. Rows
+        that have ended are dropped when they are half of all.
         """
+        logits, cache, mask, position = self._read(asked)
+        draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
+        uniforms = torch.from_numpy(draws).to(self.device)
+        tokens = torch.zeros(uniforms.shape, dtype=torch.int64, device=self.device)
+        logprobs = torch.zeros(uniforms.shape, device=self.device)
+        rows = torch.arange(len(asked), device=self.device)
+        """Those that are still computed; some of them have ended."""
+        lengths = torch.zeros_like(rows)
+        alive = torch.ones_like(rows, dtype=torch.bool)
+        for step in range(max_new_tokens):
+            scores = self.scores(logits, temperature)
+            token = draw(scores, uniforms[rows, step, None])
+            tokens[rows, step] = token[:, 0]
+            logprobs[rows, step] = scores.gather(1, token)[:, 0]
+            lengths[rows] += alive
+            alive &= token[:, 0] != self.eos
+            if wanted is not None:
+                alive &= torch.tensor([wanted(row) for row in rows.tolist()], device=self.device)
+            if step + 1 == max_new_tokens or not alive.any():
+                break
+            if mask is not None:
+                mask = torch.cat([mask, torch.ones_like(token)], dim=1)
+            if 2 * int(alive.sum()) <= len(rows):  # each time costs a copy of the cache
+                kept = alive.nonzero()[:, 0]
+                cache.batch_select_indices(kept)
+                rows, alive, token, position = rows[kept], alive[kept], token[kept], position[..., kept, :]
+                mask = None if mask is None else mask[kept]
+            logits = self.model(
+                input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache
+            ).logits[:, -1]
+            position = position + 1
+        return [
+            replace(turn, response=reply[:n], logprobs=values[:n], text=self.text(reply[:n]))
+            for turn, reply, values, n in zip(asked, tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
+        ]
+
+    def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
+        """Read the prompts of n turns, equal ones once: the logits after each (n, V), the cache, the mask (n, L) of
+        tokens that are no padding, None where there is none, and the position of each row's next token (..., n, 1)."""
         distinct = {turn.key: turn for turn in asked}
         place = {key: i for i, key in enumerate(distinct)}
         index = torch.tensor([place[turn.key] for turn in asked], device=self.device)
         ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
-        cache = DynamicCache(config=self.model.config.get_text_config())
+        cache = roomy_cache(self.model.config.get_text_config())
         logits = self.model(
             input_ids=ids,
             attention_mask=mask,
@@ -157,37 +198,8 @@ class TransformersPolicy:
         ).logits[index, -1]
         cache.batch_select_indices(index)
         mask = None if mask is None else mask[index]
-        # The position of each row's next token: one after its last.
-        position = torch.full_like(index[:, None], ids.shape[1])
-        if positions is not None:
-            position = positions[..., index, -1:] + 1
-
-        draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
-        uniforms = torch.from_numpy(draws).to(self.device)
-        alive, lengths = torch.ones_like(index, dtype=torch.bool), torch.zeros_like(index)
-        tokens, logprobs = [], []
-        while True:
-            scores = self.scores(logits, temperature)
-            token = draw(scores, uniforms[:, len(tokens), None])
-            tokens.append(token)
-            logprobs.append(scores.gather(1, token))
-            lengths += alive
-            alive &= token[:, 0] != self.eos
-            if wanted is not None:
-                alive &= torch.tensor([wanted(row) for row in range(len(asked))], device=self.device)
-            if len(tokens) == max_new_tokens or not alive.any():
-                break
-            if mask is not None:
-                mask = torch.cat([mask, torch.ones_like(token)], dim=1)
-            logits = self.model(
-                input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache
-            ).logits[:, -1]
-            position = position + 1
-        replies, scored = (torch.cat(columns, dim=1).tolist() for columns in (tokens, logprobs))
-        return [
-            replace(turn, response=reply[:n], logprobs=values[:n], text=self.text(reply[:n]))
-            for turn, reply, values, n in zip(asked, replies, scored, lengths.tolist(), strict=True)
-        ]
+        first = torch.full_like(index[:, None], ids.shape[1])
+        return logits, cache, mask, first if positions is None else positions[..., index, -1:] + 1
 
     # ---- scoring ------------------------------------------------------------------------------
 

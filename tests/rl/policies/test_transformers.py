@@ -140,6 +140,32 @@ def test_a_reply_does_not_depend_on_what_is_sampled_beside_it(policy: Transforme
     assert len({tuple(t) for t in _tokens(together)}) > 20
 
 
+def test_rows_that_ended_are_dropped_and_the_others_go_on(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts, most = [f"{text} {n}" for n in range(4) for text in PROMPTS], 24
+    limits = [1, 2, 2, 3, 3, 5, 8, 8, 9, 12, 13, 17, 20, 21, 22, 24]
+    asked, seeds = [policy.asked(Prompt(text)) for text in texts], list(range(len(texts)))
+    alone = [policy.sample([turn], [seed], 1.0, most)[0] for turn, seed in zip(asked, seeds, strict=True)]
+    calls, sizes = [0] * len(texts), []
+    forward = policy.model.forward
+
+    def wanted(row: int) -> bool:
+        calls[row] += 1
+        return calls[row] < limits[row]
+
+    def counted(**inputs: torch.Tensor) -> object:
+        sizes.append(len(inputs["input_ids"]))
+        return forward(**inputs)
+
+    monkeypatch.setattr(policy.model, "forward", counted)
+    together = policy.sample(asked, seeds, 1.0, most, wanted)
+    assert min(sizes) <= 4 < max(sizes)
+    for turn, single, limit in zip(together, alone, limits, strict=True):
+        assert turn.response == single.response[:limit]
+        assert turn.logprobs == pytest.approx(single.logprobs[:limit], abs=1e-4)
+
+
 @pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0 - 2**-53])
 def test_no_impossible_token_is_drawn(uniform: float) -> None:
     scores = torch.log_softmax(torch.tensor([[-torch.inf, 1.0, -torch.inf, 2.0, -torch.inf]]), dim=-1)
