@@ -229,7 +229,9 @@ def warmstart(
             if len(played) == total:
                 console.print(f"no expert: {won:,} of {total:,} episodes of random play succeeded", highlight=False)
 
-        module.warmstart(settings, tell, on_episode)
+        module.warmstart(
+            settings, tell, on_episode, on_test=lambda found: console.print(f"wins {found}", highlight=False)
+        )
     console.print(f"saved {escape(settings.out)}", soft_wrap=True, highlight=False)
 
 

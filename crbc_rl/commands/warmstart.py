@@ -32,7 +32,7 @@ from crbc_rl.plan.environment import check_env
 from crbc_rl.policies import tiny
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout.evaluate import evaluate
+from crbc_rl.rollout.evaluate import Evaluation, evaluate
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import versions
 
@@ -108,16 +108,17 @@ def warmstart(
     config: WarmstartConfig,
     tell: Callable[[int, float], None] = lambda step, nll: None,
     on_episode: Callable[[bool], None] = lambda success: None,
+    on_test: Callable[[Evaluation], None] = lambda found: None,
 ) -> TransformersPolicy:
     """Train the tokenizer and the policy, save both to `config.out` with config and versions, and return the policy.
 
     `tell(step, nll)` is called after every step with the negative log-likelihood per reply token, `on_episode(success)`
-    after every episode of random play, which serves where the environment has no expert. Raises `ConfigError` for an
-    environment that cannot be played as the config says, and for a folder with other files than a warm start. Raises
-    `DataError` where that folder is a link.
+    after every episode of random play, which serves where the environment has no expert. `on_test(found)` is called
+    after the test in each of `config.environments()`. Raises `ConfigError` for an environment that cannot be played as
+    the config says, and for a folder with other files than a warm start. Raises `DataError` where that folder is a
+    link.
     """
-    for one in config.environments():
-        _require_playable(one)
+    worlds = [(one, _require_playable(one)) for one in config.environments()]
     folder = refuse_link(Path(config.out))
     _require_replaceable(folder)
     torch.set_num_threads(config.threads)
@@ -131,7 +132,12 @@ def warmstart(
         policy.model.to(torch.bfloat16)  # half the bytes; it is tested as it is saved
         policy.save(fresh)
         policy.model.to(torch.float32)
-        recipe = {**config.model_dump(exclude={"out"}), "success": success_of(policy, config), "versions": versions()}
+        tested = []
+        for world, tasks in worlds:
+            tested.append(success_of(policy, world, tasks))
+            on_test(tested[-1])
+        success = {"success": tested[0].to_dict(), "success_also": [found.to_dict() for found in tested[1:]]}
+        recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
         (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
         _require_replaceable(folder)  # again: the training took a while
     return policy
@@ -146,8 +152,8 @@ def _require_replaceable(folder: Path) -> None:
         raise ConfigError(f"out: {folder} holds other files than a warm start{found}; choose another folder with --out")
 
 
-def success_of(policy: TransformersPolicy, config: WarmstartConfig) -> dict[str, Any]:
-    """The metrics of the policy on tasks of the test split, of which it saw none."""
+def success_of(policy: TransformersPolicy, config: WarmstartConfig, tasks: int) -> Evaluation:
+    """The policy on tasks of the test split, of which it saw none. `tasks` is how many that split has."""
     run = TrainConfig(
         name="warmstart",
         model=config.out,
@@ -156,8 +162,7 @@ def success_of(policy: TransformersPolicy, config: WarmstartConfig) -> dict[str,
         rollout=RolloutConfig(max_new_tokens=config.max_new_tokens),
         eval=config.eval,
     )
-    episodes = min(config.eval.test_episodes, check_env(config).panels["test"])
-    return evaluate(policy, run, "test", episodes, config.seed).to_dict()
+    return evaluate(policy, run, "test", min(config.eval.test_episodes, tasks), config.seed)
 
 
 def _imitate(
@@ -196,8 +201,9 @@ def _lessons(
         yield prompt, reply
 
 
-def _require_playable(config: WarmstartConfig) -> None:
-    """Raise `ConfigError` for an environment that cannot be played as the config says, or whose expert cannot."""
+def _require_playable(config: WarmstartConfig) -> int:
+    """The number of test tasks. Raises `ConfigError` for an environment that cannot be played as the config says, or
+    whose expert cannot."""
     checked = check_env(config)
     problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
     if problems:
@@ -205,6 +211,7 @@ def _require_playable(config: WarmstartConfig) -> None:
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
     _has_teacher(config)
+    return checked.panels["test"]
 
 
 def _has_teacher(config: WarmstartConfig) -> bool:

@@ -95,12 +95,14 @@ def test_each_environment_of_the_lessons_is_checked(tmp_path):
 def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
     config = WarmstartConfig(
         out=str(tmp_path / "w"), env=SOKOBAN, threads=1, steps=2, batch=4, made_up=0.5, eval={"test_episodes": 6}
-    )
-    policy = warmstart(config)
+    ).model_copy(update={"also": [{"level": "8x8-1box"}]})
+    found = []
+    policy = warmstart(config, on_test=found.append)
     told = json.loads((tmp_path / "w" / "warmstart.json").read_text())
     assert told["made_up"] == 0.5 and told["steps"] == 2 and told["teacher"] == {}
     assert told["success"]["episodes"] == 6 and told["success"]["split"] == "test"
-    assert told["success"] == json.loads(json.dumps(success_of(policy, config)))
+    assert [told["success"], *told["success_also"]] == json.loads(json.dumps([one.to_dict() for one in found]))
+    assert found == [success_of(policy, world, 10**6) for world in config.environments()]
     again = tmp_path / "again"
     warmstart(config.model_copy(update={"out": str(again)}))
     for file in sorted((tmp_path / "w").iterdir()):
