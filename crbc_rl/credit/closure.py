@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.groups import check_discount, check_weights
 from crbc_rl.credit.rewards import Reward, check_reward, step_rewards, suffix_returns
 from crbc_rl.credit.solve import solve
 
@@ -44,6 +44,7 @@ def closure(
     horizon: int | Literal["auto"] | None = None,
     truncation: Truncation = "failure",
     reward: Reward = "outcome",
+    invalid_cost: float = 0.0,
 ) -> Closure:
     """Evaluate `process` at its behaviour-policy Bellman fixed point, after `depth` backups, or within a horizon.
 
@@ -66,6 +67,8 @@ def closure(
     `reward`: what a step earns. "outcome" is R at the end, "score" the rollout's score at its end, "step" the
     environment's own reward of every step. V = beta (r + M V) in all cases. A truncated step that leads on earns no
     score, since the rollout was not finished.
+    `invalid_cost`: what an invalid reply costs at its own step, where a success earns 1. Such a reply changes nothing,
+    so without a cost it is worth beta V: nearly as much as the best action, and more than a bad one.
 
     The concurrent GRAFT (arXiv 2609.28963) has the same value function V. It computes a step's credit as
     gamma V(x) - V(s), followed by GAE over the graph. CRBC computes Q - V, which averages over all observed successors
@@ -76,7 +79,8 @@ def closure(
     """
     _check(beta, depth, horizon, truncation)
     check_reward(reward)
-    model = _Model.of(process, beta, truncation, reward)
+    check_weights(invalid_cost=invalid_cost)
+    model = _Model.of(process, beta, truncation, reward, invalid_cost)
     if horizon is not None:
         V, Q = _within(model, _limits(process, horizon))
     elif depth is None:
@@ -108,27 +112,39 @@ def discounts(process: EmpiricalProcess, beta: float | Literal["auto"]) -> float
 @dataclass(frozen=True)
 class _Model:
     """A process, and what its steps earn: `beta` a number or one per group, `earned` the mean reward of each pair (L,),
-    or None for the outcome, which is in the counts as the success boundary. `leads_on`: truncated steps keep their
-    successors."""
+    or None for the outcome alone, which is in the counts as the success boundary. `leads_on`: truncated steps keep
+    their successors."""
 
     process: EmpiricalProcess
     beta: float | Floats
     reward: Reward
     earned: Floats | None
     leads_on: bool
+    invalid_cost: float
 
     @classmethod
     def of(
-        cls, process: EmpiricalProcess, beta: float | Literal["auto"], truncation: Truncation, reward: Reward
+        cls,
+        process: EmpiricalProcess,
+        beta: float | Literal["auto"],
+        truncation: Truncation,
+        reward: Reward,
+        invalid_cost: float,
     ) -> _Model:
         discount = discounts(process, beta)
         leads_on = truncation == "successor"
         merged = process.with_successors() if leads_on else process
-        if reward == "outcome":
-            return cls(merged, discount, reward, None, leads_on)
-        rollouts, pair = process.steps(f"reward={reward!r} needs")
-        total = sum_by(pair, step_rewards(rollouts, reward, leads_on), process.num_pairs)
-        return cls(merged, discount, reward, total / process.pair_count, leads_on)
+        if reward == "outcome" and not invalid_cost:
+            return cls(merged, discount, reward, None, leads_on, 0.0)
+        what = f"invalid_cost={invalid_cost} needs" if invalid_cost else f"reward={reward!r} needs"
+        rollouts, pair = process.steps(what)
+        total = sum_by(pair, step_rewards(rollouts, reward, leads_on, invalid_cost), process.num_pairs)
+        return cls(merged, discount, reward, total / process.pair_count, leads_on, invalid_cost)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a rollout earns at most 1, at its end alone."""
+        return self.reward != "step" and not self.invalid_cost
 
     def backup(self, V: Floats) -> Floats:
         """(B V)(s, a) = beta (mean reward + sum_x P(x | s, a) V(x)), shape (L,) (eq. 7)."""
@@ -159,9 +175,9 @@ def _fixed_point(model: _Model, some: bool = False) -> tuple[Floats, Floats]:
     V = np.zeros(len(b))
     if b.any():  # otherwise nothing was earned
         # A group may be truncated in a cycle for good: no success is reached from there.
-        closed: Literal["zero", "error"] = "zero" if some or (model.leads_on and model.reward != "step") else "error"
+        closed: Literal["zero", "error"] = "zero" if some or (model.leads_on and model.bounded) else "error"
         V = solve(model.process.M, b, beta, closed)
-        if model.reward != "step":
+        if model.bounded:
             V = V.clip(0.0, beta)  # the exact solution lies here (Proposition 1)
     return V, model.backup(V)
 
@@ -170,7 +186,9 @@ def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
     """V_K and Q_K (eq. 10). Q_0(s, a) is the mean of the suffix returns over the visits to (s, a) (eq. 6)."""
     process = model.process
     rollouts, pair = process.steps("a finite depth needs")
-    returns = suffix_returns(rollouts, model.beta, model.reward, leads_on=model.leads_on)
+    returns = suffix_returns(
+        rollouts, model.beta, model.reward, leads_on=model.leads_on, invalid_cost=model.invalid_cost
+    )
     Q = sum_by(pair, returns, process.num_pairs) / process.pair_count
     V = expect(process, Q)
     for _ in range(depth):

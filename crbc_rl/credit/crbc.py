@@ -29,6 +29,7 @@ def step_credit(
     horizon: int | Literal["auto"] | None = None,
     truncation: Truncation = "failure",
     reward: Reward = "outcome",
+    invalid_cost: float = 0.0,
 ) -> Floats:
     """A_S(s, a) = 1{|A(s)| >= 2} (Q - V) / max(sigma(s), sigma_min), shape (L,) (eq. 13).
 
@@ -40,7 +41,9 @@ def step_credit(
     check_positive("sigma_min", sigma_min)
     if normalise not in ("anchor", "group", None):
         raise CreditError(f"normalise must be anchor, group or None; got {normalise!r}")
-    result = closure(process, beta, depth, horizon=horizon, truncation=truncation, reward=reward)
+    result = closure(
+        process, beta, depth, horizon=horizon, truncation=truncation, reward=reward, invalid_cost=invalid_cost
+    )
     if normalise is None:
         return result.A
     scale = result.sigma if normalise == "anchor" else _group_scale(process, result)
@@ -72,15 +75,17 @@ def crbc(
     group: Literal["grpo", "drgrpo", "rloo"] = "grpo",
     success_reward: float = 10.0,
     invalid_penalty: float = 0.1,
+    invalid_cost: float = 0.0,
     weighting: trajectory.Weighting = "rollout",
 ) -> Floats:
     """A_final = w_group A_G + w_step A_S, one value per step in order (eq. 14).
 
     `group` selects the trajectory-level advantage A_G; `success_reward`, `invalid_penalty` and `weighting` are its
-    options. The invalid penalty enters A_G only, since the closure's outcome is binary. `w_group=0, w_step=1` gives the
-    step credit alone. `beta`, `depth`, `horizon`, `truncation` and `reward` are `closure`'s options, `normalise` is
-    `step_credit`'s; the defaults are the paper's. `reward` applies to A_G too, unless `group_reward` says what A_G
-    compares: with "step" the closure keeps the outcome beside a group advantage of the environment's own rewards.
+    options. The invalid penalty enters A_G only, since the closure's outcome is binary; `invalid_cost` is its like in
+    the closure. `w_group=0, w_step=1` gives the step credit alone. `beta`, `depth`, `horizon`, `truncation`, `reward`
+    and `invalid_cost` are `closure`'s options, `normalise` is `step_credit`'s; the defaults are the paper's. `reward`
+    applies to A_G too, unless `group_reward` says what A_G compares: with "step" the closure keeps the outcome beside a
+    group advantage of the environment's own rewards.
     """
     check_weights(w_group=w_group, w_step=w_step)
     check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
@@ -98,6 +103,7 @@ def crbc(
         horizon=horizon,
         truncation=truncation,
         reward=reward,
+        invalid_cost=invalid_cost,
     )[pair]
     return trajectory.joined(
         process,

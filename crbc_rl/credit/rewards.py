@@ -36,9 +36,13 @@ def ending(rollouts: InternedRollouts, reward: Reward, leads_on: bool = False) -
     return np.where(rollouts.goes_on, 0.0, rollouts.score) if leads_on else rollouts.score
 
 
-def step_rewards(rollouts: InternedRollouts, reward: Reward, leads_on: bool = False) -> Floats:
-    """What each step earns, (n,), with `leads_on` as in `ending`. Raises `CreditError` for rewards that are not
-    finite."""
+def step_rewards(
+    rollouts: InternedRollouts, reward: Reward, leads_on: bool = False, invalid_cost: float = 0.0
+) -> Floats:
+    """What each step earns, (n,), with `leads_on` as in `ending`; an invalid reply costs `invalid_cost`. Raises
+    `CreditError` for rewards that are not finite."""
+    if invalid_cost:
+        return step_rewards(rollouts, reward, leads_on) - np.where(rollouts.valid, 0.0, invalid_cost)
     if reward == "step":
         odd = ~np.isfinite(rollouts.reward)
         if odd.any():
@@ -64,17 +68,20 @@ def suffix_returns(
     reward: Reward = "outcome",
     first: int = 1,
     leads_on: bool = False,
+    invalid_cost: float = 0.0,
 ) -> Floats:
     """G_(i,t) = sum over k >= 0 of discount^(k + first) r_(i,t+k) for every step, (n,).
 
     With `first=1` and the outcome this is the paper's beta^(T_i - t + 1) R_i (section 3). With `first=0` a reward is
-    not discounted at the step that earns it. `discount` may be one number per group. `leads_on` is as in `ending`.
+    not discounted at the step that earns it. `discount` may be one number per group. `leads_on` and `invalid_cost` are
+    as in `step_rewards`.
     """
     by_step = np.asarray(discount)
     if by_step.ndim:
         by_step = by_step[rollouts.group][rollouts.rollout]
-    if reward == "step":
-        return by_step**first * discounted_sums(step_rewards(rollouts, reward), by_step, rollouts.remaining)
+    if reward == "step" or invalid_cost:
+        each = step_rewards(rollouts, reward, leads_on, invalid_cost)
+        return by_step**first * discounted_sums(each, by_step, rollouts.remaining)
     earned: Floats = ending(rollouts, reward, leads_on)[rollouts.rollout]
     earned *= by_step ** (rollouts.remaining - 1 + first).astype(np.float64)
     return earned

@@ -51,7 +51,9 @@ class Searcher:
         self.goal = read_task(task)
         self._order = order
         self.aim = ""
-        """The purpose of the last proposal, such as "find mug"."""
+        """The purpose of the last proposal, such as "find mug". If the thing is within reach it has its number, as in
+        "find mug 2": whether to act on it or to go on is decided as the thing is named, by what follows its name in the
+        list of actions."""
         self._receptacles: list[str] = []
         self._unseen: list[str] = []
         """Receptacles where the thing may still be."""
@@ -139,6 +141,7 @@ class Searcher:
         self.aim = f"find {self.goal.target}"
         for command in commands:
             if command.verb == "take" and command.thing in self._spotted:
+                self.aim = f"find {command.thing}"
                 return command.text
         if self._spotted:
             return self._reach(commands, min(self._spotted.values()))
@@ -153,6 +156,7 @@ class Searcher:
         self.aim = f"use {self.goal.lamp}"
         for command in commands:
             if command.verb == "use" and kind_of(command.thing) == self.goal.lamp:
+                self.aim = f"use {command.thing}"
                 return command.text
         return self._reach(commands, self._lamp_at or next(iter(self._maybe_lamp), ""))
 
@@ -161,6 +165,7 @@ class Searcher:
         self.aim = f"{family} {self.goal.target}"
         for command in commands:
             if command.verb == family and command.thing == self._held:
+                self.aim = f"{family} {self._held}"
                 return command.text
         appliance = APPLIANCES[family].lower()
         return self._reach(commands, next((r for r in self._receptacles if kind_of(r) == appliance), ""))
@@ -177,6 +182,7 @@ class Searcher:
     def _put_in(self, commands: Sequence[Command], receptacle: str) -> str:
         for command in commands:
             if command.verb == "put" and command.receptacle == receptacle:
+                self.aim = self.aim.replace(kind_of(self._held), self._held)
                 return command.text
         return self._reach(commands, receptacle)
 

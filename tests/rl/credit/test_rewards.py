@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from strategies import group, random_group
 
-from anchors import INVALID, EmpiricalProcess, Rollout, RolloutGroup, Step
+from anchors import INVALID, EmpiricalProcess, GroupError, Rollout, RolloutGroup, Step, TransitionCounts
 from crbc_rl import credit
 
 TIGHT = {"rtol": 0, "atol": 1e-12}
@@ -151,3 +151,48 @@ def test_counts_alone_have_no_rewards():
     bare = EmpiricalProcess(counts.counts, counts.pair_anchor, counts.pair_action)
     with pytest.raises(ValueError, match="rollouts"):
         credit.closure(bare, reward="score")
+
+
+# ---- what an invalid reply costs ------------------------------------------------------------------
+
+REFUSED = RolloutGroup(
+    [
+        Rollout([Step("s", INVALID), Step("s", "a")], success=True),
+        Rollout([Step("s", "b")], success=False),
+    ]
+)
+
+
+def test_an_invalid_reply_without_a_cost_is_worth_more_than_a_bad_action():
+    # beta = 1/2: V(s) = (V(s)/2 + 1/2 + 0) / 3 = 1/5, Q(s, invalid) = V(s)/2 = 1/10 > Q(s, b) = 0.
+    V, Q = solved(REFUSED, beta=0.5)
+    assert (V["s"], Q["s", INVALID], Q["s", "b"]) == pytest.approx((0.2, 0.1, 0.0), abs=1e-12)
+
+
+def test_an_invalid_reply_costs_at_its_own_step():
+    # V(s) = ((V(s) - 1/2)/2 + 1/2 + 0) / 3 = 1/10, Q(s, invalid) = (1/10 - 1/2)/2 = -1/5.
+    V, Q = solved(REFUSED, beta=0.5, invalid_cost=0.5)
+    assert (V["s"], Q["s", INVALID], Q["s", "a"], Q["s", "b"]) == pytest.approx((0.1, -0.2, 0.5, 0.0), abs=1e-12)
+    # One backup: V_0(s) is the mean of the suffix returns (-1/2)/2 + 1/4, 1/2 and 0.
+    _, Q = solved(REFUSED, beta=0.5, invalid_cost=0.5, depth=1)
+    assert Q["s", INVALID] == pytest.approx((1 / 6 - 0.5) / 2, abs=1e-12)
+    # Within two steps: V_1(s) = (-1/4 + 1/2 + 0) / 3 = 1/12, and a visit at the second step has one step left.
+    _, Q = solved(REFUSED, beta=0.5, invalid_cost=0.5, horizon=2)
+    assert Q["s", INVALID] == pytest.approx((2 * (1 / 12 - 0.5) / 2 + (0 - 0.5) / 2) / 3, abs=1e-12)
+
+
+@pytest.mark.parametrize("reward", ["outcome", "score", "step"])
+@pytest.mark.parametrize("truncation", ["failure", "successor"])
+def test_a_group_without_invalid_replies_has_no_costs(reward, truncation):
+    options = {"reward": reward, "truncation": truncation}
+    free, costly = (credit.advantages(SHOP, "crbc", **options, invalid_cost=cost) for cost in (0.0, 0.3))
+    assert np.allclose(np.concatenate(free), np.concatenate(costly), **TIGHT)
+
+
+def test_costs_are_finite_and_need_rollouts():
+    for cost in (-0.1, np.nan, np.inf):
+        with pytest.raises(credit.CreditError, match="invalid_cost"):
+            credit.advantages(REFUSED, "crbc", invalid_cost=cost)
+    counted = EmpiricalProcess.from_counts(TransitionCounts.from_rollouts(REFUSED.rollouts))
+    with pytest.raises(GroupError, match=r"invalid_cost=0\.5 needs"):
+        credit.closure(counted, invalid_cost=0.5)
