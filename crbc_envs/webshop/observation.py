@@ -33,10 +33,10 @@ def without_task(observation: str, task: str) -> str:
 
 
 def compact(observation: str) -> str:
-    """A short form of a `text_rich` observation: "click[x]" is possible, "click[x]*" was done.
+    """A short form of a `text_rich` observation: "click[x]" is possible, "click[x*]" was done.
 
-    Actions stand there as a reply writes them, so that a small model can copy them. It leaves out the number of results
-    and the rating, which no product has.
+    Actions stand there as a reply writes them, so that a small model can copy them. What follows a word tells whether
+    it can be chosen, or was. It leaves out the number of results and the rating, which no product has.
     """
     lines = (line.strip() for line in observation.splitlines())
     shown = (_brackets(line) for line in lines if line and not _IDLE.fullmatch(line))
@@ -55,5 +55,5 @@ def _brackets(line: str) -> str:
         return SEARCH
     for opening, closing, star in (("[button] ", " [button_]", ""), ("[clicked button] ", " [clicked button_]", "*")):
         if line.startswith(opening) and line.endswith(closing):
-            return f"click[{line.removeprefix(opening).removesuffix(closing).lower()}]{star}"
+            return f"click[{line.removeprefix(opening).removesuffix(closing).lower()}{star}]"
     return line[:LONGEST_LINE]

@@ -129,14 +129,15 @@ class Shopper:
         if self.careless:
             return "buy", _BUY
         if note.choices is None:
-            found = [request.choose(group, values) for group, values in page.options.items()]
-            note.choices = [value for value in found if value is not None]
+            found = {group: request.choose(group, values) for group, values in page.options.items()}
+            names = [*request.options, *(group for group in found if group not in request.options)]
+            note.choices = [value for name in names if (value := found.get(name)) is not None]
             note.lacks = len(request.options) - len(note.choices) if request.options else 0
             note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
         left = [value for value in note.choices if value not in note.clicked]
         if not (self.hasty or note.clicked or self._suits(request, note)):
             if note.lacks and self._may_leave(request, note):
-                return "an option is missing", _BACK
+                return self._check(request, note, leave=True), _BACK
             others = [1 + other.buying for other in self.notes.values() if other is not note]
             if self.reads and note.unread and self.steps >= 2 + max([len(left) + 1, *others]):
                 subject = note.unread.pop(0)
@@ -144,11 +145,27 @@ class Shopper:
                 return f"what {subject}?", f"click[{subject}]"
             if self._may_leave(request, note):
                 return "not sure", _BACK
+        thought = self._check(request, note)
         if not left:
-            return "buy", _BUY
+            return thought or "buy", _BUY
         self.undo = lambda: note.clicked.remove(left[0])
         note.clicked.append(left[0])  # noted here, because the page never marks a value that has a quote
-        return "choose", f"click[{left[0]}]"
+        return thought or "choose", f"click[{left[0]}]"
+
+    def _check(self, request: Request, note: ProductNotes, leave: bool = False) -> str:
+        """A thought about the requested options, one after the other: "color: blue done, size: 12 ounce yes".
+
+        It repeats the task's words, then tells whether that value was chosen, can be chosen ("yes") or is missing
+        ("no"): a small model reads this off what follows the value on the page. A product that was just opened is
+        checked to the end, or to the option that it is left for; later it is checked up to the next option to choose.
+        """
+        told: list[str] = []
+        for name, value in request.options.items():
+            state = "done" if value in note.clicked else "yes" if value in (note.choices or ()) else "no"
+            told.append(f"{name}: {value} {state}".lower())
+            if (leave and state == "no") or (note.clicked and state == "yes"):
+                break
+        return ", ".join(told)
 
     def _query(self, request: Request) -> str:
         return request.sentence if self.quotes else request.query.lower()

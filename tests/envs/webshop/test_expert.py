@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import islice, pairwise
 
 import numpy as np
@@ -186,15 +187,35 @@ def test_one_that_does_not_read_leaves_a_product_only_for_an_option_that_it_lack
 def test_it_chooses_again_what_was_refused(shops):
     goal = next(goal for goal in shops["synthetic"].goals if read_request(goal.text).options)
     session, shopper, done = Session(shops["synthetic"], goal, "one"), Shopper(15, hasty=True), ""
+    options = {f"click[{value}]" for value in read_request(goal.text).options.values()}
     clicks = []
     while session.reward is None:
-        thought, action = shopper.act(session.observation("text_rich"), done)
-        clicks += [action] * (thought == "choose")
-        done = "" if thought == "choose" and len(clicks) == 1 else action
+        _, action = shopper.act(session.observation("text_rich"), done)
+        clicks += [action] * (action in options)
+        done = "" if action in options and len(clicks) == 1 else action
         if done:
             session.act(action)
         done = done or INVALID
     assert clicks[0] == clicks[1] and len(set(clicks)) == len(clicks) - 1
+
+
+def test_its_thoughts_tell_what_the_page_shows_of_each_option(shops):
+    told = Counter()
+    for i, goal in enumerate(shops["synthetic"].goals[:200]):
+        wanted = read_request(goal.text).options
+        session, shopper, done = Session(shops["synthetic"], goal, str(i)), Shopper(8, reads=False), ""
+        while session.reward is None and shopper.steps:
+            page = session.observation("text_rich")
+            thought, done = shopper.act(page, done)
+            for check in thought.split(", ") if thought.startswith(tuple(f"{name}: " for name in wanted)) else ():
+                name, _, rest = check.partition(": ")
+                value, _, state = rest.rpartition(" ")
+                assert value == wanted[name].lower()
+                able, was = (f"[{button}] {value} [{button}_]" in page for button in ("button", "clicked button"))
+                assert state == ("done" if was else "yes" if able else "no")
+                told[state] += 1
+            session.act(done)
+    assert min(told.values()) > 10 and len(told) == 3
 
 
 def test_one_that_quotes_searches_for_the_sentence_and_buys_as_well(shops):
