@@ -17,18 +17,28 @@ Demonstration = tuple[Any, Infos, str]
 """One step: the observation, its info and the reply to it."""
 
 
-def expert_steps(env: Env, rng: np.random.Generator, slips: float = 0.0, **options: Any) -> Iterator[Demonstration]:
+def expert_steps(
+    env: Env, rng: np.random.Generator, slips: float = 0.0, strays: float = 0.0, **options: Any
+) -> Iterator[Demonstration]:
     """The expert's steps, episode after episode on drawn tasks; endless, and empty without an expert.
 
-    A share `slips` of its replies reaches the environment malformed. So the expert shows what to do after a reply that
-    was refused, where it would never come by itself. All draws are `rng`'s. `options` go to `env.expert`.
+    A share `slips` of its replies reaches the environment malformed, and in place of a share `strays` comes a random
+    admissible action. So the expert shows what to do after a reply that was refused and where it would never come by
+    itself, and what it says is always its own (Laskey et al. 2017, "DART"). An episode ends where it knows no way,
+    which is a `ValueError` of the expert. All draws are `rng`'s. `options` go to `env.expert`.
     """
+
+    def executed(reply: str, info: Infos) -> str:
+        if slips and rng.random() < slips:
+            return tagged("")
+        return _random(env, info, rng) if strays and rng.random() < strays else reply
+
     while True:
         first = _begin(env, rng)
         expert = env.expert(rng, **options)
         if expert is None:
             return
-        yield from _episode(env, first, expert, slips=lambda: slips > 0 and rng.random() < slips)
+        yield from _episode(env, first, expert, executed=executed)
 
 
 def random_successes(
@@ -43,15 +53,10 @@ def random_successes(
     each episode with its success.
     """
 
-    def draw(observation: Any, info: Infos) -> str:
-        actions = [a for a in info["admissible_actions"] if not env.placeholder or env.placeholder not in a]
-        actions = actions or list(info["admissible_actions"])
-        return tagged(actions[int(rng.integers(len(actions)))])
-
     won: list[list[Demonstration]] = []
     for _ in range(episodes):
         ended: list[bool] = []
-        steps = list(_episode(env, _begin(env, rng), draw, ended.append))
+        steps = list(_episode(env, _begin(env, rng), lambda _, info: _random(env, info, rng), ended.append))
         if ended[0]:
             won.append(steps)
         on_episode(ended[0])
@@ -64,17 +69,29 @@ def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:
     return env.reset(seed=seed, options={"task": int(rng.integers(len(env.panel)))})
 
 
+def _random(env: Env, info: Infos, rng: np.random.Generator) -> str:
+    """A reply with a random admissible action, one with the placeholder only where there is no other."""
+    actions = [a for a in info["admissible_actions"] if not env.placeholder or env.placeholder not in a]
+    actions = actions or list(info["admissible_actions"])
+    return tagged(actions[int(rng.integers(len(actions)))])
+
+
 def _episode(
     env: Env,
     first: tuple[Any, Infos],
     reply_to: Expert,
     on_end: Callable[[bool], None] = lambda success: None,
-    slips: Callable[[], bool] = lambda: False,
+    executed: Callable[[str, Infos], str] = lambda reply, info: reply,
 ) -> Iterator[Demonstration]:
     (observation, info), over = first, False
     while not over:
-        reply = reply_to(observation, info)
+        try:
+            reply = reply_to(observation, info)
+        except ValueError:  # it knows no way from here
+            if info["step"] == 0:
+                raise
+            break
         yield observation, info, reply
-        observation, _, terminated, truncated, info = env.step(tagged("") if slips() else reply)
+        observation, _, terminated, truncated, info = env.step(executed(reply, info))
         over = terminated or truncated
     on_end(bool(info["success"]))

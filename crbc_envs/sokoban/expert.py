@@ -62,12 +62,14 @@ class Board(Protocol):
     state: State
 
 
-def make_expert(board: Board, rng: np.random.Generator, hasty: float = 0.0) -> Callable[[object, object], str]:
+def make_expert(
+    board: Board, rng: np.random.Generator, hasty: float = 0.0, gives_up: bool = False
+) -> Callable[[object, object], str]:
     """An expert for the episode that begins on `board`.
 
-    A reply is hasty with probability `hasty`, and always at a dead end. Otherwise it is careful. In a room with too
-    many states to list (`solver.MAX_STATES`), a careful reply follows one shortest solution; where that takes too long
-    to find, the reply is hasty.
+    A reply is hasty with probability `hasty`, and always at a dead end, where an expert that `gives_up` raises
+    `ValueError` instead. Otherwise it is careful. In a room with too many states to list (`solver.MAX_STATES`), a
+    careful reply follows one shortest solution; where that takes too long to find, the reply is hasty.
     """
     if not 0 <= hasty <= 1:
         raise ValueError(f"hasty is a probability, got {hasty!r}")
@@ -76,6 +78,8 @@ def make_expert(board: Board, rng: np.random.Generator, hasty: float = 0.0) -> C
 
     def reply(observation: object, info: object) -> str:
         distance: Mapping[State, int] = found
+        if board.state not in found and found.complete and gives_up:
+            raise ValueError("a dead end: no moves lead to success")
         if board.state not in found and not found.complete:
             if board.state not in searched:
                 searched.update(_along_solution(board.room, board.state))

@@ -55,6 +55,9 @@ class WarmstartConfig(RunConfig):
     """Keyword options of the environment's `expert`, such as how often it errs."""
     slips: float = Field(0.0, ge=0, lt=1)
     """The share of the expert's replies that reach the environment malformed, so that it shows how to go on."""
+    strays: float = Field(0.0, ge=0, lt=1)
+    """The share of the expert's replies in whose place a random admissible action reaches the environment, so that it
+    shows the way back. The lesson is its own reply."""
     random_episodes: int = Field(2000, ge=1, le=10**7)
     """Without an expert: episodes of random play, whose successes are the demonstrations."""
     copies: bool = False
@@ -256,7 +259,7 @@ def _steps(
     config: WarmstartConfig, env: Env, rng: np.random.Generator, on_episode: Callable[[bool], None]
 ) -> Iterator[Demonstration]:
     """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
-    steps = expert_steps(env, rng, config.slips, **config.teacher)
+    steps = expert_steps(env, rng, config.slips, config.strays, **config.teacher)
     first = next(steps, None)
     if first is not None:
         yield first
