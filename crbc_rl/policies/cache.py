@@ -6,6 +6,7 @@ model's sampling.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -21,16 +22,16 @@ class RoomyLayer(DynamicLayer):
 
     def __init__(self) -> None:
         super().__init__()
-        self._whole: tuple[Tensor | None, Tensor | None] = (None, None)
+        self._keys, self._values = _Room(), _Room()
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         assert self.keys is not None and self.values is not None
-        keys, values = self._whole
-        self.keys, keys = append(self.keys, keys, key_states)
-        self.values, values = append(self.values, values, value_states)
-        self._whole = keys, values
+        self.keys, self.values = (
+            self._keys.append(self.keys, key_states),
+            self._values.append(self.values, value_states),
+        )
         return self.keys, self.values
 
 
@@ -41,16 +42,22 @@ def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
     return cache
 
 
-def append(old: Tensor, whole: Tensor | None, new: Tensor) -> tuple[Tensor, Tensor]:
-    """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it, and the larger tensor that has both.
+@dataclass(slots=True)
+class _Room:
+    """A tensor with room, `whole`, and `used`, its beginning as it was handed out last."""
 
-    `whole` is that tensor if `old` is its beginning, and is then written to where it has room.
-    """
-    start = old.shape[-2] if old.numel() else 0
-    end = start + new.shape[-2]
-    if whole is None or whole.data_ptr() != old.data_ptr() or whole.shape[-2] < end:  # another tensor: rows were chosen
-        whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
-        if start:
-            whole[..., :start, :] = old
-    whole[..., start:end, :] = new
-    return whole[..., :end, :], whole
+    whole: Tensor | None = None
+    used: Tensor | None = None
+
+    def append(self, old: Tensor, new: Tensor) -> Tensor:
+        """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it."""
+        start = old.shape[-2] if old.numel() else 0
+        end = start + new.shape[-2]
+        whole = self.whole if old is self.used else None  # another tensor: rows were chosen, or there is none yet
+        if whole is None or whole.shape[-2] < end:
+            whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
+            if start:
+                whole[..., :start, :] = old
+        whole[..., start:end, :] = new
+        self.whole, self.used = whole, whole[..., :end, :]
+        return self.used
