@@ -160,11 +160,12 @@ class TransformersPolicy:
             alive &= token[:, 0] != self.eos
             if wanted is not None:
                 alive &= torch.tensor([wanted(row) for row in rows.tolist()], device=self.device)
-            if step + 1 == max_new_tokens or not alive.any():
+            left = int(alive.sum())
+            if step + 1 == max_new_tokens or not left:
                 break
             if mask is not None:
                 mask = torch.cat([mask, torch.ones_like(token)], dim=1)
-            if 2 * int(alive.sum()) <= len(rows):  # each time costs a copy of the cache
+            if 2 * left <= len(rows):  # each time costs a copy of the cache
                 kept = alive.nonzero()[:, 0]
                 cache.batch_select_indices(kept)
                 rows, alive, token, position = rows[kept], alive[kept], token[kept], position[..., kept, :]
