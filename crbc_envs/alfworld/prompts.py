@@ -44,16 +44,21 @@ def alfworld_text(view: View) -> str:
 def alfworld_compact(view: View) -> str:
     """A short prompt of about 150 tokens: task, game text, location, item in hand and actions.
 
-    "Been" are the receptacles that its records went to, "Done" what was done with items. Actions stand there as a reply
-    writes them, so that a small model can copy them. `help`, `look`, `inventory` and `examine` are left out.
+    Actions stand there as a reply writes them, so that a small model can copy them. Below "Been there:" are those that
+    go to receptacles that its records went to, so that a search need not compare two lists. "Done" is what was done
+    with items. `help`, `look`, `inventory` and `examine` are left out.
     """
     seen = household.game_text(view.observation) if view.step else "start"
     lines = (household.LOCATION, household.HOLDING, household.HISTORY)
     at, held, done = (household.added_line(view.observation, name) for name in lines)
-    been = dict.fromkeys(act.removeprefix("go to ") for _, act in view.history if act.startswith("go to "))
+    been = {action for _, action in view.history if action.startswith("go to ")}
     do = [action for action in view.admissible if action.split()[0] not in ("help", "look", "inventory", "examine")]
-    memory = [f"Been: {', '.join(been)}"] * bool(been) + [f"Done: {done}"] * (done not in ("none", household.CUT_OFF))
-    return "\n".join([f"Task: {view.task}", *memory, seen, f"At: {at}", f"Holding: {held}", *do, "Your action?"])
+    new, again = ([action for action in do if (action in been) == known] for known in (False, True))
+    memory = [f"Done: {done}"] * (done not in ("none", household.CUT_OFF))
+    again = ["Been there:"] * bool(again) + again
+    return "\n".join(
+        [f"Task: {view.task}", *memory, seen, f"At: {at}", f"Holding: {held}", *new, *again, "Your action?"]
+    )
 
 
 TEMPLATES: Mapping[str, Template] = {"text": alfworld_text, "compact": alfworld_compact}

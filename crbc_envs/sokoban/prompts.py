@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 
 from crbc_envs.prompts import Template, View
@@ -55,8 +56,15 @@ def sokoban_text(view: View) -> str:
 
 
 def sokoban_compact(view: View) -> str:
-    """The board alone: about 60 tokens, the same number for all boards of a size."""
-    return f"Sokoban\n{view.observation}\nYour move?"
+    """The board alone: about 60 tokens, the same number for all boards of a size.
+
+    Where records end with moves that left this board as it is, a line names them. Without it, an agent that walks into
+    a wall sees the same prompt again, and walks into it until the episode ends.
+    """
+    since = itertools.takewhile(lambda record: record[0] == view.observation, reversed(view.history))
+    blocked = dict.fromkeys(move for _, move in since if move in view.admissible)
+    line = f"Blocked: {', '.join(sorted(blocked))}\n" * bool(blocked)
+    return f"Sokoban\n{view.observation}\n{line}Your move?"
 
 
 TEMPLATES: Mapping[str, Template] = {"image": sokoban_image, "text": sokoban_text, "compact": sokoban_compact}

@@ -33,13 +33,13 @@ def without_task(observation: str, task: str) -> str:
 
 
 def compact(observation: str) -> str:
-    """A short form of a `text_rich` observation: "click[x]" is possible, "click[x*]" was done.
+    """A short form of a `text_rich` observation: "click[x]" is possible, and a star follows what was clicked.
 
-    Actions stand there as a reply writes them, so that a small model can copy them. What follows a word tells whether
-    it can be chosen, or was. It leaves out the number of results and the rating, which no product has.
+    Actions stand there as a reply writes them, so that a small model can copy them. The values of options stand alone:
+    after "click[" such a model repeats what follows a "click[" above it, and which value it clicks must come from the
+    task. It leaves out the number of results and the rating, which no product has.
     """
-    lines = (line.strip() for line in observation.splitlines())
-    shown = (_brackets(line) for line in lines if line and not _IDLE.fullmatch(line))
+    shown = (_brackets(line) for line in observation.splitlines() if line.strip() and not _IDLE.fullmatch(line.strip()))
     return "".join(f"{line}\n" for line in shown)
 
 
@@ -51,9 +51,11 @@ def mark(action: str) -> str:
 
 
 def _brackets(line: str) -> str:
+    option, line = line.startswith(" "), line.strip()
     if line == "[button] Search [button_]":
         return SEARCH
     for opening, closing, star in (("[button] ", " [button_]", ""), ("[clicked button] ", " [clicked button_]", "*")):
         if line.startswith(opening) and line.endswith(closing):
-            return f"click[{line.removeprefix(opening).removesuffix(closing).lower()}{star}]"
+            value = line.removeprefix(opening).removesuffix(closing).lower() + star
+            return value if option else f"click[{value}]"
     return line[:LONGEST_LINE]

@@ -50,14 +50,15 @@ def webshop_text(view: View) -> str:
 
 
 def webshop_compact(view: View) -> str:
-    """A short prompt of 50 to 600 tokens: the task and the page, with "click[x]" and, once clicked, "click[x*]".
+    """A short prompt of 50 to 600 tokens: the task and the page (`observation.compact`).
 
     All is in lower case, as actions are, so that a word of the task looks alike in a title and in an option.
     The page alone lists the admissible actions. So those of lines that were cut off stand before the rest of the page.
     """
     page = shop.compact(shop.without_task(view.observation, view.task)).lower()
     if view.observation.startswith(CUT):
-        shown = {line.replace("*]", "]") for line in page.splitlines()}
+        lines = {line.replace("*]", "]").removesuffix("*") for line in page.splitlines()}
+        shown = lines | {f"click[{line}]" for line in lines}  # options stand there without "click[]"
         gone = [mark for mark in map(shop.mark, view.admissible) if mark not in shown]
         page = CUT + "".join(f"{mark}\n" for mark in dict.fromkeys(gone)) + page.removeprefix(CUT)
     refused = "That is not possible.\n" * (view.history[-1:] != () and view.history[-1][1] == INVALID)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anchors import INVALID
 from crbc_envs.core import AnchorEnv
 from crbc_envs.prompts import GENERIC, HISTORY_LENGTH, IMAGE, PromptWindow, View
 from crbc_envs.sokoban.env import SokobanEnv
@@ -39,6 +40,26 @@ def test_the_text_prompt_shows_the_board_and_the_image_prompt_a_place_for_the_fr
 
 def test_the_compact_prompt_is_the_board_and_nothing_else():
     assert PromptWindow.of(SokobanEnv, "compact").prompt(BOARD, INFO) == f"Sokoban\n{BOARD}\nYour move?"
+
+
+def test_the_compact_prompt_names_moves_that_left_the_board_as_it_is():
+    window = PromptWindow.of(SokobanEnv, "compact", history=3)
+
+    def told() -> str:
+        return window.prompt(BOARD, INFO).removeprefix(f"Sokoban\n{BOARD}\n").removesuffix("Your move?")
+
+    window.record("another board", "down")
+    assert told() == ""  # it led here
+    for action in ("up", INVALID, "up", "down"):
+        window.record(BOARD, action)
+    assert told() == "Blocked: down, up\n"
+    window.record(BOARD, INVALID)
+    window.record(BOARD, INVALID)
+    window.record(BOARD, INVALID)
+    assert told() == ""  # the records reach back no further
+    window.record(BOARD, "up")
+    window.record("another board", "up")
+    assert told() == ""
 
 
 def test_a_window_keeps_the_two_most_recent_records_in_order():

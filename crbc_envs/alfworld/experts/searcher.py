@@ -44,17 +44,18 @@ def read_command(text: str) -> Command | None:
 class Searcher:
     """`act(admissible)` proposes a command. `record(command)` then tells which command was executed; it may differ.
 
-    With `order` it does not know where things usually are, and searches in an order that the generator draws.
+    A `blind` one does not know where things usually are. It searches in the order in which the commands list the
+    receptacles, those that it has not been to first. So each step follows from what a prompt shows.
     """
 
-    def __init__(self, task: str, order: np.random.Generator | None = None) -> None:
+    def __init__(self, task: str, blind: bool = False) -> None:
         self.goal = read_task(task)
-        self._order = order
+        self._blind = blind
         self.aim = ""
-        """The purpose of the last proposal, such as "find mug". If the thing is within reach it has its number, as in
-        "find mug 2": whether to act on it or to go on is decided as the thing is named, by what follows its name in the
-        list of actions."""
+        """The purpose of the last proposal, such as "find mug". A thing within reach has its number, as in
+        "find mug 2", and "find mug inside" opens a receptacle: the thought decides what kind of action follows."""
         self._receptacles: list[str] = []
+        self._been: set[str] = set()
         self._unseen: list[str] = []
         """Receptacles where the thing may still be."""
         self._maybe_lamp: list[str] = []
@@ -65,8 +66,8 @@ class Searcher:
         self._held = ""
         self._treated: set[str] = set()
         self._placed: set[str] = set()
-        self._parent = ""
-        """The receptacle that the things must be put into."""
+        self._parents: list[str] = []
+        """The receptacles that the things may be put into. Two things belong into the same one."""
 
     def act(self, admissible: Sequence[str]) -> str:
         """The next command, one of `admissible`. Raises `ValueError` if none of them helps."""
@@ -81,7 +82,7 @@ class Searcher:
         if self.goal.family in APPLIANCES and self._held not in self._treated:
             return self._treat(commands)
         self.aim = f"put {self.goal.target}"
-        return self._put_in(commands, self._parent)
+        return self._put_in(commands, self._parents)
 
     def record(self, executed: str) -> None:
         """Record the executed command. Text that is not a command is ignored."""
@@ -95,7 +96,7 @@ class Searcher:
             self._placed.discard(thing)
         elif verb == "put":
             self._held = ""
-            if kind_of(thing) == self.goal.target and receptacle == self._parent:
+            if kind_of(thing) == self.goal.target and receptacle in self._parents:
                 self._placed.add(thing)
         elif verb == self.goal.family:
             self._treated.add(thing)
@@ -110,6 +111,7 @@ class Searcher:
         closed = {command.thing for command in commands if command.verb == "open"}
         if not self._receptacles:
             self._begin([command.thing for command in commands if command.verb == "go to"] + here)
+        self._been.update(here)
         self._maybe_lamp = [r for r in self._maybe_lamp if r not in here]
         if not self._held:
             self._unseen = [r for r in self._unseen if r not in here or r in closed]
@@ -124,16 +126,13 @@ class Searcher:
                 self._lamp_at = here[0]
 
     def _begin(self, receptacles: Sequence[str]) -> None:
-        self._receptacles = sorted(receptacles, key=lambda r: _likely(r, self.goal.target))
-        self._unseen = self._shuffled(self._receptacles)
-        self._maybe_lamp = self._shuffled(sorted(receptacles, key=lambda r: _likely(r, self.goal.lamp)))
-        self._parent = next((r for r in self._receptacles if kind_of(r) == self.goal.parent), "")
-
-    def _shuffled(self, receptacles: Sequence[str]) -> list[str]:
-        """The receptacles in the order of the search."""
-        if self._order is None:
-            return list(receptacles)
-        return [receptacles[i] for i in self._order.permutation(len(receptacles))]
+        likely = sorted(receptacles, key=lambda r: _likely(r, self.goal.target))
+        self._receptacles = list(receptacles) if self._blind else likely
+        self._unseen = list(self._receptacles)
+        lamps = sorted(receptacles, key=lambda r: _likely(r, self.goal.lamp))
+        self._maybe_lamp = list(receptacles) if self._blind else lamps
+        parents = [r for r in likely if kind_of(r) == self.goal.parent]
+        self._parents = parents[:1] if self.goal.family == "pick2" else parents
 
     # ---- actions ----
 
@@ -147,10 +146,12 @@ class Searcher:
             return self._reach(commands, min(self._spotted.values()))
         for command in commands:
             if command.verb == "open" and command.thing in self._unseen:
+                self.aim += " inside"
                 return command.text
         if not self._unseen:  # a receptacle was closed again, or a thing was moved
-            self._unseen = self._shuffled(self._receptacles)
-        return self._reach(commands, self._unseen[0])
+            self._unseen = list(self._receptacles)
+        new = [r for r in self._unseen if r not in self._been] if self._blind else []
+        return self._reach(commands, next(iter([*new, *self._unseen])))
 
     def _light(self, commands: Sequence[Command]) -> str:
         self.aim = f"use {self.goal.lamp}"
@@ -177,20 +178,23 @@ class Searcher:
         for command in commands:
             if command.verb == "put":
                 return command.text
-        return self._put_in(commands, min(self._receptacles, key=lambda r: _likely(r, kind)))
+        return self._put_in(commands, [min(self._receptacles, key=lambda r: _likely(r, kind))])
 
-    def _put_in(self, commands: Sequence[Command], receptacle: str) -> str:
+    def _put_in(self, commands: Sequence[Command], receptacles: Sequence[str]) -> str:
+        """Put it into one of the receptacles: one within reach, or the first."""
         for command in commands:
-            if command.verb == "put" and command.receptacle == receptacle:
+            if command.verb == "put" and command.receptacle in receptacles:
                 self.aim = self.aim.replace(kind_of(self._held), self._held)
                 return command.text
-        return self._reach(commands, receptacle)
+        here = [command.thing for command in commands if command.verb == "open" and command.thing in receptacles]
+        return self._reach(commands, next(iter([*here, *receptacles]), ""))
 
     def _reach(self, commands: Sequence[Command], receptacle: str) -> str:
         """Go to the receptacle, or open it if the agent is already there."""
         for verb in ("go to", "open"):
             for command in commands:
                 if command.verb == verb and command.thing == receptacle:
+                    self.aim += " inside" * (verb == "open")
                     return command.text
         raise ValueError(f"no way to {self.aim}" + (f" at {receptacle}" if receptacle else ""))
 
@@ -206,13 +210,13 @@ def make_expert(
 ) -> Callable[[object, dict[str, Any]], str]:
     """An expert for one episode of `task`, which ends when the environment ends it.
 
-    With probability `blind` it searches in a random order. With probability `hasty` a reply goes to a random
-    receptacle; otherwise it is the command of a `Searcher`. It learns from `info["action"]` what was executed, so it
+    With probability `blind` it is a blind `Searcher`. With probability `hasty` a reply goes to a random receptacle;
+    otherwise it is the command of that searcher. It learns from `info["action"]` what was executed, so it
     can also advise somebody who plays otherwise.
     """
     if not (0 <= hasty <= 1 and 0 <= blind <= 1):
         raise ValueError(f"hasty and blind are probabilities, got {hasty!r} and {blind!r}")
-    searcher = Searcher(task, rng if rng.random() < blind else None)
+    searcher = Searcher(task, blind=rng.random() < blind)
 
     def reply(observation: object, info: dict[str, Any]) -> str:
         searcher.record(info.get("action", ""))

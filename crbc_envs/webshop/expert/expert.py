@@ -148,23 +148,29 @@ class Shopper:
         thought = self._check(request, note)
         if not left:
             return thought or "buy", _BUY
-        self.undo = lambda: note.clicked.remove(left[0])
-        note.clicked.append(left[0])  # noted here, because the page never marks a value that has a quote
-        return thought or "choose", f"click[{left[0]}]"
+        value = left[0] if note.clicked else left[-1]  # the one that the thought ends with
+        self.undo = lambda: note.clicked.remove(value)
+        note.clicked.append(value)  # noted here, because the page never marks a value that has a quote
+        return thought or "choose", f"click[{value}]"
 
     def _check(self, request: Request, note: ProductNotes, leave: bool = False) -> str:
-        """A thought about the requested options, one after the other: "color: blue done, size: 12 ounce yes".
+        """A thought about the requested options, one after the other: "color: blue done, size: 12 ounce".
 
         It repeats the task's words, then tells whether that value was chosen, can be chosen ("yes") or is missing
         ("no"): a small model reads this off what follows the value on the page. A product that was just opened is
         checked to the end, or to the option that it is left for; later it is checked up to the next option to choose.
+        The value to click is the last one named, with nothing behind it, and is copied from there.
         """
         told: list[str] = []
+        states: list[str] = []
         for name, value in request.options.items():
-            state = "done" if value in note.clicked else "yes" if value in (note.choices or ()) else "no"
-            told.append(f"{name}: {value} {state}".lower())
-            if (leave and state == "no") or (note.clicked and state == "yes"):
+            states.append("done" if value in note.clicked else "yes" if value in (note.choices or ()) else "no")
+            told.append(f"{name}: {value} {states[-1]}".lower())
+            if (leave and states[-1] == "no") or (note.clicked and states[-1] == "yes"):
                 break
+        if not leave and "yes" in states:
+            last = len(states) - 1 - states[::-1].index("yes")
+            told = [*told[:last], told[last].removesuffix(" yes")]
         return ", ".join(told)
 
     def _query(self, request: Request) -> str:

@@ -349,7 +349,6 @@ def test_the_first_prompt_tells_of_no_earlier_steps():
 def test_the_compact_prompt_says_everything_once():
     assert prompt("compact", "go to countertop 1") == (
         "Task: heat some apple and put it in drawer.\n"
-        "Been: countertop 1\n"
         "You arrive at countertop 1. On the countertop 1, you see a apple 2, a bowl 1, a bread 1, a desklamp 1, "
         "and a egg 1.\n"
         "At: countertop 1, sinkbasin 1\n"
@@ -370,15 +369,19 @@ def test_the_compact_prompt_says_everything_once():
 
 def test_the_compact_prompt_remembers_where_its_records_went_and_what_was_done():
     lines = prompt("compact", "go to fridge 1", *TAKE, "go to drawer 1").split("\n")
-    assert lines[1:3] == ["Been: drawer 1", "Done: take apple 2 from countertop 1"]  # of two records
+    assert lines[1] == "Done: take apple 2 from countertop 1"
+    assert "Been there:" not in lines  # of two records, the one place it went to is the one it is at
     env, (text, told) = in_kitchen()
     window = PromptWindow.of(AlfworldEnv, "compact", history=9)
-    assert "Been" not in window.prompt(text, told) and "Done" not in window.prompt(text, told)
-    for command in ("go to fridge 1", "go to drawer 1", "nonsense", "go to fridge 1"):
+    first = window.prompt(text, told)
+    assert "Been" not in first and "Done" not in first
+    for command in ("go to fridge 1", "go to drawer 1", "nonsense", "go to countertop 1"):
         seen = text
         text, *_, told = env.step(command)
         window.record(seen, told["action"])
-    assert window.prompt(text, told).split("\n")[1] == "Been: fridge 1, drawer 1"
+    lines = window.prompt(text, told).split("\n")
+    assert lines[-4:] == ["Been there:", "go to drawer 1", "go to fridge 1", "Your action?"]
+    assert lines.count("go to drawer 1") == 1
 
 
 def test_compact_prompts_stay_short_in_generated_rooms():

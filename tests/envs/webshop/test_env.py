@@ -321,6 +321,11 @@ def test_the_compact_prompt_cuts_texts_and_no_action():
     assert lines == [f"click[{value.strip()}]", value[:LONGEST_LINE], "click[red*]"]
 
 
+def test_the_compact_prompt_shows_the_values_of_options_alone():
+    page = "color\n  [button] Red [button_]\n  [clicked button] light blue [clicked button_]\n[button] < Prev [button_]"
+    assert compact(page).splitlines() == ["color", "red", "light blue*", "click[< prev]"]
+
+
 def test_the_compact_prompt_says_that_a_reply_was_refused():
     env = make()
     text, info = env.reset(seed=0)

@@ -104,16 +104,17 @@ def test_a_compact_page_keeps_its_actions_and_tells_no_wrong_place_under_any_lim
     """Piece by piece, until nothing more can go."""
     window, observation, info = real(name, "compact")
     asked = window.ask(observation, info)
-    normal = [line.replace("*]", "]") for line in asked.text.splitlines()]
+    normal = [line.replace("*]", "]").removesuffix("*") for line in asked.text.splitlines()]
     places = {line for line in normal if line.startswith(("At: ", "Holding: "))} | {"At: ...", "Holding: ..."}
     actions = {line for line in normal if line.startswith(("click[", "go to "))}
     assert actions
     cuts, most = 0, len(asked.text) - 1
     while shorter := asked.shortened(lambda prompt, most=most: len(prompt.text) <= most):
-        lines = {line.replace("*]", "]") for line in shorter.text.splitlines()}
+        lines = {line.replace("*]", "]").removesuffix("*") for line in shorter.text.splitlines()}
         assert actions <= lines and CUT.strip() in lines
         assert all(line in places for line in lines if line.startswith(("At: ", "Holding: ")))
-        assert lines <= {*normal, *places, CUT.strip()}, "nothing else is shown"
+        options = {f"click[{line}]" for line in normal}  # they stand without "click[]" in the page, and with it apart
+        assert lines <= {*normal, *options, *places, CUT.strip()}, "nothing else is shown"
         cuts, most = cuts + 1, len(shorter.text) - 1
     assert cuts > 1
 
