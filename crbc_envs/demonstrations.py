@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,21 @@ def expert_steps(
         if expert is None:
             return
         yield from _episode(env, first, expert, executed=executed)
+
+
+def corrected_steps(
+    env: Env, rng: np.random.Generator, task: int, replies: Sequence[str], **options: Any
+) -> Iterator[Demonstration]:
+    """The expert's steps at the states of one episode that somebody else played on `task` with `replies`.
+
+    Each step has the expert's reply, and the other's reply is executed (Ross et al. 2011, "DAgger"). It ends with the
+    replies, where the expert knows no way, or where the episode ends. `options` go to `env.expert`, which must be one.
+    In a stochastic environment the states are those of another episode with the same replies.
+    """
+    seed = int(rng.integers(2**31)) if env.stochastic else None
+    first = env.reset(seed=seed, options={"task": task})
+    expert = env.expert(rng, **options)
+    yield from islice(_episode(env, first, expert, executed=lambda _, info: replies[info["step"]]), len(replies))
 
 
 def random_successes(

@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from crbc_envs.demonstrations import Demonstration, Env, expert_steps, random_successes
+from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
@@ -32,7 +32,7 @@ from crbc_rl.plan.environment import check_env
 from crbc_rl.policies import tiny
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout.evaluate import Evaluation, evaluate
+from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import versions
 
@@ -58,6 +58,9 @@ class WarmstartConfig(RunConfig):
     strays: float = Field(0.0, ge=0, lt=1)
     """The share of the expert's replies in whose place a random admissible action reaches the environment, so that it
     shows the way back. The lesson is its own reply."""
+    dagger: float = Field(0.0, ge=0, le=1)
+    """From the middle of the training on, the share of lessons at states that the policy itself came to, at temperature
+    1 (Ross et al. 2011)."""
     random_episodes: int = Field(2000, ge=1, le=10**7)
     """Without an expert: episodes of random play, whose successes are the demonstrations."""
     copies: bool = False
@@ -157,7 +160,12 @@ def _require_replaceable(folder: Path) -> None:
 
 def success_of(policy: TransformersPolicy, config: WarmstartConfig, tasks: int) -> Evaluation:
     """The policy on tasks of the test split, of which it saw none. `tasks` is how many that split has."""
-    run = TrainConfig(
+    return evaluate(policy, _run(config), "test", min(config.eval.test_episodes, tasks), config.seed)
+
+
+def _run(config: WarmstartConfig) -> TrainConfig:
+    """A run in the same environment, which says how the policy is to play there."""
+    return TrainConfig(
         name="warmstart",
         model=config.out,
         env=config.env,
@@ -165,7 +173,6 @@ def success_of(policy: TransformersPolicy, config: WarmstartConfig, tasks: int) 
         rollout=RolloutConfig(max_new_tokens=config.max_new_tokens),
         eval=config.eval,
     )
-    return evaluate(policy, run, "test", min(config.eval.test_episodes, tasks), config.seed)
 
 
 def _imitate(
@@ -174,16 +181,20 @@ def _imitate(
     """A tokenizer and a policy, trained on demonstrations."""
     demonstrations = _demonstrations(config, on_episode)
     first = list(islice(demonstrations, SAMPLE))
-    lessons = _lessons(config, demonstrations, MadeUpWords([(prompt.text, reply) for prompt, reply in first]))
+    words = MadeUpWords([(prompt.text, reply) for prompt, reply in first])
+    lessons = _lessons(demonstrations, words, config.made_up, np.random.default_rng([config.seed, 2]))
     texts = (text for prompt, reply in first for text in (prompt.text, reply))
     tokenizer = tiny.train_tokenizer(texts, config.vocabulary, config.apart)
     policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
+    own = _lessons(_corrections(config, policy), words, config.made_up, np.random.default_rng([config.seed, 3]))
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, betas=BETAS, weight_decay=0.01)
     for step in range(1, config.steps + 1):
         optimizer.param_groups[0]["lr"] = config.lr * min(
             1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
         )
-        turns = [_as_turn(policy, prompt, reply) for prompt, reply in islice(lessons, config.batch)]
+        corrected = round(config.dagger * config.batch) if step > config.steps // 2 else 0
+        pairs = chain(islice(own, corrected), islice(lessons, config.batch - corrected))
+        turns = [_as_turn(policy, prompt, reply) for prompt, reply in pairs]
         optimizer.zero_grad()
         nll = _backward(policy, turns, config.parts)
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
@@ -193,15 +204,30 @@ def _imitate(
 
 
 def _lessons(
-    config: WarmstartConfig, demonstrations: Iterator[tuple[Prompt, str]], words: MadeUpWords
+    demonstrations: Iterator[tuple[Prompt, str]], words: MadeUpWords, made_up: float, rng: np.random.Generator
 ) -> Iterator[tuple[Prompt, str]]:
-    """The demonstrations, some of them with made-up words."""
-    rng = np.random.default_rng([config.seed, 2])
+    """The demonstrations, a share `made_up` of them with made-up words."""
     for prompt, reply in demonstrations:
-        if rng.random() < config.made_up:
+        if rng.random() < made_up:
             text, reply = words.exchange(prompt.text, reply, rng)
             prompt = Prompt(text, system=prompt.system)
         yield prompt, reply
+
+
+def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterator[tuple[Prompt, str]]:
+    """The expert's replies at states that the policy came to, endless: it plays `BATCH` training tasks at a time."""
+    worlds = [
+        (make_member(one.registered_id(), {**one.env.kwargs, "split": "train"}), one) for one in config.environments()
+    ]
+    rng = np.random.default_rng([config.seed, 4])
+    for number, (env, world) in enumerate(cycle(worlds)):
+        tasks = rng.integers(len(env.panel), size=BATCH).tolist()
+        ((_, batch),) = play_tasks(policy, _run(world), "train", tasks, "lessons", number, temperature=1.0)
+        lessons: list[tuple[Prompt, str]] = []
+        for rollout, task in enumerate(tasks):
+            replies = [batch.turns[row].text for row in np.flatnonzero(batch.rollouts.rollout == rollout)]
+            lessons += _prompted(config, env, corrected_steps(env, rng, task, replies, **config.teacher))
+        yield from (lessons[i] for i in rng.permutation(len(lessons)))  # those of one episode are alike
 
 
 def _require_playable(config: WarmstartConfig) -> int:
@@ -213,7 +239,8 @@ def _require_playable(config: WarmstartConfig) -> int:
         raise ConfigError("; ".join(problems))
     if checked.prompt is not None and checked.prompt.images:
         raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
-    _has_teacher(config)
+    if not _has_teacher(config) and config.dagger:
+        raise ConfigError(f"dagger: {config.env.id} has no expert to correct the policy; leave it out")
     return checked.panels["test"]
 
 
@@ -244,9 +271,13 @@ def _of_one(
     config: WarmstartConfig, rng: np.random.Generator, on_episode: Callable[[bool], None]
 ) -> Iterator[tuple[Prompt, str]]:
     env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
+    yield from _prompted(config, env, _steps(config, env, rng, on_episode))
+
+
+def _prompted(config: WarmstartConfig, env: Env, steps: Iterator[Demonstration]) -> Iterator[tuple[Prompt, str]]:
     window = PromptWindow.of(env, **prompt_options(config))
     seen: Any = None
-    for observation, info, reply in _steps(config, env, rng, on_episode):
+    for observation, info, reply in steps:
         if info["step"]:
             window.record(seen, info["action"])
         else:

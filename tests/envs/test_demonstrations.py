@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 
-from crbc_envs.demonstrations import expert_steps
+from crbc_envs.demonstrations import Demonstration, corrected_steps, expert_steps
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.solver import best_moves, distances
 
@@ -49,3 +50,28 @@ def test_an_expert_that_never_knows_a_way_is_an_error(monkeypatch: pytest.Monkey
     monkeypatch.setattr(env, "expert", lambda rng: lost)
     with pytest.raises(ValueError, match="no way"):
         next(expert_steps(env, np.random.default_rng(0)))
+
+
+def test_corrections_are_the_expert_s_replies_along_another_s_way() -> None:
+    env, other = (SokobanEnv(observation="text", split="train") for _ in range(2))
+    rng = np.random.default_rng(5)
+    for task in range(30):
+        board, info = other.reset(options={"task": task})
+        shown, replies, over = [], [], False
+        while not over:
+            replies.append(
+                "no action" if rng.random() < 0.2 else f"<action>{rng.choice(info['admissible_actions'])}</action>"
+            )
+            shown.append((board, info["action"] if shown else ""))
+            board, _, terminated, truncated, info = other.step(replies[-1])
+            over = terminated or truncated
+        found = list(corrected_steps(env, np.random.default_rng(0), task, replies))
+        assert [(board, info.get("action", "")) for board, info, _ in found] == shown
+        best = [best_moves(env.room, env.state, distances(env.room)) for _ in careful(env, task, replies)]
+        said = [reply.partition("<action>")[2].removesuffix("</action>") for *_, reply in careful(env, task, replies)]
+        assert said and all(move in moves for move, moves in zip(said, best, strict=True))
+        assert len(list(corrected_steps(env, np.random.default_rng(0), task, replies[:3]))) == min(3, len(replies))
+
+
+def careful(env: SokobanEnv, task: int, replies: list[str]) -> Iterator[Demonstration]:
+    return corrected_steps(env, np.random.default_rng(0), task, replies, gives_up=True)

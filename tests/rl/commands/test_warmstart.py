@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from paths import ROOT
 
 from crbc_envs.errors import DataError
 from crbc_rl.batches import Turn
+from crbc_rl.commands import warmstart as warmstart_module
 from crbc_rl.commands.warmstart import (
     WarmstartConfig,
     _backward,
+    _corrections,
     _demonstrations,
     load_warmstart_config,
     success_of,
@@ -26,6 +29,7 @@ from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
 from crbc_rl.policies.load import load_policy
+from crbc_rl.rollout.evaluate import BATCH
 
 TEXT_WORLDS = ["alfworld", "webshop"]
 
@@ -107,6 +111,37 @@ def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
     warmstart(config.model_copy(update={"out": str(again)}))
     for file in sorted((tmp_path / "w").iterdir()):
         assert file.read_bytes() == (again / file.name).read_bytes(), file.name
+
+
+def test_the_policy_is_corrected_where_it_came_to(tmp_path):
+    env = {**SOKOBAN, "prompt": "compact", "history": 4}
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=env, max_new_tokens=4)
+    pairs = list(islice(_corrections(config, fresh_policy()), 400))
+    assert pairs == list(islice(_corrections(config, fresh_policy()), 400))
+    # Four tokens hold no action. So the policy stays at the first board of each task, and is told each time what to do.
+    boards = Counter(prompt.text for prompt, _ in pairs)
+    assert len(boards) <= BATCH and max(boards.values()) > 3
+    assert all(reply.startswith("<think>box ") and reply.endswith("</action>") for _, reply in pairs)
+
+
+def test_corrections_are_lessons_of_the_second_half(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        warmstart_module,
+        "_corrections",
+        lambda config, policy: (asked.append(1) or pair for pair in _demonstrations(config)),
+    )
+    config = WarmstartConfig(
+        out=str(tmp_path / "w"), env=SOKOBAN, threads=1, steps=5, batch=8, dagger=0.5, eval={"test_episodes": 1}
+    )
+    seen = []
+    warmstart(config, tell=lambda step, nll: seen.append(len(asked)))
+    assert seen == [0, 0, 4, 8, 12]
+
+
+def test_nobody_can_correct_without_an_expert(tmp_path):
+    with pytest.raises(ConfigError, match="dagger: Corridor-v0 has no expert"):
+        warmstart(own(tmp_path, dagger=0.5))
 
 
 def test_texts_apart_are_tokens_of_their_own():
