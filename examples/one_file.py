@@ -32,11 +32,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True)
 class Settings:
-    """As in configs/sokoban_tiny.yaml; where the paper is silent, the values of the public trainers."""
+    """Credit and KL term of the paper; batch, model and lengths of configs/sokoban_tiny.yaml, which tunes the rest."""
 
     model: Path = ROOT / "warmstarts" / "sokoban-tiny"
     env_id: str = "CRBC-Sokoban-v0"
     prompt: str = "compact"  # a style of the environment's templates
+    history: int = 4  # earlier steps that the prompt may tell of
     updates: int = 20
     seed: int = 0
     num_groups: int = 16  # tasks an update
@@ -155,7 +156,7 @@ def play(envs: GroupVectorEnv, policy: Policy, update: int, settings: Settings) 
     tasks = rng.integers(len(envs.panel), size=settings.num_groups).tolist()
     seeds = [seed_of("group", settings.seed, update, 0, g) for g in range(settings.num_groups)]
     observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
-    windows = [PromptWindow.of(envs, settings.prompt) for _ in range(envs.num_envs)]
+    windows = [PromptWindow.of(envs, settings.prompt, settings.history) for _ in range(envs.num_envs)]
     rows: list[list[Row]] = [[] for _ in range(envs.num_envs)]
     while envs.active.any():
         live = np.flatnonzero(envs.active).tolist()  # members that have ended cost no token

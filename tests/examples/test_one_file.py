@@ -38,7 +38,14 @@ def one_file(project, monkeypatch):
 def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, capsys):
     sizes = ["updates=2", "threads=1", "rollout.num_groups=3", "rollout.group_size=4", "optim.minibatch=64"]
     no_eval = ["eval.episodes=1", "eval.test_episodes=1", "optim.order=group"]
-    config = load_config(project / "configs" / "sokoban_tiny.yaml", [*sizes, *no_eval])
+    paper = [
+        "credit.crbc.beta=0.98",
+        "credit.crbc.w_step=5.0",
+        "loss.kl=0.01",
+        "optim.lr=1e-4",
+        "optim.schedule=constant",
+    ]
+    config = load_config(project / "configs" / "sokoban_tiny.yaml", [*sizes, *no_eval, *paper])
     run = Run.start(tmp_path / "run", config, resume=False)
     Learner(config, run).train()
     learned = load_file(run.last_checkpoint() / "model.safetensors")

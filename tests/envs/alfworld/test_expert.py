@@ -204,6 +204,26 @@ def test_a_blind_searcher_goes_down_the_list_and_still_finds_everything():
         env.expert(np.random.default_rng(0), blind=1.5)
 
 
+def test_a_blind_searcher_comes_back_last_to_what_it_left_closed():
+    checked = 0
+    for seed in range(30):
+        game = game_of([seed, 6], "pick", "small")
+        searcher, state = Searcher(game.task, blind=True), game.start
+        places = [text for text in engine.admissible(game, state) if text.startswith("go to ")]
+        for way in (places[0], places[-1]):  # what others did
+            searcher.act(engine.admissible(game, state))
+            state, _ = engine.step(game, state, way)
+            searcher.record(way)
+            if way == places[0] and f"open {way.removeprefix('go to ')}" not in engine.admissible(game, state):
+                break
+        else:
+            proposed = searcher.act(engine.admissible(game, state))
+            if proposed.startswith("go to "):
+                assert proposed != places[0]
+                checked += 1
+    assert checked > 5
+
+
 # ---- on the published games ------------------------------------------------------------------------
 
 

@@ -76,7 +76,8 @@ def test_five_hundred_connections_take_no_turn_from_a_browser(server, sent):
                 assert honest(server)
         assert honest(server)
         soon(lambda: not server.connections._ending)
-        assert connections.MOST // 2 < threading.active_count() - threads <= connections.MOST
+        # Soon: the thread of the browser's last connection may still be about to end.
+        soon(lambda: connections.MOST // 2 < threading.active_count() - threads <= connections.MOST)
     soon(lambda: threading.active_count() <= threads)
     assert not server.connections._deadlines
 
