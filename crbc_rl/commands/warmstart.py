@@ -134,9 +134,11 @@ def warmstart(
     # Made now, so that a folder that may not be written ends the command before the training. An interruption leaves
     # a model that was there as it was.
     with replacing_folder(folder) as fresh:
-        policy = _imitate(config, tell, on_episode)
+        policy, words = _imitate(config, tell, on_episode)
         policy.model.to(torch.bfloat16)  # half the bytes; it is tested as it is saved
         policy.save(fresh)
+        if config.made_up:
+            words.save(fresh)
         policy.model.to(torch.float32)
         tested = []
         for world, tasks in worlds:
@@ -177,11 +179,11 @@ def _run(config: WarmstartConfig) -> TrainConfig:
 
 def _imitate(
     config: WarmstartConfig, tell: Callable[[int, float], None], on_episode: Callable[[bool], None]
-) -> TransformersPolicy:
-    """A tokenizer and a policy, trained on demonstrations."""
+) -> tuple[TransformersPolicy, MadeUpWords]:
+    """A policy with its tokenizer, trained on demonstrations, and the words of these."""
     demonstrations = _demonstrations(config, on_episode)
     first = list(islice(demonstrations, SAMPLE))
-    words = MadeUpWords([(prompt.text, reply) for prompt, reply in first])
+    words = MadeUpWords.of([(prompt.text, reply) for prompt, reply in first])
     lessons = _lessons(demonstrations, words, config.made_up, np.random.default_rng([config.seed, 2]))
     texts = (text for prompt, reply in first for text in (prompt.text, reply))
     tokenizer = tiny.train_tokenizer(texts, config.vocabulary, config.apart)
@@ -200,7 +202,7 @@ def _imitate(
         torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
         optimizer.step()
         tell(step, nll)
-    return policy
+    return policy, words
 
 
 def _lessons(

@@ -140,6 +140,10 @@ class RolloutConfig(Section):
     rounds: int = Field(1, ge=1, le=1_000)
     """Groups are sampled up to this many times, until `num_groups` of them have mixed outcomes (dynamic sampling of
     Yu et al. 2025, DAPO). A group that all won or all lost gives no group advantage."""
+    made_up: float = Field(0.0, ge=0, le=1)
+    """The share of the training prompts whose words are exchanged for made-up ones, so that copying is learned and not
+    the words of the training tasks. What the policy replies is exchanged back. The model's folder must have a
+    words.json, which `crbc warmstart` writes where its config says `made_up`."""
     waves: int = Field(1, ge=1, le=1_000)
     """Number of parts into which the groups are split. With two, the environments of one part step while the replies
     of the other are sampled. For slow environments and the engine "transformers"; vllm takes each prompt when it is

@@ -16,6 +16,7 @@ from crbc_rl.plan.architecture import Architecture, find_architecture, has_weigh
 from crbc_rl.plan.batches import contradictions
 from crbc_rl.plan.environment import EnvCheck, check_env
 from crbc_rl.plan.findings import Finding, allocators, package, tracker
+from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.engines import Engine, engine_of
 
 MIXED = RolloutGroup(
@@ -104,6 +105,11 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
             f"credit.{config.credit.method}: {given}: with these options every advantage is 0, also in a group of a "
             "success and a failure, so nothing would be learned: raise a weight or a reward"
         )
+    if config.rollout.made_up:
+        try:
+            MadeUpWords.load(Path(config.model))
+        except ConfigError as error:
+            yield str(error)
     method, horizon = config.credit.method, config.credit.options.get("horizon")
     if isinstance(horizon, int) and horizon < env.max_steps:
         least = f"set it to {env.max_steps} or more"

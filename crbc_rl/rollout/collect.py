@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 
 from crbc_envs import GroupVectorEnv
 from crbc_envs.chat import Conversation
 from crbc_envs.core import Outcome
-from crbc_envs.prompts import HISTORY_LENGTH, PromptWindow, Template
+from crbc_envs.prompts import HISTORY_LENGTH, Prompt, PromptWindow, Template
 from crbc_envs.tasks import stream
 from crbc_envs.vector.members import member_info
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy, Queue, queue_of
+from crbc_rl.policies.copying import Exchange, MadeUpWords
 from crbc_rl.training.clock import Clock
+
+MADE_UP = 1
+"""Separates the draws of made-up words from those of the reply."""
 
 
 def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: int) -> GroupVectorEnv:
@@ -46,6 +51,7 @@ def collect(
     max_new_tokens: int,
     history: int = HISTORY_LENGTH,
     system: str | None = None,
+    made_up: tuple[MadeUpWords, float] | None = None,
     waves: int = 1,
     progress: Callable[[int], None] = lambda ended: None,
     clock: Clock | None = None,
@@ -55,8 +61,9 @@ def collect(
     `tasks` and `seeds` have one value per group. Every draw in a group is a function of its seed, the member and the
     step, so a group's rollouts do not depend on the other groups.
 
-    `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`. `progress` is called with the number of
-    rollouts that have ended. `clock` times the phases "reset", and "environments" while only environments run.
+    `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`. `made_up` says which words are exchanged
+    for made-up ones and in what share of the prompts: the turn has those, the environment the original ones. `progress`
+    is called with the number of rollouts that have ended. `clock` times the phases "reset", and "environments" while only environments run.
 
     Environments step in their own thread while the policy works on other prompts. A `Continuous` policy gets each
     member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
@@ -65,7 +72,7 @@ def collect(
     windows = [PromptWindow.of(envs, prompt, history, system) for _ in range(envs.num_envs)]
     clock = clock or Clock()
     with clock.phase("reset"):
-        members = _Members(envs, windows, tasks, seeds)
+        members = _Members(envs, windows, tasks, seeds, made_up)
     numbers = np.arange(envs.num_envs).reshape(envs.num_groups, -1)
     upcoming = deque(wave.ravel().tolist() for wave in np.array_split(numbers, min(waves, envs.num_groups)))
     moving: Future[Outcome] | None = None
@@ -94,7 +101,12 @@ class _Members:
     """The conversation and the turns of every member."""
 
     def __init__(
-        self, envs: GroupVectorEnv, windows: Sequence[PromptWindow], tasks: Sequence[int], seeds: Sequence[int]
+        self,
+        envs: GroupVectorEnv,
+        windows: Sequence[PromptWindow],
+        tasks: Sequence[int],
+        seeds: Sequence[int],
+        made_up: tuple[MadeUpWords, float] | None,
     ) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
         self.group_size, self.seeds = envs.group_size, seeds
@@ -103,19 +115,35 @@ class _Members:
             for m, (window, observation) in enumerate(zip(windows, observations, strict=True))
         ]
         self.turns: list[list[Turn]] = [[] for _ in self.talks]
+        self.made_up = made_up
+        self.exchanges: dict[int, Exchange] = {}
 
     def ask(self, members: Iterable[int], queue: Queue) -> None:
         """Queue the members' prompts."""
         for m in members:
             group, member = divmod(m, self.group_size)
             seed = stream("reply", self.seeds[group], member, len(self.turns[m]))
-            queue.ask(m, self.talks[m].prompt(), seed)
+            queue.ask(m, self._shown(m, self.talks[m].prompt(), seed), seed)
+
+    def _shown(self, m: int, prompt: Prompt, seed: int) -> Prompt:
+        """The prompt as the policy reads it: a share of them have made-up words."""
+        if self.made_up is None:
+            return prompt
+        (words, share), draws = self.made_up, np.random.default_rng([seed, MADE_UP])
+        if draws.random() >= share:
+            return prompt
+        exchange = self.exchanges[m] = Exchange(words, draws)
+        return replace(prompt, text=exchange.made(prompt.text))
 
     def record(self, replies: Sequence[tuple[int, Turn]]) -> list[str]:
-        """Store the replies and return their texts."""
+        """Store the replies and return their texts as the environments are to read them."""
         for m, turn in replies:
             self.turns[m].append(turn)
-        return [turn.text for _, turn in replies]
+        exchanges = [self.exchanges.pop(m, None) for m, _ in replies]
+        return [
+            turn.text if one is None else one.original(turn.text)
+            for (_, turn), one in zip(replies, exchanges, strict=True)
+        ]
 
     def observe(self, members: Sequence[int], outcome: Outcome) -> list[int]:
         """Store the environments' answers and return the members that are still live."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.api import Generator
+from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
@@ -39,6 +41,8 @@ class RolloutWorker:
         self.engine = self._engine()
         self.exact = self.engine is actor.policy
         """Whether the trained model itself samples. Its log-probabilities then need no second forward pass."""
+        share = config.rollout.made_up
+        self.made_up = (MadeUpWords.load(Path(config.model)), share) if share else None
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
         self.tasks = self.envs.panel.digest(min(4, len(self.envs.panel)))
         """Tells apart the panels that may be trained on."""
@@ -86,6 +90,7 @@ class RolloutWorker:
             **prompt_options(self.config),
             temperature=rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
+            made_up=self.made_up,
             waves=rollout.waves,
             clock=self.clock,
         )

@@ -19,6 +19,7 @@ from crbc_rl.plan import architecture, make_plan
 from crbc_rl.plan.check import check_run
 from crbc_rl.plan.findings import Finding
 from crbc_rl.plan.show import show
+from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.rollout.prompts import prompt_options
 
 MISSPELT = {
@@ -224,3 +225,11 @@ def test_history_and_system_reach_the_rollouts(model):
 def test_an_environment_without_anchors_is_told_how_to_get_them(model):
     with pytest.raises(ConfigError, match=r"CartPole-v1 takes no split .*crbc_envs.AnchorWrapper"):
         check_run(small(model, env={"id": "CartPole-v1", "kwargs": {}}))
+
+
+def test_made_up_words_need_those_of_the_warm_start(config, capsys):
+    told = "rollout.made_up: "
+    status, shown = crbc(capsys, "train", config, "--run", config.parent / "run", "--set", "rollout.made_up=0.5")
+    assert status != 0 and told in shown and "no readable words.json" in shown and not (config.parent / "run").exists()
+    MadeUpWords(["up"], ["apple", "ladle"]).save(config.parent / "model")
+    check_run(load_config(config, ["rollout.made_up=0.5"])).require()

@@ -18,6 +18,7 @@ from crbc_envs.prompts import Prompt
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.credit import advantages_interned
 from crbc_rl.policies.api import Queue, answer, queue_of
+from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.rollout.collect import collect
 from crbc_rl.training.clock import Clock
 
@@ -66,6 +67,37 @@ def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
     first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.rollouts.groups())
     assert first[0] == INVALID and len(first) == len(second) + 1 == 4
     assert first[-1] == second[-1] == "click[buy now]"
+
+
+class Searcher(Scripted):
+    """Searches for the task's own sentence, and keeps what it read."""
+
+    def generate(self, prompts, seeds, temperature, max_new_tokens) -> list[Turn]:
+        self.read = [prompt.text for prompt in prompts]
+        return [Turn([1], [1], [0.0], tagged(f"search[{_task(prompt.text)}]")) for prompt in prompts]
+
+
+def _task(prompt: str) -> str:
+    return re.search(r"task: (.*)", prompt, re.IGNORECASE)[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_policy_that_reads_made_up_words_acts_in_the_original_ones(share: float) -> None:
+    def play(made_up: tuple[MadeUpWords, float] | None) -> tuple[list[str], list[str]]:
+        envs, policy = GroupVectorEnv("CRBC-WebShop-v0", 40, 1, max_steps=1, require_tags=True), Searcher("")
+        sample = collect(
+            envs, policy, range(40), range(40), prompt="compact", temperature=1.0, max_new_tokens=4, made_up=made_up
+        )
+        steps = [s for group in sample.rollouts.groups() for rollout in group.rollouts for s in rollout.steps]
+        return policy.read, [step.action for step in steps]
+
+    plain, actions = play(None)
+    words = MadeUpWords.of([(prompt, "") for prompt in plain])
+    read, again = play((words, share))
+    assert again == actions and len(set(actions)) > 30
+    other = sum(one != two for one, two in zip(plain, read, strict=True)) / len(plain)
+    assert other == share if share in (0, 1) else 0.2 < other < 0.8
+    assert read == play((words, share))[0]  # the draws are the groups'
 
 
 @pytest.mark.parametrize("reply", ["\0" * 1_000_000, "", "<action>up</action>", "<think>" * 100_000, "up"])
