@@ -63,7 +63,8 @@ def collect(
 
     `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`. `made_up` says which words are exchanged
     for made-up ones and in what share of the prompts: the turn has those, the environment the original ones. `progress`
-    is called with the number of rollouts that have ended. `clock` times the phases "reset", and "environments" while only environments run.
+    is called with the number of rollouts that have ended. `clock` times the phases "reset", and "environments" while
+    only environments run.
 
     Environments step in their own thread while the policy works on other prompts. A `Continuous` policy gets each
     member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
