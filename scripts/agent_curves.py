@@ -1,7 +1,7 @@
 """Learning curves of the shipped agents: collects them from run folders, and draws them.
 
-    python scripts/agent_curves.py add sokoban CRBC runs/a runs/b      # each run is a seed; a seed again replaces it
-    python scripts/agent_curves.py teacher sokoban runs/studies/agent.json    # of `crbc study agent`; or a number
+    python scripts/agent_curves.py add sokoban_tiny CRBC runs/a runs/b      # each run is a seed; a seed again replaces it
+    python scripts/agent_curves.py teacher sokoban_tiny runs/studies/agent.json    # of `crbc study agent`; or a number
     python scripts/agent_curves.py draw [--x updates]
 
 docs/agents.json has the figures, docs/agents.png is drawn from it alone. Minutes are those of training: evaluations
@@ -30,8 +30,13 @@ from crbc_rl.runs.metrics import evaluated, read_metrics
 ROOT = Path(__file__).resolve().parents[1]
 DATA, PICTURE = ROOT / "docs/agents.json", ROOT / "docs/agents.png"
 
-TITLES = {"sokoban": "Sokoban", "alfworld": "ALFWorld", "webshop": "WebShop"}
-"""The agents that are drawn first, in this order, and their titles."""
+TITLES = {
+    "sokoban_tiny": "Sokoban",
+    "sokoban_boxes": "Sokoban, three boxes",
+    "alfworld_tiny": "ALFWorld",
+    "webshop_tiny": "WebShop",
+}
+"""The agents that are drawn first, in this order, and their titles. An agent has the name of its config."""
 COLOURS = {"CRBC": "#0b3c5d", "GRPO": "#7f7f7f", "GiGPO": "#d55e00", "GraphGPO": "#009e73", "HGPO": "#e69f00"}
 OTHERS = ("#cc79a7", "#a0522d", "#5796c4")
 """Colours of further methods. Colour-blind readers can distinguish all of them."""

@@ -7,7 +7,7 @@
 #
 #   warmstart   warmstarts/: the weights that the three tiny agents begin with; 40 minutes
 #   main        README.md (results) and docs/report.png; two more seeds, printed
-#   tiny        printed, for README.md and the configs of households and shop: both tiny agents, trained and tested
+#   agents      docs/agents.json and .png: each agent with CRBC and with GRPO, three seeds; printed, for docs/agents.md
 #   credit      docs/credit/accuracy.md (tables) and credit_accuracy.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
@@ -34,11 +34,19 @@ main() {
     .venv/bin/python scripts/figures.py main "$runs/main-0"
 }
 
-tiny() {
-    local env
-    for env in alfworld webshop; do
-        .venv/bin/crbc train "configs/${env}_tiny.yaml" --run "$runs/$env" --start-or-resume
+agents() {
+    local config method name
+    for config in sokoban_tiny sokoban_boxes alfworld_tiny webshop_tiny; do
+        for method in CRBC GRPO; do
+            name="$runs/${config}-$method"
+            .venv/bin/crbc train "configs/$config.yaml" --seeds 0-2 --run "$name" --resume \
+                --set "credit.method=${method,,}" threads=1
+            .venv/bin/python scripts/agent_curves.py add "$config" "$method" "$name"/seed{0,1,2}
+        done
+        .venv/bin/crbc study agent "$runs/$config-CRBC/seed0" --out "$runs/$config-limits"
+        .venv/bin/python scripts/agent_curves.py teacher "$config" "$runs/$config-limits/agent.json"
     done
+    .venv/bin/python scripts/agent_curves.py draw
 }
 
 credit() {
@@ -65,9 +73,9 @@ trl() {
 
 bash scripts/setup.sh dev
 for part in "${@:-warmstart}"; do
-    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, tiny, credit, splits, sb3, site, trl" >&2; exit 2; }
+    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, agents, credit, splits, sb3, site, trl" >&2; exit 2; }
 done
-if [[ $# -eq 0 ]]; then set -- warmstart main tiny credit splits sb3 site trl; fi
+if [[ $# -eq 0 ]]; then set -- warmstart main agents credit splits sb3 site trl; fi
 for part in "$@"; do
     echo "== $part"
     "$part"
