@@ -43,7 +43,7 @@ def put(document: Path, name: str, text: str) -> None:
 def main_job(run: Path) -> None:
     told = io.StringIO()
     show_outcome(run, 0, Console(file=told, width=200))
-    shown = told.getvalue().strip().replace(str(run), "runs/sokoban-tiny-seed0")
+    shown = told.getvalue().strip().replace(str(run), "runs/sokoban-boxes-seed0")
     put(ROOT / "README.md", "main job", f"```\n{shown}\n```")
     with tempfile.TemporaryDirectory() as folder:
         picture, page = Path(folder) / "report.png", Path(folder) / "report.html"

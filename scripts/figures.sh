@@ -29,7 +29,7 @@ warmstart() {
 main() {
     local seed
     for seed in 0 1 2; do
-        .venv/bin/crbc train configs/sokoban_tiny.yaml --seed "$seed" --run "$runs/main-$seed" --start-or-resume
+        .venv/bin/crbc train configs/sokoban_boxes.yaml --seed "$seed" --run "$runs/main-$seed" --start-or-resume
     done
     .venv/bin/python scripts/figures.py main "$runs/main-0"
 }

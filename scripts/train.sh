@@ -4,4 +4,4 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 bash scripts/setup.sh train
-exec .venv/bin/crbc train configs/sokoban_tiny.yaml --start-or-resume "$@"
+exec .venv/bin/crbc train configs/sokoban_boxes.yaml --start-or-resume "$@"

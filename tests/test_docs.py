@@ -112,8 +112,11 @@ def test_the_documents_figures_are_of_todays_rooms():
     """A new panel makes warm start, figures and pictures out of date: `bash scripts/figures.sh` makes them anew."""
     today = PANELS[0]
     recipe = json.loads((ROOT / "warmstarts/sokoban-tiny/warmstart.json").read_text())
-    configs = [yaml.safe_load((ROOT / f"configs/{n}.yaml").read_text()) for n in ("warmstart_sokoban", "sokoban_tiny")]
-    assert [made["env"]["kwargs"]["panel"] for made in (recipe, *configs)] == [today] * 3
+    configs = [
+        yaml.safe_load((ROOT / f"configs/{n}.yaml").read_text())
+        for n in ("warmstart_sokoban", "sokoban_tiny", "sokoban_boxes")
+    ]
+    assert [made["env"]["kwargs"]["panel"] for made in (recipe, *configs)] == [today] * 4
     studied = [json.loads(line)["panel"] for line in (ROOT / "docs/adapters/sb3_credit.jsonl").read_text().splitlines()]
     assert len(studied) == 15 and set(studied) == {today}
     for page in ("README.md", "docs/credit/accuracy.md", "docs/adapters/trl.md", "docs/adapters/sb3.md"):

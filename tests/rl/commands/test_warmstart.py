@@ -105,7 +105,7 @@ def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
     policy = warmstart(config, on_test=found.append)
     told = json.loads((tmp_path / "w" / "warmstart.json").read_text())
     assert told["made_up"] == 0.5 and told["steps"] == 2 and told["teacher"] == {}
-    assert "up" in MadeUpWords.load(tmp_path / "w").common  # for `rollout.made_up`
+    assert "down" in MadeUpWords.load(tmp_path / "w").common  # for `rollout.made_up`
     assert told["success"]["episodes"] == 6 and told["success"]["split"] == "test"
     assert [told["success"], *told["success_also"]] == json.loads(json.dumps([one.to_dict() for one in found]))
     assert found == [success_of(policy, world, 10**6) for world in config.environments()]
