@@ -241,7 +241,7 @@ EVALUATION = (
     Metric("successes", "", "Successes", "count", "tasks solved"),
     Metric("episodes", "", "Episodes", "count", "tasks played, once each"),
     Metric("different", "", "Different tasks", "count", "tasks of different content; a panel may repeat some"),
-    Metric("independent", "", "Independent tasks", "count", "independent tasks that would give the same interval"),
+    Metric("independent", "", "Independent tasks", "tasks", "independent tasks that would give the same interval"),
     Metric("score", "", "Score", "in [0, 1]", "task score, mean over tasks"),
     Metric("reward", "", "Reward", "reward", "return of a rollout, mean over tasks"),
     Metric("reward_by_step", "", "Reward by step", "reward", "return of the rollout a step is in, mean over all steps"),

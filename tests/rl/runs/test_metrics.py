@@ -6,10 +6,11 @@ import pytest
 from learner_fixtures import small
 
 from crbc_rl.learner import Learner
+from crbc_rl.rollout.evaluate import Evaluation
 from crbc_rl.runs import metric_table
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metric_table import METRICS, metric_of, tag_of
-from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.metrics import is_figure, read_metrics
 
 CONFIGS = {
     "crbc": {},
@@ -48,3 +49,10 @@ def test_no_key_is_listed_twice():
 def test_the_docs_page_is_made_from_the_table(project):
     page = (project / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert page == metric_table.page(), "python -m crbc_rl.runs.metric_table > docs/metrics.md"
+
+
+def test_every_figure_of_an_evaluation_can_be_drawn():
+    """Of repeated tasks, the number of independent ones is no whole number."""
+    found = Evaluation("test", 8, 3, 0.4, 1.0, 2.5, 4.5, 0.1, {"heat": (1, 2)}, 5, 0.2, 0.1, independent=5.4)
+    figures = {name: value for name, value in found.to_dict().items() if name != "split"}
+    assert [name for name, value in figures.items() if not is_figure(f"test/{name}", value)] == []
