@@ -1,6 +1,6 @@
 """Learning curves of the shipped agents: collects them from run folders, and draws them.
 
-    python scripts/agent_curves.py add sokoban_tiny CRBC runs/a runs/b      # each run is a seed; a seed again replaces it
+    python scripts/agent_curves.py add sokoban_tiny CRBC runs/a runs/b      # each run is a seed; again replaces it
     python scripts/agent_curves.py teacher sokoban_tiny runs/studies/agent.json    # of `crbc study agent`; or a number
     python scripts/agent_curves.py draw [--x updates]
 
