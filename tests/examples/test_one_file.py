@@ -36,7 +36,8 @@ def one_file(project, monkeypatch):
 
 
 def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, capsys):
-    sizes = ["updates=2", "threads=1", "rollout.num_groups=3", "rollout.group_size=4", "optim.minibatch=64"]
+    # Enough groups that some are mixed. Else gradients are near zero, and Adam turns their rounding into steps.
+    sizes = ["updates=2", "threads=1", "rollout.num_groups=8", "rollout.group_size=4", "optim.minibatch=64"]
     no_eval = ["eval.episodes=1", "eval.test_episodes=1", "optim.order=group"]
     paper = [
         "credit.crbc.beta=0.98",
@@ -50,7 +51,7 @@ def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, 
     Learner(config, run).train()
     learned = load_file(run.last_checkpoint() / "model.safetensors")
 
-    settings = one_file.Settings(updates=2, num_groups=3, group_size=4, minibatch=64)
+    settings = one_file.Settings(updates=2, num_groups=8, group_size=4, minibatch=64)
     policy = one_file.train(settings)
     assert len(capsys.readouterr().out.splitlines()) == 2
     start, mine = load_file(settings.model / "model.safetensors"), policy.model.state_dict()
@@ -58,8 +59,7 @@ def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, 
     apart = torch.cat([(learned[name] - mine[name]).flatten() for name in start])
     assert moved.abs().mean() > 1e-4
     assert apart.abs().mean() < 1e-4 * moved.abs().mean()
-    # Adam divides each gradient by its own size, so where there is almost none, rounding moves a weight.
-    assert apart.abs().max() < 5e-2 * moved.abs().max()
+    assert apart.abs().max() < 1e-2 * moved.abs().max()
 
 
 def test_it_imports_environments_templates_models_and_credit_alone(project):
