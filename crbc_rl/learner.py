@@ -77,7 +77,7 @@ class Learner:
         if self.distributed.main:
             upto = self.update if self.resumed else -1
             self.metrics = Metrics(run.folder, upto, run.trackers())
-            run.cut_groups(upto)
+            run.cut_lines(upto)
         self.guard = Guard(config)
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
@@ -220,6 +220,8 @@ class Learner:
         with self._phase("eval", "eval"):
             episodes = settings.episodes if split == "validation" else settings.test_episodes
             result = self.worker.evaluate(split, episodes, self.callback.episodes)
+        if self.distributed.main:
+            self.run.keep_outcomes(self.update, split, result.outcomes)
         return {f"{split}/{name}": value for name, value in result.to_dict().items() if name != "split"}
 
     @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,8 @@ class Evaluation:
     """The share of steps whose prompt was too long and was shortened."""
     independent: float = 0.0
     """Number of independent tasks that tell as much as these, for the interval; 0: all of them."""
+    outcomes: dict[str, list[Any]] = field(default_factory=dict, compare=False, repr=False)
+    """What each rollout came to, sorted by task: lists `task`, `success`, `score`, `reward`, `kind`, `content`."""
 
     @property
     def success(self) -> float:
@@ -71,7 +73,8 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
-        figures = {name: value for name, value in asdict(self).items() if name != "kinds"}
+        figures = asdict(replace(self, kinds={}, outcomes={}))
+        del figures["kinds"], figures["outcomes"]
         by_kind = {f"success/{kind}": won / played for kind, (won, played) in self.kinds.items()}
         return {**figures, "success": self.success, "low": low, "high": high, **by_kind}
 
@@ -182,7 +185,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 def summarise(split: str, played: Columns) -> Evaluation:
     """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
-    order = np.argsort(played["task"])
+    order = np.argsort(played["task"], kind="stable")
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
     of_task, content = read_texts("kind", played), read_texts("content", played)
     kinds = Counter(of_task)
@@ -202,4 +205,8 @@ def summarise(split: str, played: Columns) -> Evaluation:
         truncated_share=int(played["truncated"].sum()) / episodes,
         prompt_cut_share=int(played["shortened"].sum()) / steps,
         independent=independent_tasks(played["success"], content),
+        outcomes={
+            **{name: played[name][order].tolist() for name in ("task", "success", "score", "reward")},
+            **{name: [values[i] for i in order] for name, values in (("kind", of_task), ("content", content))},
+        },
     )

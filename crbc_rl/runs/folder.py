@@ -5,7 +5,7 @@ versions.json    packages, Python, platform              groups.jsonl    one gro
 model/           a copy of the initial model             best/           the best policy on validation
 checkpoints/     the newest, for --resume                report.html     written by `crbc report`
 tensorboard/     the same metrics as metrics.jsonl       .lock           who writes here
-train.log        what a run says of several seeds
+train.log        what a run says of several seeds        outcomes.jsonl  each held-out task of every evaluation
 tracking.json    what the tracker has, with `tracking`   wandb/          its files, with tracking=wandb
 rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
 
@@ -18,6 +18,7 @@ import json
 import logging
 import math
 import platform
+from collections.abc import Mapping
 from functools import cache, partial
 from hashlib import sha256
 from importlib import metadata
@@ -42,6 +43,7 @@ from crbc_rl.runs import model
 from crbc_rl.runs.groups import Groups
 from crbc_rl.runs.lines import append_line, cut_lines, last_record, replace_file
 from crbc_rl.runs.lock import lock, was_locked
+from crbc_rl.runs.outcomes import OUTCOMES
 from crbc_rl.runs.own import LOG, clear_leftovers, require_own
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.training.checkpoint import newest, publish, published
@@ -199,9 +201,14 @@ class Run:
         """Append one group to groups.jsonl, for the report."""
         append_line(self.folder / "groups.jsonl", {"update": update, "group": group.to_dict()})
 
-    def cut_groups(self, upto: int) -> None:
-        """Drop the groups behind update `upto`, which training repeats."""
-        cut_lines(self.folder / "groups.jsonl", upto)
+    def keep_outcomes(self, update: int, split: str, outcomes: Mapping[str, list[Any]]) -> None:
+        """Append to outcomes.jsonl what each task of an evaluation came to, for studies that pair methods by task."""
+        append_line(self.folder / OUTCOMES, {"update": update, "split": split, **outcomes})
+
+    def cut_lines(self, upto: int) -> None:
+        """Drop the groups and outcomes behind update `upto`, which training repeats."""
+        for name in ("groups.jsonl", OUTCOMES):
+            cut_lines(self.folder / name, upto)
 
     def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy, envs: GroupVectorEnv) -> None:
         """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""

@@ -22,6 +22,7 @@ NAMES = (
     "groups.jsonl",
     "metrics.jsonl",
     "model",
+    "outcomes.jsonl",
     "report.html",
     "rollouts",
     "tensorboard",

@@ -1,0 +1,78 @@
+"""What each held-out task came to in every evaluation of a run: RUN/outcomes.jsonl, one line an evaluation.
+
+A study pairs methods by task with it, and keeps the tasks of one room or product together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crbc_rl.batches import Floats, Ints
+from crbc_rl.runs.lines import read_lines, shown
+
+log = logging.getLogger(__name__)
+
+OUTCOMES = "outcomes.jsonl"
+LARGEST = 1e9
+"""The largest score or return, and the largest number of a task, that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """An evaluation after `update`: arrays and lists with one entry per rollout, sorted by task.
+
+    `score` is the task's own, `reward` the return, `kind` the kind of task ("" without kinds), `content` the digest of
+    what is played, so equal tasks have equal ones.
+    """
+
+    update: int
+    split: str
+    task: Ints
+    success: Ints
+    score: Floats
+    reward: Floats
+    kind: tuple[str, ...]
+    content: tuple[str, ...]
+
+
+def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
+    """The evaluations of a run on `split` by update. Damaged lines are left out, and a warning tells of the first."""
+    found: dict[int, Outcomes] = {}
+    for _, record in read_lines(run / OUTCOMES):
+        if record.get("split") != split:
+            continue
+        try:
+            found[record["update"]] = _outcomes(record)
+        except (KeyError, TypeError, ValueError) as error:
+            log.warning("%s: update %d is damaged and left out: %s", run / OUTCOMES, record["update"], shown(error))
+    return found
+
+
+def _outcomes(record: Mapping[str, Any]) -> Outcomes:
+    """Raises `KeyError`, `TypeError` or `ValueError` where the record is damaged."""
+    won, texts = record["success"], {name: record[name] for name in ("kind", "content")}
+    if not all(isinstance(each, bool) for each in won):
+        raise ValueError("a success is neither true nor false")
+    if not all(isinstance(value, str) for values in texts.values() for value in values):
+        raise ValueError("a kind or a digest is no text")
+    numbers = {name: np.array(record[name], dtype=float) for name in ("task", "score", "reward")}
+    if any(np.shape(column) != (len(won),) for column in (*numbers.values(), *texts.values())):
+        raise ValueError("its columns differ in length")
+    if not all((np.abs(column) <= LARGEST).all() for column in numbers.values()):
+        raise ValueError("a number is out of range")
+    return Outcomes(
+        update=record["update"],
+        split=record["split"],
+        task=numbers["task"].astype(np.int64),
+        success=np.array(won, dtype=np.int64),
+        score=numbers["score"],
+        reward=numbers["reward"],
+        kind=tuple(texts["kind"]),
+        content=tuple(texts["content"]),
+    )
