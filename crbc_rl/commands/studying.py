@@ -1,7 +1,10 @@
-"""The commands of `crbc study` with their options: agent, anchors, credit-accuracy, dynamics."""
+"""The commands of `crbc study` with their options: agent, anchors, credit-accuracy, dynamics, list, and one for each
+file of `configs/studies`, a comparison of trained agents."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,9 +13,11 @@ import tyro
 
 from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.parse import Count, Group, Index, RunPath, SomePath
+from crbc_rl.config.shipped import studies
 
 Repeated = tyro.conf.UseAppendAction
 OUT = Path("runs/studies")
+RESULTS = Path("results")
 
 console = PlainConsole()
 
@@ -115,8 +120,59 @@ def dynamics(out: SomePath = OUT, quick: bool = False, seed: Index = 0) -> None:
     study_dynamics(out, quick, seed or 0, console)
 
 
+def list_(results: SomePath = RESULTS) -> None:
+    """List the comparisons of trained agents, with what each costs and how much of it is finished.
+
+    Args:
+        results: folder of the finished trainings.
+    """
+    from crbc_rl.commands.compare import list_studies
+
+    list_studies(results, console)
+
+
+def _comparison(name: str) -> Callable[..., None]:
+    """The command of one file of `configs/studies`."""
+
+    def compare(
+        scale: Literal["lab", "paper"] = "lab",
+        env: Annotated[tuple[str, ...], Repeated] = (),
+        seeds: Count = None,
+        jobs: Count = None,
+        runs: SomePath = OUT,
+        results: SomePath = RESULTS,
+        dry_run: bool = False,
+    ) -> None:
+        from crbc_rl.commands.compare import compare as run
+
+        if not run(name, scale, env, seeds, jobs, runs, results, dry_run, console):
+            sys.exit(1)
+
+    compare.__doc__ = f"""Run the comparison of configs/studies/{name}.yaml, or what it lacks, and print its tables.
+
+    Stopped, it goes on when run again: finished trainings are kept in RESULTS, begun ones in RUNS.
+
+    Args:
+        scale: tiny agents on a CPU, or the paper's models and settings.
+        env: a setting of the study, such as sokoban; all of them by default.
+        seeds: number of seeds, 0 and up; by default the setting's.
+        jobs: trainings at a time; default by the cores.
+        runs: folder for the runs, which hold weights.
+        results: folder for what is kept of each: small files, of which all tables are made.
+        dry_run: check every training, and run none.
+    """
+    return compare
+
+
 STUDY = Group(
-    "Measure what limits an agent, or test a claim of the paper: crbc study agent | anchors | credit-accuracy | "
-    "dynamics.",
-    {"agent": agent, "anchors": anchors, "credit-accuracy": credit_accuracy, "dynamics": dynamics},
+    "Measure what limits an agent, test a claim of the paper, or compare trained agents: crbc study list names the "
+    "comparisons.",
+    {
+        "agent": agent,
+        "anchors": anchors,
+        "credit-accuracy": credit_accuracy,
+        "dynamics": dynamics,
+        "list": list_,
+        **{name.replace("_", "-"): _comparison(name) for name in studies()},
+    },
 )

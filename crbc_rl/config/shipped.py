@@ -10,6 +10,8 @@ from pathlib import Path
 from crbc_rl.errors import ConfigError, nearest
 
 _PACKAGE = Path(__file__).resolve().parents[1]
+STUDIES = "studies"
+"""The folder of configs that are no trainings, but name several."""
 
 
 def shipped() -> Path:
@@ -21,8 +23,13 @@ def shipped() -> Path:
 def names() -> dict[str, Path]:
     """The shipped configs by name: "sokoban-tiny", "paper/webshop-qwen2.5-7b"."""
     folder = shipped() / "configs"
-    found = sorted(folder.rglob("*.yaml"))
+    found = [path for path in sorted(folder.rglob("*.yaml")) if path.parent.name != STUDIES]
     return {_name(path.relative_to(folder).with_suffix("").as_posix()): path for path in found}
+
+
+def studies() -> list[str]:
+    """The names of the shipped studies, each a file of `configs/studies`."""
+    return sorted(path.stem for path in (shipped() / "configs" / STUDIES).glob("*.yaml"))
 
 
 def find_config(given: Path) -> Path:

@@ -1,0 +1,80 @@
+"""`crbc study NAME`: runs a comparison of trained agents, or what is missing of it; `crbc study list` names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from crbc_rl.config.shipped import studies
+from crbc_rl.errors import ConfigError
+from crbc_rl.plan.check import check_run
+from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
+from crbc_rl.studies.comparison.kept import find
+from crbc_rl.studies.comparison.run import Runner
+from crbc_rl.studies.comparison.trainings import trainings, tunings
+
+
+def list_studies(results: Path, console: Console) -> None:
+    """Print every study: its settings, its trainings, and how many of these are finished in `results`."""
+    table = Table("study", "scale", "setting", "trainings", "finished", "hours", title="studies of trained agents")
+    for name in studies():
+        study = load_study(name)
+        for scale in SCALES:
+            for env, setting in study.settings.get(scale, {}).items():
+                tuned = {one.place: one for _, _, one in tunings(study, scale, env)}
+                # Which candidates win is known later; it does not change how many trainings there are.
+                wanted = {one.place: one for one in trainings(study, scale, env, setting.seeds, {})}
+                count = len(tuned) + len(wanted)
+                done = sum(find(one, results) is not None for one in (*tuned.values(), *wanted.values()))
+                hours = f"{count * setting.minutes / 60:.1f}" if setting.minutes else ""
+                table.add_row(name, scale, env, str(count), str(done) if scale == "lab" else "", hours)
+    console.print(table)
+    console.print("hours of one core, at the scale lab; candidates are tried with fewer updates, so it is less")
+
+
+def compare(
+    name: str,
+    scale: Scale,
+    envs: tuple[str, ...],
+    seeds: int | None,
+    jobs: int | None,
+    runs: Path,
+    results: Path,
+    dry_run: bool,
+    console: Console,
+) -> bool:
+    """Run what a study lacks in some or all of its settings, and print its tables. Returns whether it is complete."""
+    study = load_study(name)
+    chosen = envs or tuple(study.settings.get(scale, {}))
+    if not chosen:
+        raise ConfigError(f"{name} has no setting at --scale {scale}")
+    for env in chosen:
+        study.setting(scale, env)
+    if dry_run:
+        return _dry(name, scale, chosen, seeds, console)
+    runner = Runner(runs, results, jobs, console)
+    console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
+    for env in chosen:
+        if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
+            console.print("[yellow]not finished; everything is saved[/]\nto continue: the same command")
+            return False
+    return True
+
+
+def _dry(name: str, scale: Scale, envs: tuple[str, ...], seeds: int | None, console: Console) -> bool:
+    """Check each different training of a study. Returns whether none can never work."""
+    study, sound = load_study(name), True
+    for env in envs:
+        wanted = {one.key: one for one in trainings(study, scale, env, seeds or 1, {})}
+        wanted |= {one.key: one for _, _, one in tunings(study, scale, env)}
+        for key, training in wanted.items():
+            try:
+                missing = [found.name for found in check_run(training.config).findings if not found.optional]
+                told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
+            except ConfigError as error:
+                told, sound = f"cannot work: {error}", False
+            console.print(f"{scale}/{env}/{escape(key)}: {escape(told)}", highlight=False, soft_wrap=True)
+    return sound

@@ -1,0 +1,114 @@
+"""What a study compares: variants of one training, in one or several settings. One YAML file in `configs/studies`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from crbc_rl.config import load_config, read_mapping
+from crbc_rl.config.read import explain
+from crbc_rl.config.sections import TrainConfig
+from crbc_rl.config.shipped import STUDIES, shipped, studies
+from crbc_rl.errors import ConfigError, nearest
+
+Scale = Literal["lab", "paper"]
+SCALES: tuple[Scale, ...] = ("lab", "paper")
+
+Changes = dict[str, Any]
+"""Values of config keys by their dotted names, such as {"credit.method": "gigpo"}."""
+
+TUNING_SEED = 1_000
+"""The first seed of the trainings that candidates are chosen with. Those of a study begin with 0."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Setting(_Part):
+    """Where variants are compared: a config, with changes that hold for all of them."""
+
+    config: str
+    """Relative to the study's file."""
+    set: Changes = Field(default_factory=dict)
+    variants: list[str] | None = None
+    """Those that are trained here; by default all."""
+    seeds: int = Field(3, ge=1, le=100)
+    minutes: float = Field(0.0, ge=0)
+    """Of one training: minutes of one core at the scale "lab", hours of a node are counted in minutes at "paper"."""
+    set_tuning: Changes = Field(default_factory=dict)
+    """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
+
+
+class Variant(_Part):
+    """One row of a study. `candidates` are tried on validation with one seed each, and the best of them is trained with
+    all seeds. The first one is the method's own default."""
+
+    label: str
+    set: Changes = Field(default_factory=dict)
+    candidates: list[Changes] = Field(default_factory=list, max_length=20)
+
+
+class Study(_Part):
+    """A study: its rows are `variants`, its settings are environments at one of two scales."""
+
+    title: str
+    asks: str
+    """The question that it answers."""
+    paper: list[str] = Field(default_factory=list)
+    """Labels of the paper's tables and figures."""
+    reference: str
+    """The variant that all others are compared with."""
+    settings: dict[Scale, dict[str, Setting]]
+    variants: dict[str, Variant]
+    name: str = ""
+    file: Path = Path()
+
+    @model_validator(mode="after")
+    def _known(self) -> Study:
+        used = [name for scale in self.settings.values() for one in scale.values() for name in one.variants or ()]
+        for name in (self.reference, *used):
+            if name not in self.variants:
+                raise ValueError(f"no variant {name!r}{nearest(name, self.variants)}")
+        tried = {len(variant.candidates) for variant in self.variants.values()} - {0}
+        if len(tried) > 1:
+            raise ValueError(f"variants have {sorted(tried)} candidates; an equal budget needs as many for each")
+        return self
+
+    def setting(self, scale: Scale, env: str) -> Setting:
+        """Raises `ConfigError` for a setting that the study does not have."""
+        have = self.settings.get(scale, {})
+        if env not in have:
+            raise ConfigError(f"--env {env}: {self.name} has no such setting at --scale {scale}{nearest(env, have)}")
+        return have[env]
+
+    def rows(self, scale: Scale, env: str) -> list[str]:
+        """The variants of a setting, in the study's order."""
+        chosen = self.setting(scale, env).variants
+        return [name for name in self.variants if chosen is None or name in chosen]
+
+    def config(self, scale: Scale, env: str, changes: Changes) -> TrainConfig:
+        """The setting's config with its changes and further ones. Raises `ConfigError` naming file and key."""
+        setting = self.setting(scale, env)
+        merged = {**setting.set, **changes}
+        # JSON is YAML, so a value is read back as it is.
+        overrides = [f"{key}={json.dumps(value)}" for key, value in merged.items()]
+        return load_config((self.file.parent / setting.config).resolve(), overrides)
+
+
+def load_study(given: str) -> Study:
+    """A study by its name or its file. Raises `ConfigError` naming the file and the key."""
+    path = shipped() / "configs" / STUDIES / f"{given.replace('-', '_')}.yaml"
+    if not path.is_file():
+        path = Path(given)
+    if not path.is_file():
+        raise ConfigError(f"no study {given!r}{nearest(given, studies())}; `crbc study list` names them all")
+    data = read_mapping(path)
+    try:
+        study = Study.model_validate({**data, "name": path.stem, "file": path.resolve()})
+    except ValidationError as error:
+        raise ConfigError(explain(str(path), Study, error)) from error
+    return study

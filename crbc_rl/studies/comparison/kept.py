@@ -1,0 +1,191 @@
+"""What is kept of a training: one small JSON file in `results`, with its curve, its test by task, and how it was made.
+
+A run folder has megabytes of weights; these files have kilobytes. Every table and figure is made of them alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crbc_envs.storage.files import parse_json, read_bytes
+from crbc_rl.batches import Floats
+from crbc_rl.config.shipped import shipped
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.folder import finished, read_versions
+from crbc_rl.runs.lines import replace_file
+from crbc_rl.runs.metrics import evaluated, read_metrics
+from crbc_rl.runs.outcomes import Outcomes, read_outcomes
+from crbc_rl.studies.comparison.trainings import Training
+
+FORMAT = 1
+LARGEST = 4 << 20
+"""Bytes of a kept file that is read."""
+CURVE = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_groups", "gate_open")
+CURVE += tuple(f"{name}/{depth}" for name in ("coverage", "full_access") for depth in ("0", "1", "3", "full"))
+"""Metrics of training that are kept of every update, where they were measured."""
+DIGITS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update` and
+    `success`, `start` and `end` the test's figures. `success` and `score` are arrays with one value per task of
+    `panel`, which has lists `task`, `kind` and `content` (eight digits of each task's digest)."""
+
+    place: Path
+    digest: str
+    seed: int
+    manifest: Mapping[str, Any]
+    curve: Mapping[str, list[float]]
+    validation: Mapping[str, list[float]]
+    start: Mapping[str, float]
+    end: Mapping[str, float]
+    success: Floats
+    score: Floats
+    panel: Mapping[str, list[Any]]
+
+
+def keep(training: Training, run: Path, results: Path) -> Path | None:
+    """Write the file of a finished training from its run folder, and return its path; None where it is not finished."""
+    if not finished(run, training.config.updates):
+        return None
+    records = read_metrics(run)
+    tests = evaluated(records, "test")
+    outcomes = read_outcomes(run, "test").get(training.config.updates)
+    if outcomes is None:
+        raise ConfigError(f"{run} has no outcomes of its last test: remove the folder, and run the study again")
+    updates = [record for record in records if record["update"] > 0]
+    checked = evaluated(records, "validation")
+    told = {
+        "format": FORMAT,
+        "digest": training.digest,
+        "seed": training.seed,
+        "manifest": _manifest(training, run, updates),
+        "curve": {name: _rounded(record.get(name) for record in updates) for name in CURVE if name in updates[-1]},
+        "validation": {
+            "update": [record["update"] for record in checked],
+            "success": _rounded(record["validation/success"] for record in checked),
+        },
+        "start": _test(tests[0]),
+        "end": _test(tests[-1]),
+        "panel": _keep_panel(outcomes, results / training.scale / training.env),
+        "success": "".join(str(each) for each in outcomes.success.tolist()),
+        "score": None if (outcomes.score == outcomes.success).all() else _rounded(outcomes.score.tolist()),
+    }
+    path = (results / training.place).with_suffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(told, indent=1).encode() + b"\n")
+    return path
+
+
+def find(training: Training, results: Path) -> Kept | None:
+    """The kept file of a training; None where there is none, or one of other settings."""
+    path = (results / training.place).with_suffix(".json")
+    found = read(path) if path.is_file() else None
+    return found if found is not None and found.digest == training.digest else None
+
+
+def read(path: Path) -> Kept:
+    """Read a kept file and its panel. Raises `ConfigError` naming a file that is damaged."""
+    told = _read(path)
+    try:
+        success = np.array([int(each) for each in told["success"]], dtype=float)
+        panel = _read(path.parents[1] / f"panel-{told['panel']}.json")
+        score = success if told["score"] is None else np.array(told["score"], dtype=float)
+        if not len(success) == len(score) == len(panel["task"]):
+            raise ValueError("its test has another number of tasks than its panel")
+        named = {name: told[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
+        return Kept(place=path, success=success, score=score, panel=panel, **named)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it and run its study again") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        told = parse_json(read_bytes(path, LARGEST))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}: restore it, or remove it and run its study again"
+        ) from error
+    if not isinstance(told, dict):
+        raise ConfigError(f"{path} is damaged: restore it, or remove it and run its study again")
+    return told
+
+
+def _keep_panel(outcomes: Outcomes, folder: Path) -> str:
+    """Write which tasks were tested, once for all trainings of a setting, and return the name of that panel."""
+    content = [digest[:8] for digest in outcomes.content]
+    told = {"task": outcomes.task.tolist(), "kind": list(outcomes.kind), "content": content}
+    text = json.dumps(told).encode() + b"\n"
+    name = hashlib.sha256(text).hexdigest()[:8]
+    path = folder / f"panel-{name}.json"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text)
+    return name
+
+
+def _manifest(training: Training, run: Path, updates: list[dict[str, Any]]) -> dict[str, Any]:
+    """How a training was made: versions, machine, model, time, and its config without the paths of this machine."""
+    spent = {name: sum(record.get(f"seconds/{name}", 0.0) for record in updates) / 60 for name in ("update", "eval")}
+    config = training.config.model_dump(mode="json", exclude={"modules", "tracking"}, exclude_defaults=True)
+    return {
+        **read_versions(run),
+        "commit": _commit(),
+        "cores": os.cpu_count(),
+        "processor": _processor(),
+        "minutes": {"training": round(spent["update"] - spent["eval"], 2), "evaluation": round(spent["eval"], 2)},
+        "seconds": _phases(updates),
+        "config": {**config, "model": Path(training.config.model).name},
+    }
+
+
+def _phases(updates: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Seconds of a phase in an update, the median over the updates."""
+    names = {name for record in updates for name in record if name.startswith("seconds/")}
+    return {
+        name.removeprefix("seconds/"): round(float(np.median([record.get(name, 0.0) for record in updates])), DIGITS)
+        for name in sorted(names)
+    }
+
+
+def _test(record: Mapping[str, float]) -> dict[str, float]:
+    return {
+        name.removeprefix("test/"): round(value, DIGITS) for name, value in record.items() if name.startswith("test/")
+    }
+
+
+def _rounded(values: Any) -> list[Any]:
+    return [None if value is None else round(value, DIGITS) for value in values]
+
+
+def _processor() -> str:
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text(encoding="utf-8", errors="replace").splitlines() if cpu.is_file() else []
+    named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+    return named or platform.processor()
+
+
+def _commit() -> str:
+    """The commit of the clone that runs; empty where it is no clone. It ends in "+" where files differ from it."""
+    command = ["git", "-C", str(shipped()), "describe", "--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def every(results: Path) -> Iterator[Kept]:
+    """All kept trainings of a folder, by their places."""
+    for path in sorted(results.rglob("seed*.json")):
+        yield read(path)

@@ -1,0 +1,130 @@
+"""Runs what a study still lacks: finished trainings are not run again, begun ones go on where they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.markup import escape
+
+from crbc_rl.errors import ConfigError
+from crbc_rl.plan.check import check_run
+from crbc_rl.runs.cells import Cell, run_cells, side_by_side
+from crbc_rl.runs.lines import last_record
+from crbc_rl.runs.own import LOG
+from crbc_rl.runs.progress import Bars
+from crbc_rl.studies.comparison.definition import Changes, Scale, Study
+from crbc_rl.studies.comparison.kept import Kept, find, keep
+from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs trainings `jobs` at a time in folders below `runs`, and keeps what is finished in `results`."""
+
+    runs: Path
+    results: Path
+    jobs: int | None
+    console: Console
+    failed: list[str] = field(default_factory=list)
+    """The places of trainings that failed."""
+
+    def study(self, study: Study, scale: Scale, env: str, seeds: int) -> bool:
+        """Run what one setting lacks: first the trainings that choose candidates, then the others.
+
+        Returns whether all of it is finished; it is not where it was stopped or something failed. Raises `ConfigError`
+        before anything is run, where a training cannot be run as it is defined.
+        """
+        if not self._complete([training for _, _, training in tunings(study, scale, env)], "candidates"):
+            return False
+        chosen = best_candidates(study, scale, env, self.results)
+        return self._complete(list(trainings(study, scale, env, seeds, chosen)), "trainings")
+
+    def _complete(self, wanted: Sequence[Training], what: str) -> bool:
+        distinct = list({training.place: training for training in wanted}.values())
+        waiting = [one for one in distinct if find(one, self.results) is None and not self._kept(one)]
+        if not waiting:
+            return True
+        for config in {one.key: one.config for one in waiting}.values():
+            check_run(config).require()
+        cells = {str(one.place): (Cell(one.config.name, one.config, self.runs / one.place), one) for one in waiting}
+        done, count = len(distinct) - len(waiting), len(distinct)
+
+        def state() -> str:
+            now = [f"{name} at update {_update(cell)}" for name, (cell, _) in cells.items() if cell.running]
+            return f"  {done} of {count} {what} finished; {', '.join(now)}"
+
+        with Bars(self.console, state) as bars:
+            bar = bars.add(what, total=count, completed=done)
+
+            def look() -> None:
+                nonlocal done
+                for name, (cell, training) in cells.items():
+                    if cell.status is None or name in ended:
+                        continue
+                    ended.add(name)
+                    if self._ended(name, cell, training, bars):
+                        done += 1
+                bars.update(bar, completed=done)
+
+            ended: set[str] = set()
+            jobs = self.jobs or side_by_side(waiting[0].config)
+            complete = run_cells([cell for cell, _ in cells.values()], jobs, look)
+            look()
+        return complete and done == count
+
+    def _kept(self, training: Training) -> bool:
+        """Whether a run that was finished before is kept now."""
+        folder = self.runs / training.place
+        return folder.is_dir() and keep(training, folder, self.results) is not None
+
+    def _ended(self, name: str, cell: Cell, training: Training, bars: Bars) -> bool:
+        if cell.failed:
+            self.failed.append(name)
+            bars.print(escape(f"{name}: failed with status {cell.status}: {cell.told()} ({cell.folder / LOG})"))
+            return False
+        if keep(training, cell.folder, self.results) is None:
+            return False  # stopped
+        kept = find(training, self.results)
+        assert kept is not None
+        bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
+        return True
+
+
+def best_candidates(study: Study, scale: Scale, env: str, results: Path) -> dict[str, Changes]:
+    """For each variant with candidates the one with the highest validation success, the first of equals.
+
+    It is the mean over the last two validations. Raises `ConfigError` where a training is missing.
+    """
+    scores: dict[str, list[float]] = {}
+    for name, _, training in tunings(study, scale, env):
+        scores.setdefault(name, []).append(validated(_required(training, results)))
+    return {name: study.variants[name].candidates[int(np.argmax(found))] for name, found in scores.items()}
+
+
+def validated(kept: Kept) -> float:
+    """The mean success of the last two validations."""
+    return float(np.mean(kept.validation["success"][-2:]))
+
+
+def _required(training: Training, results: Path) -> Kept:
+    found = find(training, results)
+    if found is None:
+        raise ConfigError(f"{results}: {training.place} is missing or of other settings; run its study again")
+    return found
+
+
+def collected(wanted: Iterable[Training], results: Path) -> Mapping[str, list[Kept]]:
+    """The kept trainings by their keys, those that are missing left out."""
+    found: dict[str, list[Kept]] = {}
+    for training in wanted:
+        if (kept := find(training, results)) is not None:
+            found.setdefault(training.key, []).append(kept)
+    return found
+
+
+def _update(cell: Cell) -> int:
+    return int(last_record(cell.folder / "metrics.jsonl").get("update", 0))

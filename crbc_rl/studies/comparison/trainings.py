@@ -1,0 +1,117 @@
+"""The trainings of a study. One that two studies have in common is one training: its place names what it differs in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from crbc_rl.config.revisions import model_digest
+from crbc_rl.config.sections import TrainConfig
+from crbc_rl.studies.comparison.definition import TUNING_SEED, Changes, Scale, Study, Variant
+
+FREE = ("name", "seed", "model", "modules", "tracking", "save_every", "record_every")
+"""Keys that are no part of a training's digest: they name it, or do not change what is learned. The model's files and
+the seed go in by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training of a variant, with the config as it is run. `key` tells what it differs in from its setting, such as
+    "crbc,beta=0.95"."""
+
+    scale: Scale
+    env: str
+    key: str
+    config: TrainConfig
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def place(self) -> Path:
+        """Its folder among runs, and its file's name among results."""
+        return Path(self.scale, self.env, self.key, f"seed{self.seed}")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that determines the result on one machine: the config, the model's files and the seed."""
+        settings = {key: value for key, value in self.config.model_dump(mode="json").items() if key not in FREE}
+        model = _model(self.config.model)
+        text = json.dumps({**settings, "seed": self.seed, "model": model}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@cache
+def _model(name: str) -> str:
+    return model_digest(Path(name)) if Path(name).is_dir() else name
+
+
+def trainings(study: Study, scale: Scale, env: str, seeds: int, chosen: Mapping[str, Changes]) -> Iterator[Training]:
+    """The trainings of one setting, seed after seed, so that an interrupted study has all variants of the first seeds.
+
+    `chosen` has for each variant with candidates the one that was chosen (`best_candidates`).
+    """
+    rows = study.rows(scale, env)
+    for seed in range(seeds):
+        for name in rows:
+            variant = study.variants[name]
+            changes = {**variant.set, **chosen.get(name, {})}
+            yield _training(study, scale, env, changes, seed)
+
+
+def tunings(study: Study, scale: Scale, env: str) -> Iterator[tuple[str, int, Training]]:
+    """The trainings that candidates are chosen with: (variant, number of the candidate, training).
+
+    There are none at the paper's scale, where the paper's settings are used.
+    """
+    if scale != "lab":
+        return
+    setting = study.setting(scale, env)
+    for name in study.rows(scale, env):
+        variant = study.variants[name]
+        for number, candidate in enumerate(variant.candidates):
+            changes = {**variant.set, **candidate, **setting.set_tuning}
+            yield name, number, _training(study, scale, env, changes, TUNING_SEED)
+
+
+def key_of(study: Study, scale: Scale, env: str, variant: Variant, candidate: Changes | None = None) -> str:
+    """The key of a variant's trainings."""
+    return _training(study, scale, env, {**variant.set, **(candidate or {})}, 0).key
+
+
+def _training(study: Study, scale: Scale, env: str, changes: Changes, seed: int) -> Training:
+    config = study.config(scale, env, {**changes, "seed": seed})
+    base = study.config(scale, env, {})
+    key = _key(_flat(base.model_dump(mode="json")), config)
+    return Training(scale, env, key, config.model_copy(update={"name": f"{env}-{scale}"}))
+
+
+def _key(base: Mapping[str, Any], config: TrainConfig) -> str:
+    """The method, and what else differs from the setting's config; a folder's name."""
+    flat = _flat(config.model_dump(mode="json"))
+    skipped = {"credit.method", "seed", "name"}
+    changed = sorted(name for name in flat if name not in skipped and flat[name] != base.get(name))
+    # A section of another method counts only where that method is run.
+    others = re.compile(rf"credit\.(?!{re.escape(config.credit.method)}\.)\w+\.")
+    short = re.compile(rf"credit\.{re.escape(config.credit.method)}\.|optim\.")
+    parts = [f"{short.sub('', name)}={_value(flat[name])}" for name in changed if not others.match(name)]
+    return ",".join([config.credit.method.rpartition(":")[2], *parts])
+
+
+def _value(value: Any) -> str:
+    text = "full" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return re.sub(r"[^A-Za-z0-9.+-]+", "_", text)
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in data.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flat
