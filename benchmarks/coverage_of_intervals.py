@@ -56,7 +56,8 @@ class Design:
     method: float = 0.3
 
 
-DESIGNS = tuple(Design(seeds, training) for seeds in (3, 5, 10) for training in (0.0, 0.3, 0.6)) + (
+DESIGNS = (
+    *(Design(seeds, training) for seeds in (3, 5, 10) for training in (0.0, 0.3, 0.6)),
     Design(3, 0.3, clusters=128, tasks=1),
     Design(5, 0.3, clusters=128, tasks=1),
 )
