@@ -1,5 +1,5 @@
-"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, bench, doctor; and data, serve
-and study, whose own are in `datasets.py`, `serving.py` and `studying.py`."""
+"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, bench, doctor; and data, paper,
+serve and study, whose own are in `datasets.py`, `paper.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.datasets import data
+from crbc_rl.commands.paper import PAPER
 from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
 from crbc_rl.commands.serving import SERVE
 from crbc_rl.commands.studying import STUDY
@@ -326,6 +327,7 @@ COMMANDS: dict[str, Any] = {
     "play": play,
     "warmstart": warmstart,
     "study": STUDY,
+    "paper": PAPER,
     "bench": bench,
     "data": data,
     "serve": SERVE,
