@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
+from crbc_rl.runs.lines import replace_file
 from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
 from crbc_rl.studies.comparison.kept import find
 from crbc_rl.studies.comparison.run import Runner
+from crbc_rl.studies.comparison.tables import fine_print, rows, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 
 
@@ -61,7 +64,28 @@ def compare(
         if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
             console.print("[yellow]not finished; everything is saved[/]\nto continue: the same command")
             return False
+        _show(name, scale, env, results, console)
     return True
+
+
+def _show(name: str, scale: Scale, env: str, results: Path, console: Console) -> None:
+    """Print a setting's table, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
+    from crbc_rl.studies.comparison.figures import draw
+
+    study = load_study(name)
+    found = rows(study, scale, env, results)
+    if not found:
+        console.print(
+            f"{scale}/{env}: a table needs two seeds of two methods, the reference among them", highlight=False
+        )
+        return
+    place = results / scale / env / study.name
+    draw(found, f"{study.title}, {env}", place.with_suffix(".png"))
+    told = [f"# {study.title}, {env}", table(found), fine_print(found), f"![{study.title}]({study.name}.png)"]
+    tuned = tuning_table(study, scale, env, results)
+    replace_file(place.with_suffix(".md"), "\n\n".join([*told, *filter(None, [tuned])]).encode() + b"\n")
+    console.print(Markdown(table(found)))
+    console.print(escape(f"{fine_print(found)}\nwrote {place}.md and .png"), soft_wrap=True, highlight=False)
 
 
 def _dry(name: str, scale: Scale, envs: tuple[str, ...], seeds: int | None, console: Console) -> bool:

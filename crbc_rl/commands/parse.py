@@ -114,6 +114,8 @@ def parse(
         raise ConfigError(moved or unknown)
     if isinstance(group := commands.get(args[0]), Group):
         inner = f"{prog} {args[0]}"
+        if args[1:] == ["--list"] and "list" in group.commands:
+            args = [args[0], "list"]
         if not args[1:]:
             raise ConfigError(f"{inner}: say which, {' or '.join(group.commands)}; for more: {inner} --help")
         return parse(group.commands, args[1:], group.about, inner)

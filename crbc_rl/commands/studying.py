@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import tyro
 
 from crbc_rl.commands.console import PlainConsole
-from crbc_rl.commands.parse import Count, Group, Index, RunPath, SomePath
+from crbc_rl.commands.parse import Count, Group, Index, MaybePath, RunPath, SomePath
 from crbc_rl.config.shipped import studies
 
 Repeated = tyro.conf.UseAppendAction
@@ -164,6 +164,19 @@ def _comparison(name: str) -> Callable[..., None]:
     return compare
 
 
+def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
+    """Make every table and figure of docs/results.md anew from the finished trainings.
+
+    Args:
+        results: folder of the finished trainings.
+        doc: another document with marks such as <!-- results: main/lab/sokoban -->.
+    """
+    from crbc_rl.commands.results import rebuild as write
+
+    write(results, doc, console)
+
+
+RESULT = Group("Work with what is kept of the comparisons' trainings: crbc results rebuild.", {"rebuild": rebuild})
 STUDY = Group(
     "Measure what limits an agent, test a claim of the paper, or compare trained agents: crbc study list names the "
     "comparisons.",

@@ -16,7 +16,7 @@ from crbc_rl.commands.datasets import data
 from crbc_rl.commands.paper import PAPER
 from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
 from crbc_rl.commands.serving import SERVE
-from crbc_rl.commands.studying import STUDY
+from crbc_rl.commands.studying import RESULT, STUDY
 from crbc_rl.errors import ConfigError
 
 Positional = tyro.conf.Positional
@@ -327,6 +327,7 @@ COMMANDS: dict[str, Any] = {
     "play": play,
     "warmstart": warmstart,
     "study": STUDY,
+    "results": RESULT,
     "paper": PAPER,
     "bench": bench,
     "data": data,

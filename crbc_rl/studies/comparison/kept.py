@@ -40,7 +40,7 @@ DIGITS = 5
 class Kept:
     """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update` and
     `success`, `start` and `end` the test's figures. `success` and `score` are arrays with one value per task of
-    `panel`, which has lists `task`, `kind` and `content` (eight digits of each task's digest)."""
+    `panel`, which has its `name` and lists `task`, `kind` and `content` (eight digits of each task's digest)."""
 
     place: Path
     digest: str
@@ -52,7 +52,7 @@ class Kept:
     end: Mapping[str, float]
     success: Floats
     score: Floats
-    panel: Mapping[str, list[Any]]
+    panel: Mapping[str, Any]
 
 
 def keep(training: Training, run: Path, results: Path) -> Path | None:
@@ -100,7 +100,7 @@ def read(path: Path) -> Kept:
     told = _read(path)
     try:
         success = np.array([int(each) for each in told["success"]], dtype=float)
-        panel = _read(path.parents[1] / f"panel-{told['panel']}.json")
+        panel = _read(path.parents[1] / f"panel-{told['panel']}.json") | {"name": told["panel"]}
         score = success if told["score"] is None else np.array(told["score"], dtype=float)
         if not len(success) == len(score) == len(panel["task"]):
             raise ValueError("its test has another number of tasks than its panel")

@@ -1,0 +1,159 @@
+"""The tables of a comparison, as Markdown, made of what is kept of its trainings and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crbc_rl.studies.comparison.definition import Scale, Study
+from crbc_rl.studies.comparison.kept import Kept, find
+from crbc_rl.studies.comparison.run import best_candidates
+from crbc_rl.studies.comparison.trainings import trainings, tunings
+from crbc_rl.studies.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
+
+SEED = 0
+"""Of the resamples, so that a table is a function of its results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A variant with at least two finished seeds. `beside` is its comparison with the reference, None for that one."""
+
+    name: str
+    label: str
+    key: str
+    kept: tuple[Kept, ...]
+    start: float
+    success: Estimate
+    area: float
+    beside: Comparison | None
+
+
+def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
+    """The rows of one setting whose seeds are finished, compared on the seeds that all of them have; empty where there
+    are fewer than two seeds or variants, or the reference is missing."""
+    named = _finished(study, scale, env, results)
+    if study.reference not in named or len(named) < 2:
+        return []
+    seeds = set.intersection(*({kept.seed for kept in found} for found in named.values()))
+    if len(seeds) < 2:
+        return []
+    shared = {name: [kept for kept in found if kept.seed in seeds] for name, found in named.items()}
+    outcomes = {name: outcomes_of(found) for name, found in shared.items()}
+    reference = outcomes[study.reference]
+    others = {name: one for name, one in outcomes.items() if name != study.reference}
+    beside = {one.name: one for one in compare(reference, others, np.random.default_rng(SEED))}
+    return [
+        Row(
+            name=name,
+            label=study.variants[name].label,
+            key=found[0].place.parent.name,
+            kept=tuple(found),
+            start=float(np.mean([kept.start["success"] for kept in found])),
+            success=estimate(outcomes[name], np.random.default_rng(SEED)),
+            area=float(np.mean([_area(kept) for kept in found])),
+            beside=beside.get(name),
+        )
+        for name, found in shared.items()
+    ]
+
+
+def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
+    """The successes of several seeds on one panel, tasks of equal content in one cluster."""
+    return Outcomes.of(
+        np.concatenate([np.full(len(one.success), one.seed) for one in kept]),
+        np.concatenate([np.array(one.panel["task"]) for one in kept]),
+        np.concatenate([np.array(one.panel["content"]) for one in kept]),
+        np.concatenate([one.success for one in kept]),
+    )
+
+
+def table(found: Sequence[Row]) -> str:
+    """The comparison: success, its interval, the difference from the reference and whether it is separated from it."""
+    heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "P(better)", "area, %"]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for row in found:
+        cells = [row.label, _share(row.success)]
+        if row.beside is None:
+            cells += ["reference", "", "", ""]
+        else:
+            one = row.beside
+            verdict = "" if one.separated else ", not separated"
+            cells += [
+                f"{_signed(one.difference)}{verdict}",
+                f"{one.corrected:.3f}",
+                f"{100 * one.smallest:.1f}",
+                f"{one.improvement.value:.2f} ({one.improvement.low:.2f} to {one.improvement.high:.2f})",
+            ]
+        lines.append(_line([*cells, f"{100 * row.area:.1f}"]))
+    return "\n".join(lines)
+
+
+def fine_print(found: Sequence[Row]) -> str:
+    """What stands behind the table: seeds, tasks, clusters, panel, versions, time."""
+    kept = [one for row in found for one in row.kept]
+    first = kept[0]
+    clusters, tasks = len(set(first.panel["content"])), len(first.panel["task"])
+    minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
+    commits = sorted({one.manifest["commit"] for one in kept})
+    return (
+        f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {clusters} of them different "
+        f"(panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; a training took {np.median(minutes):.0f} "
+        f"minutes (median; at most {minutes.max():.0f}), side by side with others. Commits: {', '.join(commits)}."
+    )
+
+
+def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
+    """Every candidate's validation success, with the chosen one in bold; empty where one is missing."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for name, _, training in tunings(study, scale, env):
+        kept = find(training, results)
+        if kept is None:
+            return ""
+        found.setdefault(name, []).append((training.key, float(np.mean(kept.validation["success"][-2:]))))
+    if not found:
+        return ""
+    lines = [_line(["method", "candidates: validation success, %"]), _line(["---", "---"])]
+    for name, tried in found.items():
+        best = int(np.argmax([value for _, value in tried]))
+        told = [f"`{key}` {100 * value:.1f}" for key, value in tried]
+        told[best] = f"**{told[best]}**"
+        lines.append(_line([study.variants[name].label, "; ".join(told)]))
+    return "\n".join(lines)
+
+
+def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[str, list[Kept]]:
+    """The finished trainings of each variant; empty where candidates are still to be chosen."""
+    if any(find(training, results) is None for _, _, training in tunings(study, scale, env)):
+        return {}
+    chosen = best_candidates(study, scale, env, results)
+    names, count = study.rows(scale, env), study.setting(scale, env).seeds
+    found: dict[str, list[Kept]] = {}
+    # Trainings come seed after seed, the variants in their order.
+    for number, training in enumerate(trainings(study, scale, env, count, chosen)):
+        if (kept := find(training, results)) is not None:
+            found.setdefault(names[number % len(names)], []).append(kept)
+    return {name: found[name] for name in names if name in found}
+
+
+def _area(kept: Kept) -> float:
+    return area(kept.validation["update"], kept.validation["success"])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _share(found: Estimate) -> str:
+    return f"{100 * found.value:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def _signed(found: Estimate) -> str:
+    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+
+
+def _seeds(kept: Sequence[Kept]) -> str:
+    return ", ".join(str(one.seed) for one in kept)
