@@ -1,4 +1,4 @@
-"""`crbc results rebuild`: makes every table and figure of a document of results anew, from what is kept of trainings."""
+"""`crbc results rebuild`: makes every table and figure of a document anew, from what is kept of trainings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCUMENT = shipped() / "docs" / "results.md"
 
 
 def rebuild(results: Path, document: Path | None, console: Console) -> None:
-    """Rebuild `document` and the pictures beside it, in a folder of its name. Raises `ConfigError` where it has no mark."""
+    """Rebuild `document`, and the pictures in a folder of its name. Raises `ConfigError` where it has no mark."""
     path = DOCUMENT if document is None else document
     if not path.is_file():
         raise ConfigError(

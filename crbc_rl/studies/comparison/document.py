@@ -31,7 +31,8 @@ def rebuilt(text: str, results: Path, pictures: Callable[[str, list[Row], str], 
         name, scale, env = found.groups()
         if scale not in SCALES:
             raise ConfigError(f"<!-- results: {name}/{scale}/{env} -->: a scale is one of {', '.join(SCALES)}")
-        return f"<!-- results: {name}/{scale}/{env} -->\n{_part(name, cast(Scale, scale), env, results, pictures)}\n<!-- end -->"
+        made = _part(name, cast(Scale, scale), env, results, pictures)
+        return f"<!-- results: {name}/{scale}/{env} -->\n{made}\n<!-- end -->"
 
     return MARK.sub(part, text)
 
