@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -95,8 +96,14 @@ class Study(_Part):
         setting = self.setting(scale, env)
         merged = {**setting.set, **changes}
         # JSON is YAML, so a value is read back as it is.
-        overrides = [f"{key}={json.dumps(value)}" for key, value in merged.items()]
-        return load_config((self.file.parent / setting.config).resolve(), overrides)
+        overrides = tuple(f"{key}={json.dumps(value)}" for key, value in merged.items())
+        return _loaded((self.file.parent / setting.config).resolve(), overrides)
+
+
+@cache
+def _loaded(path: Path, overrides: tuple[str, ...]) -> TrainConfig:
+    """A config that several seeds and studies have in common, checked once."""
+    return load_config(path, overrides)
 
 
 def load_study(given: str) -> Study:

@@ -87,10 +87,9 @@ def key_of(study: Study, scale: Scale, env: str, variant: Variant, candidate: Ch
 
 
 def _training(study: Study, scale: Scale, env: str, changes: Changes, seed: int) -> Training:
-    config = study.config(scale, env, {**changes, "seed": seed})
-    base = study.config(scale, env, {})
+    config, base = study.config(scale, env, changes), study.config(scale, env, {})
     key = _key(_flat(base.model_dump(mode="json")), config)
-    return Training(scale, env, key, config.model_copy(update={"name": f"{env}-{scale}"}))
+    return Training(scale, env, key, config.model_copy(update={"name": f"{env}-{scale}", "seed": seed}))
 
 
 def _key(base: Mapping[str, Any], config: TrainConfig) -> str:

@@ -1,0 +1,313 @@
+"""Comparisons of trained agents: which trainings a study needs, what is kept of each, and the tables made of that."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from paths import ROOT
+
+from crbc_rl.cli import main
+from crbc_rl.config.shipped import studies
+from crbc_rl.errors import ConfigError
+from crbc_rl.studies.comparison import kept as kept_module
+from crbc_rl.studies.comparison.definition import TUNING_SEED, load_study
+from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
+from crbc_rl.studies.comparison.figures import draw
+from crbc_rl.studies.comparison.kept import find, read
+from crbc_rl.studies.comparison.run import best_candidates
+from crbc_rl.studies.comparison.tables import fine_print, rows, table, tuning_table
+from crbc_rl.studies.comparison.trainings import trainings, tunings
+
+STUDY = {
+    "title": "Two methods",
+    "asks": "Does it run?",
+    "reference": "crbc",
+    "settings": {
+        "lab": {
+            "sokoban": {
+                "config": str(ROOT / "configs/sokoban_short.yaml"),
+                "seeds": 2,
+                "set": {
+                    "updates": 2,
+                    "rollout.num_groups": 2,
+                    "eval.every": 1,
+                    "eval.episodes": 4,
+                    "eval.test_episodes": 6,
+                },
+                "set_tuning": {"updates": 1},
+            }
+        }
+    },
+    "variants": {
+        "grpo": {"label": "GRPO", "set": {"credit.method": "grpo"}, "candidates": [{}, {"optim.lr": 1e-4}]},
+        "crbc": {"label": "CRBC", "candidates": [{"credit.crbc.beta": 0.95}, {}]},
+    },
+}
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "two.yaml"
+    path.write_text(yaml.safe_dump(STUDY, sort_keys=False))
+    return load_study(str(path))
+
+
+def keep_made_up(training, results, successes, validation=(0.2, 0.4), tasks=None, content=None):
+    """Write the file of a training that never ran, with these successes."""
+    tasks = list(range(len(successes))) if tasks is None else tasks
+    content = [f"{task:08x}" for task in tasks] if content is None else content
+    folder = results / training.scale / training.env
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "panel-made.json").write_text(json.dumps({"task": tasks, "kind": [""] * len(tasks), "content": content}))
+    told = {
+        "digest": training.digest,
+        "seed": training.seed,
+        "manifest": {"minutes": {"training": 3.0, "evaluation": 1.0}, "commit": "abc"},
+        "curve": {"success": [0.5]},
+        "validation": {"update": list(range(len(validation))), "success": list(validation)},
+        "start": {"success": 0.25},
+        "end": {"success": float(np.mean(successes))},
+        "panel": "made",
+        "success": "".join(map(str, successes)),
+        "score": None,
+    }
+    path = (results / training.place).with_suffix(".json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(told))
+
+
+# ---- definition -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", studies())
+def test_every_shipped_study_can_be_read_and_names_its_trainings(name):
+    study = load_study(name)
+    for scale, settings in study.settings.items():
+        for env, setting in settings.items():
+            wanted = [one for _, _, one in tunings(study, scale, env)]
+            wanted += trainings(study, scale, env, setting.seeds, {})
+            places = {(one.place, one.digest) for one in wanted}
+            assert len({place for place, _ in places}) == len(places), "two trainings have one place"
+
+
+def test_studies_share_what_they_have_in_common():
+    def places(name):
+        return {one.place: one.digest for one in trainings(load_study(name), "lab", "sokoban", 3, {})}
+
+    plain = Path("lab/sokoban/crbc/seed1")
+    assert places("depth")[plain] == places("beta")[plain] == places("short")[plain]
+    assert Path("lab/sokoban/crbc,depth=0/seed2") in places("depth")
+    assert Path("lab/sokoban/crbc,beta=0.98/seed0") in places("beta")
+    assert Path("lab/sokoban/grpo,rollout.group_size=4,rollout.num_groups=32/seed0") in places("group_size")
+
+
+def test_the_budget_of_candidates_is_equal():
+    wrong = {**STUDY, "variants": {**STUDY["variants"], "crbc": {"label": "CRBC", "candidates": [{}]}}}
+    assert_refused(wrong, "an equal budget needs as many for each")
+    budgets = {len(variant.candidates) for variant in load_study("main").variants.values()}
+    assert budgets == {3}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"reference": "grbc"}, "did you mean 'crbc'"),
+        ({"variant": {}}, "unknown key 'variant'"),
+        ({"settings": {"labs": {}}}, "settings.labs"),
+    ],
+)
+def test_a_wrong_study_is_one_line_that_names_the_key(change, said):
+    assert_refused({**STUDY, **change}, said)
+
+
+def assert_refused(data, said):
+    with tempfile.TemporaryDirectory() as folder:
+        (file := Path(folder, "wrong.yaml")).write_text(yaml.safe_dump(data))
+        with pytest.raises(ConfigError, match=said) as caught:
+            load_study(str(file))
+    assert "wrong.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_unknown_study_or_setting_names_the_nearest(study):
+    with pytest.raises(ConfigError, match="'depth'"):
+        load_study("dept")
+    with pytest.raises(ConfigError, match="did you mean 'sokoban'"):
+        study.setting("lab", "socoban")
+    with pytest.raises(ConfigError, match="no such setting"):
+        study.setting("paper", "sokoban")
+
+
+# ---- what determines a training --------------------------------------------------------------------
+
+
+def test_the_digest_is_of_what_is_learned(study):
+    one, other = list(trainings(study, "lab", "sokoban", 2, {}))[1::2]
+    assert one.seed == 0 and other.seed == 1 and one.digest != other.digest
+    named = one.config.model_copy(update={"name": "other", "save_every": 7})
+    assert type(one)("lab", "sokoban", "crbc", named).digest == one.digest
+    longer = one.config.model_copy(update={"updates": 3})
+    assert type(one)("lab", "sokoban", "crbc", longer).digest != one.digest
+
+
+def test_seeds_come_before_variants_so_that_an_early_end_has_all_of_them(study):
+    assert [(one.seed, one.config.credit.method) for one in trainings(study, "lab", "sokoban", 2, {})] == [
+        (0, "grpo"),
+        (0, "crbc"),
+        (1, "grpo"),
+        (1, "crbc"),
+    ]
+
+
+def test_candidates_are_chosen_by_validation_and_seeds_of_their_own(study, tmp_path):
+    for name, number, training in tunings(study, "lab", "sokoban"):
+        assert training.seed == TUNING_SEED and training.config.updates == 1
+        # GRPO's candidates are equal at the end: the first wins. CRBC's second is better in the last two alone.
+        better = (0.0, 0.5, 0.7) if (name, number) == ("crbc", 1) else (0.9, 0.4, 0.4)
+        keep_made_up(training, tmp_path, [1, 0], better)
+    assert best_candidates(study, "lab", "sokoban", tmp_path) == {"grpo": {}, "crbc": {}}
+    assert "**`crbc,updates=1` 60.0**" in tuning_table(study, "lab", "sokoban", tmp_path)
+
+
+def test_missing_candidates_are_no_choice(study, tmp_path):
+    with pytest.raises(ConfigError, match="run its study again"):
+        best_candidates(study, "lab", "sokoban", tmp_path)
+    assert rows(study, "lab", "sokoban", tmp_path) == []
+
+
+# ---- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def played(study, tmp_path):
+    """Results in which CRBC wins 3 of 4 tasks, and GRPO 1 or 2, with two seeds."""
+    for _, _, training in tunings(study, "lab", "sokoban"):
+        keep_made_up(training, tmp_path, [1, 0, 0, 0])
+    won = {("grpo", 0): [1, 0, 0, 0], ("grpo", 1): [1, 1, 0, 0], ("crbc", 0): [1, 1, 1, 0], ("crbc", 1): [1, 1, 0, 1]}
+    chosen = best_candidates(study, "lab", "sokoban", tmp_path)
+    for training in trainings(study, "lab", "sokoban", 2, chosen):
+        keep_made_up(training, tmp_path, won[training.config.credit.method, training.seed])
+    return tmp_path
+
+
+def test_rows_are_paired_by_seed_and_task(study, played):
+    grpo, crbc = rows(study, "lab", "sokoban", played)
+    assert (grpo.label, crbc.label, crbc.beside) == ("GRPO", "CRBC", None)
+    assert grpo.success.value == pytest.approx(3 / 8) and crbc.success.value == pytest.approx(6 / 8)
+    assert grpo.beside.difference.value == pytest.approx(-3 / 8)
+    assert not grpo.beside.separated  # four tasks and two seeds tell nothing
+    assert "-37.5" in table([grpo, crbc]) and "not separated" in table([grpo, crbc])
+    assert "2 seeds (0, 1); 4 test tasks, 4 of them different" in fine_print([grpo, crbc])
+    assert "before training 25.0 %" in fine_print([grpo, crbc])
+
+
+def test_a_seed_that_only_one_method_has_is_left_out(study, played):
+    chosen = best_candidates(study, "lab", "sokoban", played)
+    last = list(trainings(study, "lab", "sokoban", 2, chosen))[-1]
+    (played / last.place).with_suffix(".json").unlink()
+    assert rows(study, "lab", "sokoban", played) == []  # one shared seed is no comparison
+
+
+def test_results_of_other_settings_do_not_count(study, played):
+    training = next(trainings(study, "lab", "sokoban", 1, best_candidates(study, "lab", "sokoban", played)))
+    path = (played / training.place).with_suffix(".json")
+    path.write_text(path.read_text().replace(training.digest, "0" * 64))
+    assert find(training, played) is None
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{", '{"success": "10"}'])
+def test_a_damaged_file_is_named(study, played, damage):
+    training = next(trainings(study, "lab", "sokoban", 1, best_candidates(study, "lab", "sokoban", played)))
+    path = (played / training.place).with_suffix(".json")
+    path.write_text(damage)
+    with pytest.raises(ConfigError, match="seed0.json"):
+        read(path)
+
+
+def test_a_picture_has_every_row(study, played, tmp_path):
+    draw(rows(study, "lab", "sokoban", played), "two", tmp_path / "made/two.png")
+    assert (tmp_path / "made/two.png").stat().st_size > 5_000
+
+
+def test_a_document_is_made_anew_between_its_marks(tmp_path):
+    text = "before\n<!-- results: main/lab/sokoban -->\nold\n<!-- end -->\nafter\n"
+    made = rebuilt(text, tmp_path, lambda name, found, title: name)
+    assert made == text.replace("old", UNFINISHED)
+    assert rebuilt(made, tmp_path, lambda name, found, title: name) == made
+    with pytest.raises(ConfigError, match="a scale is one of"):
+        rebuilt(text.replace("lab", "lap"), tmp_path, lambda name, found, title: name)
+
+
+def test_the_document_of_results_is_what_the_results_make():
+    path = ROOT / "docs/results.md"
+    shown = []
+
+    def picture(name, found, title):
+        shown.append(name)
+        return f"![{title}]({path.stem}/{name}.png)"
+
+    text = path.read_text()
+    assert rebuilt(text, ROOT / "results", picture) == text, "run: crbc results rebuild"
+    assert shown and all((path.with_suffix("") / f"{name}.png").is_file() for name in shown)
+
+
+def test_every_kept_result_can_be_read_and_says_how_it_was_made():
+    found = list(kept_module.every(ROOT / "results"))
+    assert found
+    for kept in found:
+        assert {"crbc", "commit", "processor", "cores", "revision", "config", "minutes"} <= kept.manifest.keys()
+        assert kept.end["success"] == pytest.approx(kept.success.mean(), abs=1e-4)
+        assert "/" not in kept.manifest["config"]["model"], "no path of a machine"
+
+
+# ---- the command ----------------------------------------------------------------------------------
+
+
+def test_the_list_names_every_study(capsys):
+    main(["study", "--list"])
+    told = capsys.readouterr().out
+    assert all(name in told for name in studies())
+
+
+@pytest.mark.slow
+def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
+    """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
+
+    def start(place):
+        script = (
+            "import sys; from pathlib import Path; from rich.console import Console\n"
+            "from crbc_rl.commands.compare import compare\n"
+            "study, place = sys.argv[1:]\n"
+            "place = Path(place)\n"
+            "done = compare(study, 'lab', ('sokoban',), None, 1, place / 'runs', place / 'results', False, Console())\n"
+            "sys.exit(not done)"
+        )
+        return subprocess.Popen([sys.executable, "-c", script, str(study.file), str(place)], stdout=subprocess.DEVNULL)
+
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert start(whole).wait() == 0
+    first = start(killed)
+    results = killed / "results/lab/sokoban"
+    while not list(results.rglob("seed0.json")):
+        assert first.poll() is None
+        time.sleep(0.1)
+    kept = {path: path.stat().st_mtime_ns for path in results.rglob("seed*.json")}
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert start(killed).wait() == 0
+    assert all(path.stat().st_mtime_ns == made for path, made in kept.items()), "a finished training was run again"
+    made = {path.relative_to(results): json.loads(path.read_text()) for path in results.rglob("seed*.json")}
+    assert len(made) == 8
+    for path, told in made.items():
+        other = json.loads((whole / "results/lab/sokoban" / path).read_text())
+        for name in ("digest", "curve", "validation", "end", "success"):
+            assert told[name] == other[name], (path, name)
+    assert "not separated" in (results / "two.md").read_text()
