@@ -139,7 +139,8 @@ def both_variance(outcomes: Outcomes) -> float:
     share = outcomes.sizes / outcomes.sizes.sum()
     cell = outcomes.sums / outcomes.sizes
     left = cell - (cell @ share)[:, None] - cell.mean(axis=0) + outcomes.mean
-    return float(np.square(share * left).sum()) * clusters / (clusters - 1) / (seeds * (seeds - 1))
+    found: float = np.square(share * left).sum() * clusters / (clusters - 1) / (seeds * (seeds - 1))
+    return found
 
 
 def measure(design: Design, studies: int, rng: np.random.Generator) -> Rates:

@@ -175,6 +175,12 @@ def test_a_large_difference_is_separated_and_none_is_not():
     assert (same.p, same.difference.value, same.separated) == (1.0, 0.0, False) and "not separated" in str(same)
 
 
+def test_a_few_equal_differences_are_no_proof():
+    """Two seeds and two tasks, all won by one and lost by the other: no spread at all, but four pairs only."""
+    found = st.compare(table(np.zeros((2, 2))), {"better": table(np.ones((2, 2)))}, rng(), resamples=50)[0]
+    assert (found.error, found.p, found.separated) == (0.0, 0.125, False)
+
+
 def test_separation_wants_both_the_p_value_and_the_size():
     assert st.separated(-0.1, 0.01, 0.08)
     assert not st.separated(0.1, 0.06, 0.08)
