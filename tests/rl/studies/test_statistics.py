@@ -135,11 +135,11 @@ def test_one_seed_gives_the_same_interval_again_and_identical_methods_do_not_dif
 
 def test_where_all_succeed_the_interval_is_of_clusters():
     found = st.estimate(table(np.ones((3, 30)), np.arange(30) // 3), rng())
-    assert (found.low, found.high) == wilson(10, 10) and found.low < 0.75
+    assert (found.low, found.high) == (wilson(10, 10)[0], 1.0) and found.low < 0.75
 
 
 def test_intervals_of_success_stay_within_0_and_1_and_one_seed_will_do():
-    found = st.estimate(table(rng(7).random((1, 12)) < 0.9), rng(), resamples=500)
+    found = st.estimate(table([[1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1]]), rng(), resamples=500)
     assert 0 <= found.low < found.value < found.high <= 1
 
 
