@@ -21,14 +21,13 @@ def check(out: MaybePath = None, json: bool = False) -> None:
     from crbc_rl.paper.show import show, to_json, write
 
     sections = findings()
+    written = write(sections, out) if out is not None else ()
     if json:
         print(to_json(sections))
-    else:
-        show(sections, console)
-    if out is not None:
-        for path in write(sections, out):
-            if not json:
-                console.print(f"wrote {escape(str(path))}", soft_wrap=True, highlight=False)
+        return
+    show(sections, console)
+    for path in written:
+        console.print(f"wrote {escape(str(path))}", soft_wrap=True, highlight=False)
 
 
 PAPER = Group("Look into the paper's own figures: crbc paper check.", {"check": check})

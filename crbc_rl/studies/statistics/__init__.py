@@ -6,8 +6,8 @@ tasks. Tasks of one cluster, such as those of one room or product, succeed or fa
 seeds, and independently whole clusters of tasks.
 
 `rliable` is not used. Its bootstrap is stratified by task, but knows no clusters and no pairs of methods, and it brings
-some ten packages. Two of its figures are here, the interquartile mean and the probability of improvement. The tests
-hold them to `scipy.stats.trim_mean` and `scipy.stats.mannwhitneyu`.
+arch, absl and seaborn. Two of its figures are here, the interquartile mean and the probability of improvement. The
+tests hold them to `scipy.stats.trim_mean` and `scipy.stats.mannwhitneyu`.
 """
 
 from crbc_rl.studies.statistics.comparison import (

@@ -72,7 +72,8 @@ def estimate(
     freedom = crossed_error(outcomes)[1]
     if outcomes.binary and outcomes.mean in (0.0, 1.0):
         clusters = len(outcomes.clusters)
-        return Estimate(value, *wilson(value * clusters, clusters))
+        low, high = wilson(value * clusters, clusters)
+        return Estimate(value, min(low, value), max(high, value))  # its rounding may leave the value out
     draws = resample([outcomes], rng, statistic=statistic, resamples=resamples)[0]
     found = Estimate.from_draws(value, draws, freedom)
     return Estimate(value, max(found.low, 0.0), min(found.high, 1.0)) if outcomes.binary else found
