@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from crbc_envs.vector.members import make_member
+from crbc_rl.commands.recording import CHUNK, Recording, finished, identity, recording, require_place
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError, redacted
@@ -25,7 +26,6 @@ from crbc_rl.rollout.exchange import Columns
 from crbc_rl.rollout.panel import EvalPanel, Name, choose
 from crbc_rl.rollout.record import Row, columns_of, figures, rows_of
 from crbc_rl.rollout.scripted import play_scripted
-from crbc_rl.runs.evaluations import CHUNK, Recording, finished, identity, recording, require_place
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
@@ -107,8 +107,8 @@ def _player(policy: str | ChatPolicy, run: Run | None, config: TrainConfig, spli
     assert run is not None
     folder = run.policy_folder(policy)
     update = int(folder.name) if policy != "start" else 0
-    told = {"which": policy, "update": update, "digest": model_digest(folder)}
-    return Player(policy, told, partial(_play, run.policy(policy), config, split))
+    which = {"which": policy, "update": update, "digest": model_digest(folder)}
+    return Player(policy, which, partial(_play, run.policy(policy), config, split))
 
 
 def _play(

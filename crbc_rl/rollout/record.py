@@ -17,14 +17,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from crbc_envs.checking.intervals import independent_tasks, wilson
+from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, shown
+from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import summarise
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
 
+FORMAT = 1
+"""The version of the JSON file's layout."""
 Row = dict[str, Any]
 
 NUMBERS: Mapping[str, type] = {
@@ -53,7 +58,7 @@ def rows_of(played: Columns) -> list[Row]:
 
 def columns_of(rows: Sequence[Row]) -> Columns:
     """The columns of rows; the inverse of `rows_of`."""
-    numbers = {
+    numbers: Columns = {
         COLUMN.get(name, name): np.array([row[name] for row in rows], dtype=kind) for name, kind in NUMBERS.items()
     }
     return numbers | {key: value for name in TEXTS for key, value in texts(name, [row[name] for row in rows]).items()}
@@ -105,3 +110,21 @@ def written(data: Mapping[str, Any]) -> bytes:
     head = json.dumps({name: value for name, value in data.items() if name != "rows"}, indent=1)
     rows = ",\n  ".join(json.dumps(row) for row in data["rows"])
     return f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'.encode()
+
+
+def read_evaluation(path: Path) -> dict[str, Any]:
+    """The document of an evaluation's JSON file. Raises `ConfigError` where it is none, or of another format."""
+    try:
+        found = parse_json(read_bytes(path, LARGEST_JSON))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no evaluation: {error}; `crbc eval RUN --out FILE.json` writes one") from error
+    rows = found.get("rows") if isinstance(found, dict) else None
+    if found is None or not isinstance(rows, list) or not rows or not all(map(is_row, rows)):
+        raise ConfigError(
+            f"{path} is no evaluation: it has no rows of episodes; `crbc eval RUN --out FILE.json` writes one"
+        )
+    if found.get("format") != FORMAT:
+        raise ConfigError(f"{path} is an evaluation of format {shown(found.get('format'))}, and {FORMAT} is read here")
+    return found  # type: ignore[no-any-return]

@@ -20,18 +20,17 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.panel import EvalPanel
-from crbc_rl.rollout.record import Row, document, is_row, written
-from crbc_rl.runs.lines import replace_file
+from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
+from crbc_rl.runs.folder import versions
+from crbc_rl.runs.lines import append_line, replace_file
 from crbc_rl.runs.lock import take
-from crbc_rl.training.files import WriteErrors
-from crbc_rl.version import __version__
 
-FORMAT = 1
-"""The version of the JSON file's layout."""
 CHUNK = 32
 """Episodes that are played together and kept together. It is part of what an evaluation is: how many prompts share a
 pass decides how floats are rounded."""
 SUFFIX = ".json"
+BEGINNING = b'{"format": '
+"""How the file of finished episodes begins. Nobody else's file is ever cut."""
 
 
 def identity(
@@ -42,7 +41,7 @@ def identity(
     template = None if env.template is None else hashlib.sha256(env.template.encode()).hexdigest()
     told = {
         "format": FORMAT,
-        "crbc": __version__,
+        "crbc": versions()["crbc"],
         "policy": dict(policy),
         "env": {
             "id": env.id,
@@ -84,10 +83,12 @@ class Recording:
     ) -> None:
         self.out, self.partial, self.identity, self.panel = out, partial, identity, panel
         self.rows: list[Row] = []
-        self._file = file
         if not take(file.fileno(), partial):
             raise ConfigError(f"{partial} is in use by another evaluation: wait, or choose another --out")
-        lines = read_bytes(partial, LARGEST_JSON).split(b"\n")[:-1]  # a last line that is not whole is left out
+        content = read_bytes(partial, LARGEST_JSON)
+        if not content.startswith(BEGINNING[: len(content)]):
+            raise self._damaged(1)
+        lines = content.split(b"\n")[:-1]  # a last line that is not whole is left out
         if lines[1:]:
             header = self._value(lines[0], 1)
             if not isinstance(header, dict):
@@ -100,15 +101,13 @@ class Recording:
                 )
         for number, line in enumerate(lines[1:], 2):
             self._take_rows(self._value(line, number), number)
-        with WriteErrors(partial):
-            file.truncate(sum(len(line) + 1 for line in lines) if lines[1:] else 0)
-            file.seek(0, os.SEEK_END)
+        file.truncate(sum(len(line) + 1 for line in lines) if lines[1:] else 0)
         if not lines[1:]:
-            self._append(identity)
+            append_line(partial, dict(identity))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Keep the next episodes. They are on the disk when it returns."""
-        self._append(list(rows))
+        append_line(self.partial, {"rows": list(rows)})
         self.rows += rows
 
     def finish(self) -> dict[str, Any]:
@@ -118,21 +117,16 @@ class Recording:
         replace_file(self.out, written(told))
         return told
 
-    def _take_rows(self, rows: Any, number: int) -> None:
+    def _take_rows(self, line: Any, number: int) -> None:
         """Keep the rows of a line. Raises `ConfigError` unless they are the next ones of the panel."""
         start = len(self.rows)
         wanted = list(zip(self.panel.tasks, self.panel.repeats, strict=True))[start : start + CHUNK]
+        rows = line.get("rows") if isinstance(line, dict) else None
         if not isinstance(rows, list) or not all(map(is_row, rows)):
             raise self._damaged(number)
         if not wanted or [(row["task"], row["repeat"]) for row in rows] != wanted:
             raise self._damaged(number)
         self.rows += rows
-
-    def _append(self, value: Any) -> None:
-        with WriteErrors(self.partial):
-            self._file.write(json.dumps(value).encode() + b"\n")
-            self._file.flush()
-            os.fsync(self._file.fileno())
 
     def _value(self, line: bytes, number: int) -> Any:
         try:
@@ -152,7 +146,7 @@ def recording(out: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: 
     """
     partial = out.with_suffix(".partial.jsonl")
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    with WriteErrors(partial), os.fdopen(os.open(refuse_link(partial), flags, 0o666), "r+b") as file:
+    with os.fdopen(os.open(refuse_link(partial), flags, 0o666), "r+b") as file:
         yield Recording(out, partial, file, identity, panel, resume)
     if out.exists():
         partial.unlink(missing_ok=True)
@@ -178,24 +172,6 @@ def finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     found = read_evaluation(out)
     _require_same(out, found, identity)
     return found
-
-
-def read_evaluation(path: Path) -> dict[str, Any]:
-    """The document of an evaluation's JSON file. Raises `ConfigError` where it is none, or of another format."""
-    try:
-        found = parse_json(read_bytes(path, LARGEST_JSON))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{path} is no evaluation: {error}; `crbc eval RUN --out FILE.json` writes one") from error
-    rows = found.get("rows") if isinstance(found, dict) else None
-    if found is None or not isinstance(rows, list) or not rows or not all(map(is_row, rows)):
-        raise ConfigError(
-            f"{path} is no evaluation: it has no rows of episodes; `crbc eval RUN --out FILE.json` writes one"
-        )
-    if found.get("format") != FORMAT:
-        raise ConfigError(f"{path} is an evaluation of format {shown(found.get('format'))}, and {FORMAT} is read here")
-    return found  # type: ignore[no-any-return]
 
 
 def _require_same(path: Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
