@@ -43,6 +43,8 @@ class TaskPanel(ABC, Generic[T]):
 
     splits: ClassVar[Mapping[str, str]] = {name: name for name in SPLITS}
     """Accepted split names, and the split that each one means. Every panel accepts those of `SPLITS`."""
+    has_kinds: ClassVar[bool] = True
+    """Whether tasks may have kinds. False spares an evaluation to ask each task for its own."""
     listed: ClassVar[bool] = False
     """Whether the tasks stand in an order that has to do with what they are, such as that of their names. The first
     ones are then no fair sample of the split."""

@@ -62,6 +62,7 @@ class SokobanPanel(TaskPanel[Room]):
     has the nearest length where it has none.
     """
 
+    has_kinds: ClassVar[bool] = False
     drawn_in_paper: ClassVar[Mapping[str, int]] = {"": 128}
 
     def __init__(self, split: str, level: Level = LEVELS["6x6"]) -> None:
@@ -157,6 +158,7 @@ class PaperPanel(TaskPanel[Room]):
     need at most three moves (see `solution_lengths`).
     """
 
+    has_kinds: ClassVar[bool] = False
     drawn_in_paper: ClassVar[Mapping[str, int]] = {"": 128}
 
     def __init__(self, split: str, level: Level = LEVELS["6x6"]) -> None:

@@ -6,7 +6,8 @@ in all that is generated.
 "even": as many tasks of every kind. Kinds take turns, in the order of their first tasks, until n tasks are chosen. A
 kind that has no task left is passed over. Within a kind, tasks come in the order of the split, or in a fixed shuffled
 order where the split is `TaskPanel.listed`. It is the default there: the first 128 of ALFWorld's games, in the order of
-their paths, hold 12 of the 24 with two objects. A larger n keeps the tasks of a smaller one.
+their paths, hold 12 of the 24 with two objects. A larger n keeps the tasks of a smaller one. Where tasks have no kinds,
+it is "first".
 
 "paper": n draws in the proportions of the paper's evaluation (`TaskPanel.drawn_in_paper`), rounded by largest
 remainders. ALFWorld's have repeats: the public trainer's 128 environments each shuffle the games by themselves. A
@@ -68,7 +69,7 @@ def choose(source: TaskPanel[Any], split: str, episodes: int, name: Name | None 
     if (wrong := why_not(source, split, episodes, name)) is not None:
         raise ConfigError(wrong)
     chosen: Iterable[int] = range(episodes)
-    if name == "even":
+    if name == "even" and (source.has_kinds or source.listed):
         chosen = islice(_in_turns(_by_kind(source)), episodes)
     elif name == "paper":
         chosen = _in_turns(_drawn(source, apportioned(source.drawn_in_paper, episodes)))

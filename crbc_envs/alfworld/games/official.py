@@ -42,7 +42,8 @@ PAPER = {"pick": 30, "clean": 19, "cool": 26, "look": 12, "heat": 21, "pick2": 2
 """The tasks of each family among the paper's 128 validation trajectories. The paper does not state them. They follow
 from its table of group sizes: all rates there are whole numbers of so many tasks, such as 7 of 19 for 36.84 %."""
 
-_RECEPTACLE = re.compile(r"\(receptacletype\s+(\S+)\s")
+_RECEPTACLE = re.compile(r"\(receptacletype\s+([^\s?]\S*)\s")
+"""A fact of the problem; a goal names variables such as ?r instead."""
 
 MOST_NAMED = 5
 """The most damaged games that a message names."""

@@ -45,6 +45,7 @@ VERL_VALIDATION = 1_000
 class WebShopPanel(TaskPanel[Goal]):
     """One split of a shop's goals: those at the places `order`, or all in order."""
 
+    has_kinds: ClassVar[bool] = False
     drawn_in_paper: ClassVar[Mapping[str, int]] = {"": 128}
 
     def __init__(self, name: str, split: str, goals: Sequence[Goal], order: Sequence[int] | None = None) -> None:
