@@ -23,7 +23,7 @@ from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.evaluate import play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns
-from crbc_rl.rollout.panel import EvalPanel, Name, choose
+from crbc_rl.rollout.panel import EvalPanel, Name, choose, digest_of
 from crbc_rl.rollout.record import Row, columns_of, figures, rows_of
 from crbc_rl.rollout.scripted import play_scripted
 from crbc_rl.runs.folder import Run
@@ -86,7 +86,7 @@ def evaluate(
                 _played(player, chosen, kept, console)
                 document = kept.finish()
         rows = document["rows"]
-    _show(player.name, chosen, chosen.digest(source), rows, console)
+    _show(player.name, chosen, rows, console)
     if out is not None:
         console.print(f"wrote {escape(str(out))}", soft_wrap=True, highlight=False)
 
@@ -150,7 +150,7 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
     return rows
 
 
-def _show(name: str, panel: EvalPanel, digest: str, rows: Sequence[Row], console: Console) -> None:
+def _show(name: str, panel: EvalPanel, rows: Sequence[Row], console: Console) -> None:
     result, told = summarise(panel.split, columns_of(rows)), figures(panel.split, rows)
     console.print(escape(f"{name}: success {result}"), highlight=False, soft_wrap=True)
     console.print(
@@ -160,6 +160,7 @@ def _show(name: str, panel: EvalPanel, digest: str, rows: Sequence[Row], console
     )
     if result.prompt_cut_share:
         console.print(f"prompts shortened {result.prompt_cut_share:.1%}, as too long", highlight=False)
+    digest = digest_of([row["content"] for row in rows], [row["repeat"] for row in rows])
     low, high = told["cluster_interval"]
     console.print(
         f"panel {panel.name}-{panel.version} {digest[:8]}: {told['distinct_tasks']} distinct tasks in "

@@ -49,9 +49,14 @@ class EvalPanel:
 
     def digest(self, source: TaskPanel[Any]) -> str:
         """One hash (hex) over the contents of the tasks in order, and their repeats. `source` is the split."""
-        told: dict[int, str] = {task: source[task].digest for task in sorted(set(self.tasks))}
-        lines = (f"{told[task]} {repeat}\n" for task, repeat in zip(self.tasks, self.repeats, strict=True))
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        told = {task: source[task].digest for task in sorted(set(self.tasks))}
+        return digest_of([told[task] for task in self.tasks], self.repeats)
+
+
+def digest_of(contents: Sequence[str], repeats: Sequence[int]) -> str:
+    """The digest of a panel whose tasks have these digests of their contents, in order."""
+    lines = (f"{content} {repeat}\n" for content, repeat in zip(contents, repeats, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def eval_panel(config: TrainConfig, split: str, episodes: int) -> EvalPanel:
