@@ -72,14 +72,14 @@ def evaluate(
     count = config.eval.test_episodes if episodes is None else episodes
     check_run(config, evaluation=(split, count)).require()
     with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
-        source = env.panel
-    chosen = choose(source, split, count, config.eval.panel)
+        chosen = choose(env.panel, split, count, config.eval.panel)
+        digest = "" if out is None else chosen.digest(env.panel)  # it may cost as much as to begin all tasks
     torch.set_num_threads(config.threads)
     player = _player(policy, run, config, split)
     if out is None:
         rows = _played(player, chosen, None, console)
     else:
-        told = identity(config, chosen, source, player.told)
+        told = identity(config, chosen, digest, player.told)
         document = finished(out, told)
         if document is None:
             with recording(out, told, chosen, resume) as kept:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, refuse_link, shown
-from crbc_envs.tasks import TaskPanel
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
@@ -33,10 +32,8 @@ BEGINNING = b'{"format": '
 """How the file of finished episodes begins. Nobody else's file is ever cut."""
 
 
-def identity(
-    config: TrainConfig, panel: EvalPanel, source: TaskPanel[Any], policy: Mapping[str, Any]
-) -> dict[str, Any]:
-    """All that decides the episodes of an evaluation, as plain data. `source` is the split, `policy` says which one."""
+def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides the episodes of an evaluation, as plain data. `digest` is the panel's; `policy` says which."""
     env, rollout = config.env, config.rollout
     template = None if env.template is None else hashlib.sha256(env.template.encode()).hexdigest()
     told = {
@@ -58,7 +55,7 @@ def identity(
         "panel": {
             "name": panel.name,
             "version": panel.version,
-            "digest": panel.digest(source),
+            "digest": digest,
             "episodes": len(panel.tasks),
         },
         "seed": config.seed,
