@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -238,6 +238,8 @@ class Start(NamedTuple):
 
 class Starts(TaskPanel[int]):
     """Seeds as tasks, told apart by how they begin: `start(seed)`, whose keys are of 32 hex digits."""
+
+    has_kinds: ClassVar[bool] = False
 
     def __init__(
         self, split: str, size: int, domain: str, start: Callable[[int], Start], known: dict[int, Task[int]] | None

@@ -32,7 +32,7 @@ def expert_steps(
     def executed(reply: str, info: Infos) -> str:
         if slips and rng.random() < slips:
             return tagged("")
-        return _random(env, info, rng) if strays and rng.random() < strays else reply
+        return random_reply(env, info, rng) if strays and rng.random() < strays else reply
 
     while True:
         first = _begin(env, rng)
@@ -72,7 +72,7 @@ def random_successes(
     won: list[list[Demonstration]] = []
     for _ in range(episodes):
         ended: list[bool] = []
-        steps = list(_episode(env, _begin(env, rng), lambda _, info: _random(env, info, rng), ended.append))
+        steps = list(_episode(env, _begin(env, rng), lambda _, info: random_reply(env, info, rng), ended.append))
         if ended[0]:
             won.append(steps)
         on_episode(ended[0])
@@ -85,7 +85,7 @@ def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:
     return env.reset(seed=seed, options={"task": int(rng.integers(len(env.panel)))})
 
 
-def _random(env: Env, info: Infos, rng: np.random.Generator) -> str:
+def random_reply(env: Env, info: Infos, rng: np.random.Generator) -> str:
     """A reply with a random admissible action, one with the placeholder only where there is no other."""
     actions = [a for a in info["admissible_actions"] if not env.placeholder or env.placeholder not in a]
     actions = actions or list(info["admissible_actions"])

@@ -9,6 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -42,6 +43,16 @@ class TaskPanel(ABC, Generic[T]):
 
     splits: ClassVar[Mapping[str, str]] = {name: name for name in SPLITS}
     """Accepted split names, and the split that each one means. Every panel accepts those of `SPLITS`."""
+    has_kinds: ClassVar[bool] = True
+    """Whether tasks may have kinds. False spares an evaluation to ask each task for its own."""
+    listed: ClassVar[bool] = False
+    """Whether the tasks stand in an order that has to do with what they are, such as that of their names. The first
+    ones are then no fair sample of the split."""
+    drawn_in_paper: ClassVar[Mapping[str, int]] = MappingProxyType({})
+    """How many tasks of each kind an evaluation of the paper has, under "" where tasks have no kinds. Empty: the paper
+    has no evaluation on such tasks."""
+    repeats_in_paper: ClassVar[bool] = False
+    """Whether such an evaluation may draw a task more than once."""
 
     def __init__(self, split: str, size: int) -> None:
         if split not in self.splits:
@@ -63,6 +74,17 @@ class TaskPanel(ABC, Generic[T]):
         if not 0 <= index < self.size:
             raise IndexError(f"task {index} is not in the {self.split} panel of {self.size} tasks")
         return int(index)
+
+    def kind(self, index: int) -> str:
+        """The kind of a task, as `Task.kind` has it. Override it where making the task costs more than its kind."""
+        return self[index].kind
+
+    def cluster(self, task: Task[T]) -> str:
+        """What tasks share whose outcomes depend on each other, such as a room or a product; equal for such tasks.
+
+        Evaluations count it behind their intervals. By default every content is alone.
+        """
+        return task.digest
 
     def digest(self, count: int) -> str:
         """One hash over the contents of the first `count` tasks, to compare panels."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +62,19 @@ class SokobanPanel(TaskPanel[Room]):
     has the nearest length where it has none.
     """
 
+    has_kinds: ClassVar[bool] = False
+    drawn_in_paper: ClassVar[Mapping[str, int]] = {"": 128}
+
     def __init__(self, split: str, level: Level = LEVELS["6x6"]) -> None:
         super().__init__(split, PANEL_SIZE.get(split, 0))
         self.level = level
 
     def _task(self, index: int) -> Task[Room]:
         return _panel_task(self.split, index, self.level)
+
+    def cluster(self, task: Task[Room]) -> str:
+        """The layout, up to rotation, reflection and shift."""
+        return layout_digest(task.content)
 
 
 @lru_cache(maxsize=4096)
@@ -149,12 +158,19 @@ class PaperPanel(TaskPanel[Room]):
     need at most three moves (see `solution_lengths`).
     """
 
+    has_kinds: ClassVar[bool] = False
+    drawn_in_paper: ClassVar[Mapping[str, int]] = {"": 128}
+
     def __init__(self, split: str, level: Level = LEVELS["6x6"]) -> None:
         super().__init__(split, PAPER_SIZE.get(split, 0))
         self.shape = (level.height, level.width, level.num_boxes)
 
     def _task(self, index: int) -> Task[Room]:
         return _paper_task(self.split, index, *self.shape)
+
+    def cluster(self, task: Task[Room]) -> str:
+        """The layout, up to rotation, reflection and shift."""
+        return layout_digest(task.content)
 
 
 @lru_cache(maxsize=4096)

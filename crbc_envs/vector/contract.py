@@ -7,7 +7,7 @@ attributes of an `AnchorEnv` and checks every info. `check_anchor_env` reads the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -75,6 +75,8 @@ def attribute(env: gymnasium.Env[Any, Any], name: str, default: Any) -> Any:
 
 class SeedPanel(TaskPanel[int]):
     """The stand-in panel of an environment without one: task i is the seed i."""
+
+    has_kinds: ClassVar[bool] = False
 
     def __init__(self, domain: str) -> None:
         super().__init__("train", size=2**31)

@@ -27,6 +27,7 @@ from crbc_rl.plan.check import check_run
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import Evaluation, joined, play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns, read_texts
+from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
@@ -109,9 +110,10 @@ def _opened(path: Path, settings: Sequence[str]) -> Run:
 
 
 def _tasks(config: TrainConfig, split: str, count: int, spread: bool) -> Sequence[int]:
-    """The first `count` tasks of a split, or as many at even distances over all of it."""
+    """The tasks of the panel of `count` that the config names, each once; or `count` tasks at even distances over all
+    of the split."""
     if not spread:
-        return range(count)
+        return tuple(dict.fromkeys(eval_panel(config, split, count).tasks))
     with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
         return [i * len(env.panel) // count for i in range(count)]
 

@@ -97,9 +97,12 @@ def train(
 def evaluate(
     run: RunPath,
     /,
-    policy: Literal["best", "last", "start"] = "last",
+    policy: Literal["best", "last", "start", "expert", "random"] = "last",
     split: Literal["validation", "test"] = "test",
     episodes: Count = None,
+    panel: Literal["first", "even", "paper"] | None = None,
+    out: MaybePath = None,
+    resume: bool = False,
     endpoint: str | None = None,
     model: str | None = None,
     key_variable: str | None = None,
@@ -108,10 +111,15 @@ def evaluate(
     """Play a run's policy on held-out tasks and print its success with a confidence interval.
 
     Args:
-        run: a run folder, or with --endpoint a config, as for train.
-        policy: the best policy on validation, the last one saved, or the initial one.
+        run: a run folder, or with --endpoint, --policy expert or --policy random a config, as for train.
+        policy: the best policy on validation, the last one saved, or the initial one; or the environment's expert, or
+            random admissible actions.
         split: the held-out split.
         episodes: number of tasks; default eval.test_episodes of the config.
+        panel: which tasks: the first ones, as many of every kind, or draws in the paper's proportions; default
+            eval.panel of the config.
+        out: a JSON file for what was played, the figures, and a row for each episode.
+        resume: continue the evaluation of --out that was stopped.
         endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
         model: the name of that model.
         key_variable: the environment variable that holds the server's API key.
@@ -128,14 +136,17 @@ def evaluate(
         raise ConfigError(f"--endpoint {shown!r}: write it as http://HOST:PORT/v1, or with https")
     if model == "":
         raise ConfigError("--model '': name a model of that server")
-    if endpoint is None and run.is_file():
+    scripted = policy in ("expert", "random")
+    if endpoint is not None and scripted:
+        raise ConfigError(f"--policy {policy} and --endpoint exclude each other: name one policy")
+    if endpoint is None and run.is_file() and not scripted:
         raise ConfigError(
             f"{run} is a file: name a run folder, or add --endpoint URL --model NAME to evaluate a server"
         )
     player: Any = policy
     if endpoint is not None and model is not None:
         player = ChatPolicy(endpoint, model, key_variable=key_variable)
-    play_tasks(run, player, split, episodes, console)
+    play_tasks(run, player, split, episodes, console, panel, out, resume)
 
 
 def report(run: RunPath, /) -> None:

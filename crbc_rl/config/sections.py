@@ -295,8 +295,12 @@ class OptimConfig(Section):
 
 class EvalConfig(Section):
     every: int = Field(5, ge=1, le=MOST_UPDATES)
-    """Updates between validations on the first `episodes` tasks of the validation split."""
+    """Updates between validations on `episodes` tasks of the validation split."""
     episodes: int = Field(128, ge=1, le=MOST_UPDATES)
+    panel: Literal["first", "even", "paper"] | None = None
+    """Which tasks of a split are played (`crbc_rl.rollout.panel`): the first ones; as many of every kind; or draws in
+    the paper's proportions, with its repeats. None: "even" where a split is in the order of names, as ALFWorld's
+    published games are, else "first"."""
     temperature: float = Field(0.4, gt=0, le=100)
     test_episodes: int = Field(512, ge=1, le=MOST_UPDATES)
     """Tasks of the test split, played by the first and by the last policy."""

@@ -18,6 +18,7 @@ from crbc_rl.plan.environment import EnvCheck, check_env
 from crbc_rl.plan.findings import Finding, allocators, package, tracker
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.engines import Engine, engine_of
+from crbc_rl.rollout.panel import why_not
 
 MIXED = RolloutGroup(
     [
@@ -78,7 +79,7 @@ def _lines(title: str, messages: list[str]) -> str:
 
 
 def _panels(config: TrainConfig, env: EnvCheck, evaluation: tuple[str, int] | None) -> Iterator[str]:
-    """Where more episodes are wanted than there are tasks."""
+    """Where more episodes are wanted than there are tasks, or a panel that the environment does not have."""
     wanted = [
         ("validation", "eval.episodes", config.eval.episodes),
         ("test", "eval.test_episodes", config.eval.test_episodes),
@@ -86,10 +87,10 @@ def _panels(config: TrainConfig, env: EnvCheck, evaluation: tuple[str, int] | No
     if evaluation is not None:
         wanted = [(evaluation[0], "--episodes", evaluation[1])]
     for split, key, episodes in wanted:
-        if episodes < 1:
-            yield f"{key}: {episodes} episodes; play at least one"
-        if episodes > env.panels.get(split, episodes):
-            yield f"{key}: {episodes} episodes, and the {split} panel has {env.panels[split]:,} tasks"
+        source = env.tasks.get(split)
+        wrong = why_not(source, split, episodes, config.eval.panel) if source is not None else None
+        if wrong is not None:
+            yield wrong if wrong.startswith("eval.") else f"{key}: {wrong}"
 
 
 def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) -> Iterator[str]:

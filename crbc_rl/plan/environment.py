@@ -15,6 +15,7 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
+from crbc_envs.tasks import TaskPanel
 from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, make_member, member_info
 from crbc_rl.config import RunConfig, TrainConfig
 from crbc_rl.config.extensions import unknown_id
@@ -28,8 +29,8 @@ class EnvCheck:
     """What was found: in `errors` what can never work, in `findings` what is missing on this machine."""
 
     max_steps: int = 1
-    panels: dict[str, int] = field(default_factory=dict)
-    """Number of tasks by split; empty where the environment cannot be made here."""
+    tasks: dict[str, TaskPanel[Any]] = field(default_factory=dict)
+    """The tasks by split; empty where the environment cannot be made here."""
     stochastic: bool = False
     dynamics: str = SHARED
     """What the copies of a group share, as in `GroupVectorEnv`."""
@@ -37,6 +38,11 @@ class EnvCheck:
     """The first prompt of training."""
     errors: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def panels(self) -> dict[str, int]:
+        """Number of tasks by split."""
+        return {split: len(tasks) for split, tasks in self.tasks.items()}
 
 
 def check_env(config: RunConfig) -> EnvCheck:
@@ -79,7 +85,7 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
         found.errors.append(f"env.kwargs: {_unknown(spec, config.env.kwargs) or error}")
         return
     with closing(env):
-        found.panels[split] = len(env.panel)
+        found.tasks[split] = env.panel
         if split != "train":
             return
         found.max_steps, found.stochastic = env.max_steps, env.stochastic

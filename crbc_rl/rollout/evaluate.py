@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 
 from crbc_envs.checking.intervals import independent_tasks, wilson
-from crbc_envs.tasks import Task, stream
+from crbc_envs.tasks import TaskPanel, stream
 from crbc_rl.batches import Floats, Ints, RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
+from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 
 BATCH = 128
-"""Tasks played at the same time. It affects speed and memory only."""
+"""Tasks played at the same time. It affects speed and memory only, up to the rounding of floats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class Evaluation:
     independent: float = 0.0
     """Number of independent tasks that tell as much as these, for the interval; 0: all of them."""
     outcomes: dict[str, list[Any]] = field(default_factory=dict, compare=False, repr=False)
-    """What each rollout came to, sorted by task: lists `task`, `success`, `score`, `reward`, `kind`, `content`."""
+    """What each rollout came to, sorted by task: lists `task`, `success`, `score`, `reward`, `kind`, `content`,
+    `cluster`."""
 
     @property
     def success(self) -> float:
@@ -92,13 +94,14 @@ def evaluate(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Evaluation:
-    """Play the first `episodes` tasks of `split` once each at the evaluation temperature.
+    """Play `episodes` tasks of `split` at the evaluation temperature, those of the config's panel (`eval_panel`).
 
     The panel is fixed and the sampling seeded, so two policies get the same tasks and the same random numbers.
-    `progress` is called with the number of finished tasks, now and then. Raises `ValueError` where the panel has fewer
+    `progress` is called with the number of finished tasks, now and then. Raises `ConfigError` where the split has fewer
     tasks.
     """
-    return summarise(split, play_panel(policy, config, split, range(episodes), seed, progress))
+    panel = eval_panel(config, split, episodes)
+    return summarise(split, play_panel(policy, config, split, panel.tasks, seed, progress, panel.repeats))
 
 
 def play_panel(
@@ -108,16 +111,16 @@ def play_panel(
     tasks: Sequence[int],
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
+    repeats: Sequence[int] | None = None,
 ) -> Columns:
-    """Play each of `tasks` once; a rollout is a function of its task and `seed`.
+    """Play each of `tasks` once; a rollout is a function of its task, its number in `repeats` and `seed`.
 
-    Returns columns (m,): `task`, `success`, `truncated`, `score`, `reward` (the return), `length`, `invalid` and
-    `shortened` (the numbers of malformed replies and of shortened prompts) and, as `texts`, `kind` and `content` (the
-    digest of the task).
+    Returns columns (m,): `task`, `repeat`, `success`, `truncated`, `score`, `reward` (the return), `length`, `invalid`
+    and `shortened` (the numbers of malformed replies and of shortened prompts) and, as `texts`, `kind`, `content` (the
+    digest of the task) and `cluster` (`TaskPanel.cluster`).
     """
-    temperature = config.eval.temperature
-    played = play_tasks(policy, config, split, tasks, "evaluation", seed, temperature=temperature, progress=progress)
-    return joined([columns for columns, _ in played])
+    options: Any = {"temperature": config.eval.temperature, "progress": progress, "repeats": repeats}
+    return joined([columns for columns, _ in play_tasks(policy, config, split, tasks, "evaluation", seed, **options)])
 
 
 def play_tasks(
@@ -131,36 +134,57 @@ def play_tasks(
     temperature: float,
     group_size: int = 1,
     progress: Callable[[int], None] = lambda done: None,
+    repeats: Sequence[int] | None = None,
+    batch_size: int | None = None,
 ) -> Iterator[tuple[Columns, RolloutBatch]]:
-    """Play each of `tasks` `group_size` times; a group is a function of its task, `purpose` and `seed`.
+    """Play each of `tasks` `group_size` times; a group is a function of its task, its number in `repeats` (by default
+    0), `purpose` and `seed`.
 
-    Yields about `BATCH` rollouts at a time, with all turns, and their columns as `play_panel` has them; the rollouts of
-    a task follow one another. `progress` is called with the number of rollouts that have ended.
+    Yields about `batch_size` rollouts at a time (by default `BATCH`), with all turns, and their columns as `play_panel`
+    has them; the rollouts of a task follow one another. `progress` is called with the number of rollouts that have
+    ended.
     """
-    size = max(1, BATCH // group_size)
+    size = max(1, (batch_size or BATCH) // group_size)
+    repeats = [0] * len(tasks) if repeats is None else repeats
     for start in range(0, len(tasks), size):
-        some = tasks[start : start + size]
+        some, again = tasks[start : start + size], repeats[start : start + size]
         with closing(open_groups(config, split, len(some), group_size)) as envs:
             batch = collect(
                 envs,
                 policy,
                 some,
-                [stream(purpose, seed, task) for task in some],
+                [rollout_seed(purpose, seed, *place) for place in zip(some, again, strict=True)],
                 **prompt_options(config),
                 temperature=temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,
                 progress=partial(_ended, progress, start * group_size),
             )
-            own = [envs.panel[task] for task in some]
-        yield _columns(batch, some, own), batch
+            told = describe(envs.panel, some, again, group_size)
+        yield {**_columns(batch), **told}, batch
 
 
-def _columns(batch: RolloutBatch, tasks: Sequence[int], contents: Sequence[Task[Any]]) -> Columns:
-    rollouts, shortened = batch.rollouts, [turn.shortened for turn in batch.turns]
-    members, group = len(rollouts.length), rollouts.group
+def rollout_seed(purpose: str, seed: int, task: int, repeat: int) -> int:
+    """The seed of a task's rollouts. A task that comes again is played with other random numbers."""
+    return stream(purpose, seed, task, repeat) if repeat else stream(purpose, seed, task)
+
+
+def describe(source: TaskPanel[Any], tasks: Sequence[int], repeats: Sequence[int], times: int = 1) -> Columns:
+    """The columns that tell what was played, `times` times each."""
+    contents = [task for task in (source[index] for index in tasks) for _ in range(times)]
     return {
-        "task": np.array(tasks)[group],
+        "task": np.repeat(np.array(tasks, dtype=np.int64), times),
+        "repeat": np.repeat(np.array(repeats, dtype=np.int64), times),
+        **texts("kind", [task.kind for task in contents]),
+        **texts("content", [task.digest for task in contents]),
+        **texts("cluster", [source.cluster(task) for task in contents]),
+    }
+
+
+def _columns(batch: RolloutBatch) -> Columns:
+    rollouts, shortened = batch.rollouts, [turn.shortened for turn in batch.turns]
+    members = len(rollouts.length)
+    return {
         "success": rollouts.success,
         "truncated": rollouts.truncated,
         "score": rollouts.score,
@@ -168,8 +192,6 @@ def _columns(batch: RolloutBatch, tasks: Sequence[int], contents: Sequence[Task[
         "length": rollouts.length,
         "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, members).astype(np.int64),
         "shortened": np.bincount(rollouts.rollout, shortened, members).astype(np.int64),
-        **texts("kind", [contents[g].kind for g in group.tolist()]),
-        **texts("content", [contents[g].digest for g in group.tolist()]),
     }
 
 
@@ -185,7 +207,7 @@ def joined(parts: Sequence[Columns]) -> Columns:
 
 def summarise(split: str, played: Columns) -> Evaluation:
     """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
-    order = np.argsort(played["task"], kind="stable")
+    order = np.lexsort((played["repeat"], played["task"]))
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
     of_task, content = read_texts("kind", played), read_texts("content", played)
     kinds = Counter(of_task)
@@ -207,6 +229,6 @@ def summarise(split: str, played: Columns) -> Evaluation:
         independent=independent_tasks(played["success"], content),
         outcomes={
             **{name: played[name][order].tolist() for name in ("task", "success", "score", "reward")},
-            **{name: [values[i] for i in order] for name, values in (("kind", of_task), ("content", content))},
+            **{name: [read_texts(name, played)[i] for i in order] for name in ("kind", "content", "cluster")},
         },
     )

@@ -19,6 +19,7 @@ from crbc_rl.policies.engines import engine_of
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
 from crbc_rl.rollout.exchange import pack, unpack
+from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.clock import Clock
@@ -102,11 +103,12 @@ class RolloutWorker:
     def evaluate(
         self, split: str, episodes: int, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> Evaluation:
-        """Evaluate on the first `episodes` tasks of `split`, divided among the ranks. `progress` is called with the
-        number of this rank's tasks that are finished, and of all of them."""
-        tasks = range(episodes)[self.replicas.rank :: self.replicas.size]
-        told = partial(progress, total=len(tasks))
-        played = play_panel(self.engine, self.config, split, tasks, self.config.seed, told)
+        """Evaluate on `episodes` tasks of `split`, those of the config's panel, divided among the ranks. `progress` is
+        called with the number of this rank's tasks that are finished, and of all of them."""
+        panel, mine = eval_panel(self.config, split, episodes), slice(self.replicas.rank, None, self.replicas.size)
+        told = partial(progress, total=len(panel.tasks[mine]))
+        seed = self.config.seed
+        played = play_panel(self.engine, self.config, split, panel.tasks[mine], seed, told, panel.repeats[mine])
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:

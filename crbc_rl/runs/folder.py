@@ -169,19 +169,23 @@ class Run:
         """The folder of the policy with the highest validation success, a plain transformers checkpoint."""
         return next(reversed(published(self.folder / "best")), None)
 
-    def policy(self, which: str) -> TransformersPolicy:
-        """The policy with the highest validation success ("best"), the last one saved ("last") or the initial one
-        ("start"). Raises `ConfigError` where it was not saved yet, is missing or is damaged."""
-        folder: Path | str | None
+    def policy_folder(self, which: str) -> Path:
+        """The folder of the policy with the highest validation success ("best"), of the last one saved ("last") or of
+        the initial one ("start"). Raises `ConfigError` where it was not saved yet, is missing or is damaged."""
+        folder: Path | None
         if which == "last":
             folder = self.last_checkpoint()
         else:
             folder = self.best() if which == "best" else self.model()
-            if folder is not None and (wrong := damage(Path(folder))):
+            if folder is not None and (wrong := damage(folder)):
                 raise ConfigError(f"{folder}: {wrong}: restore it, or choose another with --policy last")
         if folder is None:
             raise ConfigError(f"{self.folder} has no checkpoint yet: continue it with crbc train CONFIG --resume")
-        return load_policy(folder, rollout=self.config.rollout)
+        return folder
+
+    def policy(self, which: str) -> TransformersPolicy:
+        """The policy in `policy_folder`."""
+        return load_policy(self.policy_folder(which), rollout=self.config.rollout)
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:
         """Write the policy to best/UPDATE, and return that folder. Every rank calls this."""

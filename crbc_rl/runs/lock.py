@@ -49,6 +49,18 @@ else:
         return True
 
 
+def take(descriptor: int, place: Path) -> bool:
+    """Take the lock on an open file. Returns whether this process has it now; also where the file system of `place` has
+    no locks, which a warning says."""
+    try:
+        return _take(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        log.warning("%s: this file system has no locks; let only one process write here", place)
+        return True
+
+
 class RunLock:
     """The lock of this process on a run folder. It is released with the last reference to it, or by `release`.
 
@@ -59,14 +71,7 @@ class RunLock:
         path = refuse_link(folder / FILE)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         self.release = weakref.finalize(self, os.close, descriptor)
-        try:
-            taken = _take(descriptor)
-        except OSError as error:
-            if error.errno not in _NO_LOCKS:
-                raise
-            log.warning("%s: this file system has no locks; let only one process write here", folder)
-            return
-        if not taken:
+        if not take(descriptor, folder):
             os.lseek(descriptor, 0, os.SEEK_SET)
             holder = os.read(descriptor, 500)
             self.release()

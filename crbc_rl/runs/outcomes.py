@@ -28,7 +28,7 @@ class Outcomes:
     """An evaluation after `update`: arrays and lists with one entry per rollout, sorted by task.
 
     `score` is the task's own, `reward` the return, `kind` the kind of task ("" without kinds), `content` the digest of
-    what is played, so equal tasks have equal ones.
+    what is played, so equal tasks have equal ones, `cluster` names what several tasks have in common, such as a room.
     """
 
     update: int
@@ -39,6 +39,7 @@ class Outcomes:
     reward: Floats
     kind: tuple[str, ...]
     content: tuple[str, ...]
+    cluster: tuple[str, ...]
 
 
 def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
@@ -56,11 +57,11 @@ def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
 
 def _outcomes(record: Mapping[str, Any]) -> Outcomes:
     """Raises `KeyError`, `TypeError` or `ValueError` where the record is damaged."""
-    won, texts = record["success"], {name: record[name] for name in ("kind", "content")}
+    won, texts = record["success"], {name: record[name] for name in ("kind", "content", "cluster")}
     if not all(isinstance(each, bool) for each in won):
         raise ValueError("a success is neither true nor false")
     if not all(isinstance(value, str) for values in texts.values() for value in values):
-        raise ValueError("a kind or a digest is no text")
+        raise ValueError("a kind, a digest or a cluster is no text")
     numbers = {name: np.array(record[name], dtype=float) for name in ("task", "score", "reward")}
     if any(np.shape(column) != (len(won),) for column in (*numbers.values(), *texts.values())):
         raise ValueError("its columns differ in length")
@@ -73,6 +74,5 @@ def _outcomes(record: Mapping[str, Any]) -> Outcomes:
         success=np.array(won, dtype=np.int64),
         score=numbers["score"],
         reward=numbers["reward"],
-        kind=tuple(texts["kind"]),
-        content=tuple(texts["content"]),
+        **{name: tuple(texts[name]) for name in texts},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -37,6 +38,13 @@ from crbc_envs.tasks import Task, TaskPanel
 
 SPLITS = ("train", "valid_seen", "valid_unseen", "valid_train")
 
+PAPER = {"pick": 30, "clean": 19, "cool": 26, "look": 12, "heat": 21, "pick2": 20}
+"""The tasks of each family among the paper's 128 validation trajectories. The paper does not state them. They follow
+from its table of group sizes: all rates there are whole numbers of so many tasks, such as 7 of 19 for 36.84 %."""
+
+_RECEPTACLE = re.compile(r"\(receptacletype\s+([^\s?]\S*)\s")
+"""A fact of the problem; a goal names variables such as ?r instead."""
+
 MOST_NAMED = 5
 """The most damaged games that a message names."""
 
@@ -45,6 +53,15 @@ def game_digest(game: GameFile) -> str:
     """The hash of a game (hex), without its walkthrough."""
     text = "\0".join((game.domain, game.grammar, game.problem))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def room_digest(game: GameFile) -> str:
+    """The hash of the room that a game is played in (hex): of its receptacles, whose ids have their coordinates.
+
+    In `valid_train` it tells apart exactly the 82 floor plans that the folders name.
+    """
+    receptacles = sorted(set(_RECEPTACLE.findall(game.problem.lower())))
+    return hashlib.sha256("\n".join(receptacles).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def task_of(id: str, game: GameFile) -> Task[GameFile]:
@@ -85,6 +102,9 @@ class OfficialPanel(TaskPanel[GameFile]):
         "validation": "valid_seen",
         "test": "valid_unseen",
     }
+    listed: ClassVar[bool] = True
+    drawn_in_paper: ClassVar[Mapping[str, int]] = PAPER
+    repeats_in_paper: ClassVar[bool] = True
 
     def __init__(self, split: str = "train", directory: str | Path | None = None) -> None:
         super().__init__(split, 0)
@@ -104,6 +124,13 @@ class OfficialPanel(TaskPanel[GameFile]):
             self._refuse_left_out(entry.folder, stamps)
         id = f"alfworld-official/{self.split}/{index}"
         return _loaded(id, self.directory, entry.folder, stamps, self._digests(entry.folder))
+
+    def kind(self, index: int) -> str:
+        return self.entries[self.index(index)].family
+
+    def cluster(self, task: Task[GameFile]) -> str:
+        """The room: games on one floor plan share furniture and ways."""
+        return room_digest(task.content)
 
     def _refuse_left_out(self, folder: Path, stamps: Stamps) -> None:
         """Raise `DataError` if a game that has changed would not be listed now."""

@@ -14,7 +14,7 @@ from crbc_envs.alfworld.engine.game import FAMILIES, GameFile
 from crbc_envs.alfworld.games.generate import VERBS, Verb, draw_puzzle, fits, game_file
 from crbc_envs.alfworld.games.goal_counts import Asked, counts, even_share
 from crbc_envs.alfworld.games.household import SIZES, Layout, Size, draw_layout
-from crbc_envs.alfworld.games.official import OfficialPanel, task_of
+from crbc_envs.alfworld.games.official import PAPER, OfficialPanel, room_digest, task_of
 from crbc_envs.alfworld.games.tables import ROOMS
 from crbc_envs.tasks import Task, TaskPanel, stream
 
@@ -52,6 +52,8 @@ class AlfworldPanel(TaskPanel[GameFile]):
         "validation": "valid_seen",
         "test": "valid_unseen",
     }
+    drawn_in_paper: ClassVar[Mapping[str, int]] = PAPER
+    repeats_in_paper: ClassVar[bool] = True
 
     def __init__(self, split: str = "train", rooms: Size = "full", verb: Verb = "move") -> None:
         super().__init__(split, PANEL_SIZE.get(self.splits.get(split, ""), 0))
@@ -63,6 +65,13 @@ class AlfworldPanel(TaskPanel[GameFile]):
 
     def _task(self, index: int) -> Task[GameFile]:
         return _generated(self.split, index, self.rooms, self.verb)
+
+    def kind(self, index: int) -> str:
+        return tuple(FAMILIES.values())[self.index(index) % len(FAMILIES)]
+
+    def cluster(self, task: Task[GameFile]) -> str:
+        """The room: games in it share furniture and ways."""
+        return room_digest(task.content)
 
 
 @lru_cache(maxsize=256)

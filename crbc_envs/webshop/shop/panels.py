@@ -21,9 +21,9 @@ another: with 16 training workers, all of them. There, the worker of group i has
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -45,6 +45,9 @@ VERL_VALIDATION = 1_000
 class WebShopPanel(TaskPanel[Goal]):
     """One split of a shop's goals: those at the places `order`, or all in order."""
 
+    has_kinds: ClassVar[bool] = False
+    drawn_in_paper: ClassVar[Mapping[str, int]] = {"": 128}
+
     def __init__(self, name: str, split: str, goals: Sequence[Goal], order: Sequence[int] | None = None) -> None:
         super().__init__(split, len(goals if order is None else order))
         self.name = name
@@ -54,6 +57,10 @@ class WebShopPanel(TaskPanel[Goal]):
     def _task(self, index: int) -> Task[Goal]:
         goal = self._goals[int(self._order[index])]
         return Task(f"webshop-{self.name}/{self.split}/{index}", goal.text, goal, goal.digest())
+
+    def cluster(self, task: Task[Goal]) -> str:
+        """The product: its goals differ in options and price only."""
+        return task.content.asin
 
 
 def shop_seed(panel: str, split: str, price_seed: int) -> int:

@@ -34,13 +34,16 @@ CURVE = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_gr
 CURVE += tuple(f"{name}/{depth}" for name in ("coverage", "full_access") for depth in ("0", "1", "3", "full"))
 """Metrics of training that are kept of every update, where they were measured."""
 DIGITS = 5
+DIGEST = 8
+"""Hexadecimal digits that are kept of a digest: enough to tell the tasks of a panel apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update` and
     `success`, `start` and `end` the test's figures. `success` and `score` are arrays with one value per task of
-    `panel`, which has its `name` and lists `task`, `kind` and `content` (eight digits of each task's digest)."""
+    `panel`, which has its `name` and lists `task`, `kind`, `content` and `cluster` (digests of the task, and of what it
+    shares with others)."""
 
     place: Path
     digest: str
@@ -124,8 +127,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _keep_panel(outcomes: Outcomes, folder: Path) -> str:
     """Write which tasks were tested, once for all trainings of a setting, and return the name of that panel."""
-    content = [digest[:8] for digest in outcomes.content]
-    told = {"task": outcomes.task.tolist(), "kind": list(outcomes.kind), "content": content}
+    told = {
+        "task": outcomes.task.tolist(),
+        "kind": list(outcomes.kind),
+        "content": [digest[:DIGEST] for digest in outcomes.content],
+        "cluster": [hashlib.sha256(name.encode()).hexdigest()[:DIGEST] for name in outcomes.cluster],
+    }
     text = json.dumps(told).encode() + b"\n"
     name = hashlib.sha256(text).hexdigest()[:8]
     path = folder / f"panel-{name}.json"

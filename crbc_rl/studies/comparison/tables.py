@@ -62,11 +62,11 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
 
 
 def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
-    """The successes of several seeds on one panel, tasks of equal content in one cluster."""
+    """The successes of several seeds on one panel, in its clusters."""
     return Outcomes.of(
         np.concatenate([np.full(len(one.success), one.seed) for one in kept]),
         np.concatenate([np.array(one.panel["task"]) for one in kept]),
-        np.concatenate([np.array(one.panel["content"]) for one in kept]),
+        np.concatenate([np.array(one.panel["cluster"]) for one in kept]),
         np.concatenate([one.success for one in kept]),
     )
 
@@ -96,11 +96,11 @@ def fine_print(found: Sequence[Row]) -> str:
     """What stands behind the table: seeds, tasks, clusters, panel, versions, time."""
     kept = [one for row in found for one in row.kept]
     first = kept[0]
-    clusters, tasks = len(set(first.panel["content"])), len(first.panel["task"])
+    tasks, different, clusters = (len(set(first.panel[name])) for name in ("task", "content", "cluster"))
     minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
     commits = sorted({one.manifest["commit"] for one in kept})
     return (
-        f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {clusters} of them different "
+        f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {different} of them different, in {clusters} clusters "
         f"(panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; a training took "
         f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f}), side by side with others. "
         f"Commits: {', '.join(commits)}."

@@ -35,7 +35,6 @@ from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.replay import replay
 from crbc_rl.plan.show import show
 from crbc_rl.policies.chat import ChatPolicy
-from crbc_rl.rollout.evaluate import Evaluation
 
 HOSTILE = {
     "colours": "\x1b[31mX\x1b[0m",
@@ -183,8 +182,10 @@ def test_a_wrong_argument_is_one_line(
 
 def print_results(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that `crbc eval` prints."""
-    result = Evaluation("test", 2, 1, 0.5, 1.0, 1.0, 3.0, 0.1, {text: (1, 2)})
-    monkeypatch.setattr(evaluate, "play_panel", lambda *args, **kwargs: result)
+    numbers = {"truncated": False, "score": 1.0, "return": 1.0, "length": 3, "invalid": 1, "shortened": 1}
+    texts = {"kind": text, "cluster": text, "content": text}
+    rows = [{"task": i, "repeat": 0, "success": i == 0, **numbers, **texts} for i in range(2)]
+    monkeypatch.setattr(evaluate, "_played", lambda *args: rows)
     monkeypatch.setattr(evaluate, "check_run", lambda *args, **kwargs: SimpleNamespace(require=lambda: None))
     monkeypatch.setattr(ChatPolicy, "check", lambda policy: None)
     config = write_config(Path("c.yaml"), Path("none"))

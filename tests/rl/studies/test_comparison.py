@@ -67,7 +67,9 @@ def keep_made_up(training, results, successes, validation=(0.2, 0.4), tasks=None
     content = [f"{task:08x}" for task in tasks] if content is None else content
     folder = results / training.scale / training.env
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "panel-made.json").write_text(json.dumps({"task": tasks, "kind": [""] * len(tasks), "content": content}))
+    (folder / "panel-made.json").write_text(
+        json.dumps({"task": tasks, "kind": [""] * len(tasks), "content": content, "cluster": content})
+    )
     told = {
         "digest": training.digest,
         "seed": training.seed,
@@ -205,7 +207,7 @@ def test_rows_are_paired_by_seed_and_task(study, played):
     assert grpo.beside.difference.value == pytest.approx(-3 / 8)
     assert not grpo.beside.separated  # four tasks and two seeds tell nothing
     assert "-37.5" in table([grpo, crbc]) and "not separated" in table([grpo, crbc])
-    assert "2 seeds (0, 1); 4 test tasks, 4 of them different" in fine_print([grpo, crbc])
+    assert "2 seeds (0, 1); 4 test tasks, 4 of them different, in 4 clusters" in fine_print([grpo, crbc])
     assert "before training 25.0 %" in fine_print([grpo, crbc])
 
 

@@ -1,0 +1,190 @@
+"""An evaluation on disk: what it is, its finished episodes as they come, and its JSON file.
+
+FILE.json appears whole or not at all. Until then FILE.partial.jsonl has a line that says what is evaluated, and then a
+line for each `CHUNK` of finished episodes. A killed evaluation goes on behind its last whole line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, refuse_link, shown
+from crbc_rl.config import TrainConfig
+from crbc_rl.config.revisions import data_digest
+from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.panel import EvalPanel
+from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
+from crbc_rl.runs.folder import versions
+from crbc_rl.runs.lines import append_line, replace_file
+from crbc_rl.runs.lock import take
+
+CHUNK = 32
+"""Episodes that are played together and kept together. It is part of what an evaluation is: how many prompts share a
+pass decides how floats are rounded."""
+SUFFIX = ".json"
+BEGINNING = b'{"format": '
+"""How the file of finished episodes begins. Nobody else's file is ever cut."""
+
+
+def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping[str, Any]) -> dict[str, Any]:
+    """All that decides the episodes of an evaluation, as plain data. `digest` is the panel's; `policy` says which."""
+    env, rollout = config.env, config.rollout
+    template = None if env.template is None else hashlib.sha256(env.template.encode()).hexdigest()
+    told = {
+        "format": FORMAT,
+        "crbc": versions()["crbc"],
+        "policy": dict(policy),
+        "env": {
+            "id": env.id,
+            "kwargs": env.kwargs,
+            "dynamics": rollout.dynamics,
+            "prompt": env.prompt,
+            "template": template,
+            "history": env.history,
+            "system": env.system,
+        },
+        "modules": {name: module.sha256 for name, module in config.modules.items()},
+        "data": data_digest(config),
+        "split": panel.split,
+        "panel": {
+            "name": panel.name,
+            "version": panel.version,
+            "digest": digest,
+            "episodes": len(panel.tasks),
+        },
+        "seed": config.seed,
+        "temperature": config.eval.temperature,
+        "max_new_tokens": rollout.max_new_tokens,
+        "max_prompt_tokens": rollout.max_prompt_tokens,
+        "truncation": rollout.truncation,
+        "threads": config.threads,
+        "chunk": CHUNK,
+    }
+    return json.loads(json.dumps(told))  # type: ignore[no-any-return]  # as it will be read again
+
+
+class Recording:
+    """The finished episodes of an evaluation, in `rows`, kept in the open and empty or older file `partial`.
+
+    Raises `ConfigError` where another process writes there, and where what it keeps is damaged or another evaluation's.
+    """
+
+    def __init__(
+        self, out: Path, partial: Path, file: IO[bytes], identity: Mapping[str, Any], panel: EvalPanel, resume: bool
+    ) -> None:
+        self.out, self.partial, self.identity, self.panel = out, partial, identity, panel
+        self.rows: list[Row] = []
+        if not take(file.fileno(), partial):
+            raise ConfigError(f"{partial} is in use by another evaluation: wait, or choose another --out")
+        content = read_bytes(partial, LARGEST_JSON)
+        if not content.startswith(BEGINNING[: len(content)]):
+            raise self._damaged(1)
+        lines = content.split(b"\n")[:-1]  # a last line that is not whole is left out
+        if lines[1:]:
+            header = self._value(lines[0], 1)
+            if not isinstance(header, dict):
+                raise self._damaged(1)
+            _require_same(partial, header, identity)
+            if not resume:
+                raise ConfigError(
+                    f"{partial} has episodes of this evaluation, which was stopped: "
+                    "add --resume to continue it, or delete the file"
+                )
+        for number, line in enumerate(lines[1:], 2):
+            self._take_rows(self._value(line, number), number)
+        file.truncate(sum(len(line) + 1 for line in lines) if lines[1:] else 0)
+        if not lines[1:]:
+            append_line(partial, dict(identity))
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Keep the next episodes. They are on the disk when it returns."""
+        append_line(self.partial, {"rows": list(rows)})
+        self.rows += rows
+
+    def finish(self) -> dict[str, Any]:
+        """Write the JSON file, once all episodes are there, and return its document."""
+        assert len(self.rows) == len(self.panel.tasks)
+        told = document(self.identity, self.rows)
+        replace_file(self.out, written(told))
+        return told
+
+    def _take_rows(self, line: Any, number: int) -> None:
+        """Keep the rows of a line. Raises `ConfigError` unless they are the next ones of the panel."""
+        start = len(self.rows)
+        wanted = list(zip(self.panel.tasks, self.panel.repeats, strict=True))[start : start + CHUNK]
+        rows = line.get("rows") if isinstance(line, dict) else None
+        if not isinstance(rows, list) or not all(map(is_row, rows)):
+            raise self._damaged(number)
+        if not wanted or [(row["task"], row["repeat"]) for row in rows] != wanted:
+            raise self._damaged(number)
+        self.rows += rows
+
+    def _value(self, line: bytes, number: int) -> Any:
+        try:
+            return parse_json(line)
+        except ValueError:
+            raise self._damaged(number) from None
+
+    def _damaged(self, number: int) -> ConfigError:
+        return ConfigError(f"{self.partial}: line {number} is damaged: delete the file, and begin the evaluation anew")
+
+
+@contextmanager
+def recording(out: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: bool) -> Iterator[Recording]:
+    """Context manager: the episodes kept beside `out`. They are deleted at its end, once `out` is written.
+
+    Raises `ConfigError` like `Recording`, and `DataError` where the file is a link.
+    """
+    partial = out.with_suffix(".partial.jsonl")
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(refuse_link(partial), flags, 0o666), "r+b") as file:
+        yield Recording(out, partial, file, identity, panel, resume)
+    if out.exists():
+        partial.unlink(missing_ok=True)
+
+
+def require_place(out: Path, resume: bool) -> None:
+    """Raise `ConfigError` where `out` cannot be written, and without `resume` where it is there already."""
+    if out.suffix != SUFFIX:
+        raise ConfigError(f"--out {out}: name a file that ends with {SUFFIX}")
+    if not out.parent.is_dir():
+        raise ConfigError(f"--out {out}: there is no folder {out.parent}: make it first")
+    if out.exists() and not resume:
+        raise ConfigError(f"--out {out} is there already: choose another name, or delete it")
+
+
+def finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The document in `out`, where an earlier start has written it; None where it is to be written.
+
+    Raises `ConfigError` where it is of another evaluation.
+    """
+    if not out.exists():
+        return None
+    found = read_evaluation(out)
+    _require_same(out, found, identity)
+    return found
+
+
+def _require_same(path: Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise `ConfigError` naming what differs between a kept evaluation and the one that is asked for."""
+    before, wanted = dict(_flat({name: kept.get(name) for name in now})), dict(_flat(now))
+    for name in [*wanted, *before]:
+        if before.get(name) != wanted.get(name):
+            raise ConfigError(
+                f"{path} is of an evaluation with {name} = {shown(before.get(name))}, and now it is "
+                f"{shown(wanted.get(name))}: undo the change to continue it, or choose another --out"
+            )
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -1,0 +1,130 @@
+"""The figures of an evaluation with a row for each episode, as plain data for a JSON file.
+
+| figure | what it is |
+|---|---|
+| `success`, `interval` | the success rate, and its 95 % interval (Wilson) over distinct tasks |
+| `distinct_tasks`, `independent_tasks` | tasks that differ in content, and how many independent ones tell as much |
+| `clusters`, `cluster_interval` | the rooms, products or layouts of the tasks, and the interval over these instead |
+| `score` | the mean task score: WebShop's, from 0 to 1 |
+| `return` | the mean over rollouts of the sum of a rollout's rewards |
+| `text_score` | the mean over steps of the return of the step's rollout, which is what the paper's Sokoban score is |
+| `length` | the mean number of steps |
+| `invalid_share`, `prompt_cut_share` | the shares of steps with a malformed reply, and with a shortened prompt |
+| `truncated_share` | the share of rollouts that ran out of steps |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crbc_envs.checking.intervals import independent_tasks, wilson
+from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, shown
+from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.evaluate import summarise
+from crbc_rl.rollout.exchange import Columns, read_texts, texts
+
+FORMAT = 1
+"""The version of the JSON file's layout."""
+Row = dict[str, Any]
+
+NUMBERS: Mapping[str, type] = {
+    "task": int,
+    "repeat": int,
+    "success": bool,
+    "truncated": bool,
+    "score": float,
+    "return": float,
+    "length": int,
+    "invalid": int,
+    "shortened": int,
+}
+TEXTS = ("kind", "cluster", "content")
+COLUMN = {"return": "reward"}
+"""The columns of `play_panel` whose names are others in a row."""
+
+
+def rows_of(played: Columns) -> list[Row]:
+    """One row per episode, in their order."""
+    columns = {name: played[COLUMN.get(name, name)].tolist() for name in NUMBERS}
+    columns |= {name: read_texts(name, played) for name in TEXTS}
+    ordered = ("task", "repeat", *TEXTS, *(name for name in NUMBERS if name not in ("task", "repeat")))
+    return [{name: columns[name][i] for name in ordered} for i in range(len(columns["task"]))]
+
+
+def columns_of(rows: Sequence[Row]) -> Columns:
+    """The columns of rows; the inverse of `rows_of`."""
+    numbers: Columns = {
+        COLUMN.get(name, name): np.array([row[name] for row in rows], dtype=kind) for name, kind in NUMBERS.items()
+    }
+    return numbers | {key: value for name in TEXTS for key, value in texts(name, [row[name] for row in rows]).items()}
+
+
+def is_row(row: object) -> bool:
+    """Whether a value that was read is a row, with all fields and of their types."""
+    if not isinstance(row, dict) or set(row) != {*NUMBERS, *TEXTS}:
+        return False
+    return all(type(row[name]) is kind for name, kind in NUMBERS.items()) and all(
+        isinstance(row[n], str) for n in TEXTS
+    )
+
+
+def figures(split: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """The figures of this file's table over these episodes."""
+    told = summarise(split, columns_of(rows))
+    success, cluster = np.array([row["success"] for row in rows]), [row["cluster"] for row in rows]
+    n = independent_tasks(success, cluster)
+    return {
+        "episodes": told.episodes,
+        "successes": told.successes,
+        "success": told.success,
+        "interval": list(told.interval),
+        "distinct_tasks": told.different,
+        "independent_tasks": told.independent,
+        "clusters": len(set(cluster)),
+        "cluster_interval": list(wilson(told.success * n, n)),
+        "score": told.score,
+        "return": told.reward,
+        "text_score": told.reward_by_step,
+        "length": told.length,
+        "invalid_share": told.invalid_share,
+        "truncated_share": told.truncated_share,
+        "prompt_cut_share": told.prompt_cut_share,
+    }
+
+
+def document(identity: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    """All of an evaluation: what was played, its figures, those by kind where tasks have kinds, and its episodes."""
+    split = identity["split"]
+    kinds = sorted({row["kind"] for row in rows} - {""})
+    by_kind = {kind: figures(split, [row for row in rows if row["kind"] == kind]) for kind in kinds}
+    return {**identity, "result": figures(split, rows), "by_kind": by_kind, "rows": list(rows)}
+
+
+def written(data: Mapping[str, Any]) -> bytes:
+    """A document as JSON, with a line for each row."""
+    head = json.dumps({name: value for name, value in data.items() if name != "rows"}, indent=1)
+    rows = ",\n  ".join(json.dumps(row) for row in data["rows"])
+    return f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'.encode()
+
+
+def read_evaluation(path: Path) -> dict[str, Any]:
+    """The document of an evaluation's JSON file. Raises `ConfigError` where it is none, or of another format."""
+    try:
+        found = parse_json(read_bytes(path, LARGEST_JSON))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path} is no evaluation: {error}; `crbc eval RUN --out FILE.json` writes one") from error
+    rows = found.get("rows") if isinstance(found, dict) else None
+    if found is None or not isinstance(rows, list) or not rows or not all(map(is_row, rows)):
+        raise ConfigError(
+            f"{path} is no evaluation: it has no rows of episodes; `crbc eval RUN --out FILE.json` writes one"
+        )
+    if found.get("format") != FORMAT:
+        raise ConfigError(f"{path} is an evaluation of format {shown(found.get('format'))}, and {FORMAT} is read here")
+    return found  # type: ignore[no-any-return]
