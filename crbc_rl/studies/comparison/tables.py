@@ -101,8 +101,8 @@ def fine_print(found: Sequence[Row]) -> str:
     commits = sorted({one.manifest["commit"] for one in kept})
     return (
         f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {different} of them different, "
-        f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; a training took "
-        f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f}), side by side with others. "
+        f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; "
+        f"a training took {np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f}), side by side with others. "
         f"Commits: {', '.join(commits)}."
     )
 

@@ -41,8 +41,11 @@ class Training:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that determines the result on one machine: the config, the model's files and the seed."""
-        settings = {key: value for key, value in self.config.model_dump(mode="json").items() if key not in FREE}
+        """SHA-256 of all that determines the result on one machine: the config, the model's files and the seed.
+
+        Keys with their default count as absent, so that a new key leaves the digests of before as they are.
+        """
+        settings = self.config.model_dump(mode="json", exclude=set(FREE), exclude_defaults=True)
         model = _model(self.config.model)
         text = json.dumps({**settings, "seed": self.seed, "model": model}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
