@@ -99,11 +99,11 @@ def fine_print(found: Sequence[Row]) -> str:
     tasks, different, clusters = (len(set(first.panel[name])) for name in ("task", "content", "cluster"))
     minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
     commits = sorted({one.manifest["commit"] for one in kept})
+    spent = f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f})"
     return (
         f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {different} of them different, "
         f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; "
-        f"a training took {np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f}), side by side with others. "
-        f"Commits: {', '.join(commits)}."
+        f"a training took {spent}, side by side with others. Commits: {', '.join(commits)}."
     )
 
 
