@@ -15,6 +15,7 @@ from crbc_rl.plan.check import check_run
 from crbc_rl.runs.lines import replace_file
 from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
 from crbc_rl.studies.comparison.kept import find
+from crbc_rl.studies.comparison.measured import measured
 from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.tables import fine_print, rows, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
@@ -73,6 +74,9 @@ def _show(name: str, scale: Scale, env: str, results: Path, console: Console) ->
     from crbc_rl.studies.comparison.figures import draw
 
     study = load_study(name)
+    if study.shows != "comparison":
+        console.print(Markdown(measured(study, scale, env, results)))
+        return
     found = rows(study, scale, env, results)
     if not found:
         console.print(

@@ -61,6 +61,8 @@ class Study(_Part):
     """The question that it answers."""
     paper: list[str] = Field(default_factory=list)
     """Labels of the paper's tables and figures."""
+    shows: Literal["comparison", "coverage", "runtime"] = "comparison"
+    """What its table tells: how variants compare, or what was measured within the trainings of one."""
     reference: str
     """The variant that all others are compared with."""
     settings: dict[Scale, dict[str, Setting]]

@@ -14,10 +14,11 @@ from typing import cast
 
 from crbc_rl.errors import ConfigError
 from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
+from crbc_rl.studies.comparison.measured import measured
 from crbc_rl.studies.comparison.tables import Row, fine_print, rows, table, tuning_table
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
-UNFINISHED = "Not run yet: fewer than two seeds are finished."
+UNFINISHED = "Not run yet."
 
 
 def rebuilt(text: str, results: Path, pictures: Callable[[str, list[Row], str], str]) -> str:
@@ -40,6 +41,8 @@ def rebuilt(text: str, results: Path, pictures: Callable[[str, list[Row], str], 
 def _part(name: str, scale: Scale, env: str, results: Path, pictures: Callable[[str, list[Row], str], str]) -> str:
     study = load_study(name)
     study.setting(scale, env)
+    if study.shows != "comparison":
+        return measured(study, scale, env, results) or UNFINISHED
     found, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
     if not found:
         return "\n\n".join(filter(None, (UNFINISHED, tuned)))
