@@ -17,8 +17,8 @@ def check(out: MaybePath = None, json: bool = False) -> None:
         out: folder for the findings as paper_tables.md and paper_tables.json; default none is written.
         json: print the findings as JSON instead of tables.
     """
-    from crbc_rl.paper.check import findings
-    from crbc_rl.paper.show import show, to_json, write
+    from crbc_rl.studies.paper.check import findings
+    from crbc_rl.studies.paper.show import show, to_json, write
 
     sections = findings()
     written = write(sections, out) if out is not None else ()

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from crbc_envs.storage.files import parse_json, read_bytes
-from crbc_rl.batches import Floats
 from crbc_rl.config.shipped import shipped
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import finished, read_versions
@@ -26,6 +25,7 @@ from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.outcomes import Outcomes, read_outcomes
 from crbc_rl.studies.comparison.trainings import Training
+from crbc_rl.studies.statistics.outcomes import Floats
 
 FORMAT = 1
 LARGEST = 4 << 20

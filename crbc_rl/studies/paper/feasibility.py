@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 
-from crbc_rl.paper.tables import KINDS, TRAJECTORIES, Cell, Row
+from crbc_rl.studies.paper.tables import KINDS, TRAJECTORIES, Cell, Row
 
 Panel = tuple[int, ...]
 """The number of tasks of each of `KINDS`."""

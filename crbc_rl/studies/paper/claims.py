@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crbc_rl.paper.tables import Cell, row
+from crbc_rl.studies.paper.tables import Cell, row
 
 Place = tuple[str, str, str, str]
 """Label of the table, block, method and column."""

@@ -1,6 +1,6 @@
 """The findings about the paper's tables, each computed: `crbc paper check`, and docs/paper_tables.md.
 
-python -m crbc_rl.paper.check > docs/paper_tables.md
+python -m crbc_rl.studies.paper.check > docs/paper_tables.md
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from crbc_rl.paper.claims import CLAIMS
-from crbc_rl.paper.feasibility import (
+from crbc_rl.studies.paper.claims import CLAIMS
+from crbc_rl.studies.paper.feasibility import (
     Fit,
     Panel,
     neighbours,
@@ -26,7 +26,7 @@ from crbc_rl.paper.feasibility import (
     smallest_panel,
     weighted,
 )
-from crbc_rl.paper.tables import KINDS, TRAJECTORIES, Row, row, rows
+from crbc_rl.studies.paper.tables import KINDS, TRAJECTORIES, Row, row, rows
 
 Floats = NDArray[np.float64]
 
@@ -45,8 +45,8 @@ class Section:
 
 
 ABOUT = (
-    "`crbc paper check` recomputes what the printed figures can come from, and `python -m crbc_rl.paper.check` writes "
-    "this page. Both read `crbc_rl/paper/tables.yaml`, the tables as typed from the paper's source. Panels, numbers of "
+    "`crbc paper check` recomputes what the printed figures can come from, and `python -m crbc_rl.studies.paper.check` writes "
+    "this page. Both read `crbc_rl/studies/paper/tables.yaml`, the tables as typed from the paper's source. Panels, numbers of "
     "runs and differences are computed. What is known from elsewhere says so. A figure that fits may still be wrong, "
     "and one that does not may be a misprint."
 )

@@ -90,7 +90,7 @@ def row(table: str, block: str, method: str) -> Row:
 
 
 def _rows() -> Iterator[Row]:
-    text = files("crbc_rl.paper").joinpath("tables.yaml").read_text(encoding="utf-8")
+    text = files("crbc_rl.studies.paper").joinpath("tables.yaml").read_text(encoding="utf-8")
     for table in yaml.safe_load(text):
         for block in table["blocks"]:
             for method, line in block["rows"].items():

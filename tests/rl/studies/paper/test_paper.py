@@ -9,9 +9,9 @@ import pytest
 from paths import ROOT, SHARED
 
 from crbc_rl import cli
-from crbc_rl.paper import check, feasibility
-from crbc_rl.paper.claims import CLAIMS, Claim
-from crbc_rl.paper.tables import KINDS, Cell, row, rows
+from crbc_rl.studies.paper import check, feasibility
+from crbc_rl.studies.paper.claims import CLAIMS, Claim
+from crbc_rl.studies.paper.tables import KINDS, Cell, row, rows
 
 A, B = (30, 19, 26, 12, 21, 20), (31, 19, 25, 12, 21, 20)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from crbc_rl.paper.check import Section, markdown
+from crbc_rl.studies.paper.check import Section, markdown
 
 
 def show(sections: Sequence[Section], console: Console) -> None:
