@@ -65,5 +65,17 @@ def webshop_compact(view: View) -> str:
     return f"Task: {view.task.lower()}\n{page}{refused}Your action?"
 
 
-TEMPLATES: Mapping[str, Template] = {"text": webshop_text, "compact": webshop_compact}
+def webshop_transcript(view: View) -> str:
+    """A page as a ReAct transcript shows it: buttons in brackets, clicked ones in two, the task on the first page."""
+    page = view.observation if view.step == 0 else shop.without_task(view.observation, view.task)
+    for name, opening, closing in (("clicked button", "[[", "]]"), ("button", "[", "]")):
+        page = page.replace(f"[{name}] ", opening).replace(f" [{name}_]", closing)
+    return page.rstrip("\n")
+
+
+TEMPLATES: Mapping[str, Template] = {
+    "text": webshop_text,
+    "compact": webshop_compact,
+    "transcript": webshop_transcript,
+}
 """By style."""
