@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from crbc_envs.actions import requested_action
@@ -16,10 +17,10 @@ from crbc_envs.tasks import rng
 from crbc_rl.agents.transcript import THOUGHT, Style, Turn
 from crbc_rl.errors import ConfigError
 
-SEARCHED = 200
-"""Training tasks among which examples are looked for."""
+SEARCHED, PLAYED = 200, 20
+"""Training tasks among which those of a kind are looked for, and how many of these the expert plays at most."""
 LONGEST = 15
-"""Actions of an example, where there are enough so short."""
+"""Actions of an example; where too few are so short, the shortest are taken."""
 
 
 @dataclass
@@ -46,21 +47,20 @@ class ExpertExamples:
         panel = self.chat.env.panel
         near = range(min(SEARCHED, len(panel)))
         numbers = [n for n in near if panel[n].kind == kind] or list(near)
-        played: list[tuple[int, str]] = []
-        for number in numbers if self.count else ():
+        played: list[tuple[int, int, str]] = []  # actions, task, transcript
+        for number in numbers[:PLAYED] if self.count else ():
             if (example := self._play(number)) is not None:
-                played.append((number, example[1]))
-                if example[0] > LONGEST:
-                    played.pop()
-            if len(played) == self.count:
+                played.append((example[0], number, example[1]))
+            if sum(actions <= LONGEST for actions, _, _ in played) == self.count:
                 break
         if len(played) < self.count:
             raise ConfigError(
-                f"react.examples: {self.count}, and the expert of {self.chat.env.domain} solves only {len(played)} of "
-                f"{len(numbers)} training tasks in at most {LONGEST} actions: set react.examples={len(played)}"
+                f"react.examples: {self.count}, and the expert of {self.chat.env.domain} solves {len(played)} of the "
+                f"{len(numbers[:PLAYED])} training tasks that were tried: set react.examples={len(played)}"
             )
-        self.tasks[kind] = [panel[number].id for number, _ in played]
-        return [example for _, example in played]
+        shortest = sorted(sorted(played)[: self.count], key=itemgetter(1))
+        self.tasks[kind] = [panel[number].id for _, number, _ in shortest]
+        return [example for _, _, example in shortest]
 
     def _play(self, task: int) -> tuple[int, str] | None:
         """The number of actions and the transcript of the expert's episode; None where it fails."""

@@ -63,13 +63,15 @@ class Run:
     def __post_init__(self) -> None:
         wanted = self.config.episodes * len(self.config.seeds)
         for _ in range(min(self.config.limits.concurrency, wanted)):
-            self.chats.append(self._chat(self.config.split))
+            self.chats.append(self._chat(self.config.split, self.config.env.kwargs))
         self.examples: Examples = no_examples
         react = self.config.react
         if react.text is not None:
             self.examples = own_examples(react.text)
         elif react.examples and self.config.agent != "direct":
-            self.examples = ExpertExamples(self._chat("train"), STYLES[react.style], react.examples)
+            # The expert may need more steps than the agent is given.
+            own = {name: value for name, value in self.config.env.kwargs.items() if name != "max_steps"}
+            self.examples = ExpertExamples(self._chat("train", own), STYLES[react.style], react.examples)
 
     def close(self) -> None:
         self._open.close()
@@ -136,10 +138,10 @@ class Run:
         examples = self.examples.tasks if isinstance(self.examples, ExpertExamples) else {}
         return {**self.panel(), "examples": examples}
 
-    def _chat(self, split: str) -> ChatEpisode:
+    def _chat(self, split: str, kwargs: dict[str, Any]) -> ChatEpisode:
         """An environment that shows its prompts as the agent reads them."""
-        env, options = self.config.env, prompt_options(self.config)
-        member = make_member(self.config.registered_id(), {"require_tags": True, **env.kwargs, "split": split})
+        options = prompt_options(self.config)
+        member = make_member(self.config.registered_id(), {"require_tags": True, **kwargs, "split": split})
         if self.config.agent != "direct":
             shown: str | Template = TRANSCRIPT if TRANSCRIPT in member.templates else plain
             options = {**options, "prompt": shown, "history": 0}
