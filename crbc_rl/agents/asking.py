@@ -65,9 +65,7 @@ class ServerLine:
     `ConfigError` where the server refuses every request: the address, the model or the key is wrong.
     """
 
-    def __init__(
-        self, policy: ChatPolicy, opened: Session, sampling: tuple[float, int], limits: LimitsSection
-    ) -> None:
+    def __init__(self, policy: ChatPolicy, opened: Session, sampling: tuple[float, int], limits: LimitsSection) -> None:
         self.policy, self.opened, self.sampling, self.limits = policy, opened, sampling, limits
         self.answered = False
         self._asked: dict[Future[Answer], int] = {}

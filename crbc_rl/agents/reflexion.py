@@ -19,10 +19,10 @@ LONGEST_PLAN = 4_000
 """Characters of a reflection that are kept."""
 
 QUESTION = (
-    "You will be given the history of a past experience, in which you were placed in an environment and had a task to "
-    "complete. You did not complete it. Do not describe the environment. Think about the strategy and the path that you "
-    "took. Then devise a new, concise plan that accounts for your mistake and names the actions that you should have "
-    "taken. You will need it later, when you try the same task again."
+    "You will be given the history of a past experience: an environment, a task, and what you did there. The task was "
+    "not completed. Leave the environment undescribed, and think about the strategy and the path that you took. Then "
+    "write a new, concise plan. It says what went wrong and names the actions that you should have taken instead. You "
+    "will have it at hand when you try the same task again."
 )
 """Ours, with the content of the published one."""
 

@@ -33,7 +33,11 @@ def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) ->
     model = open_model(config)
     done = wanted = 0
     cost = ""
-    with closing(Run(config)) as run, Interrupts(), Bars(console, lambda: f"  {done} of {wanted} episodes{cost}") as bars:
+    with (
+        closing(Run(config)) as run,
+        Interrupts(),
+        Bars(console, lambda: f"  {done} of {wanted} episodes{cost}") as bars,
+    ):
         bar = bars.add("episodes", total=config.episodes * len(config.seeds))
 
         def tell(ended: int, all_of_them: int, ledger: Ledger) -> None:
@@ -102,7 +106,9 @@ def open_model(config: AgentsConfig) -> ChatPolicy | Policy:
         policy.check()
         return policy
     if model.temperature == 0:
-        raise ConfigError("model.temperature: 0, and a model of a folder samples: set model.temperature=0.1 or serve it")
+        raise ConfigError(
+            "model.temperature: 0, and a model of a folder samples: set model.temperature=0.1 or serve it"
+        )
     if model.options:
         raise ConfigError("model.options: they are fields of a server's requests; leave them out for a model folder")
     from crbc_rl.config import RolloutConfig

@@ -71,8 +71,11 @@ KINDS = ("429", "500", "hang", "bytes", "json", "cut", "closed")
 
 
 class FaultyModel:
-    """A server's answers. A share `rate` of the requests meets a fault, drawn from `kinds` by the request's body and how
-    often it came before: so a repeated request fares differently, and equal runs meet equal faults."""
+    """A server's answers. A share `rate` of the requests meets a fault of `kinds`.
+
+    It is drawn by the request's body and how often that came before. So a repeated request fares differently, and equal
+    runs meet equal faults.
+    """
 
     def __init__(self, replies: Replies, kinds: Sequence[str] = (), rate: float = 0.3, usage: bool = True) -> None:
         self.replies, self.kinds, self.rate, self.usage = replies, kinds, rate, usage

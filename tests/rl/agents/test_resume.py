@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,18 @@ def test_seeds_are_separate_episodes_of_the_same_tasks(tmp_path: Path) -> None:
 # ---- kill -9 ----------------------------------------------------------------------------------------
 
 
+def killing(process: subprocess.Popen[bytes], at: int | None) -> Callable[[int], None]:
+    """Kill the process once, after so many answers."""
+    killed = threading.Event()
+
+    def kill(count: int) -> None:
+        if at is not None and count >= at and not killed.is_set():
+            killed.set()
+            process.send_signal(signal.SIGKILL)
+
+    return kill
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     """SIGKILL at any call, again and again, with faults besides; then the result is that of the quiet run."""
@@ -216,16 +229,13 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "crbc_rl.cli", "agents", str(tmp_path / "config.yaml"), "--endpoint", url]
         for kill_at in [*range(5, 5 + 11 * effort(3, full=8), 11), None]:
             process = subprocess.Popen(
-                [*command, "--run", "run"], cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                [*command, "--run", "run"],
+                cwd=tmp_path,
+                env=variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
             )
-            reached = threading.Event()
-
-            def kill(count: int, at: int | None = kill_at, process: subprocess.Popen[bytes] = process) -> None:
-                if at is not None and count >= at and not reached.is_set():
-                    reached.set()
-                    process.send_signal(signal.SIGKILL)
-
-            model.on_answer = kill
+            model.on_answer = killing(process, kill_at)
             shown = process.communicate(timeout=300)[0].decode()
             if kill_at is None:
                 assert process.returncode == 0, shown

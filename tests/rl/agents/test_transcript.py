@@ -35,8 +35,7 @@ def test_a_household_transcript_is_as_published(tmp_path: Path) -> None:
     prompts, told = asked(tmp_path, "react", replies, env=HOUSE)
     head, _, opening = prompts[0].partition("\n\nHere is the task.\n")
     assert head == (
-        "Solve a task by interacting with its environment. "
-        'Reply with one line: a thought, "think: ...", or an action.'
+        'Solve a task by interacting with its environment. Reply with one line: a thought, "think: ...", or an action.'
     )
     assert opening.startswith("You are in the middle of a room. Looking quickly around you, you see a ")
     assert "\n\nYour task is to: " in opening and opening.endswith(".\n>")
@@ -61,7 +60,7 @@ def test_examples_stand_before_the_task_and_end_with_success(tmp_path: Path) -> 
         assert head.endswith("Here are two examples.")
         for example in (first, second):
             assert example.count("Your task is to: ") == 1 and "\n> " in example and "\nOK.\n> " in example
-        assert "\n>" == task[-2:]
+        assert task.endswith("\n>")
         if kind in ("clean", "heat", "cool"):
             assert all(f"> {kind} " in example for example in (first, second)), "examples are of the task's kind"
     assert {"clean", "heat", "cool"} <= set(kinds)
@@ -81,7 +80,10 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_turns_alone() -> None:
     assert "[...]" not in whole and whole.count("\n> go ") == 20
     short = transcript_prompt(head, turns, ("go 1", "stay"), None, 600).text
     assert len(short) <= 600
-    assert short.startswith(f"{head.text()}[...]\n> go ") and "An example.\n\nYour memory.\n\nHere is the task.\nA room." in short
+    assert (
+        short.startswith(f"{head.text()}[...]\n> go ")
+        and "An example.\n\nYour memory.\n\nHere is the task.\nA room." in short
+    )
     assert short.endswith("> go 19\nYou are at 19." + "x" * 50 + "\nAdmissible actions: go 1, stay\n>")
     bare = transcript_prompt(head, turns, (), None, 50).text
     assert bare == f"{head.text()}[...]\n>", "examples, memory and task stay, even where they alone are longer"
@@ -161,7 +163,7 @@ def test_reflections_are_asked_for_and_remembered(tmp_path: Path) -> None:
     start = prompts[0]
     opening = start.partition("Here is the task.\n")[2].removesuffix("\n>")
     question, _, rest = prompts[2].partition("\n\nYou are in the middle of a room.")
-    assert question.startswith("You will be given the history of a past experience")
+    assert question.startswith("You will be given the history of a past experience: ")
     assert rest.endswith("\n\nSTATUS: FAIL\n\nNew plan:") and "\n> look\n" in rest and opening[34:] in prompts[2]
     memory = "Your memory for the task below:\nTrial 1:\nPlan A."
     assert prompts[3] == start.replace("\n\nHere is the task.", f"\n\n{memory}\n\nHere is the task.")
