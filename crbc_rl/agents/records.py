@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ NEEDED: dict[str, type] = {
     "score": float,
     "unanswered": str,
     "trials": list,
+    "examples": list,
     "calls": int,
     "tokens_in": int,
     "tokens_out": int,
@@ -36,8 +37,10 @@ class Records:
     was played again, its last record counts. So each episode is counted once.
     """
 
-    def __init__(self, folder: Path, env_id: str) -> None:
+    def __init__(self, folder: Path, env_id: str, examples: Mapping[str, list[str]] | None = None) -> None:
         self.folder, self.env_id = folder, env_id
+        self.examples = {} if examples is None else examples
+        """The training tasks of the examples, by kind of task, for as far as they are known."""
         self._journal = Journal(folder / "episodes.jsonl")
         self.episodes: dict[tuple[int, int], Record] = {}
         for record in self._journal.read():
@@ -64,6 +67,7 @@ class Records:
             "unanswered": episode.unanswered,
             "trials": [_of_trial(trial) for trial in episode.trials],
             "reflections": episode.reflections,
+            "examples": self.examples.get(task.kind, []),
             **spent,
         }
         self._journal.append(record)

@@ -68,6 +68,7 @@ def _outcomes(config: AgentsConfig, records: Sequence[Record]) -> dict[str, Any]
     per_seed = {seed: [record for record in records if record["seed"] == seed] for seed in config.seeds}
     return {
         "success": success(records),
+        "examples": {record["kind"]: record["examples"] for record in records if record["examples"]},
         "by_kind": {kind: success([record for record in records if record["kind"] == kind]) for kind in kinds},
         "by_trial": [success(records, within) for within in range(1, config.trials + 1)],
         "by_seed": {str(seed): success(own) for seed, own in per_seed.items() if own},

@@ -109,7 +109,7 @@ class Run:
         """
         config = self.config
         held = open_folder(folder, config, self.panel())
-        ledger, records = Ledger(folder / "calls.jsonl", config), Records(folder, config.env.id)
+        ledger, records = Ledger(folder / "calls.jsonl", config), Records(folder, config.env.id, self._example_tasks())
         wanted = [(seed, task) for seed in config.seeds for task in range(config.episodes)]
 
         known = records.episodes
@@ -128,15 +128,14 @@ class Run:
             stopped = play.stopped
         finally:
             kept = [known[place] for place in wanted if place in known]
-            told = result(config, kept, ledger, self._told_panel(), stopped)
+            told = result(config, kept, ledger, self.panel(), stopped)
             write_result(folder, told)
             del held
         told["this_start"] = {"asked": ledger.asked, "from_cache": ledger.found, "played": len(todo)}
         return told
 
-    def _told_panel(self) -> dict[str, Any]:
-        examples = self.examples.tasks if isinstance(self.examples, ExpertExamples) else {}
-        return {**self.panel(), "examples": examples}
+    def _example_tasks(self) -> dict[str, list[str]]:
+        return self.examples.tasks if isinstance(self.examples, ExpertExamples) else {}
 
     def _chat(self, split: str, kwargs: dict[str, Any]) -> ChatEpisode:
         """An environment that shows its prompts as the agent reads them."""
