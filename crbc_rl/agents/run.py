@@ -99,13 +99,13 @@ class Run:
         return str(panel.digest(episodes))
 
     def play(
-        self, folder: Path, model: ChatPolicy | Policy, again: bool, progress: Callable[[int, int, Ledger], None]
+        self, folder: Path, model: ChatPolicy | Policy, again: bool, progress: Callable[[int, Ledger], None]
     ) -> dict[str, Any]:
         """Play what is not finished yet in a run folder, and write its result, also after an interruption.
 
         With `again`, episodes without an answer of the model are played again; what was answered is not asked again.
-        `progress` is called with the numbers of finished and wanted episodes. Raises `ConfigError` where the folder
-        holds another run, or another process writes there.
+        `progress` is called with the number of finished episodes, at the start and after each. Raises `ConfigError`
+        where the folder holds another run, or another process writes there.
         """
         config = self.config
         held = open_folder(folder, config, self.panel())
@@ -116,7 +116,7 @@ class Run:
         todo = [place for place in wanted if place not in known or (again and known[place]["unanswered"])]
 
         def tell() -> None:
-            progress(sum(place in known for place in wanted), len(wanted), ledger)
+            progress(sum(place in known for place in wanted), ledger)
 
         play = Play(config, self.agent(), self.chats, ledger, records, tell)
         stopped = "interrupted"

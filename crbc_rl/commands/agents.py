@@ -31,19 +31,19 @@ def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) ->
     """Play what is not finished in `folder` and print the result. Returns whether every episode is finished."""
     check(config)
     model = open_model(config)
-    done = wanted = 0
-    cost = ""
-    with (
-        closing(Run(config)) as run,
-        Interrupts(),
-        Bars(console, lambda: f"  {done} of {wanted} episodes{cost}") as bars,
-    ):
-        bar = bars.add("episodes", total=config.episodes * len(config.seeds))
+    done, wanted = 0, config.episodes * len(config.seeds)
+    account: Ledger | None = None
 
-        def tell(ended: int, all_of_them: int, ledger: Ledger) -> None:
-            nonlocal done, wanted, cost
-            done, wanted = ended, all_of_them
-            cost = f", {ledger.spent.calls:,} calls, {ledger.spent.tokens_in + ledger.spent.tokens_out:,} tokens"
+    def state() -> str:
+        asked = f", {account.asked:,} calls asked, {account.found:,} from the cache" if account is not None else ""
+        return f"  {done} of {wanted} episodes{asked}"
+
+    with closing(Run(config)) as run, Interrupts(), Bars(console, state) as bars:
+        bar = bars.add("episodes", total=wanted)
+
+        def tell(ended: int, ledger: Ledger) -> None:
+            nonlocal done, account
+            done, account = ended, ledger
             bars.update(bar, completed=ended)
 
         told = run.play(folder, model, again, tell)

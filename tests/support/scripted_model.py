@@ -175,7 +175,7 @@ def play(config: AgentsConfig, folder: Path, model: Policy | None = None, again:
         run.close()
 
 
-def no_progress(done: int, wanted: int, ledger: Ledger) -> None:
+def no_progress(done: int, ledger: Ledger) -> None:
     pass
 
 
