@@ -47,12 +47,12 @@ class Line(Protocol):
 
 
 @contextmanager
-def line_to(model: ChatPolicy | Policy, config: AgentsConfig) -> Iterator[Line]:
-    """A line to a model. Leaving the context cancels what is asked."""
+def line_to(model: ChatPolicy | Policy, config: AgentsConfig, answered: bool) -> Iterator[Line]:
+    """A line to a model, which may have `answered` before. Leaving the context cancels what is asked."""
     sampling = config.model.temperature, config.model.max_tokens
     if isinstance(model, ChatPolicy):
         with model.session() as opened:
-            yield ServerLine(model, opened, sampling, config.limits)
+            yield ServerLine(model, opened, sampling, config.limits, answered)
     else:
         with queue_of(model, *sampling) as queue:
             yield LocalLine(queue)
@@ -62,12 +62,20 @@ class ServerLine:
     """Requests to a server. A call is repeated after a fault, up to its deadline, and then has failed.
 
     An answer that is no chat completion is a fault like others here, since a busy server's proxy may send it. Raises
-    `ConfigError` where the server refuses every request: the address, the model or the key is wrong.
+    `ConfigError` where the server refuses every request: the address, the model or the key is wrong, or a field while
+    nothing has been answered yet.
     """
 
-    def __init__(self, policy: ChatPolicy, opened: Session, sampling: tuple[float, int], limits: LimitsSection) -> None:
+    def __init__(
+        self,
+        policy: ChatPolicy,
+        opened: Session,
+        sampling: tuple[float, int],
+        limits: LimitsSection,
+        answered: bool,
+    ) -> None:
         self.policy, self.opened, self.sampling, self.limits = policy, opened, sampling, limits
-        self.answered = False
+        self.answered = answered
         self._asked: dict[Future[Answer], int] = {}
         self._error: BaseException | None = None
 

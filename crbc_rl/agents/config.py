@@ -17,7 +17,7 @@ from crbc_rl.errors import ConfigError
 LARGEST = 10**9
 LONGEST_EXAMPLES = 1 << 18
 """Bytes of a file of examples."""
-OWN_FIELDS = frozenset({"model", "messages", "temperature", "seed", "n", "stream"})
+OWN_FIELDS = frozenset({"model", "messages", "n", "stream"})
 """Fields of a request that `model.options` may not replace: the cache and the accounting rest on them."""
 
 

@@ -104,6 +104,8 @@ def _of_trial(trial: Played) -> Record:
 
 def _whole(record: Record) -> bool:
     """Whether a record has what every episode's has: the file may be another's, or damaged."""
+    if type(record.get("solved_at")) not in (int, type(None)):
+        return False
     return all(type(record.get(name)) is kind for name, kind in NEEDED.items()) and all(
         isinstance(trial, dict)
         and isinstance(trial.get("ending"), str)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
-from crbc_envs.prompts import Prompt
+from crbc_envs.prompts import Prompt, View
 from crbc_rl.agents.config import ReflexionSection
 from crbc_rl.agents.episode import SOLVED, Asking, Episode
 from crbc_rl.agents.react import React
@@ -36,9 +36,17 @@ def memory_text(plans: Sequence[str], most: int) -> str:
 
 
 def reflection_prompt(history: str, memory: str, system: str | None) -> Prompt:
-    """The question after a failed trial: its transcript, the memory so far, and the place of the new plan."""
-    parts = [QUESTION, history.rstrip("\n"), "STATUS: FAIL", memory, "New plan:"]
-    return Prompt("\n\n".join(part for part in parts if part), (), system)
+    """The question after a failed trial: its transcript, the memory so far, and the place of the new plan.
+
+    Where it is too long for a model, `Prompt.shortened` takes the first lines of the transcript.
+    """
+
+    def template(view: View) -> str:
+        parts = [QUESTION, view.observation.rstrip("\n"), "STATUS: FAIL", memory, "New plan:"]
+        return "\n\n".join(part for part in parts if part)
+
+    view = View("", history, (), 0, ())
+    return Prompt(template(view), (), system, (template, view))
 
 
 def plan_of(reply: str) -> str:

@@ -123,7 +123,7 @@ class Run:
         try:
             if todo:
                 tell()
-                with line_to(model, config) as line:
+                with line_to(model, config, answered=ledger.spent.calls > ledger.spent.failed) as line:
                     play.run(line, todo)
             stopped = play.stopped
         finally:

@@ -23,6 +23,8 @@ from crbc_envs.prompts import Prompt, View
 
 THOUGHT = "OK."
 """The observation after a thought, which changes nothing."""
+LONGEST_LINE = 2_000
+"""Characters of a line that are kept; no action is longer."""
 GONE = "[...]"
 """Stands for the oldest turns, where a prompt would be too long."""
 
@@ -72,7 +74,7 @@ class Style:
             reply = reply.partition(CLOSE_THINK)[2]
         first = next((line.strip() for line in reply.splitlines() if line.strip()), "")
         mark = self.said.strip()
-        return first.removeprefix(mark).strip()
+        return first.removeprefix(mark).strip()[:LONGEST_LINE]
 
 
 LINE = Style(

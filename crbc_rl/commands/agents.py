@@ -14,7 +14,7 @@ from crbc_rl.agents.config import AgentsConfig
 from crbc_rl.agents.ledger import Ledger
 from crbc_rl.agents.results import FILE
 from crbc_rl.agents.run import Run, first_prompts
-from crbc_rl.errors import ConfigError
+from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.plan.environment import check_env
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
@@ -62,13 +62,15 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
     model = config.model
     turns = steps if config.agent == "direct" else config.react.turns or steps
     most = config.episodes * len(config.seeds) * (config.trials * (turns + 1) - 1)  # a reflection between two trials
+    # Making the policy checks the address, and its password is shown nowhere from then on.
+    place = redacted(ChatPolicy(model.endpoint, model.name).url) if model.endpoint is not None else ""
     limits = config.limits
     budget = [f"{limits.tokens:,} tokens"] if limits.tokens is not None else []
     budget += [f"{limits.money:.2f} {config.prices.currency}"] if limits.money is not None else []
     for line in (
         f"{config.name}: a plan; nothing is asked or written",
         f"agent        {config.agent}, {config.trials} trial(s) of each task at most",
-        f"model        {model.name} {f'at {ChatPolicy(model.endpoint, model.name).url}' if model.endpoint else 'here'}",
+        f"model        {model.name} {f'at {place}' if place else 'in this process'}",
         f"panel        {panel['env']}, {panel['data'] or 'own'} data, {config.episodes:,} {panel['split']} tasks, "
         f"{len(config.seeds)} seed(s), digest {panel['digest'][:16]}",
         f"calls        at most {most:,}",
@@ -149,7 +151,7 @@ def lines(config: AgentsConfig, told: Result, folder: Path) -> Iterator[str]:
             f"NOT COMPLETE: {told['episodes']:,} of {told['episodes_wanted']:,} episodes, {told['stopped']}. The "
             "finished ones are rather the short ones, so their success is no estimate of the panel's"
         )
-    yield f"result {folder / FILE}; transcripts: crbc play --replay {folder / 'rollouts'}/seed0/000000.parquet"
+    yield f"result {folder / FILE}; transcripts: crbc play --replay {folder}/rollouts/seed{config.seeds[0]}/000000.parquet"
 
 
 def _rate(figures: Result) -> str:

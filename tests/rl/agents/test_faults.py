@@ -125,8 +125,11 @@ def test_a_refused_prompt_fails_its_episode_and_a_refused_run_is_an_error(tmp_pa
 
         model.on_answer = refuse_later
         told = play(config, tmp_path / "some")
-    assert told["episodes"] == 6 and 0 < told["unanswered"] < 6
-    assert told["spent"]["retries"] == 0, "the same request would be refused again"
+        assert told["episodes"] == 6 and 0 < told["unanswered"] < 6
+        assert told["spent"]["retries"] == 0, "the same request would be refused again"
+        model.on_answer, model.rate = (lambda count: None), 1.0
+        again = play(config, tmp_path / "some", again=True)
+        assert again["unanswered"] == told["unanswered"], "a server that has answered before is no wrong server"
 
 
 def test_what_came_before_a_wrong_key_is_kept(tmp_path: Path) -> None:

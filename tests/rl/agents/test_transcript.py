@@ -181,6 +181,13 @@ def test_memory_keeps_the_newest_plans_with_the_numbers_of_their_trials() -> Non
     assert plan_of("<think>hm</think>\nNew plan:  Go.\n") == "Go." and len(plan_of("x" * 10_000)) == 4_000
 
 
+def test_a_history_that_is_too_long_for_a_model_loses_its_first_lines() -> None:
+    prompt = reflection_prompt("\n".join(f"line {n}" for n in range(99)), "Your memory.", None)
+    shorter = prompt.shortened(lambda one: len(one.text) < 600)
+    assert shorter is not None and "\n\n[...]\nline " in shorter.text and "line 1\n" not in shorter.text
+    assert shorter.text.endswith("line 98\n\nSTATUS: FAIL\n\nYour memory.\n\nNew plan:")
+
+
 def test_success_at_any_trial_ends_the_episode_and_counts_there(tmp_path: Path) -> None:
     config = agents_config(tmp_path, env=HOUSE, react={"examples": 0}, episodes=1)
     with closing(Run(config)) as run:
