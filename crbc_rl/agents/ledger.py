@@ -142,7 +142,7 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 
 def _answer(record: dict[str, Any]) -> tuple[str, Answer] | None:
     """A key and its answer, None where the record holds none."""
-    fields = {name: record.get(name) for name in KINDS}
+    fields: dict[str, Any] = {name: record.get(name) for name in KINDS}
     if not isinstance(key := record.get("key"), str):
         return None
     if not all(isinstance(value, KINDS[name]) for name, value in fields.items()):

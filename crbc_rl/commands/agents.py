@@ -151,7 +151,8 @@ def lines(config: AgentsConfig, told: Result, folder: Path) -> Iterator[str]:
             f"NOT COMPLETE: {told['episodes']:,} of {told['episodes_wanted']:,} episodes, {told['stopped']}. The "
             "finished ones are rather the short ones, so their success is no estimate of the panel's"
         )
-    yield f"result {folder / FILE}; transcripts: crbc play --replay {folder}/rollouts/seed{config.seeds[0]}/000000.parquet"
+    first = folder / "rollouts" / f"seed{config.seeds[0]}" / "000000.parquet"
+    yield f"result {folder / FILE}; transcripts: crbc play --replay {first}"
 
 
 def _rate(figures: Result) -> str:
