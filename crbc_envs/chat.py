@@ -146,6 +146,18 @@ class ChatEpisode:
         return bool(self._outcome.get("success"))
 
     @property
+    def prompt(self) -> Prompt:
+        """The current situation as the prompt shows it, after the end too. Raises `ResetNeeded` before `begin`."""
+        if self._talk is None:
+            raise gymnasium.error.ResetNeeded("prompt: no episode is going on; call begin() first")
+        return self._talk.prompt()
+
+    @property
+    def observation(self) -> Any:
+        """The environment's last observation; None before `begin`."""
+        return None if self._talk is None else self._talk.observation
+
+    @property
     def info(self) -> dict[str, Any]:
         """The environment's last info."""
         return {} if self._talk is None else self._talk.info
@@ -160,8 +172,13 @@ class ChatEpisode:
         """The records of all steps so far."""
         return [self._record(step) for step in range(len(self._steps))]
 
-    def rollout(self) -> Rollout:
-        """The episode as a rollout. Raises `GroupError` before its end."""
+    def rollout(self, *, cut: bool = False) -> Rollout:
+        """The episode as a rollout. Raises `GroupError` before its end.
+
+        With `cut`, an episode that is going on ends here as one that ran out of steps; it has at least one step.
+        """
+        if cut and not self._outcome:
+            return Rollout(self._steps, success=False, truncated=True, final_anchor=self.info.get("anchor"))
         if not self._outcome:
             raise GroupError("rollout: the episode has not ended; reply until there are no more messages")
         names = ("success", "truncated", "final_anchor", "score")
@@ -216,4 +233,6 @@ def _made(env: str | gymnasium.Env[Any, Any], kwargs: dict[str, Any]) -> Any:
         return make_member(env, {"require_tags": True, **kwargs})
     if kwargs:
         raise TypeError(f"ChatEpisode: {sorted(kwargs)[0]!r} goes to an environment that is made from an id")
+    if isinstance(env, ForeignEnv):
+        return env
     return bare(env) or ForeignEnv(env, env.spec.id if env.spec is not None else type(env.unwrapped).__name__)

@@ -158,7 +158,7 @@ FLOORS = {
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers frames recorder proof group",
     "crbc_rl": (
-        "version errors credit config distributed batches policies training rollout runs plan report studies "
+        "version errors credit config distributed batches policies training rollout runs plan agents report studies "
         "learner adapters commands cli"
     ),
 }
@@ -189,7 +189,7 @@ def test_no_arrow_goes_up(folder):
 
 
 def test_the_top_of_each_package_is_short():
-    for package, files, entries in (("crbc_rl", 8, 18), ("crbc_envs", 12, 15)):
+    for package, files, entries in (("crbc_rl", 8, 19), ("crbc_envs", 12, 15)):
         top = [path for path in (ROOT / package).iterdir() if path.name not in ("__pycache__", "py.typed")]
         assert sum(path.suffix == ".py" for path in top) <= files
         assert len([path for path in top if path.name not in ENVIRONMENTS]) <= entries
@@ -197,7 +197,7 @@ def test_the_top_of_each_package_is_short():
 
 def test_rooms_know_few_others():
     """Distinct arrows between what lies at the top of each package, environments left out, as there may be many."""
-    for package, most in (("crbc_rl", 69), ("crbc_envs", 23)):
+    for package, most in (("crbc_rl", 77), ("crbc_envs", 23)):
         arrows = {here: others - ENVIRONMENTS for here, others in rooms(package).items() if here not in ENVIRONMENTS}
         assert sum(map(len, arrows.values())) <= most
 

@@ -103,7 +103,8 @@ def ask_a_server(folder: Path, command: str) -> subprocess.CompletedProcess[str]
     server = Server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        return crbc(folder, re.sub(r"http://\S+", server.url, command) + " --episodes 1")
+        less = "--set episodes=1 seeds=[0]" if command.startswith("crbc agents") else "--episodes 1"
+        return crbc(folder, re.sub(r"http://\S+", server.url, command) + f" {less}")
     finally:
         server.shutdown()
         server.server_close()

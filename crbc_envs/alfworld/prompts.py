@@ -61,5 +61,15 @@ def alfworld_compact(view: View) -> str:
     )
 
 
-TEMPLATES: Mapping[str, Template] = {"text": alfworld_text, "compact": alfworld_compact}
+def alfworld_transcript(view: View) -> str:
+    """An observation as a line of a ReAct transcript: the game's text, without the title above the first one."""
+    text = household.game_text(view.observation)
+    return text.partition(" =-\n\n")[2] or text if view.step == 0 else text
+
+
+TEMPLATES: Mapping[str, Template] = {
+    "text": alfworld_text,
+    "compact": alfworld_compact,
+    "transcript": alfworld_transcript,
+}
 """By style."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from anchors import INVALID
@@ -16,6 +17,9 @@ present it within <action>...</action>."""
 
 WEBSHOP_LIMIT = 13_000
 """In characters. A longer prompt has no history, as in verl-agent."""
+
+_BOUGHT, _SCORE = "Thank you for shopping with us!", re.compile(r"(Your score \(min 0\.0, max 1\.0\))\n([\d.]+)")
+"""How the page after a purchase begins, and the score on it."""
 
 
 def webshop_text(view: View) -> str:
@@ -65,5 +69,19 @@ def webshop_compact(view: View) -> str:
     return f"Task: {view.task.lower()}\n{page}{refused}Your action?"
 
 
-TEMPLATES: Mapping[str, Template] = {"text": webshop_text, "compact": webshop_compact}
+def webshop_transcript(view: View) -> str:
+    """A page as a ReAct transcript shows it: buttons in brackets, clicked ones in two, the task on the first page."""
+    page = view.observation if view.step == 0 else shop.without_task(view.observation, view.task)
+    if (bought := _SCORE.search(page)) is not None and page.startswith(_BOUGHT):
+        return f"{bought[1]}: {bought[2]}"  # the last page lists much else, and an agent has nothing to do there
+    for name, opening, closing in (("clicked button", "[[", "]]"), ("button", "[", "]")):
+        page = page.replace(f"[{name}] ", opening).replace(f" [{name}_]", closing)
+    return page.rstrip("\n")
+
+
+TEMPLATES: Mapping[str, Template] = {
+    "text": webshop_text,
+    "compact": webshop_compact,
+    "transcript": webshop_transcript,
+}
 """By style."""

@@ -55,14 +55,15 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     console.print(
         f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {len(groups)} groups  {anchor}"
         f"closure at beta {BETA}\n[dim]Enter or 'n' is the next step, 'b' the one before, 'r' the next rollout, "
-        "'g' the next group, 'q' ends.[/]",
+        "'g' the next group, 'p' the prompt, 'q' ends.[/]",
         highlight=False,
     )
     position = Position(group, rollout)
     while True:
         _show(console, recording, position, values(position.group)[position.rollout][position.step])
         try:
-            line = read("replay> ").strip().lower()
+            while (line := read("replay> ").strip().lower()) in ("p", "prompt"):
+                _show_prompt(console, recording, position)
         except (EOFError, KeyboardInterrupt):
             return
         if line in ("q", "quit"):
@@ -98,7 +99,7 @@ def _moved(console: Console, groups: list[RolloutGroup], position: Position, lin
     elif line in ("g", "group"):
         return Position((position.group + 1) % len(groups), 0)
     else:
-        console.print("[yellow]Enter or 'n', 'b', 'r', 'g', 'q'.[/]")
+        console.print("[yellow]Enter or 'n', 'b', 'r', 'g', 'p', 'q'.[/]")
     return position
 
 
@@ -115,7 +116,8 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
     console.print(Text.assemble(("anchor  ", "dim"), printable(step.anchor, LONGEST_TITLE)))
     if recording.turns is not None:
         turn = recording.turns[recording.row(position.group, position.rollout, position.step)]
-        console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (f"  logprob {turn.logprob:.2f}", "dim")))
+        known = f"  logprob {turn.logprob:.2f}" if turn.reply_ids else ""  # a model behind a server may tell none
+        console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (known, "dim")))
     ended = position.step + 1 == len(rollout)
     how = "solved" if rollout.success else "out of steps" if rollout.truncated else "failed"
     console.print(
@@ -135,6 +137,14 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
             (f"Q - V {advantage:+.3f}", colour),
         )
     )
+
+
+def _show_prompt(console: Console, recording: Recording, position: Position) -> None:
+    if recording.turns is None:
+        console.print("[yellow]This recording has no prompts.[/]")
+        return
+    turn = recording.turns[recording.row(position.group, position.rollout, position.step)]
+    console.print(Panel(Text(printable(turn.prompt)), title="prompt", expand=False))
 
 
 def _reply(reply: str) -> Text:

@@ -1,5 +1,5 @@
-"""Every command of `crbc` with its options: init, train, eval, report, play, warmstart, bench, doctor; and data, paper,
-serve and study, whose own are in `datasets.py`, `paper.py`, `serving.py` and `studying.py`."""
+"""Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
+data, paper, results, serve and study, whose own are in `datasets.py`, `paper.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
@@ -147,6 +147,48 @@ def evaluate(
     if endpoint is not None and model is not None:
         player = ChatPolicy(endpoint, model, key_variable=key_variable)
     play_tasks(run, player, split, episodes, console, panel, out, resume)
+
+
+def agents(
+    config: ConfigPath,
+    /,
+    endpoint: str | None = None,
+    model: str | None = None,
+    key_variable: str | None = None,
+    run: MaybePath = None,
+    again: bool = False,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    dry_run: bool = False,
+    allow_import: bool = False,
+) -> None:
+    """Play held-out tasks with a prompting agent (direct, react or reflexion) and print its success and cost.
+
+    The same command continues a run that was stopped: finished episodes are not played again, and no call is made
+    twice. Exits with status 1 where a budget ended the run.
+
+    Args:
+        config: a YAML file, or the name of a config that comes with crbc, such as agents/alfworld-react.
+        endpoint: an OpenAI-compatible server, such as http://localhost:8000/v1; replaces model.endpoint.
+        model: the name of a model there, or without an endpoint a model folder; replaces model.name.
+        key_variable: the environment variable that holds the server's API key.
+        run: run folder; default runs/NAME.
+        again: play episodes again that ended without an answer of the model.
+        set: replaces config values, each as section.key=value.
+        dry_run: check everything that can be checked without a call, print the plan and the first prompt, and stop.
+        allow_import: run the modules that the config names ("module:attribute").
+    """
+    from crbc_rl.agents.config import load_agents_config
+    from crbc_rl.commands import agents as module
+
+    _permit(allow_import)
+    if () in set:
+        raise ConfigError("--set: write what to set as section.key=value")
+    settings = load_agents_config(config, tuple(chain(*set)), endpoint, model, key_variable)
+    folder = run or Path("runs") / settings.name
+    if dry_run:
+        module.dry_run(settings, folder, console)
+    elif not module.agents(settings, folder, again, console):
+        sys.exit(1)
 
 
 def report(run: RunPath, /) -> None:
@@ -334,6 +376,7 @@ COMMANDS: dict[str, Any] = {
     "init": init,
     "train": train,
     "eval": evaluate,
+    "agents": agents,
     "report": report,
     "play": play,
     "warmstart": warmstart,

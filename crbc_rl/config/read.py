@@ -37,8 +37,10 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     data = read_mapping(path)
     if "out" in data and "model" not in data:
         raise ConfigError(f"{path} is the config of a warm start: crbc warmstart {path}")
+    if "agent" in data:
+        raise ConfigError(f"{path} is the config of a prompting agent: crbc agents {path}")
     for override in overrides:
-        _set(data, override)
+        set_value(data, override)
     return parse_config(data, f"{path} with --set" if overrides else str(path), path.parent)
 
 
@@ -100,7 +102,8 @@ def _text(path: Path, where: str) -> str:
     return text
 
 
-def _set(data: dict[str, Any], override: str) -> None:
+def set_value(data: dict[str, Any], override: str) -> None:
+    """Set what an override `section.key=value` says in plain data. Raises `ConfigError` where it says nothing."""
     name, equals, value = override.partition("=")
     if not equals or not name:
         raise ConfigError(f"--set {override}: write it as section.key=value")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -34,6 +35,29 @@ LONGEST_READ = 16_384
 """Characters of a server's answer that are searched for the key."""
 QUOTED = 300
 """Characters of a server's answer that an error quotes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A server's answer: its text, the log-probabilities of its tokens, if there are any, and the numbers of tokens of
+    the prompt and of the answer, if the server counts them."""
+
+    text: str
+    logprobs: list[float]
+    usage: tuple[int, int] | None
+
+
+class Fault(Exception):
+    """One request without an answer; the message says why.
+
+    `kind` is the HTTP status, such as "429", "timeout", "cut" (the connection ended too early), "unreachable" or
+    "garbage" (no chat completion). `final`: the same request would fail again. `pause`: seconds that the server asks
+    to wait.
+    """
+
+    def __init__(self, problem: str, kind: str, *, final: bool = False, pause: float | None = None) -> None:
+        super().__init__(problem)
+        self.kind, self.final, self.pause = kind, final, pause
 
 
 class ChatPolicy:
@@ -85,7 +109,7 @@ class ChatPolicy:
     @contextmanager
     def queue(self, temperature: float, max_new_tokens: int) -> Iterator[Requests]:
         """Replies as they arrive (see `crbc_rl.policies.api.Continuous`). Leaving it cancels the other requests."""
-        with self._session() as opened:
+        with self.session() as opened:
             yield Requests(self, opened, temperature, max_new_tokens)
 
     def body(self, prompt: Prompt, seed: int, temperature: float, max_new_tokens: int) -> bytes:
@@ -104,7 +128,7 @@ class ChatPolicy:
         """Raise `ConfigError` where no server answers at the address: once, before many requests wait for it."""
         models = self.url.removesuffix("/chat/completions") + "/models"
         try:
-            with self._session() as opened:
+            with self.session() as opened:
                 opened.start(opened.reach(models, CHECK_SECONDS)).result()
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             problem = str(error) or f"no connection in {CHECK_SECONDS:g} s"
@@ -117,44 +141,58 @@ class ChatPolicy:
 
         Raises `ConfigError` for a final error, and after the last attempt.
         """
+        problem = ""
         for tried in range(self.retries + 1):
-            pause = self.pause * 2**tried
             try:
-                reply = await opened.exchange("POST", self.url, self.timeout, body)
-            except ReplyError as error:
-                raise self.error(str(error)) from error
-            except TimeoutError:
-                problem = f"has not answered completely after {self.timeout:g} s"
-            except httpx.TransportError as error:
-                problem = f"cannot be reached ({type(error).__name__}: {error})"
+                found = await self.attempt(opened, body, self.timeout)
+            except Fault as fault:
+                if fault.final:
+                    raise self.error(str(fault)) from fault
+                problem = str(fault)
+                if tried < self.retries:
+                    await asyncio.sleep(min(fault.pause or self.pause * 2**tried, MAX_PAUSE))
             else:
-                if reply.status == 200:
-                    return self._read(reply)
-                problem = f"answered {reply.status}: {_shown(reply)}"
-                if reply.status in (401, 403):
-                    problem += "; name the variable that holds your API key with --key-variable"
-                if reply.status not in RETRY_STATUS:
-                    raise self.error(problem)
-                pause = _asked_for(reply) or pause
-            if tried < self.retries:
-                await asyncio.sleep(min(pause, MAX_PAUSE))
+                return found.text, found.logprobs
         raise self.error(f"{problem}, {self.retries + 1} times")
 
-    def _session(self) -> AbstractContextManager[Session]:
+    async def attempt(self, opened: Session, body: bytes, seconds: float) -> Completion:
+        """Post a request once. Raises `Fault` where there is no complete answer within so many seconds."""
+        try:
+            reply = await opened.exchange("POST", self.url, seconds, body)
+        except ReplyError as error:
+            raise Fault(str(error), "garbage", final=True) from error
+        except TimeoutError as error:
+            raise Fault(f"has not answered completely after {seconds:g} s", "timeout") from error
+        except httpx.TransportError as error:
+            cut = isinstance(error, httpx.RemoteProtocolError | httpx.ReadError)
+            problem = f"cannot be reached ({type(error).__name__}: {error})"
+            raise Fault(problem, "cut" if cut else "unreachable") from error
+        if reply.status == 200:
+            return self._read(reply)
+        problem = f"answered {reply.status}: {_shown(reply)}"
+        if reply.status in (401, 403):
+            problem += "; name the variable that holds your API key with --key-variable"
+        final = reply.status not in RETRY_STATUS
+        raise Fault(problem, str(reply.status), final=final, pause=_asked_for(reply))
+
+    def session(self) -> AbstractContextManager[Session]:
+        """The connections that `attempt` uses."""
         return session({"Authorization": f"Bearer {self._key}"} if self._key else {}, self.concurrency)
 
-    def _read(self, reply: Reply) -> tuple[str, list[float]]:
-        """The reply's text, and the log-probabilities of its tokens, empty if there are none."""
+    def _read(self, reply: Reply) -> Completion:
         try:
-            choice = json.loads(reply.body, parse_constant=_no_number)["choices"][0]
+            answer = json.loads(reply.body, parse_constant=_no_number)
+            choice = answer["choices"][0]
             text = choice["message"]["content"]
             logprobs = [_logprob(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
             if not isinstance(text, str | None):
                 raise TypeError("the content is no text")
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise self.error(f"answered something else than a chat completion: {_shown(reply)}") from error
+            problem = f"answered something else than a chat completion: {_shown(reply)}"
+            raise Fault(problem, "garbage", final=True) from error
         # null is an empty reply; half a surrogate pair cannot be sent or recorded
-        return (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace"), logprobs
+        text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return Completion(text, logprobs, _usage(answer.get("usage")))
 
     def error(self, problem: str) -> ConfigError:
         """The error that this endpoint has a problem, in one line without its key."""
@@ -211,6 +249,13 @@ def _require_address(url: str) -> None:
         raise ValueError("write it as http://HOST:PORT/v1, or with https")
     if not 0 < (address.port or 80) <= 65_535:
         raise ValueError("a port is a number from 1 to 65535")
+
+
+def _usage(told: object) -> tuple[int, int] | None:
+    """The tokens of prompt and answer, None where a server tells none, or no numbers."""
+    counts = [told.get(name) if isinstance(told, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    asked, given = (count if type(count) is int and 0 <= count < 2**31 else None for count in counts)
+    return None if asked is None or given is None else (asked, given)
 
 
 def _asked_for(reply: Reply) -> float | None:

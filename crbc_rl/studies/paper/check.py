@@ -47,8 +47,8 @@ class Section:
 ABOUT = (
     "`crbc paper check` recomputes what the printed figures can come from, and `python -m crbc_rl.studies.paper.check` "
     "writes this page. Both read `crbc_rl/studies/paper/tables.yaml`, the tables as typed from the paper's source. "
-    "Panels, numbers of runs and differences are computed. What is known from elsewhere says so. A figure that fits may "
-    "still be wrong, and one that does not may be a misprint."
+    "Panels, numbers of runs and differences are computed. What is known from elsewhere says so. A figure that fits "
+    "may still be wrong, and one that does not may be a misprint."
 )
 
 

@@ -80,7 +80,18 @@ def test_a_reply_is_shown_and_cannot_steer_the_terminal(recorded: Path) -> None:
 
 def test_without_turns_there_is_no_reply(tmp_path: Path) -> None:
     write_groups(tmp_path / "a.parquet", GROUPS)
-    assert "reply" not in session(tmp_path / "a.parquet")[0]
+    first, asked, _ = session(tmp_path / "a.parquet", "p", "q")
+    assert "reply" not in first and "This recording has no prompts." in asked
+
+
+def test_the_prompt_of_a_step_is_shown_on_demand(tmp_path: Path) -> None:
+    turns = [RecordedTurn(f"prompt {n}\nof [bold]two[/] lines\x1b[2J", "up", 0.0, (), ()) for n in range(4)]
+    write_groups(tmp_path / "a.parquet", GROUPS, turns=turns)
+    first, prompt, second, other, _ = session(tmp_path / "a.parquet", "p", "", "prompt", "q")
+    assert "prompt 0" not in first and "prompt 0" in prompt and "of [bold]two[/] lines" in prompt
+    assert "step 0 of 2" not in prompt and "step 1 of 2" in second and "prompt 1" in other
+    assert "\x1b" not in prompt
+    assert "logprob" not in first, "a model behind a server tells no token ids"
 
 
 def test_it_begins_where_asked(recorded: Path) -> None:
