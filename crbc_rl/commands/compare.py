@@ -17,7 +17,7 @@ from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
 from crbc_rl.studies.comparison.kept import find
 from crbc_rl.studies.comparison.measured import measured
 from crbc_rl.studies.comparison.run import Runner
-from crbc_rl.studies.comparison.tables import fine_print, rows, table, tuning_table
+from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 
 
@@ -85,7 +85,13 @@ def _show(name: str, scale: Scale, env: str, results: Path, console: Console) ->
         return
     place = results / scale / env / study.name
     draw(found, f"{study.title}, {env}", place.with_suffix(".png"))
-    told = [f"# {study.title}, {env}", table(found), fine_print(found), f"![{study.title}]({study.name}.png)"]
+    told = [
+        f"# {study.title}, {env}",
+        table(found),
+        fine_print(found),
+        scores(found),
+        f"![{study.title}]({study.name}.png)",
+    ]
     tuned = tuning_table(study, scale, env, results)
     replace_file(place.with_suffix(".md"), "\n\n".join([*told, *filter(None, [tuned])]).encode() + b"\n")
     console.print(Markdown(table(found)))

@@ -15,7 +15,7 @@ from typing import cast
 from crbc_rl.errors import ConfigError
 from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
 from crbc_rl.studies.comparison.measured import measured
-from crbc_rl.studies.comparison.tables import Row, fine_print, rows, table, tuning_table
+from crbc_rl.studies.comparison.tables import Row, fine_print, rows, scores, table, tuning_table
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
 UNFINISHED = "Not run yet."
@@ -49,6 +49,7 @@ def _part(name: str, scale: Scale, env: str, results: Path, pictures: Callable[[
     parts = [
         table(found),
         fine_print(found),
+        scores(found),
         pictures(f"{name}-{scale}-{env}", found, f"{study.title}, {env}"),
         tuned and f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}",
     ]

@@ -16,6 +16,9 @@ from crbc_rl.studies.statistics import Comparison, Estimate, Outcomes, area, com
 
 SEED = 0
 """Of the resamples, so that a table is a function of its results."""
+MOST_SEEDS = 20
+"""Seeds that are looked for in the results, also where a setting asks for fewer."""
+SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "return by step"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,26 @@ def table(found: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def scores(found: Sequence[Row]) -> str:
+    """Scores and success by kind of task, means over the seeds.
+
+    "Return by step" weighs each rollout by its length; the paper's Sokoban score is of this kind. A task score of
+    success alone is left out.
+    """
+    graded = any((one.score != one.success).any() for row in found for one in row.kept)
+    names = {name: head for name, head in SCORES.items() if name != "score" or graded}
+    kinds = sorted({name for row in found for one in row.kept for name in one.end if name.startswith("success/")})
+    heads = ["method", *names.values(), *(f"{kind.removeprefix('success/')}, %" for kind in kinds)]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for row in found:
+        means = {name: float(np.mean([one.end[name] for one in row.kept])) for name in (*names, *kinds)}
+        shown = [
+            f"{100 * means[name]:.1f}" if name in kinds or name == "score" else f"{means[name]:.2f}" for name in means
+        ]
+        lines.append(_line([row.label, *shown]))
+    return "\n".join(lines)
+
+
 def fine_print(found: Sequence[Row]) -> str:
     """What stands behind the table: seeds, tasks, clusters, panel, versions, time."""
     kept = [one for row in found for one in row.kept]
@@ -131,7 +154,7 @@ def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[st
     if any(find(training, results) is None for _, _, training in tunings(study, scale, env)):
         return {}
     chosen = best_candidates(study, scale, env, results)
-    names, count = study.rows(scale, env), study.setting(scale, env).seeds
+    names, count = study.rows(scale, env), max(study.setting(scale, env).seeds, MOST_SEEDS)
     found: dict[str, list[Kept]] = {}
     # Trainings come seed after seed, the variants in their order.
     for number, training in enumerate(trainings(study, scale, env, count, chosen)):

@@ -24,7 +24,7 @@ from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
 from crbc_rl.studies.comparison.figures import draw
 from crbc_rl.studies.comparison.kept import find, read
 from crbc_rl.studies.comparison.run import best_candidates
-from crbc_rl.studies.comparison.tables import fine_print, rows, table, tuning_table
+from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 
 STUDY = {
@@ -77,7 +77,7 @@ def keep_made_up(training, results, successes, validation=(0.2, 0.4), tasks=None
         "curve": {"success": [0.5]},
         "validation": {"update": list(range(len(validation))), "success": list(validation)},
         "start": {"success": 0.25},
-        "end": {"success": float(np.mean(successes))},
+        "end": {"success": float(np.mean(successes)), "reward": 10 * float(np.mean(successes)), "reward_by_step": 2.0},
         "panel": "made",
         "success": "".join(map(str, successes)),
         "score": None,
@@ -209,6 +209,10 @@ def test_rows_are_paired_by_seed_and_task(study, played):
     assert "-37.5" in table([grpo, crbc]) and "not separated" in table([grpo, crbc])
     assert "2 seeds (0, 1); 4 test tasks, 4 of them different, in 4 clusters" in fine_print([grpo, crbc])
     assert "before training 25.0 %" in fine_print([grpo, crbc])
+
+
+def test_scores_are_means_over_the_seeds(study, played):
+    assert "| CRBC | 7.50 | 2.00 |" in scores(rows(study, "lab", "sokoban", played))
 
 
 def test_a_seed_that_only_one_method_has_is_left_out(study, played):
