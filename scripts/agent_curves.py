@@ -31,8 +31,9 @@ ROOT = Path(__file__).resolve().parents[1]
 DATA, PICTURE = ROOT / "docs/agents.json", ROOT / "docs/agents.png"
 
 TITLES = {
-    "sokoban_tiny": "Sokoban",
+    "sokoban_tiny": "Sokoban, one box",
     "sokoban_boxes": "Sokoban, three boxes",
+    "sokoban_short": "Sokoban, three boxes",
     "alfworld_tiny": "ALFWorld",
     "webshop_tiny": "WebShop",
 }
