@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from crbc_rl.studies.comparison.kept import find
 from crbc_rl.studies.comparison.measured import measured
 from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
-from crbc_rl.studies.comparison.trainings import trainings, tunings
+from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
 
 def list_studies(results: Path, console: Console) -> None:
@@ -48,6 +49,7 @@ def compare(
     runs: Path,
     results: Path,
     dry_run: bool,
+    tiny: bool,
     console: Console,
 ) -> bool:
     """Run what a study lacks in some or all of its settings, and print its tables. Returns whether it is complete."""
@@ -58,7 +60,9 @@ def compare(
     for env in chosen:
         study.setting(scale, env)
     if dry_run:
-        return _dry(name, scale, chosen, seeds, console)
+        return _dry(name, scale, chosen, console)
+    if tiny:
+        return _tiny(name, scale, chosen, console)
     runner = Runner(runs, results, jobs, console)
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
     for env in chosen:
@@ -98,17 +102,36 @@ def _show(name: str, scale: Scale, env: str, results: Path, console: Console) ->
     console.print(escape(f"{fine_print(found)}\nwrote {place}.md and .png"), soft_wrap=True, highlight=False)
 
 
-def _dry(name: str, scale: Scale, envs: tuple[str, ...], seeds: int | None, console: Console) -> bool:
-    """Check each different training of a study. Returns whether none can never work."""
-    study, sound = load_study(name), True
+def _different(name: str, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:
+    """One training of each config of a study."""
+    study = load_study(name)
     for env in envs:
-        wanted = {one.key: one for one in trainings(study, scale, env, seeds or 1, {})}
+        wanted = {one.key: one for one in trainings(study, scale, env, 1, {})}
         wanted |= {one.key: one for _, _, one in tunings(study, scale, env)}
-        for key, training in wanted.items():
-            try:
-                missing = [found.name for found in check_run(training.config).findings if not found.optional]
-                told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
-            except ConfigError as error:
-                told, sound = f"cannot work: {error}", False
-            console.print(f"{scale}/{env}/{escape(key)}: {escape(told)}", highlight=False, soft_wrap=True)
+        yield from wanted.values()
+
+
+def _tiny(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
+    """One update of each different training with a tiny random model, and its loss."""
+    from crbc_rl.studies.comparison.plumbing import one_update
+
+    for training in _different(name, scale, envs):
+        record = one_update(training.config)
+        told = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
+        console.print(f"{scale}/{training.env}/{escape(training.key)}: {told}", highlight=False, soft_wrap=True)
+    console.print("each made one update with random weights, which says nothing about success")
+    return True
+
+
+def _dry(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
+    """Check each different training of a study. Returns whether none can never work."""
+    sound = True
+    for training in _different(name, scale, envs):
+        try:
+            missing = [found.name for found in check_run(training.config).findings if not found.optional]
+            told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
+        except ConfigError as error:
+            told, sound = f"cannot work: {error}", False
+        place = escape(f"{scale}/{training.env}/{training.key}")
+        console.print(f"{place}: {escape(told)}", highlight=False, soft_wrap=True)
     return sound

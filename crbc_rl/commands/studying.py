@@ -142,10 +142,11 @@ def _comparison(name: str) -> Callable[..., None]:
         runs: SomePath = OUT,
         results: SomePath = RESULTS,
         dry_run: bool = False,
+        tiny: bool = False,
     ) -> None:
         from crbc_rl.commands.compare import compare as run
 
-        if not run(name, scale, env, seeds, jobs, runs, results, dry_run, console):
+        if not run(name, scale, env, seeds, jobs, runs, results, dry_run, tiny, console):
             sys.exit(1)
 
     compare.__doc__ = f"""Run the comparison of configs/studies/{name}.yaml, or what it lacks, and print its tables.
@@ -160,6 +161,7 @@ def _comparison(name: str) -> Callable[..., None]:
         runs: folder for the runs, which hold weights.
         results: folder for what is kept of each: small files, of which all tables are made.
         dry_run: check every training, and run none.
+        tiny: one update of every training with a tiny random model on embedded data, to see that it runs.
     """
     return compare
 

@@ -293,7 +293,8 @@ def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
             "from crbc_rl.commands.compare import compare\n"
             "study, place = sys.argv[1:]\n"
             "place = Path(place)\n"
-            "done = compare(study, 'lab', ('sokoban',), None, 1, place / 'runs', place / 'results', False, Console())\n"
+            "places = place / 'runs', place / 'results'\n"
+            "done = compare(study, 'lab', ('sokoban',), None, 1, *places, False, False, Console())\n"
             "sys.exit(not done)"
         )
         return subprocess.Popen([sys.executable, "-c", script, str(study.file), str(place)], stdout=subprocess.DEVNULL)

@@ -1,0 +1,77 @@
+"""One update of a training with a tiny random model: whether it runs, and nothing about what it learns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from crbc_envs.prompts import PromptWindow
+from crbc_envs.vector.members import make_member
+from crbc_rl.config.sections import TrainConfig
+from crbc_rl.learner import Learner
+from crbc_rl.policies import tiny
+from crbc_rl.policies.tiny_vision import build_vision
+from crbc_rl.rollout.prompts import prompt_options
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
+
+SMALL: Mapping[str, Mapping[str, Any]] = {
+    "policy": {"precision": "float32", "gradient_checkpointing": False},
+    "generator": {"engine": "transformers", "tensor_parallel": 1},
+    "rollout": {"num_groups": 2, "group_size": 2, "max_new_tokens": 8, "backend": "sync", "num_workers": None},
+    "optim": {"minibatch": 8, "microbatch": None, "score_microbatch": None},
+    "eval": {"every": 1, "episodes": 2, "test_episodes": 2},
+}
+"""What replaces a config's own values. Estimator, loss, protocol, prompts and environment stay as they are."""
+STEPS = 3
+
+
+def tiny_config(config: TrainConfig, model: Path) -> TrainConfig:
+    """The config for one update of 2 x 2 rollouts of at most three steps, with the model in a folder, on embedded data."""
+    data = config.model_dump()
+    for section, values in SMALL.items():
+        data[section] |= values
+    kwargs = {key: value for key, value in data["env"]["kwargs"].items() if key not in ("data", "data_dir")}
+    data["env"] |= {"kwargs": {**kwargs, "max_steps": STEPS}, "revision": None}
+    return TrainConfig.model_validate({**data, "model": str(model), "revision": None, "updates": 1, "threads": 1})
+
+
+def one_update(config: TrainConfig) -> dict[str, Any]:
+    """The record of one update of `tiny_config`, in a folder that is removed again. Raises what the training raises."""
+    with TemporaryDirectory(prefix="crbc-") as place:
+        model = Path(place, "model")
+        _random_model(config, model)
+        small = tiny_config(config, model)
+        Learner(small, Run.start(Path(place, "run"), small, resume=False)).train()
+        return read_metrics(Path(place, "run"))[-1]
+
+
+def _random_model(config: TrainConfig, folder: Path) -> None:
+    """Write a model of the config's kind, for frames or for text, whose tokenizer has read some of its prompts."""
+    env = make_member(config.registered_id(), {**_embedded(config), "split": "train"})
+    with closing(env):
+        frames, texts = False, []
+        for text, images in _prompts(config, env):
+            frames = frames or images
+            texts.append(text)
+    tokenizer = tiny.train_tokenizer(texts * 20)
+    generator = torch.Generator().manual_seed(0)
+    policy = build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
+    policy.save(folder)
+
+
+def _embedded(config: TrainConfig) -> dict[str, Any]:
+    return {key: value for key, value in config.env.kwargs.items() if key not in ("data", "data_dir")}
+
+
+def _prompts(config: TrainConfig, env: Any) -> Iterator[tuple[str, bool]]:
+    """The first prompts of a few tasks, and whether each has images."""
+    for task in range(4):
+        observation, info = env.reset(seed=0, options={"task": task})
+        prompt = PromptWindow.of(env, **prompt_options(config)).ask(observation, info)
+        yield prompt.text, bool(prompt.images)
