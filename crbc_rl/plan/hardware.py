@@ -32,7 +32,9 @@ class Hardware:
     memory_share: float = 0.848
     """What vLLM reaches of `memory` while it decodes; also assumed for the optimizer."""
     layer: float = 0.130e-3
-    """Seconds of a decode step for each layer that reading takes no part in: starting kernels, and scheduling."""
+    """Seconds of vLLM's decode step for each layer besides reading and computing: kernels' starts, and scheduling."""
+    eager: float = 0.900e-3
+    """Seconds of transformers' decode step for each layer, while the GPU mostly waits for the program."""
 
 
 HARDWARE = {
@@ -42,8 +44,9 @@ HARDWARE = {
 """Data sheets of NVIDIA: A100 with NVLink 3 (600 GB/s in both directions together) and HDR InfiniBand (200 Gb/s), H100
 with NVLink 4 (900 GB/s) and NDR (400 Gb/s).
 
-`flops_share`: MosaicML's llm-foundry, scripts/train/benchmarking, FSDP on eight GPUs, model "1b" at 1,024 tokens: 60.15 %
-on A100, 41.95 % on H100. `memory_share` and `layer`: `DECODED`."""
+`flops_share`: MosaicML's llm-foundry, scripts/train/benchmarking, FSDP on eight GPUs, model "1b" at 1,024 tokens:
+60.15 % on A100, 41.95 % on H100. `memory_share` and `layer`: `DECODED`, on A100. `eager`: the same benchmark states
+39.68 tokens per second of Qwen2.5-1.5B with transformers, 25.2 ms for 28 layers, and as much for 7B."""
 
 DECODED = {
     "Qwen2.5-0.5B": (24, 988_065_536, 12_288, 1_025, 311.55),
@@ -53,9 +56,9 @@ DECODED = {
     "Qwen2.5-7B": (28, 14_141_238_272, 57_344, 1_025, 84.28),
     "Qwen2.5-7B, long": (28, 14_141_238_272, 57_344, 7_168, 80.70),
 }
-"""Tokens per second that Qwen's published speed benchmark of Qwen2.5 states for one reply at a time in bfloat16: A100 80
-GB, vLLM 0.6.3, 2,048 new tokens after 1 or 6,144. By model: layers, bytes of the weights that a step reads, bytes of a
-token's keys and values, mean context, and the published rate.
+"""Tokens per second that Qwen's published speed benchmark of Qwen2.5 states for one reply at a time in bfloat16: A100
+80 GB, vLLM 0.6.3, 2,048 new tokens after 1 or 6,144. By model: layers, bytes of the weights that a step reads, bytes of
+a token's keys and values, mean context, and the published rate.
 
 The rows of 1.5B and 7B without a long prompt are two equations for `layer` and `memory_share`; the other four check
 them (`tests/rl/plan/test_runtime.py`)."""

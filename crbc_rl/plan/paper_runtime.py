@@ -37,6 +37,7 @@ BLOCKS = {
 
 VARIED: dict[str, dict[str, Any]] = {
     "as above": {},
+    "no reply above 254 tokens, twice the mean": {"limit": 254},
     "replies of 64 tokens": {"reply": 64},
     "replies of 256 tokens": {"reply": 256},
     "prompts of 700 tokens": {"prompt": 700},
@@ -70,8 +71,12 @@ QWEN_3B = Architecture(
 def paper_phases(
     name: str, hardware: str = "a100", nodes: int = 1, launcher: bool = False, **changes: Any
 ) -> tuple[Phase, ...]:
-    """The phases of a paper config, in our loop or in the launcher's, with other lengths where `changes` say so."""
-    config = load_config(f"paper/{name}")
+    """The phases of a paper config, in our loop or in the launcher's.
+
+    `changes` are to its workload, with "limit" for the most tokens of a reply.
+    """
+    limit = changes.pop("limit", None)
+    config = load_config(f"paper/{name}", [] if limit is None else [f"rollout.max_new_tokens={limit}"])
     work = _work(config, launcher, changes)
     steps = config.env.kwargs["max_steps"]
     model, gpus = _model(config), PER_NODE * nodes
@@ -91,7 +96,7 @@ def comparison() -> str:
     stated = {**PAPER, REST: 2 * PAPER["together"] - sum(PAPER.values())}
     theirs, ours = (blocks(paper_phases(CONFIGS[0], launcher=launcher)) for launcher in (True, False))
     rows = [
-        (name, f"{stated[name]:.2f}", f"{theirs[name]:.2f}", f"{theirs[name] / stated[name]:.2f}", f"{ours[name]:.2f}")
+        (name, f"{stated[name]:.2f}", seconds(theirs[name]), f"{theirs[name] / stated[name]:.2f}", seconds(ours[name]))
         for name in theirs
     ]
     return _table(("seconds", "paper", "plan, verl-agent's loop", "plan / paper", "plan, our loop"), rows)

@@ -107,7 +107,9 @@ def estimate(
     """
     work = work or workload_of(config)
     if work is None:
-        raise ConfigError(f"{config.env.id} with prompt {config.env.prompt!r}: its lengths are unknown, give a Workload")
+        raise ConfigError(
+            f"{config.env.id}: the lengths of its prompts {config.env.prompt!r} are unknown, give a Workload"
+        )
     check_nodes(gpus, nodes)
     for message in contradictions(config, gpus, model):
         raise ConfigError(message)
@@ -178,6 +180,8 @@ def decode_step(job: Job, live: float) -> float:
     attention = 4 * model.layers * model.hidden * context
     operations = live * (2 * (model.parameters - model.outside + head) + attention) / parallel
     computed = operations / (job.hardware.flops * job.hardware.flops_share)
+    if engine_of(job.config).same:
+        return max(model.layers * job.hardware.eager, read, computed)
     return model.layers * job.hardware.layer + max(read, computed)
 
 
@@ -190,7 +194,8 @@ def forward(model: Architecture, length: float, scored: float) -> float:
     Two for each weight of the blocks and each token, and causal attention. A vision tower counts as if it read tokens.
     """
     blocks = model.parameters - model.outside
-    return 2 * length * blocks + 2 * model.layers * model.hidden * length**2 + 2 * scored * model.hidden * model.vocabulary
+    attention = 2 * model.layers * model.hidden * length**2
+    return 2 * length * blocks + attention + 2 * scored * model.hidden * model.vocabulary
 
 
 def _training(job: Job) -> Iterator[Phase]:
