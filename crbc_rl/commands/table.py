@@ -56,7 +56,7 @@ def train(
         jobs: with --seeds: how many at a time; default by the cores and the config's threads, 1 where there is a GPU.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without training, print the plan, and stop.
-        gpus: dry run: number of GPUs to plan for; default 8 with --nodes for each, 8 with vLLM, else 1.
+        gpus: dry run: number of GPUs to plan for; default 8 for each of --nodes; without it 8 with vLLM, else 1.
         gpu_memory: dry run: memory of each GPU in GiB; default 80.
         nodes: dry run: number of nodes that the GPUs are dealt to; default the fewest.
         hardware: dry run: the GPU whose time is estimated: a100 or h100; default a100.
