@@ -10,7 +10,7 @@ from typing import Any
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.architecture import Architecture, find_architecture
-from crbc_rl.plan.hardware import HARDWARE, PER_NODE
+from crbc_rl.plan.hardware import HARDWARE, PER_NODE, find_hardware
 from crbc_rl.plan.runtime import Phase, estimate, total
 from crbc_rl.plan.show_time import seconds
 from crbc_rl.plan.workload import Workload, as_verl_agent, workload_of
@@ -38,6 +38,7 @@ BLOCKS = {
 VARIED: dict[str, dict[str, Any]] = {
     "as above": {},
     "no reply above 254 tokens, twice the mean": {"limit": 254},
+    "decode steps that only read": {"layer": 0.0},
     "replies of 64 tokens": {"reply": 64},
     "replies of 256 tokens": {"reply": 256},
     "prompts of 700 tokens": {"prompt": 700},
@@ -73,14 +74,16 @@ def paper_phases(
 ) -> tuple[Phase, ...]:
     """The phases of a paper config, in our loop or in the launcher's.
 
-    `changes` are to its workload, with "limit" for the most tokens of a reply.
+    `changes` are to its workload; "limit" is the most tokens of a reply, "layer" the GPU's seconds for a layer.
     """
+    rates = find_hardware(hardware)
+    rates = replace(rates, layer=changes.pop("layer", rates.layer))
     limit = changes.pop("limit", None)
     config = load_config(f"paper/{name}", [] if limit is None else [f"rollout.max_new_tokens={limit}"])
     work = _work(config, launcher, changes)
     steps = config.env.kwargs["max_steps"]
     model, gpus = _model(config), PER_NODE * nodes
-    return estimate(config, hardware, model=model, max_steps=steps, gpus=gpus, nodes=nodes, work=work)
+    return estimate(config, rates, model=model, max_steps=steps, gpus=gpus, nodes=nodes, work=work)
 
 
 def blocks(phases: Iterable[Phase]) -> dict[str, float]:

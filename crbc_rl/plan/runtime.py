@@ -92,7 +92,7 @@ class Job:
 
 def estimate(
     config: TrainConfig,
-    hardware: str,
+    hardware: str | Hardware,
     *,
     model: Architecture,
     max_steps: int,
@@ -102,8 +102,9 @@ def estimate(
 ) -> tuple[Phase, ...]:
     """The seconds of an update of `config` by phase, on `gpus` GPUs that are dealt evenly to `nodes` nodes.
 
-    `work` is by default that of the config's environment. Raises `ConfigError` for unknown hardware, groups and GPUs
-    that cannot be dealt, and an environment whose lengths were not measured.
+    `hardware` is a name of `HARDWARE`, or rates of your own. `work` is by default that of the config's environment.
+    Raises `ConfigError` for unknown hardware, groups and GPUs that cannot be dealt, and an environment whose lengths
+    were not measured.
     """
     work = work or workload_of(config)
     if work is None:
@@ -113,7 +114,8 @@ def estimate(
     check_nodes(gpus, nodes)
     for message in contradictions(config, gpus, model):
         raise ConfigError(message)
-    job = Job(config, model, find_hardware(hardware), work, max_steps, gpus, nodes)
+    rates = find_hardware(hardware) if isinstance(hardware, str) else hardware
+    job = Job(config, model, rates, work, max_steps, gpus, nodes)
     return (*_rollout(job), *_training(job))
 
 
