@@ -39,6 +39,8 @@ def train(
     dry_run: bool = False,
     gpus: Count = None,
     gpu_memory: Size = None,
+    nodes: Count = None,
+    hardware: str | None = None,
     online: bool = False,
     allow_import: bool = False,
 ) -> None:
@@ -54,8 +56,10 @@ def train(
         jobs: with --seeds: how many at a time; default by the cores and the config's threads, 1 where there is a GPU.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without training, print the plan, and stop.
-        gpus: dry run: number of GPUs to plan for; default 8 with vLLM, else 1.
+        gpus: dry run: number of GPUs to plan for; default 8 for each of --nodes; without it 8 with vLLM, else 1.
         gpu_memory: dry run: memory of each GPU in GiB; default 80.
+        nodes: dry run: number of nodes that the GPUs are dealt to; default the fewest.
+        hardware: dry run: the GPU whose time is estimated: a100 or h100; default a100.
         online: dry run: look up a model that is not on this machine on the Hugging Face hub.
         allow_import: run the modules that the config names ("module:attribute").
     """
@@ -71,13 +75,14 @@ def train(
         from crbc_rl.plan import make_plan
         from crbc_rl.plan.show import show
 
-        show(make_plan(settings, gpus, 80.0 if gpu_memory is None else gpu_memory, online), console, folder)
+        gib = 80.0 if gpu_memory is None else gpu_memory
+        show(make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
         return
     if (seed if seeds else jobs) is not None:
         raise ConfigError("--seeds and --seed exclude each other, and --jobs belongs to --seeds: --seeds 0-4 --jobs 2")
-    if online or gpus is not None or gpu_memory is not None:
+    if online or any(given is not None for given in (gpus, gpu_memory, nodes, hardware)):
         raise ConfigError(
-            "--gpus, --gpu-memory and --online belong to --dry-run; to train on N GPUs: "
+            "--gpus, --gpu-memory, --nodes, --hardware and --online belong to --dry-run; to train on N GPUs: "
             "torchrun --nproc_per_node=N -m crbc_rl.cli train CONFIG"
         )
     if seeds is not None:

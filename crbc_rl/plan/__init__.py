@@ -16,7 +16,11 @@ from crbc_rl.plan.architecture import Architecture
 from crbc_rl.plan.batches import Batches, arithmetic, contradictions
 from crbc_rl.plan.check import Checked, check_run
 from crbc_rl.plan.disk import Disk, disk
+from crbc_rl.plan.hardware import PER_NODE, Hardware, check_nodes, fewest_nodes, find_hardware
 from crbc_rl.plan.memory import Memory, estimate, microbatch, tokens_per_row
+from crbc_rl.plan.runtime import Phase
+from crbc_rl.plan.runtime import estimate as estimate_time
+from crbc_rl.plan.workload import workload_of
 from crbc_rl.policies.engines import ENGINES, engine_of
 
 
@@ -25,30 +29,45 @@ class Plan:
     """The plan of `config` for `gpus` GPUs of `gib` GiB.
 
     `memory` is None without the model's shape, without a limit on prompts, or for an engine of one's own; `disk` is
-    None without the model's shape. Each of `remedies` is a change that makes the run fit; it is empty where the run
-    fits.
+    None without the model's shape. `phases` are the seconds of an update on such `hardware`; None without the model's
+    shape, and where the lengths of prompts are not known. Each of `remedies` is a change that makes the run fit; it is
+    empty where the run fits.
     """
 
     config: TrainConfig
     gpus: int
+    nodes: int
     gib: float
+    hardware: Hardware
     checked: Checked
     batches: Batches
     memory: Memory | None
     disk: Disk | None
+    phases: tuple[Phase, ...] | None
     remedies: tuple[str, ...]
 
 
-def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, online: bool = False) -> Plan:
-    """Plan `config` for `gpus` GPUs with `gib` GiB of memory, one rank each.
+def make_plan(
+    config: TrainConfig,
+    gpus: int | None = None,
+    gib: float = 80.0,
+    online: bool = False,
+    nodes: int | None = None,
+    hardware: str = "a100",
+) -> Plan:
+    """Plan `config` for `gpus` GPUs with `gib` GiB of memory, one rank each, dealt evenly to `nodes` nodes.
 
-    The default of `gpus` is 8 with an engine that can split weights (vLLM), as in the paper, else 1. Raises
-    `ConfigError` naming everything that can never work.
+    The default of `gpus` is 8 for each of `nodes`; without these it is 8 with an engine that can split weights (vLLM),
+    as in the paper, else 1. The default of `nodes` is the fewest that hold them. Raises `ConfigError` naming everything
+    that can never work.
     """
+    rates = find_hardware(hardware)
     if gpus is None:
-        gpus = 8 if engine_of(config).splits else 1
+        gpus = PER_NODE * (nodes or 1) if nodes or engine_of(config).splits else 1
     if gpus < 1 or gib <= 0:
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
+    nodes = fewest_nodes(gpus) if nodes is None else nodes
+    check_nodes(gpus, nodes)
     checked = check_run(config, gpus=gpus, online=online)
     model = checked.model
     memory: Memory | None = None
@@ -58,7 +77,12 @@ def make_plan(config: TrainConfig, gpus: int | None = None, gib: float = 80.0, o
         memory, remedies = estimate(config, model, gpus, gib), list(_remedies(config, model, gpus, gib))
     batches = arithmetic(config, gpus, checked.env.max_steps)
     space = None if model is None else disk(config, model)
-    return Plan(config, gpus, gib, checked, batches, memory, space, tuple(remedies))
+    phases: tuple[Phase, ...] | None = None
+    if known and model is not None and (work := workload_of(config)) is not None:
+        phases = estimate_time(
+            config, hardware, model=model, max_steps=checked.env.max_steps, gpus=gpus, nodes=nodes, work=work
+        )
+    return Plan(config, gpus, nodes, gib, rates, checked, batches, memory, space, phases, tuple(remedies))
 
 
 def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:

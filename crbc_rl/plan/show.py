@@ -16,12 +16,14 @@ from crbc_rl.config.protocols import choices, deviations
 from crbc_rl.plan import Plan
 from crbc_rl.plan.disk import Disk, free
 from crbc_rl.plan.memory import GIB, Memory, tokens_per_row
+from crbc_rl.plan.show_time import show_time
 
 _NOISE = {SHARED: "one stream of noise together", INDEPENDENT: "their own noise each"}
 
 
 def show(plan: Plan, console: Console, run: Path) -> None:
-    """Print the sizes of an update, the memory by purpose, the disk for the folder `run`, and what is missing."""
+    """Print the sizes of an update, memory by purpose, time by phase, the disk for the folder `run`, and what is
+    missing."""
     console.print(f"[bold]{escape(plan.config.name)}[/]: a plan; nothing is started or written", highlight=False)
     facts = Table.grid(padding=(0, 2))
     for name, text in _facts(plan):
@@ -30,6 +32,8 @@ def show(plan: Plan, console: Console, run: Path) -> None:
     if plan.memory is not None:
         console.print(_memory(plan.memory), highlight=False)
         _verdict(plan, plan.memory, console)
+    if plan.phases is not None:
+        show_time(plan, plan.phases, console)
     if plan.disk is not None:
         _disk(plan, plan.disk, run, console)
     _findings(plan, console)
@@ -54,7 +58,8 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         "" if memory is None or memory.concurrent is None else f", room for {memory.concurrent:,} full replies in each"
     )
     generators = f"generators: {batches.engines}, each over {config.generator.tensor_parallel}"
-    yield "processes", f"{plan.gpus}, one GPU of {plan.gib:g} GiB each; {generators}{room}"
+    nodes = f" on {plan.nodes} nodes" if plan.nodes > 1 else ""
+    yield "processes", f"{plan.gpus}{nodes}, one GPU of {plan.gib:g} GiB each; {generators}{room}"
     tokens = tokens_per_row(config)
     yield (
         "an update",
@@ -74,9 +79,12 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         f"2 tests with {config.eval.test_episodes}",
     )
     if memory is not None:
-        yield "main memory", f"{memory.main / GIB:.0f} GiB of the machine, while all processes load"
+        machine = "the machine" if plan.nodes == 1 else "each machine"
+        yield "main memory", f"{memory.main / plan.nodes / GIB:.0f} GiB of {machine}, while all processes load"
     elif tokens is None:
         yield "memory", "not estimated: rollout.max_prompt_tokens sets no limit to prompts"
+    if plan.phases is None and model is not None:
+        yield "time", f"not estimated: the lengths of {config.env.id}'s prompts {config.env.prompt!r} are unknown"
 
 
 def _protocol(config: TrainConfig) -> str:
@@ -124,7 +132,7 @@ def _disk(plan: Plan, disk: Disk, run: Path, console: Console) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    if plan.gpus > 8:
+    if plan.nodes > 1:
         console.print("on several nodes the run folder must be on a disk that all of them share", highlight=False)
 
 

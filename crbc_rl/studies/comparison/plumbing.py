@@ -32,7 +32,7 @@ STEPS = 3
 
 
 def tiny_config(config: TrainConfig, model: Path) -> TrainConfig:
-    """The config for one update of 2 x 2 rollouts of at most three steps, with the model in a folder, on embedded data."""
+    """The config for one update on embedded data, with the model in a folder: 2 x 2 rollouts of at most three steps."""
     data = config.model_dump()
     for section, values in SMALL.items():
         data[section] |= values

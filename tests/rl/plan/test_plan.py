@@ -259,7 +259,9 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         make_plan(paper("alfworld_qwen2.5_1.5b", "rollout.num_groups=3", "env.prompt=picture"))
 
 
-@pytest.mark.parametrize("given", [("--gpus", "4"), ("--gpu-memory", "40"), ("--online",)])
+@pytest.mark.parametrize(
+    "given", [("--gpus", "4"), ("--gpu-memory", "40"), ("--nodes", "2"), ("--hardware", "a100"), ("--online",)]
+)
 def test_what_is_of_a_dry_run_alone_is_refused_without_it(
     given: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
