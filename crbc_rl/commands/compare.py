@@ -113,7 +113,7 @@ def _different(name: str, scale: Scale, envs: tuple[str, ...]) -> Iterator[Train
 
 def _tiny(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
     """One update of each different training with a tiny random model, and its loss."""
-    from crbc_rl.studies.comparison.plumbing import one_update
+    from crbc_rl.commands.plumbing import one_update
 
     for training in _different(name, scale, envs):
         record = one_update(training.config)

@@ -56,7 +56,7 @@ class EvalPanel:
 def digest_of(contents: Sequence[str], repeats: Sequence[int]) -> str:
     """The digest of a panel whose tasks have these digests of their contents, in order."""
     lines = (f"{content} {repeat}\n" for content, repeat in zip(contents, repeats, strict=True))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+    return hashlib.sha256("".join(lines).encode(errors="surrogatepass")).hexdigest()
 
 
 def eval_panel(config: TrainConfig, split: str, episodes: int) -> EvalPanel:
