@@ -36,6 +36,8 @@ SHORT = {
     "crbc train sokoban-tiny": f"--set updates=1 {TINY}",
     "crbc warmstart": "--steps 2",
     "crbc study agent": "--episodes 4 --samples 2",
+    "crbc study --list": "",
+    "crbc study main": "--dry-run",
     "crbc study": "--quick",
 }
 """What is added to a command, by its beginning; the first that fits."""
