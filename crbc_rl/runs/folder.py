@@ -301,7 +301,7 @@ def _write_settings(folder: Path, config: TrainConfig) -> None:
 def require_same(folder: Path, now: TrainConfig) -> None:
     """Raise `ConfigError` where the settings of the run in `folder` differ from those that it is resumed with."""
     first = Run.open(folder).config
-    before, given = _flat(first.model_dump()), _flat(now.model_dump())
+    before, given = flat(first.model_dump()), flat(now.model_dump())
     for name in {**before, **given}:
         # These may change in a resumed run: they do not affect what is trained. The model's files are compared.
         moved = name.startswith("modules.") and name.endswith(".file")
@@ -363,8 +363,9 @@ def versions() -> dict[str, str]:
     }
 
 
-def _flat(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a config by their dotted names."""
+    found: dict[str, Any] = {}
     for name, value in data.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found

@@ -13,6 +13,7 @@ from typing import Any
 
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.config.sections import TrainConfig
+from crbc_rl.runs.folder import flat
 from crbc_rl.studies.comparison.definition import TUNING_SEED, Changes, Scale, Study, Variant
 
 FREE = ("name", "seed", "model", "modules", "tracking", "save_every", "record_every")
@@ -91,29 +92,22 @@ def key_of(study: Study, scale: Scale, env: str, variant: Variant, candidate: Ch
 
 def _training(study: Study, scale: Scale, env: str, changes: Changes, seed: int) -> Training:
     config, base = study.config(scale, env, changes), study.config(scale, env, {})
-    key = _key(_flat(base.model_dump(mode="json")), config)
+    key = _key(flat(base.model_dump(mode="json")), config)
     return Training(scale, env, key, config.model_copy(update={"name": f"{env}-{scale}", "seed": seed}))
 
 
 def _key(base: Mapping[str, Any], config: TrainConfig) -> str:
     """The method, and what else differs from the setting's config; a folder's name."""
-    flat = _flat(config.model_dump(mode="json"))
+    values = flat(config.model_dump(mode="json"))
     skipped = {"credit.method", "seed", "name"}
-    changed = sorted(name for name in flat if name not in skipped and flat[name] != base.get(name))
+    changed = sorted(name for name in values if name not in skipped and values[name] != base.get(name))
     # A section of another method counts only where that method is run.
     others = re.compile(rf"credit\.(?!{re.escape(config.credit.method)}\.)\w+\.")
     short = re.compile(rf"credit\.{re.escape(config.credit.method)}\.|optim\.")
-    parts = [f"{short.sub('', name)}={_value(flat[name])}" for name in changed if not others.match(name)]
+    parts = [f"{short.sub('', name)}={_value(values[name])}" for name in changed if not others.match(name)]
     return ",".join([config.credit.method.rpartition(":")[2], *parts])
 
 
 def _value(value: Any) -> str:
     text = "full" if value is None else value if isinstance(value, str) else json.dumps(value)
     return re.sub(r"[^A-Za-z0-9.+-]+", "_", text)
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in data.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return flat
