@@ -13,7 +13,6 @@ import tyro
 
 from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.parse import Count, Group, Index, MaybePath, RunPath, SomePath
-from crbc_rl.config.shipped import studies
 
 Repeated = tyro.conf.UseAppendAction
 OUT = Path("runs/studies")
@@ -131,6 +130,13 @@ def list_(results: SomePath = RESULTS) -> None:
     list_studies(results, console)
 
 
+def _comparisons() -> list[str]:
+    """The files of `configs/studies`, as `crbc_rl.config.shipped.studies` has them, which would import pydantic."""
+    package = Path(__file__).resolve().parents[1]
+    folders = [place / "configs" / "studies" for place in (package / "shipped", package.parent)]
+    return sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
+
+
 def _comparison(name: str) -> Callable[..., None]:
     """The command of one file of `configs/studies`."""
 
@@ -188,6 +194,6 @@ STUDY = Group(
         "credit-accuracy": credit_accuracy,
         "dynamics": dynamics,
         "list": list_,
-        **{name.replace("_", "-"): _comparison(name) for name in studies()},
+        **{name.replace("_", "-"): _comparison(name) for name in _comparisons()},
     },
 )
