@@ -36,7 +36,7 @@ main() {
 
 agents() {
     local config method name
-    for config in sokoban_tiny sokoban_boxes alfworld_tiny webshop_tiny; do
+    for config in sokoban_short alfworld_tiny webshop_tiny; do
         for method in CRBC GRPO; do
             name="$runs/${config}-$method"
             .venv/bin/crbc train "configs/$config.yaml" --seeds 0-2 --run "$name" --resume \
