@@ -24,7 +24,7 @@ from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
 def list_studies(results: Path, console: Console) -> None:
     """Print every study: its settings, its trainings, and how many of these are finished in `results`."""
-    table = Table("study", "scale", "setting", "trainings", "finished", "hours", title="studies of trained agents")
+    shown = Table("study", "scale", "setting", "trainings", "finished", "hours", title="studies of trained agents")
     for name in studies():
         study = load_study(name)
         for scale in SCALES:
@@ -35,8 +35,8 @@ def list_studies(results: Path, console: Console) -> None:
                 count = len(tuned) + len(wanted)
                 done = sum(find(one, results) is not None for one in (*tuned.values(), *wanted.values()))
                 hours = f"{count * setting.minutes / 60:.1f}" if setting.minutes else ""
-                table.add_row(name, scale, env, str(count), str(done) if scale == "lab" else "", hours)
-    console.print(table)
+                shown.add_row(name, scale, env, str(count), str(done) if scale == "lab" else "", hours)
+    console.print(shown)
     console.print("hours of one core, at the scale lab; candidates are tried with fewer updates, so it is less")
 
 

@@ -39,7 +39,7 @@ class Setting(_Part):
     """Those that are trained here; by default all."""
     seeds: int = Field(3, ge=1, le=100)
     minutes: float = Field(0.0, ge=0)
-    """Of one training: minutes of one core at the scale "lab", hours of a node are counted in minutes at "paper"."""
+    """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
 
