@@ -36,8 +36,7 @@ def tiny_config(config: TrainConfig, model: Path) -> TrainConfig:
     data = config.model_dump()
     for section, values in SMALL.items():
         data[section] |= values
-    kwargs = {key: value for key, value in data["env"]["kwargs"].items() if key not in ("data", "data_dir")}
-    data["env"] |= {"kwargs": {**kwargs, "max_steps": STEPS}, "revision": None}
+    data["env"] |= {"kwargs": {**_embedded(config), "max_steps": STEPS}, "revision": None}
     return TrainConfig.model_validate({**data, "model": str(model), "revision": None, "updates": 1, "threads": 1})
 
 

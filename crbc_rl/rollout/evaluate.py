@@ -209,7 +209,8 @@ def summarise(split: str, played: Columns) -> Evaluation:
     """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
     order = np.lexsort((played["repeat"], played["task"]))
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
-    of_task, content = read_texts("kind", played), read_texts("content", played)
+    told = {name: read_texts(name, played) for name in ("kind", "content", "cluster")}
+    of_task, content = told["kind"], told["content"]
     kinds = Counter(of_task)
     won = Counter(kind for kind, succeeded in zip(of_task, played["success"], strict=True) if succeeded)
     episodes, steps = len(order), int(length.sum())
@@ -229,6 +230,6 @@ def summarise(split: str, played: Columns) -> Evaluation:
         independent=independent_tasks(played["success"], content),
         outcomes={
             **{name: played[name][order].tolist() for name in ("task", "success", "score", "reward")},
-            **{name: [read_texts(name, played)[i] for i in order] for name in ("kind", "content", "cluster")},
+            **{name: [values[i] for i in order] for name, values in told.items()},
         },
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from crbc_rl.studies.comparison.definition import Scale, Study
 from crbc_rl.studies.comparison.kept import Kept, find
-from crbc_rl.studies.comparison.run import best_candidates
+from crbc_rl.studies.comparison.run import best_candidates, validated
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 from crbc_rl.studies.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
 
@@ -137,7 +137,7 @@ def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
         kept = find(training, results)
         if kept is None:
             return ""
-        found.setdefault(name, []).append((training.key, float(np.mean(kept.validation["success"][-2:]))))
+        found.setdefault(name, []).append((training.key, validated(kept)))
     if not found:
         return ""
     lines = [_line(["method", "candidates: validation success, %"]), _line(["---", "---"])]
