@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -14,11 +14,10 @@ from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
 from crbc_rl.runs.lines import replace_file
-from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
+from crbc_rl.studies.comparison.definition import SCALES, Scale, Study, load_study
+from crbc_rl.studies.comparison.document import UNFINISHED, section
 from crbc_rl.studies.comparison.kept import find
-from crbc_rl.studies.comparison.measured import measured
 from crbc_rl.studies.comparison.run import Runner
-from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
 
@@ -69,37 +68,24 @@ def compare(
         if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
             console.print("[yellow]not finished; everything is saved[/]\nto continue: the same command")
             return False
-        _show(name, scale, env, results, console)
+        _show(study, scale, env, results, console)
     return True
 
 
-def _show(name: str, scale: Scale, env: str, results: Path, console: Console) -> None:
-    """Print a setting's table, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
-    from crbc_rl.studies.comparison.figures import draw
-
-    study = load_study(name)
-    if study.shows != "comparison":
-        console.print(Markdown(measured(study, scale, env, results)))
-        return
-    found = rows(study, scale, env, results)
-    if not found:
-        console.print(
-            f"{scale}/{env}: a table needs two seeds of two methods, the reference among them", highlight=False
-        )
-        return
+def _show(study: Study, scale: Scale, env: str, results: Path, console: Console) -> None:
+    """Print what a setting's results show, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
     place = results / scale / env / study.name
-    draw(found, f"{study.title}, {env}", place.with_suffix(".png"))
-    told = [
-        f"# {study.title}, {env}",
-        table(found),
-        fine_print(found),
-        scores(found),
-        f"![{study.title}]({study.name}.png)",
-    ]
-    tuned = tuning_table(study, scale, env, results)
-    replace_file(place.with_suffix(".md"), "\n\n".join([*told, *filter(None, [tuned])]).encode() + b"\n")
-    console.print(Markdown(table(found)))
-    console.print(escape(f"{fine_print(found)}\nwrote {place}.md and .png"), soft_wrap=True, highlight=False)
+
+    def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
+        draw(place.with_suffix(".png"))
+        return f"![{title}]({study.name}.png)"
+
+    told = section(study, scale, env, results, picture)
+    replace_file(place.with_suffix(".md"), f"# {study.title}, {env}\n\n{told}\n".encode())
+    console.print(Markdown("\n\n".join(part for part in told.split("\n\n") if not part.startswith("!["))))
+    if told.startswith(UNFINISHED):
+        console.print("a table needs two seeds of two methods, the reference among them", highlight=False)
+    console.print(f"wrote {escape(str(place.with_suffix('.md')))}", soft_wrap=True, highlight=False)
 
 
 def _different(name: str, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,6 @@ from crbc_rl.config.shipped import shipped
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.lines import replace_file
 from crbc_rl.studies.comparison.document import MARK, rebuilt
-from crbc_rl.studies.comparison.tables import Row
 
 DOCUMENT = shipped() / "docs" / "results.md"
 
@@ -28,10 +28,8 @@ def rebuild(results: Path, document: Path | None, console: Console) -> None:
         raise ConfigError(f"{path} has no part to make: write <!-- results: main/lab/sokoban --> and <!-- end -->")
     drawn: list[str] = []
 
-    def picture(name: str, found: list[Row], title: str) -> str:
-        from crbc_rl.studies.comparison.figures import draw
-
-        draw(found, title, path.with_suffix("") / f"{name}.png")
+    def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
+        draw(path.with_suffix("") / f"{name}.png")
         drawn.append(name)
         return f"![{title}]({path.stem}/{name}.png)"
 

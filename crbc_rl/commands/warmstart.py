@@ -19,13 +19,14 @@ import numpy as np
 import torch
 from pydantic import Field
 
+from crbc_envs.actions import tagged
 from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config import RunConfig, TrainConfig, parse, read_mapping
-from crbc_rl.config.sections import MOST_TOKENS, EvalConfig, RolloutConfig
+from crbc_rl.config.sections import MOST_TOKENS, EvalConfig, RolloutConfig, Section
 from crbc_rl.config.shipped import find_config, installed
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.environment import check_env
@@ -46,6 +47,17 @@ SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
 """Of the files of a warm start."""
 
 
+class Lapse(Section):
+    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought.
+
+    What the expert says instead reaches the environment, so that no later lesson is lost.
+    """
+
+    action: str = Field(min_length=1)
+    thought: str = ""
+    share: float = Field(gt=0, le=1)
+
+
 class WarmstartConfig(RunConfig):
     out: str
     """Folder to write, relative to the config file, or absolute."""
@@ -64,6 +76,8 @@ class WarmstartConfig(RunConfig):
     corrector: dict[str, Any] = Field(default_factory=dict)
     """Options that replace some of `teacher` in those lessons, so that an expert that errs corrects as one that does
     not."""
+    lapse: Lapse | None = None
+    """What the policy is to do too often, so that reinforcement learning has something to improve."""
     random_episodes: int = Field(2000, ge=1, le=10**7)
     """Without an expert: episodes of random play, whose successes are the demonstrations."""
     copies: bool = False
@@ -232,7 +246,7 @@ def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterato
         lessons: list[tuple[Prompt, str]] = []
         for rollout, task in enumerate(tasks):
             replies = [batch.turns[row].text for row in np.flatnonzero(batch.rollouts.rollout == rollout)]
-            lessons += _prompted(config, env, corrected_steps(env, rng, task, replies, **options))
+            lessons += _prompted(config, env, corrected_steps(env, rng, task, replies, **options), rng)
         yield from (lessons[i] for i in rng.permutation(len(lessons)))  # those of one episode are alike
 
 
@@ -279,10 +293,12 @@ def _of_one(
     config: WarmstartConfig, rng: np.random.Generator, on_episode: Callable[[bool], None]
 ) -> Iterator[tuple[Prompt, str]]:
     env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
-    yield from _prompted(config, env, _steps(config, env, rng, on_episode))
+    yield from _prompted(config, env, _steps(config, env, rng, on_episode), rng)
 
 
-def _prompted(config: WarmstartConfig, env: Env, steps: Iterator[Demonstration]) -> Iterator[tuple[Prompt, str]]:
+def _prompted(
+    config: WarmstartConfig, env: Env, steps: Iterator[Demonstration], rng: np.random.Generator
+) -> Iterator[tuple[Prompt, str]]:
     window = PromptWindow.of(env, **prompt_options(config))
     seen: Any = None
     for observation, info, reply in steps:
@@ -290,6 +306,9 @@ def _prompted(config: WarmstartConfig, env: Env, steps: Iterator[Demonstration])
             window.record(seen, info["action"])
         else:
             window.history.clear()
+        lapse = config.lapse
+        if lapse is not None and lapse.action in info["admissible_actions"] and rng.random() < lapse.share:
+            reply = tagged(lapse.action, lapse.thought)
         yield window.ask(observation, info), reply
         seen = observation
 

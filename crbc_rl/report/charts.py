@@ -119,21 +119,6 @@ def column(records: Sequence[Record], name: str) -> tuple[Floats, Floats]:
     return table[:, 0], table[:, 1]
 
 
-def smoothing(updates: int) -> float:
-    """The weight of the past in the smoothed curves: the paper's 0.95 for its 150 updates, and for a shorter run the
-    weight that averages over the same fraction of the run."""
-    return min(0.95, max(0.5, 1.0 - 7.5 / max(updates, 1)))
-
-
-def smooth(y: Floats, weight: float) -> Floats:
-    """Exponential moving average with Adam's bias correction, same shape."""
-    out, total, mass = np.empty_like(y), 0.0, 0.0
-    for i, value in enumerate(y):
-        total, mass = weight * total + (1 - weight) * value, weight * mass + (1 - weight)
-        out[i] = total / mass
-    return out
-
-
 def round_ticks(low: float, high: float, count: int) -> list[float]:
     """About `count` round numbers (1, 2 or 5 times a power of ten) whose ends enclose [low, high]."""
     rough = (high - low) / max(count - 1, 1)

@@ -13,6 +13,7 @@ from crbc_rl.runs.folder import Run, read_config, read_versions
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metric_table import METRICS, metric_of
 from crbc_rl.runs.metrics import evaluated
+from crbc_rl.runs.smoothing import smooth, smoothing
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "curves": charts.line_chart("Success", _success(records, planned), planned, CHART, ticks=6),
         "panels": _panels(records, planned),
         "credit_panels": _credit_panels(records, planned),
-        "smoothing": charts.smoothing(planned),
+        "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
         "groups": _groups(run),
@@ -91,7 +92,7 @@ def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:
     low, high = (charts.column(validated, f"validation/{end}")[1] for end in ("low", "high"))
     return [
         charts.Series("training", x, y, "raw", percent=True),
-        charts.Series("training, smoothed", x, charts.smooth(y, charts.smoothing(planned)), "smooth", percent=True),
+        charts.Series("training, smoothed", x, smooth(y, smoothing(planned)), "smooth", percent=True),
         charts.Series("validation", at, success, "validation", percent=True, dots=True, band=(low, high)),
     ]
 
@@ -101,7 +102,7 @@ def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
     for metric in (metric for metric in METRICS if metric.panel):
         percent = metric.unit == "share"
         x, y = charts.column(records, metric.key)
-        smoothed = charts.smooth(y, charts.smoothing(planned))
+        smoothed = smooth(y, smoothing(planned))
         series = [
             charts.Series("this update", x, y, "raw", percent),
             charts.Series("smoothed", x, smoothed, "smooth", percent),
@@ -117,7 +118,7 @@ def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts
         series = []
         for style, (name, key) in zip(LINES, keys.items(), strict=False):
             x, y = charts.column(records, key)
-            y = charts.smooth(y, charts.smoothing(planned))
+            y = smooth(y, smoothing(planned))
             series.append(charts.Series(name, x, y, style, metric_of(key).unit == "share"))
         drawn = [one for one in series if len(one.x)]
         chart = charts.line_chart(title, drawn, planned, SMALL)

@@ -13,44 +13,70 @@ from pathlib import Path
 from typing import cast
 
 from crbc_rl.errors import ConfigError
-from crbc_rl.studies.comparison.definition import SCALES, Scale, load_study
-from crbc_rl.studies.comparison.measured import measured
-from crbc_rl.studies.comparison.tables import Row, fine_print, rows, scores, table, tuning_table
+from crbc_rl.studies.comparison.definition import SCALES, Scale, Study, load_study
+from crbc_rl.studies.comparison.measured import coverage, kept_of, runtime
+from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
 UNFINISHED = "Not run yet."
 
+Picture = Callable[[str, str, Callable[[Path], None]], str]
+"""`picture(name, title, draw)` has `draw` write a figure, and returns what a document shows for it."""
 
-def rebuilt(text: str, results: Path, pictures: Callable[[str, list[Row], str], str]) -> str:
-    """The document with every marked part made anew from `results`.
 
-    `pictures(name, rows, title)` draws a figure, and returns what the document shows for it. Raises `ConfigError` for a
-    mark of a study or a setting that does not exist.
-    """
+def rebuilt(text: str, results: Path, picture: Picture) -> str:
+    """The document with every marked part made anew from `results`. Raises `ConfigError` for a mark of a study or a
+    setting that does not exist."""
 
     def part(found: re.Match[str]) -> str:
         name, scale, env = found.groups()
         if scale not in SCALES:
             raise ConfigError(f"<!-- results: {name}/{scale}/{env} -->: a scale is one of {', '.join(SCALES)}")
-        made = _part(name, cast(Scale, scale), env, results, pictures)
+        study = load_study(name)
+        study.setting(cast(Scale, scale), env)
+        made = section(study, cast(Scale, scale), env, results, picture)
         return f"<!-- results: {name}/{scale}/{env} -->\n{made}\n<!-- end -->"
 
     return MARK.sub(part, text)
 
 
-def _part(name: str, scale: Scale, env: str, results: Path, pictures: Callable[[str, list[Row], str], str]) -> str:
-    study = load_study(name)
-    study.setting(scale, env)
-    if study.shows != "comparison":
-        return measured(study, scale, env, results) or UNFINISHED
+def section(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
+    """What `results` show of one setting: its tables, with the figure between them."""
+    told = _compared if study.shows == "comparison" else _measured
+    return "\n\n".join(filter(None, told(study, scale, env, results, picture)))
+
+
+def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
     found, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
+    if tuned:
+        tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
     if not found:
-        return "\n\n".join(filter(None, (UNFINISHED, tuned)))
-    parts = [
-        table(found),
-        fine_print(found),
-        scores(found),
-        pictures(f"{name}-{scale}-{env}", found, f"{study.title}, {env}"),
-        tuned and f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}",
-    ]
-    return "\n\n".join(filter(None, parts))
+        return [UNFINISHED, tuned]
+    title = f"{study.title}, {env}"
+
+    def draw(path: Path) -> None:
+        from crbc_rl.studies.comparison import figures  # matplotlib takes a while to import
+
+        figures.draw(found, title, path)
+
+    shown = picture(f"{study.name}-{scale}-{env}", title, draw)
+    return [table(found), fine_print(found), scores(found), shown, tuned]
+
+
+def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
+    kept = kept_of(study, scale, env, results)
+    if not kept:
+        return [UNFINISHED]
+    if study.shows == "runtime":
+        return [runtime(kept)]
+    counted = [one for one in kept if one.coverage]
+    if not counted:
+        return [coverage(kept)]
+    title = f"{study.title}, {env}"
+
+    def draw(path: Path) -> None:
+        from crbc_rl.studies.comparison import figures
+
+        figures.draw_coverage(counted, title, path)
+
+    return [coverage(kept), picture(f"{study.name}-{scale}-{env}", title, draw)]

@@ -1,4 +1,5 @@
-"""The figure of a comparison: how validation success grew, and what the last policies won on the test tasks."""
+"""The figure of a comparison: how the reward of training and validation success grew, and what the last policies won on
+the test tasks. And the figure of evidence coverage."""
 
 from __future__ import annotations
 
@@ -10,8 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from crbc_rl.runs.smoothing import smooth, smoothing
+from crbc_rl.studies.comparison.kept import Kept
 from crbc_rl.studies.comparison.tables import SEED, Row
 from crbc_rl.studies.statistics import band
+from crbc_rl.studies.statistics.curves import Curve
 
 COLOURS = (
     "#0b3c5d",
@@ -29,6 +33,8 @@ COLOURS = (
     "#bf812d",
 )
 """One for each row, the reference first. With a name at each row's dot, nobody needs to tell them apart by colour."""
+SHADES = ("#c6dbef", "#6baed6", "#2171b5", "#08306b")
+"""Of depths, the deepest darkest."""
 MOST_CURVES = 6
 """More would hide each other: then the reference and the best others are drawn."""
 
@@ -39,12 +45,14 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
     colours = dict(
         zip([row.name for row in sorted(found, key=lambda row: row.beside is not None)], COLOURS, strict=False)
     )
-    figure = Figure(figsize=(11, 1.9 + 0.33 * max(6, len(found))), layout="constrained")
-    curves, dots = figure.subplots(1, 2)
+    figure = Figure(figsize=(14, 1.9 + 0.33 * max(6, len(found))), layout="constrained")
+    rewards, curves, dots = figure.subplots(1, 3)
     shown = [row for row in ordered if row.beside is None] + [row for row in ordered[::-1] if row.beside is not None]
     for row in shown[:MOST_CURVES]:
-        _curve(curves, row, colours[row.name])
-    curves.set(xlabel="update", ylabel="success on validation tasks", title=title)
+        _rewards(rewards, row, colours[row.name])
+        _validations(curves, row, colours[row.name])
+    rewards.set(xlabel="update", ylabel="mean return of training rollouts, smoothed")
+    curves.set(xlabel="update", ylabel="success on validation tasks")
     curves.legend(fontsize=8, frameon=False, loc="upper left")
     for height, row in enumerate(ordered):
         one, colour = row.success, colours[row.name]
@@ -57,16 +65,63 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
     dots.xaxis.label.set_fontsize(8)
     dots.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     curves.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    for ax in (curves, dots):
+    _save(figure, (rewards, curves, dots), title, path)
+
+
+def draw_coverage(kept: Sequence[Kept], title: str, path: Path) -> None:
+    """Write the paper's figure of coverage, means over the seeds: the share of the visits by the rollouts that reach
+    them at each depth; and the same visits at the first depth and at the last."""
+    depths, share = kept[0].coverage["depths"], np.mean([one.coverage["share"] for one in kept], axis=0)
+    paired = 100 * np.mean([one.coverage["paired"] for one in kept], axis=0)[1:, 1:]
+    size = len(paired)
+    figure = Figure(figsize=(11, 4.2), layout="constrained")
+    bars, matrix = figure.subplots(1, 2, width_ratios=(3, 2))
+    width = 0.8 / len(depths)
+    for number, (depth, row) in enumerate(zip(depths, share, strict=True)):
+        at = np.arange(1, size + 1) + (number - (len(depths) - 1) / 2) * width
+        bars.bar(at, row[1:], width, color=SHADES[number], label="full closure" if depth == "full" else f"K = {depth}")
+    bars.set(xlabel="rollouts whose evidence reaches a visit", ylabel="share of the eligible visits")
+    bars.set_xticks(range(1, size + 1))
+    bars.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    bars.legend(fontsize=8, frameon=False, loc="upper left")
+    matrix.imshow(paired, origin="lower", cmap="Blues", extent=(0.5, size + 0.5, 0.5, size + 0.5), aspect="auto")
+    for (row, column), value in np.ndenumerate(paired):
+        if value >= 0.05:
+            colour = "white" if value > paired.max() / 2 else "black"
+            matrix.text(column + 1, row + 1, f"{value:.1f}", ha="center", va="center", fontsize=7, color=colour)
+    matrix.set(xlabel="under full closure", ylabel="at K = 0", title="% of the eligible visits")
+    matrix.title.set_fontsize(9)
+    _save(figure, (bars,), title, path)
+
+
+def _save(figure: Figure, axes: Sequence[Axes], title: str, path: Path) -> None:
+    """Write the picture; `axes` get a grid and no frame."""
+    for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color="#e6e6e6", linewidth=0.7)
         ax.set_axisbelow(True)
+    figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
 
-def _curve(ax: Axes, row: Row, colour: str) -> None:
+def _rewards(ax: Axes, row: Row, colour: str) -> None:
+    """The training rewards of each seed, smoothed as in the paper, and their mean."""
+    weight = smoothing(max(len(kept.curve["reward"]) for kept in row.kept))
+    points = [
+        (range(1, 1 + len(reward)), smooth(np.array(reward, dtype=float), weight))
+        for reward in (kept.curve["reward"] for kept in row.kept)
+    ]
+    _curve(ax, points, row.label, colour)
+
+
+def _validations(ax: Axes, row: Row, colour: str) -> None:
     points = [(kept.validation["update"], kept.validation["success"]) for kept in row.kept]
+    _curve(ax, points, row.label, colour)
+
+
+def _curve(ax: Axes, points: Sequence[Curve], label: str, colour: str) -> None:
+    """The mean over seeds with its band."""
     found = band(points, np.random.default_rng(SEED))
-    ax.fill_between(found.updates, found.low.clip(0), found.high.clip(0, 1), color=colour, alpha=0.12, linewidth=0)
-    ax.plot(found.updates, found.centre, color=colour, linewidth=2, label=row.label)
+    ax.fill_between(found.updates, found.low, found.high, color=colour, alpha=0.12, linewidth=0)
+    ax.plot(found.updates, found.centre, color=colour, linewidth=2, label=label)

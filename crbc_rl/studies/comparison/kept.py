@@ -17,14 +17,18 @@ from typing import Any
 
 import numpy as np
 
+from anchors import EmpiricalProcess
+from anchors.coverage import coverage_statistics
 from crbc_envs.storage.files import parse_json, read_bytes
+from crbc_envs.storage.rollouts import read_groups
 from crbc_rl.config.shipped import shipped
+from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import finished, read_versions
 from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.outcomes import Outcomes, read_outcomes
-from crbc_rl.studies.comparison.trainings import Training
+from crbc_rl.studies.comparison.trainings import EARLY, Training
 from crbc_rl.studies.statistics.outcomes import Floats
 
 FORMAT = 1
@@ -41,7 +45,8 @@ DIGEST = 8
 @dataclass(frozen=True, slots=True)
 class Kept:
     """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update` and
-    `success`, `start` and `end` the test's figures. `success` and `score` are arrays with one value per task of
+    `success`, `start` and `end` the test's figures. `coverage` is of the rollouts of update `EARLY`, empty where they
+    were not recorded. `success` and `score` are arrays with one value per task of
     `panel`, which has its `name` and lists `task`, `kind`, `content` and `cluster` (digests of the task, and of what it
     shares with others)."""
 
@@ -53,6 +58,7 @@ class Kept:
     validation: Mapping[str, list[float]]
     start: Mapping[str, float]
     end: Mapping[str, float]
+    coverage: Mapping[str, Any]
     success: Floats
     score: Floats
     panel: Mapping[str, Any]
@@ -81,6 +87,7 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         },
         "start": _test(tests[0]),
         "end": _test(tests[-1]),
+        "coverage": _coverage(run / "rollouts" / f"{EARLY:06d}.parquet"),
         "panel": _keep_panel(outcomes, results / training.scale / training.env),
         "success": "".join(str(each) for each in outcomes.success.tolist()),
         "score": None if (outcomes.score == outcomes.success).all() else _rounded(outcomes.score.tolist()),
@@ -108,7 +115,8 @@ def read(path: Path) -> Kept:
         if not len(success) == len(score) == len(panel["task"]):
             raise ValueError("its test has another number of tasks than its panel")
         named = {name: told[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
-        return Kept(place=path, success=success, score=score, panel=panel, **named)
+        coverage = told.get("coverage", {})
+        return Kept(place=path, success=success, score=score, panel=panel, coverage=coverage, **named)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it and run its study again") from error
 
@@ -140,6 +148,25 @@ def _keep_panel(outcomes: Outcomes, folder: Path) -> str:
         folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, text)
     return name
+
+
+def _coverage(recorded: Path) -> dict[str, Any]:
+    """Evidence coverage of recorded rollouts: `share` has a row for each of `depths`, with the share of the eligible
+    visits that 0, 1, ... G rollouts reach; `paired` has the share by coverage at the first depth and at the last."""
+    if not recorded.is_file():
+        return {}
+    found = coverage_statistics(EmpiricalProcess.from_groups(read_groups(recorded)), tuple(DEPTHS.values()))
+    if not found.eligible:
+        return {}
+    paired = found.paired / found.eligible
+    return {
+        "depths": list(DEPTHS),
+        "share": [_rounded(row) for row in found.distribution.tolist()],
+        "paired": [_rounded(row) for row in paired.tolist()],
+        "expanded": round(float(found.expanded[-1]), DIGITS),
+        "eligible": found.eligible,
+        "visits": found.visits,
+    }
 
 
 def _manifest(training: Training, run: Path, updates: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Tables of what was measured within trainings of one method: evidence coverage by depth, and seconds by phase."""
+"""What was measured within trainings of one method: evidence coverage by depth, and seconds by phase."""
 
 from __future__ import annotations
 
@@ -9,22 +9,17 @@ import numpy as np
 
 from crbc_rl.studies.comparison.definition import Scale, Study
 from crbc_rl.studies.comparison.kept import Kept, find
-from crbc_rl.studies.comparison.trainings import trainings
+from crbc_rl.studies.comparison.trainings import EARLY, trainings
 
-EARLY = 5
-"""The updates that count as early in training."""
-DEPTHS = {"0": "K = 0", "1": "K = 1", "3": "K = 3", "full": "full closure"}
+LABELS = {"0": "K = 0", "1": "K = 1", "3": "K = 3", "full": "full closure"}
 CREDIT = ("group_advantage", "step_credit")
 PHASES = ("generate", "environments", "reset", *CREDIT, "tensors", "train", "reference", "figures", "save", "other")
 
 
-def measured(study: Study, scale: Scale, env: str, results: Path) -> str:
-    """The table of a study that shows one method from within; empty where no training of it is finished."""
+def kept_of(study: Study, scale: Scale, env: str, results: Path) -> list[Kept]:
+    """The finished trainings of a study that shows one method from within."""
     wanted = trainings(study, scale, env, study.setting(scale, env).seeds, {})
-    kept = [found for one in wanted if (found := find(one, results)) is not None]
-    if not kept:
-        return ""
-    return coverage(kept) if study.shows == "coverage" else runtime(kept)
+    return [found for one in wanted if (found := find(one, results)) is not None]
 
 
 def coverage(kept: Sequence[Kept]) -> str:
@@ -34,10 +29,13 @@ def coverage(kept: Sequence[Kept]) -> str:
     of them reach. Only visits to anchors with two distinct actions count, as in the paper.
     """
     lines = ["| depth | rollouts reached, % | visits that all rollouts reach, % |", "| --- | --- | --- |"]
-    for depth, label in DEPTHS.items():
+    for depth, label in LABELS.items():
         cells = [_spread([_early(one, f"{name}/{depth}") for one in kept]) for name in ("coverage", "full_access")]
         lines.append(f"| {label} | {cells[0]} | {cells[1]} |")
-    return "\n".join(lines) + f"\n\nThe first {EARLY} updates of {len(kept)} seeds: mean, lowest and highest seed."
+    told = f"The first {EARLY} updates of {len(kept)} seeds: mean, lowest and highest seed."
+    if counted := [one.coverage["expanded"] for one in kept if one.coverage]:
+        told += f" Under full closure more rollouts reach {_spread(counted)} % of the visits of update {EARLY}."
+    return "\n".join([*lines, "", told])
 
 
 def runtime(kept: Sequence[Kept]) -> str:

@@ -20,6 +20,10 @@ FREE = ("name", "seed", "model", "modules", "tracking", "save_every", "record_ev
 """Keys that are no part of a training's digest: they name it, or do not change what is learned. The model's files and
 the seed go in by themselves."""
 
+EARLY = 5
+"""The update whose rollouts are recorded at the lab's scale, and each of its multiples: evidence coverage is counted on
+those of an early policy, as in the paper."""
+
 
 @dataclass(frozen=True, slots=True)
 class Training:
@@ -93,7 +97,8 @@ def key_of(study: Study, scale: Scale, env: str, variant: Variant, candidate: Ch
 def _training(study: Study, scale: Scale, env: str, changes: Changes, seed: int) -> Training:
     config, base = study.config(scale, env, changes), study.config(scale, env, {})
     key = _key(flat(base.model_dump(mode="json")), config)
-    return Training(scale, env, key, config.model_copy(update={"name": f"{env}-{scale}", "seed": seed}))
+    own = {"name": f"{env}-{scale}", "seed": seed, **({"record_every": EARLY} if scale == "lab" else {})}
+    return Training(scale, env, key, config.model_copy(update=own))
 
 
 def _key(base: Mapping[str, Any], config: TrainConfig) -> str:

@@ -23,11 +23,12 @@ from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.report import write_report
 from crbc_rl.report.board import parse_board, pictures
-from crbc_rl.report.charts import POINTS, Series, line_chart, round_ticks, smooth, thin
+from crbc_rl.report.charts import POINTS, Series, line_chart, round_ticks, thin
 from crbc_rl.report.graph import Link, _crossings, lay_out
 from crbc_rl.report.group import choose
 from crbc_rl.rollout.evaluate import wilson
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.smoothing import smooth
 
 MODEL = str(ROOT / "warmstarts" / "sokoban-tiny")
 VOID = {"meta", "br", "link", "img", "input", "hr"}

@@ -9,20 +9,25 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import yaml
 from paths import ROOT
 
+from anchors import InternedRollouts, Rollout, RolloutGroup, Step
+from crbc_envs.storage.rollouts import write_groups
 from crbc_rl.cli import main
 from crbc_rl.config.shipped import studies
+from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.studies.comparison import kept as kept_module
 from crbc_rl.studies.comparison.definition import TUNING_SEED, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
-from crbc_rl.studies.comparison.figures import draw
+from crbc_rl.studies.comparison.figures import draw, draw_coverage
 from crbc_rl.studies.comparison.kept import find, read
+from crbc_rl.studies.comparison.measured import coverage
 from crbc_rl.studies.comparison.run import best_candidates
 from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
@@ -74,7 +79,7 @@ def keep_made_up(training, results, successes, validation=(0.2, 0.4), tasks=None
         "digest": training.digest,
         "seed": training.seed,
         "manifest": {"minutes": {"training": 3.0, "evaluation": 1.0}, "commit": "abc"},
-        "curve": {"success": [0.5]},
+        "curve": {"success": [0.5, 0.6], "reward": [1.0, 3.0]},
         "validation": {"update": list(range(len(validation))), "success": list(validation)},
         "start": {"success": 0.25},
         "end": {"success": float(np.mean(successes)), "reward": 10 * float(np.mean(successes)), "reward_by_step": 2.0},
@@ -243,20 +248,43 @@ def test_a_picture_has_every_row(study, played, tmp_path):
     assert (tmp_path / "made/two.png").stat().st_size > 5_000
 
 
+NAMES = ("coverage", "full_access")
+
+
+def test_coverage_is_counted_on_recorded_rollouts_and_drawn(tmp_path):
+    """Two rollouts part at the first anchor with two actions, and meet again at the last."""
+
+    def rollout(actions, anchors, success):
+        steps = [Step(anchor, action) for anchor, action in zip(anchors, actions, strict=True)]
+        return Rollout(steps, success=success, truncated=not success)
+
+    group = RolloutGroup([rollout("ax", "sm", True), rollout("bcy", "snm", False)], "task")
+    write_groups(tmp_path / "made.parquet", InternedRollouts.from_groups([group]), update=5, env_id="made")
+    found = kept_module._coverage(tmp_path / "made.parquet")
+    assert found["eligible"] == 4 and found["visits"] == 5  # both at s, both at m; n has one action
+    assert found["share"] == [[0.0, 0.0, 1.0]] * 4 and found["expanded"] == 0.0
+    assert kept_module._coverage(tmp_path / "none.parquet") == {}
+
+    kept = SimpleNamespace(coverage=found, curve={f"{name}/{depth}": [0.5] for name in NAMES for depth in DEPTHS})
+    draw_coverage([kept, kept], "coverage", tmp_path / "made.png")
+    assert (tmp_path / "made.png").stat().st_size > 5_000
+    assert "0.0 (0.0 to 0.0) % of the visits of update 5" in coverage([kept])
+
+
 def test_a_document_is_made_anew_between_its_marks(tmp_path):
     text = "before\n<!-- results: main/lab/sokoban -->\nold\n<!-- end -->\nafter\n"
-    made = rebuilt(text, tmp_path, lambda name, found, title: name)
+    made = rebuilt(text, tmp_path, lambda name, title, draw: name)
     assert made == text.replace("old", UNFINISHED)
-    assert rebuilt(made, tmp_path, lambda name, found, title: name) == made
+    assert rebuilt(made, tmp_path, lambda name, title, draw: name) == made
     with pytest.raises(ConfigError, match="a scale is one of"):
-        rebuilt(text.replace("lab", "lap"), tmp_path, lambda name, found, title: name)
+        rebuilt(text.replace("lab", "lap"), tmp_path, lambda name, title, draw: name)
 
 
 def test_the_document_of_results_is_what_the_results_make():
     path = ROOT / "docs/results.md"
     shown = []
 
-    def picture(name, found, title):
+    def picture(name, title, draw):
         shown.append(name)
         return f"![{title}]({path.stem}/{name}.png)"
 
