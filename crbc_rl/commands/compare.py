@@ -14,7 +14,7 @@ from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
 from crbc_rl.runs.lines import replace_file
-from crbc_rl.studies.comparison.definition import SCALES, Scale, Study, load_study
+from crbc_rl.studies.comparison.definition import GPUS, SCALES, Scale, Study, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, section
 from crbc_rl.studies.comparison.kept import find
 from crbc_rl.studies.comparison.run import Runner
@@ -45,6 +45,7 @@ def compare(
     envs: tuple[str, ...],
     seeds: int | None,
     jobs: int | None,
+    gpus: int | None,
     runs: Path,
     results: Path,
     dry_run: bool,
@@ -59,10 +60,10 @@ def compare(
     for env in chosen:
         study.setting(scale, env)
     if dry_run:
-        return _dry(name, scale, chosen, console)
+        return _dry(name, scale, chosen, gpus or GPUS[scale], console)
     if tiny:
         return _tiny(name, scale, chosen, console)
-    runner = Runner(runs, results, jobs, console)
+    runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
     for env in chosen:
         if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
@@ -109,12 +110,12 @@ def _tiny(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> b
     return True
 
 
-def _dry(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
-    """Check each different training of a study. Returns whether none can never work."""
+def _dry(name: str, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
+    """Check each different training of a study for so many GPUs. Returns whether none can never work."""
     sound = True
     for training in _different(name, scale, envs):
         try:
-            missing = [found.name for found in check_run(training.config).findings if not found.optional]
+            missing = [found.name for found in check_run(training.config, gpus=gpus).findings if not found.optional]
             told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
         except ConfigError as error:
             told, sound = f"cannot work: {error}", False

@@ -145,6 +145,7 @@ def _comparison(name: str) -> Callable[..., None]:
         env: Annotated[tuple[str, ...], Repeated] = (),
         seeds: Count = None,
         jobs: Count = None,
+        gpus: Count = None,
         runs: SomePath = OUT,
         results: SomePath = RESULTS,
         dry_run: bool = False,
@@ -152,7 +153,7 @@ def _comparison(name: str) -> Callable[..., None]:
     ) -> None:
         from crbc_rl.commands.compare import compare as run
 
-        if not run(name, scale, env, seeds, jobs, runs, results, dry_run, tiny, console):
+        if not run(name, scale, env, seeds, jobs, gpus, runs, results, dry_run, tiny, console):
             sys.exit(1)
 
     compare.__doc__ = f"""Run the comparison of configs/studies/{name}.yaml, or what it lacks, and print its tables.
@@ -163,7 +164,8 @@ def _comparison(name: str) -> Callable[..., None]:
         scale: tiny agents on a CPU, or the paper's models and settings.
         env: a setting of the study, such as sokoban; all of them by default.
         seeds: number of seeds, 0 and up; by default the setting's.
-        jobs: trainings at a time; default by the cores.
+        jobs: trainings at a time; default by the cores, and one where there is a GPU.
+        gpus: GPUs of one training, a process each; default 8 at the paper's scale, else 1.
         runs: folder for the runs, which hold weights.
         results: folder for what is kept of each: small files, of which all tables are made.
         dry_run: check every training, and run none.

@@ -36,7 +36,8 @@ STOPPED = (128 + signal.SIGINT, -signal.SIGTERM)
 
 @dataclass(slots=True)
 class Cell:
-    """A training: a config, and the folder of its run, which it begins or continues.
+    """A training: a config, the folder of its run, which it begins or continues, and the processes that share it, one
+    for each GPU.
 
     `status` is its exit status: 0 also where it was stopped with everything saved, None before it has ended.
     """
@@ -44,6 +45,7 @@ class Cell:
     name: str
     config: TrainConfig
     folder: Path
+    processes: int = 1
     status: int | None = None
     process: subprocess.Popen[bytes] | None = None
     stopped: bool = False
@@ -59,8 +61,14 @@ class Cell:
 
     def stop(self) -> None:
         """Tell it to stop: the first time after its update, the second time at once."""
-        if self.process is not None and self.process.poll() is None:
-            self.stopped = True
+        if self.process is None or self.process.poll() is not None:
+            return
+        first, self.stopped = not self.stopped, True
+        if first and self.processes > 1:
+            # A signal would go to torchrun, which ends its processes at once. They read this one's standard input.
+            assert self.process.stdin is not None
+            self.process.stdin.close()
+        else:
             self.process.terminate()
 
     def start(self, place: Path) -> None:
@@ -69,7 +77,11 @@ class Cell:
         config.write_text(yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
         with WriteErrors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "crbc_rl.cli", "train", config, "--run", self.folder, "--start-or-resume"]
+        launched = ["crbc_rl.cli", "train", config, "--run", self.folder, "--start-or-resume"]
+        if self.processes > 1:
+            torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}", "-m", "--"]
+            launched = [*torchrun, *launched]
+        command = [sys.executable, "-m", *launched]
         with WriteErrors(path := self.folder / LOG), refuse_link(path).open("ab") as log:
             self.process = subprocess.Popen(
                 command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,8 @@ from crbc_rl.errors import ConfigError, nearest
 
 Scale = Literal["lab", "paper"]
 SCALES: tuple[Scale, ...] = ("lab", "paper")
+GPUS: Mapping[Scale, int] = {"lab": 1, "paper": 8}
+"""Processes of one training, one for each GPU of the paper's node. A tiny agent has one, with or without a GPU."""
 
 Changes = dict[str, Any]
 """Values of config keys by their dotted names, such as {"credit.method": "gigpo"}."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.markup import escape
 
@@ -29,6 +30,8 @@ class Runner:
     results: Path
     jobs: int | None
     console: Console
+    gpus: int = 1
+    """Processes of one training."""
     failed: list[str] = field(default_factory=list)
     """The places of trainings that failed."""
 
@@ -49,8 +52,9 @@ class Runner:
         if not waiting:
             return True
         for config in {one.key: one.config for one in waiting}.values():
-            check_run(config).require()
-        cells = {str(one.place): (Cell(one.config.name, one.config, self.runs / one.place), one) for one in waiting}
+            check_run(config, gpus=self.gpus).require()
+        self._require_gpus(waiting[0].scale)
+        cells = {str(one.place): (self._cell(one), one) for one in waiting}
         done, count = len(distinct) - len(waiting), len(distinct)
 
         def state() -> str:
@@ -75,6 +79,17 @@ class Runner:
             complete = run_cells([cell for cell, _ in cells.values()], jobs, look)
             look()
         return complete and done == count
+
+    def _cell(self, training: Training) -> Cell:
+        return Cell(training.config.name, training.config, self.runs / training.place, self.gpus)
+
+    def _require_gpus(self, scale: Scale) -> None:
+        have = torch.cuda.device_count()
+        if scale == "paper" and have < self.gpus:
+            raise ConfigError(
+                f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
+                "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
+            )
 
     def _kept(self, training: Training) -> bool:
         """Whether a run that was finished before is kept now."""

@@ -311,25 +311,26 @@ def test_the_list_names_every_study(capsys):
     assert all(name in told for name in studies())
 
 
+def started(study, place, gpus=None):
+    """A process that runs the study in `place`, one training after the other."""
+    script = (
+        "import sys; from pathlib import Path; from rich.console import Console\n"
+        "from crbc_rl.commands.compare import compare\n"
+        "study, place, gpus = sys.argv[1:]\n"
+        "places = Path(place, 'runs'), Path(place, 'results')\n"
+        "sys.exit(not compare(study, 'lab', ('sokoban',), None, 1, int(gpus), *places, False, False, Console()))"
+    )
+    command = [sys.executable, "-c", script, str(study.file), str(place), str(gpus or 1)]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+
 @pytest.mark.slow
 def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
 
-    def start(place):
-        script = (
-            "import sys; from pathlib import Path; from rich.console import Console\n"
-            "from crbc_rl.commands.compare import compare\n"
-            "study, place = sys.argv[1:]\n"
-            "place = Path(place)\n"
-            "places = place / 'runs', place / 'results'\n"
-            "done = compare(study, 'lab', ('sokoban',), None, 1, *places, False, False, Console())\n"
-            "sys.exit(not done)"
-        )
-        return subprocess.Popen([sys.executable, "-c", script, str(study.file), str(place)], stdout=subprocess.DEVNULL)
-
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert start(whole).wait() == 0
-    first = start(killed)
+    assert started(study, whole).wait() == 0
+    first = started(study, killed)
     results = killed / "results/lab/sokoban"
     while not list(results.rglob("seed0.json")):
         assert first.poll() is None
@@ -337,7 +338,7 @@ def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     kept = {path: path.stat().st_mtime_ns for path in results.rglob("seed*.json")}
     first.send_signal(signal.SIGKILL)
     first.wait()
-    assert start(killed).wait() == 0
+    assert started(study, killed).wait() == 0
     assert all(path.stat().st_mtime_ns == made for path, made in kept.items()), "a finished training was run again"
     made = {path.relative_to(results): json.loads(path.read_text()) for path in results.rglob("seed*.json")}
     assert len(made) == 8
@@ -346,3 +347,26 @@ def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
         for name in ("digest", "curve", "validation", "end", "success"):
             assert told[name] == other[name], (path, name)
     assert "not separated" in (results / "two.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_training_of_several_processes_stops_after_its_update_and_goes_on(tmp_path):
+    """As on a node of GPUs: torchrun starts a process for each, and none is ended in the middle of an update."""
+    setting = STUDY["settings"]["lab"]["sokoban"]
+    alone = {**setting, "seeds": 1, "set": {**setting["set"], "updates": 4, "save_every": 4}, "set_tuning": {}}
+    path = tmp_path / "one.yaml"
+    path.write_text(
+        yaml.safe_dump({**STUDY, "settings": {"lab": {"sokoban": alone}}, "variants": {"crbc": {"label": "CRBC"}}})
+    )
+    study = load_study(str(path))
+    run = tmp_path / "runs/lab/sokoban/crbc/seed0"
+    first = started(study, tmp_path, gpus=2)
+    while not (run / "metrics.jsonl").is_file():
+        assert first.poll() is None
+        time.sleep(0.1)
+    first.send_signal(signal.SIGTERM)
+    assert first.wait() == 1
+    saved = list((run / "checkpoints").iterdir())
+    assert len(saved) == 1 and not list(tmp_path.rglob("seed0.json"))
+    assert started(study, tmp_path, gpus=2).wait() == 0
+    assert read(tmp_path / "results/lab/sokoban/crbc/seed0.json").seed == 0
