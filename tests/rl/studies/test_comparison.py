@@ -22,8 +22,9 @@ from crbc_rl.cli import main
 from crbc_rl.config.shipped import studies
 from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
+from crbc_rl.plan.check import check_run
 from crbc_rl.studies.comparison import kept as kept_module
-from crbc_rl.studies.comparison.definition import TUNING_SEED, load_study
+from crbc_rl.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
 from crbc_rl.studies.comparison.figures import draw, draw_coverage
 from crbc_rl.studies.comparison.kept import find, read
@@ -104,6 +105,14 @@ def test_every_shipped_study_can_be_read_and_names_its_trainings(name):
             wanted += trainings(study, scale, env, setting.seeds, {})
             places = {(one.place, one.digest) for one in wanted}
             assert len({place for place, _ in places}) == len(places), "two trainings have one place"
+
+
+@pytest.mark.parametrize("name", studies())
+def test_every_training_at_the_papers_scale_is_sound_on_its_node(name):
+    study = load_study(name)
+    for env in study.settings.get("paper", {}):
+        for config in {one.key: one.config for one in trainings(study, "paper", env, 1, {})}.values():
+            check_run(config, gpus=GPUS["paper"])  # raises where it can never work
 
 
 def test_studies_share_what_they_have_in_common():
