@@ -7,12 +7,14 @@ from collections import Counter
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import toy_env  # noqa: F401  registers Corridor-v0
 from learner_fixtures import fresh_policy
 from paths import ROOT
 
+from crbc_envs.actions import tagged
 from crbc_envs.errors import DataError
 from crbc_rl.batches import Turn
 from crbc_rl.commands import warmstart as warmstart_module
@@ -139,6 +141,25 @@ def test_corrections_are_lessons_of_the_second_half(tmp_path, monkeypatch):
     seen = []
     warmstart(config, tell=lambda step, nll: seen.append(len(asked)))
     assert seen == [0, 0, 4, 8, 12]
+
+
+def test_a_lapse_is_said_and_what_the_expert_says_is_done(tmp_path):
+    """The shopper is told to buy too early, and is still taught the option that comes after the first one."""
+    config = load_warmstart_config(ROOT / "configs/warmstart_webshop.yaml")
+    assert config.lapse is not None
+    share = {"lapse": config.lapse.model_copy(update={"share": 0.6}), "slips": 0.0}
+    lessons = list(islice(_demonstrations(config.model_copy(update=share)), 600))
+    careful = list(islice(_demonstrations(config.model_copy(update={"lapse": None, "slips": 0.0})), 600))
+    lapse = tagged("click[buy now]", config.lapse.thought)
+
+    def choosing(pairs):
+        return [reply for prompt, reply in pairs if prompt.text.count("*\n") == 1 and "click[buy now]" in prompt.text]
+
+    assert all("click[buy now]" in prompt.text for prompt, reply in lessons if reply == lapse)
+    after_one, without = choosing(lessons), choosing(careful)
+    assert len(after_one) > 30 and len(without) > 30
+    assert 0.45 < np.mean([reply == lapse for reply in after_one]) < 0.75
+    assert lapse not in without and set(after_one) > {lapse}
 
 
 def test_nobody_can_correct_without_an_expert(tmp_path):
