@@ -7,7 +7,7 @@
 #
 #   warmstart   warmstarts/: the weights that the three tiny agents begin with; 40 minutes
 #   main        README.md (results) and docs/report.png; two more seeds, printed
-#   agents      docs/agents.json and .png: each agent with CRBC and with GRPO, three seeds; printed, for docs/agents.md
+#   agents      docs/results/short-lab.png and its tables: each agent with CRBC and with GRPO, three seeds
 #   credit      docs/credit/accuracy.md (tables) and credit_accuracy.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
@@ -35,18 +35,8 @@ main() {
 }
 
 agents() {
-    local config method name
-    for config in sokoban_short alfworld_tiny webshop_tiny; do
-        for method in CRBC GRPO; do
-            name="$runs/${config}-$method"
-            .venv/bin/crbc train "configs/$config.yaml" --seeds 0-2 --run "$name" --resume \
-                --set "credit.method=${method,,}" threads=1
-            .venv/bin/python scripts/agent_curves.py add "$config" "$method" "$name"/seed{0,1,2}
-        done
-        .venv/bin/crbc study agent "$runs/$config-CRBC/seed0" --out "$runs/$config-limits"
-        .venv/bin/python scripts/agent_curves.py teacher "$config" "$runs/$config-limits/agent.json"
-    done
-    .venv/bin/python scripts/agent_curves.py draw
+    .venv/bin/crbc study short
+    .venv/bin/crbc results rebuild
 }
 
 credit() {

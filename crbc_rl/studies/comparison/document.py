@@ -3,6 +3,8 @@
 <!-- results: STUDY/SCALE/SETTING -->
 what is between them is made anew
 <!-- end -->
+
+With "all" for SETTING it is one picture of all settings that are finished.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, t
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
 UNFINISHED = "Not run yet."
+ALL = "all"
+SETTINGS = {"sokoban": "Sokoban, three boxes", "alfworld": "Households in ten commands", "webshop": "The shop"}
+"""Their titles at the lab's scale."""
 
 Picture = Callable[[str, str, Callable[[Path], None]], str]
 """`picture(name, title, draw)` has `draw` write a figure, and returns what a document shows for it."""
@@ -33,8 +38,8 @@ def rebuilt(text: str, results: Path, picture: Picture) -> str:
         if scale not in SCALES:
             raise ConfigError(f"<!-- results: {name}/{scale}/{env} -->: a scale is one of {', '.join(SCALES)}")
         study = load_study(name)
-        study.setting(cast(Scale, scale), env)
-        made = section(study, cast(Scale, scale), env, results, picture)
+        told = overview if env == ALL else section
+        made = told(study, cast(Scale, scale), env, results, picture)
         return f"<!-- results: {name}/{scale}/{env} -->\n{made}\n<!-- end -->"
 
     return MARK.sub(part, text)
@@ -42,8 +47,24 @@ def rebuilt(text: str, results: Path, picture: Picture) -> str:
 
 def section(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
     """What `results` show of one setting: its tables, with the figure between them."""
+    study.setting(scale, env)
     told = _compared if study.shows == "comparison" else _measured
     return "\n\n".join(filter(None, told(study, scale, env, results, picture)))
+
+
+def overview(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
+    """One picture of all settings of a study that are finished."""
+    found = {SETTINGS.get(one, one): rows(study, scale, one, results) for one in study.settings.get(scale, {})}
+    found = {title: some for title, some in found.items() if some}
+    if not found:
+        return UNFINISHED
+
+    def draw(path: Path) -> None:
+        from crbc_rl.studies.comparison import figures
+
+        figures.draw_settings(found, path)
+
+    return picture(f"{study.name}-{scale}", f"{study.title}: {', '.join(found)}", draw)
 
 
 def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:

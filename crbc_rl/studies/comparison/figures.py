@@ -3,7 +3,7 @@ the test tasks. And the figure of evidence coverage."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,8 @@ COLOURS = (
     "#bf812d",
 )
 """One for each row, the reference first. With a name at each row's dot, nobody needs to tell them apart by colour."""
+SETTINGS_COLOURS = ("#0b3c5d", "#d55e00", "#7f7f7f", "#009e73", "#e69f00", "#cc79a7")
+"""The reference first."""
 SHADES = ("#c6dbef", "#6baed6", "#2171b5", "#08306b")
 """Of depths, the deepest darkest."""
 MOST_CURVES = 6
@@ -68,6 +70,28 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
     _save(figure, (rewards, curves, dots), title, path)
 
 
+def draw_settings(settings: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Write one panel for each setting of a study, by its title: validation success, each seed a thin line, the mean of
+    a method's seeds a thick one. Above it stands what each method came to on the test tasks."""
+    figure = Figure(figsize=(4.5 * len(settings), 4.2), layout="constrained")
+    panels = figure.subplots(1, len(settings), squeeze=False)[0]
+    for ax, (title, found) in zip(panels, settings.items(), strict=True):
+        ordered = sorted(found, key=lambda row: row.beside is not None)
+        for height, (row, colour) in enumerate(zip(ordered, SETTINGS_COLOURS, strict=False)):
+            for kept in row.kept:
+                ax.plot(kept.validation["update"], kept.validation["success"], color=colour, linewidth=0.9, alpha=0.45)
+            mean = np.mean([kept.validation["success"] for kept in row.kept], axis=0)
+            ax.plot(row.kept[0].validation["update"], mean, color=colour, linewidth=2.6, label=row.label)
+            told = f"{row.label}: test {100 * row.start:.1f} → {100 * row.success.value:.1f} %, {len(row.kept)} seeds"
+            ax.text(0.5, 1.02 + 0.055 * height, told, transform=ax.transAxes, color=colour, ha="center", fontsize=9)
+        ax.set_title(title, fontsize=12, fontweight="bold", pad=8 + 14 * len(ordered))
+        ax.set(xlabel="update", xlim=(0, None), ylim=(0, None))
+        ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    panels[0].set_ylabel("success on validation tasks")
+    panels[0].legend(fontsize=9, frameon=False, loc="lower right")
+    _save(figure, panels, "", path)
+
+
 def draw_coverage(kept: Sequence[Kept], title: str, path: Path) -> None:
     """Write the paper's figure of coverage, means over the seeds: the share of the visits by the rollouts that reach
     them at each depth; and the same visits at the first depth and at the last."""
@@ -100,7 +124,8 @@ def _save(figure: Figure, axes: Sequence[Axes], title: str, path: Path) -> None:
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color="#e6e6e6", linewidth=0.7)
         ax.set_axisbelow(True)
-    figure.suptitle(title, fontsize=11)
+    if title:
+        figure.suptitle(title, fontsize=11)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=100, metadata={"Software": None})
 
