@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 LONGEST_LINE = 100
 """Most characters of a line in the compact view, but for actions. Titles and descriptions are longer, but small models
@@ -41,6 +42,18 @@ def compact(observation: str) -> str:
     """
     shown = (_brackets(line) for line in observation.splitlines() if line.strip() and not _IDLE.fullmatch(line.strip()))
     return "".join(f"{line}\n" for line in shown)
+
+
+def chosen(observation: str, done: Sequence[str]) -> list[str]:
+    """The values of options that a `text_rich` page shows as clicked, in the order in which `done` clicked them.
+
+    What was clicked before the actions of `done` comes first, in the page's order.
+    """
+    opening, closing = "[clicked button] ", " [clicked button_]"
+    lines = [line.strip() for line in observation.splitlines() if line.startswith(" ")]
+    values = [line.removeprefix(opening).removesuffix(closing).lower() for line in lines if line.startswith(opening)]
+    last = {action: place for place, action in enumerate(done)}
+    return sorted(values, key=lambda value: last.get(f"click[{value}]", -1))
 
 
 def mark(action: str) -> str:

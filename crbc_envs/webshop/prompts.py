@@ -54,7 +54,7 @@ def webshop_text(view: View) -> str:
 
 
 def webshop_compact(view: View) -> str:
-    """A short prompt of 50 to 600 tokens: the task and the page (`observation.compact`).
+    """A short prompt of 50 to 600 tokens: the task, the page (`observation.compact`), and the options that were chosen.
 
     All is in lower case, as actions are, so that a word of the task looks alike in a title and in an option.
     The page alone lists the admissible actions. So those of lines that were cut off stand before the rest of the page.
@@ -65,6 +65,8 @@ def webshop_compact(view: View) -> str:
         shown = lines | {f"click[{line}]" for line in lines}  # options stand there without "click[]"
         gone = [mark for mark in map(shop.mark, view.admissible) if mark not in shown]
         page = CUT + "".join(f"{mark}\n" for mark in dict.fromkeys(gone)) + page.removeprefix(CUT)
+    chosen = shop.chosen(view.observation, [action for _, action in view.history])
+    page += f"Chosen: {', '.join(chosen)}\n" * bool(chosen)
     refused = "That is not possible.\n" * (view.history[-1:] != () and view.history[-1][1] == INVALID)
     return f"Task: {view.task.lower()}\n{page}{refused}Your action?"
 

@@ -73,9 +73,6 @@ class WarmstartConfig(RunConfig):
     dagger: float = Field(0.0, ge=0, le=1)
     """From the middle of the training on, the share of lessons at states that the policy itself came to, at temperature
     1 (Ross et al. 2011)."""
-    corrector: dict[str, Any] = Field(default_factory=dict)
-    """Options that replace some of `teacher` in those lessons, so that an expert that errs corrects as one that does
-    not."""
     lapse: Lapse | None = None
     """What the policy is to do too often, so that reinforcement learning has something to improve."""
     random_episodes: int = Field(2000, ge=1, le=10**7)
@@ -239,14 +236,13 @@ def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterato
         (make_member(one.registered_id(), {**one.env.kwargs, "split": "train"}), one) for one in config.environments()
     ]
     rng = np.random.default_rng([config.seed, 4])
-    options = {**config.teacher, **config.corrector}
     for number, (env, world) in enumerate(cycle(worlds)):
         tasks = rng.integers(len(env.panel), size=BATCH).tolist()
         ((_, batch),) = play_tasks(policy, _run(world), "train", tasks, "lessons", number, temperature=1.0)
         lessons: list[tuple[Prompt, str]] = []
         for rollout, task in enumerate(tasks):
             replies = [batch.turns[row].text for row in np.flatnonzero(batch.rollouts.rollout == rollout)]
-            lessons += _prompted(config, env, corrected_steps(env, rng, task, replies, **options), rng)
+            lessons += _prompted(config, env, corrected_steps(env, rng, task, replies, **config.teacher), rng)
         yield from (lessons[i] for i in rng.permutation(len(lessons)))  # those of one episode are alike
 
 
@@ -271,11 +267,10 @@ def _has_teacher(config: WarmstartConfig) -> bool:
         return False
     with closing(env):
         env.reset(seed=0, options={"task": 0})
-        for name, options in (("teacher", {}), ("corrector", config.corrector)):
-            try:
-                expert = env.expert(np.random.default_rng(0), **{**config.teacher, **options})
-            except (TypeError, ValueError) as error:
-                raise ConfigError(f"{name}: {options or config.teacher}: {error}") from error
+        try:
+            expert = env.expert(np.random.default_rng(0), **config.teacher)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"teacher: {config.teacher}: {error}") from error
     return expert is not None
 
 

@@ -136,42 +136,44 @@ class Shopper:
             note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
         left = [value for value in note.choices if value not in note.clicked]
         if not (self.hasty or note.clicked or self._suits(request, note)):
-            if note.lacks and self._may_leave(request, note):
-                return self._check(request, note, leave=True), _BACK
+            if note.lacks and not self.quotes and self._may_leave(request, note):
+                return "not this one", _BACK
             others = [1 + other.buying for other in self.notes.values() if other is not note]
             if self.reads and note.unread and self.steps >= 2 + max([len(left) + 1, *others]):
                 subject = note.unread.pop(0)
                 self.undo = lambda: note.unread.insert(0, subject)
                 return f"what {subject}?", f"click[{subject}]"
-            if self._may_leave(request, note):
+            if self.reads and self._may_leave(request, note):
                 return "not sure", _BACK
-        thought = self._check(request, note)
+        may_leave = self.quotes and not self.hasty and self._may_leave(request, note)
+        thought, lacking = self._check(request, note, may_leave)
+        if lacking:
+            return thought, _BACK
         if not left:
             return thought or "buy", _BUY
-        value = left[0] if note.clicked else left[-1]  # the one that the thought ends with
+        value = left[0]
         self.undo = lambda: note.clicked.remove(value)
         note.clicked.append(value)  # noted here, because the page never marks a value that has a quote
         return thought or "choose", f"click[{value}]"
 
-    def _check(self, request: Request, note: ProductNotes, leave: bool = False) -> str:
-        """A thought about the requested options, one after the other: "color: blue done, size: 12 ounce".
+    def _check(self, request: Request, note: ProductNotes, may_leave: bool) -> tuple[str, bool]:
+        """A thought about the next requested option, and whether to leave the product because it lacks that one.
 
-        It repeats the task's words, then tells whether that value was chosen, can be chosen ("yes") or is missing
-        ("no"): a small model reads this off what follows the value on the page. A product that was just opened is
-        checked to the end, or to the option that it is left for; later it is checked up to the next option to choose.
-        The value to click is the last one named, with nothing behind it, and is copied from there.
+        It goes on in the task's own words behind the value that was chosen last: "mauve, and style: letter h". So a
+        small model copies it from the task, and the value to click stands last. "no" follows a value that is lacking,
+        and "price", which follows the options in the task, tells that all are chosen.
         """
         told: list[str] = []
-        states: list[str] = []
         for name, value in request.options.items():
-            states.append("done" if value in note.clicked else "yes" if value in (note.choices or ()) else "no")
-            told.append(f"{name}: {value} {states[-1]}".lower())
-            if (leave and states[-1] == "no") or (note.clicked and states[-1] == "yes"):
-                break
-        if not leave and "yes" in states:
-            last = len(states) - 1 - states[::-1].index("yes")
-            told = [*told[:last], told[last].removesuffix(" yes")]
-        return ", ".join(told)
+            if value in note.clicked:
+                told = [value]
+            elif value in (note.choices or ()):
+                return ", and ".join([*told, f"{name}: {value}"]).lower(), False
+            else:
+                told.append(f"{name}: {value} no")
+                if may_leave:
+                    return ", and ".join(told).lower(), True
+        return ", and ".join([*told, "price"] if told else ()).lower(), False
 
     def _query(self, request: Request) -> str:
         return request.sentence if self.quotes else request.query.lower()

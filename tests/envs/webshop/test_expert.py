@@ -199,29 +199,32 @@ def test_it_chooses_again_what_was_refused(shops):
     assert clicks[0] == clicks[1] and len(set(clicks)) == len(clicks) - 1
 
 
-def test_its_thoughts_tell_what_the_page_shows_of_each_option(shops):
+def test_its_thoughts_go_on_in_the_task_s_words_and_tell_what_the_page_lacks(shops):
     told = Counter()
     for i, goal in enumerate(shops["synthetic"].goals[:200]):
-        wanted = read_request(goal.text).options
-        session, shopper, done = Session(shops["synthetic"], goal, str(i)), Shopper(8, reads=False), ""
+        wanted = {name: value.lower() for name, value in read_request(goal.text).options.items()}
+        session, shopper, done = Session(shops["synthetic"], goal, str(i)), Shopper(8, reads=False, quotes=True), ""
         while session.reward is None and shopper.steps:
             page = session.observation("text_rich")
             thought, done = shopper.act(page, done)
-            able: list[str] = []
-            for check in thought.split(", ") if thought.startswith(tuple(f"{name}: " for name in wanted)) else ():
-                name, _, rest = check.partition(": ")
-                value = wanted[name].lower()
-                state = rest.removeprefix(value).strip() or "yes"
-                assert rest in (value, f"{value} {state}")
-                shown = {f"[{button}] {value} [{button}_]": button for button in ("button", "clicked button")}
-                found = next((button for text, button in shown.items() if text in page), "")
-                assert state == {"button": "yes", "clicked button": "done", "": "no"}[found]
-                able += [value] * (state == "yes")
-                told[state] += 1
-            if done == "click[< prev]":
-                assert not wanted or thought.endswith(" no")
-            elif able:
-                assert done == f"click[{able[-1]}]" and thought.endswith(f": {able[-1]}")
+            if "[button] Buy Now [button_]" in page and wanted:
+                chosen = [value for value in wanted.values() if f"[clicked button] {value} [clicked button_]" in page]
+                first, *rest = thought.split(", and ")
+                assert first in (chosen[-1:] or [first]), "it begins behind the value that was chosen last"
+                for check in rest if chosen else (first, *rest):
+                    name, _, value = check.partition(": ")
+                    lacks = value.endswith(" no")
+                    assert check == "price" or value.removesuffix(" no") == wanted[name]
+                    assert check == "price" or lacks != (f"[button] {wanted[name]} [button_]" in page)
+                words = thought.replace(" no", "")
+                assert words in goal.text.lower() or ", and price" in words
+                told["lacking" if thought.endswith(" no") else "price" if thought.endswith("price") else "value"] += 1
+                if done == "click[< prev]":
+                    assert thought.endswith(" no")
+                elif thought.endswith("price"):
+                    assert done == "click[buy now]"
+                else:
+                    assert thought.endswith(f": {done[6:-1]}")
             session.act(done)
     assert min(told.values()) > 10 and len(told) == 3
 
@@ -231,7 +234,8 @@ def test_one_that_quotes_searches_for_the_sentence_and_buys_as_well(shops):
     page = Session(shops["synthetic"], goal, "one").observation("text_rich")
     assert Shopper(8, quotes=True).act(page)[1] == f"search[{read_request(goal.text).sentence}]"
     brisk = [results(shops["synthetic"], 150, reads=False, quotes=quotes)[0] for quotes in (False, True)]
-    assert abs(np.mean(brisk[0] == 1.0) - np.mean(brisk[1] == 1.0)) < 0.05
+    # It leaves a product when it comes to the option that is lacking, which may be too late for another one.
+    assert 0 <= np.mean(brisk[0] == 1.0) - np.mean(brisk[1] == 1.0) < 0.1
 
 
 def test_a_careless_shopper_buys_the_first_product_as_it_is(shops):
