@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from crbc_rl.runs.smoothing import smooth, smoothing
 from crbc_rl.studies.comparison.kept import Kept
@@ -63,10 +63,12 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
         dots.plot([kept.end["success"] for kept in row.kept], [height] * len(row.kept), "|", color=colour, alpha=0.6)
     dots.axvline(float(np.mean([row.start for row in found])), color="#c0392b", linestyle=":", linewidth=1.2)
     dots.set_yticks(range(len(ordered)), [row.label for row in ordered], fontsize=9)
-    dots.set(xlabel="success on test tasks: mean, 95 % interval, each seed; dotted: before training")
+    dots.set(xlabel="success on test tasks: mean, 95 % interval and each seed;\ndotted: before training")
     dots.xaxis.label.set_fontsize(8)
     dots.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     curves.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    for ax in (rewards, curves):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     _save(figure, (rewards, curves, dots), title, path)
 
 
@@ -86,6 +88,7 @@ def draw_settings(settings: Mapping[str, Sequence[Row]], path: Path) -> None:
             ax.text(0.5, 1.02 + 0.055 * height, told, transform=ax.transAxes, color=colour, ha="center", fontsize=9)
         ax.set_title(title, fontsize=12, fontweight="bold", pad=8 + 14 * len(ordered))
         ax.set(xlabel="update", xlim=(0, None), ylim=(0, None))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     panels[0].set_ylabel("success on validation tasks")
     panels[0].legend(fontsize=9, frameon=False, loc="lower right")

@@ -87,7 +87,7 @@ def table(found: Sequence[Row]) -> str:
             verdict = "" if one.separated else ", not separated"
             cells += [
                 f"{_signed(one.difference)}{verdict}",
-                f"{one.corrected:.3f}",
+                "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
                 f"{100 * one.smallest:.1f}",
                 f"{one.improvement.value:.2f} ({one.improvement.low:.2f} to {one.improvement.high:.2f})",
             ]
