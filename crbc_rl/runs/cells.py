@@ -37,7 +37,7 @@ STOPPED = (128 + signal.SIGINT, -signal.SIGTERM)
 @dataclass(slots=True)
 class Cell:
     """A training: a config, the folder of its run, which it begins or continues, and the processes that share it, one
-    for each GPU.
+    for each GPU. No two cells that run side by side have one `name`: it names the file that its process reads.
 
     `status` is its exit status: 0 also where it was stopped with everything saved, None before it has ended.
     """
@@ -117,6 +117,8 @@ def run_cells(
     `look` is called now and then. The first Ctrl-C or SIGTERM calls `stopping`, stops each running cell after its
     update, with everything saved, and starts no other; the second ends them at once and raises `KeyboardInterrupt`.
     """
+    if len({cell.name for cell in cells}) < len(cells):
+        raise ValueError(f"two cells have one name, so one would be run with the other's config: {cells[0].name}")
     stopped: list[bool] = []
 
     def stop() -> None:

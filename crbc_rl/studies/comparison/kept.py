@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from crbc_envs.storage.rollouts import read_groups
 from crbc_rl.config.shipped import shipped
 from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.folder import finished, read_versions
+from crbc_rl.runs.folder import Run, finished, read_versions
 from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.outcomes import Outcomes, read_outcomes
@@ -65,9 +65,14 @@ class Kept:
 
 
 def keep(training: Training, run: Path, results: Path) -> Path | None:
-    """Write the file of a finished training from its run folder, and return its path; None where it is not finished."""
+    """Write the file of a finished training from its run folder, and return its path; None where it is not finished.
+
+    Raises `ConfigError` where the folder holds another training."""
     if not finished(run, training.config.updates):
         return None
+    ran = replace(training, config=Run.open(run).config)
+    if ran.digest != training.digest:
+        raise ConfigError(f"{run} holds another training than {training.place}: remove it, and run the study again")
     records = read_metrics(run)
     tests = evaluated(records, "test")
     outcomes = read_outcomes(run, "test").get(training.config.updates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,7 +82,7 @@ class Runner:
         return complete and done == count
 
     def _cell(self, training: Training) -> Cell:
-        return Cell(training.config.name, training.config, self.runs / training.place, self.gpus)
+        return Cell(str(training.place).replace(os.sep, "-"), training.config, self.runs / training.place, self.gpus)
 
     def _require_gpus(self, scale: Scale) -> None:
         have = torch.cuda.device_count()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,21 +16,24 @@ import numpy as np
 import pytest
 import yaml
 from paths import ROOT
+from rich.console import Console
 
 from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import write_groups
 from crbc_rl.cli import main
+from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
 from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
+from crbc_rl.runs.cells import Cell, run_cells
 from crbc_rl.studies.comparison import kept as kept_module
 from crbc_rl.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
 from crbc_rl.studies.comparison.figures import draw, draw_coverage
 from crbc_rl.studies.comparison.kept import find, read
 from crbc_rl.studies.comparison.measured import coverage
-from crbc_rl.studies.comparison.run import best_candidates
+from crbc_rl.studies.comparison.run import Runner, best_candidates
 from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 
@@ -197,6 +201,16 @@ def test_missing_candidates_are_no_choice(study, tmp_path):
     with pytest.raises(ConfigError, match="run its study again"):
         best_candidates(study, "lab", "sokoban", tmp_path)
     assert rows(study, "lab", "sokoban", tmp_path) == []
+
+
+def test_trainings_side_by_side_read_configs_of_their_own(study, tmp_path):
+    runner = Runner(tmp_path / "runs", tmp_path / "results", 2, Console())
+    names = [runner._cell(one).name for one in trainings(study, "lab", "sokoban", 2, {})]
+    assert len(set(names)) == 4 and not any("/" in name for name in names)
+    twins = [Cell("one", load_config(str(ROOT / "configs/sokoban_short.yaml")), tmp_path / name) for name in "ab"]
+    with pytest.raises(ValueError, match="two cells have one name"):
+        run_cells(twins, 2)
+    assert not (tmp_path / "a").exists()
 
 
 # ---- tables ---------------------------------------------------------------------------------------
@@ -379,3 +393,7 @@ def test_a_training_of_several_processes_stops_after_its_update_and_goes_on(tmp_
     assert len(saved) == 1 and not list(tmp_path.rglob("seed0.json"))
     assert started(study, tmp_path, gpus=2).wait() == 0
     assert read(tmp_path / "results/lab/sokoban/crbc/seed0.json").seed == 0
+    training = next(trainings(study, "lab", "sokoban", 1, {}))
+    other = replace(training, config=training.config.model_copy(update={"updates": 3}))
+    with pytest.raises(ConfigError, match="holds another training than lab/sokoban/crbc/seed0"):
+        kept_module.keep(other, run, tmp_path)
