@@ -20,6 +20,9 @@ from crbc_rl.studies.comparison.kept import find
 from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
+NO_GRADIENT = 1e-3
+"""Below this a gradient is the entropy's alone, with the paper's coefficients."""
+
 
 def list_studies(results: Path, console: Console) -> None:
     """Print every study: its settings, its trainings, and how many of these are finished in `results`."""
@@ -99,15 +102,21 @@ def _different(name: str, scale: Scale, envs: tuple[str, ...]) -> Iterator[Train
 
 
 def _tiny(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
-    """One update of each different training with a tiny random model, and its loss."""
+    """One update of each different training with a tiny random model, its loss and its gradient. Returns whether each
+    had a gradient: without one its estimator gave no credit."""
     from crbc_rl.commands.plumbing import one_update
 
+    idle = []
     for training in _different(name, scale, envs):
-        record = one_update(training.config)
+        record, place = one_update(training.config), f"{scale}/{training.env}/{training.key}"
         told = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
-        console.print(f"{scale}/{training.env}/{escape(training.key)}: {told}", highlight=False, soft_wrap=True)
-    console.print("each made one update with random weights, which says nothing about success")
-    return True
+        console.print(f"{escape(place)}: {told}", highlight=False, soft_wrap=True)
+        if record["grad_norm"] < NO_GRADIENT:
+            idle.append(place)
+    console.print("each made one update: random weights, actions and outcomes, which say nothing about success")
+    for place in idle:
+        console.print(f"[red]{escape(place)} had no gradient: its estimator gave no credit[/]", soft_wrap=True)
+    return not idle
 
 
 def _dry(name: str, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:

@@ -1,15 +1,24 @@
-"""One update of a training with a tiny random model: whether it runs, and nothing about what it learns."""
+"""One update of a training with a tiny random model: whether it runs, and nothing about what it learns.
+
+A random model writes no action and wins nothing, so no estimator would give credit. So its replies are taken for drawn
+actions, and by a coin an episode of three steps is won.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from zlib import crc32
 
+import gymnasium
 import torch
 
+from crbc_envs.actions import tagged
+from crbc_envs.core import AnchorEnv
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.vector.members import make_member
 from crbc_rl.config.sections import TrainConfig
@@ -23,7 +32,7 @@ from crbc_rl.runs.metrics import read_metrics
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "policy": {"precision": "float32", "gradient_checkpointing": False},
     "generator": {"engine": "transformers", "tensor_parallel": 1},
-    "rollout": {"num_groups": 2, "group_size": 2, "max_new_tokens": 8, "backend": "sync", "num_workers": None},
+    "rollout": {"num_groups": 2, "group_size": 4, "max_new_tokens": 8, "backend": "sync", "num_workers": None},
     "optim": {"minibatch": 8, "microbatch": None, "score_microbatch": None},
     "eval": {"every": 1, "episodes": 2, "test_episodes": 2},
 }
@@ -32,11 +41,11 @@ STEPS = 3
 
 
 def tiny_config(config: TrainConfig, model: Path) -> TrainConfig:
-    """The config for one update on embedded data, with the model in a folder: 2 x 2 rollouts of at most three steps."""
+    """The config for one update on embedded data, with the model in a folder: 2 x 4 rollouts of at most three steps."""
     data = config.model_dump()
     for section, values in SMALL.items():
         data[section] |= values
-    data["env"] |= {"kwargs": {**_embedded(config), "max_steps": STEPS}, "revision": None}
+    data["env"] |= {"kwargs": {**_embedded(config), "max_steps": STEPS}, "revision": None, "id": _by_chance(config)}
     return TrainConfig.model_validate({**data, "model": str(model), "revision": None, "updates": 1, "threads": 1})
 
 
@@ -62,6 +71,47 @@ def _random_model(config: TrainConfig, folder: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     policy = build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
     policy.save(folder)
+
+
+def _by_chance(config: TrainConfig) -> str:
+    """The id of the config's environment as `ByChance` plays it."""
+    env = make_member(config.registered_id(), {**_embedded(config), "split": "train"})
+    with closing(env):
+        kind = type(env.unwrapped)
+    name = f"{kind.__name__}ByChance-v0"
+    if name not in gymnasium.registry:
+        gymnasium.register(name, entry_point=by_chance(kind), disable_env_checker=True, order_enforce=False)
+    return name
+
+
+@cache
+def by_chance(kind: type[AnchorEnv[Any, Any]]) -> type[AnchorEnv[Any, Any]]:
+    """The environment with every reply taken for an admissible action, and a coin tossed at its last step. Both follow
+    from the replies alone."""
+
+    class ByChance(kind):  # type: ignore[valid-type, misc]
+        replies, lucky = 0, False
+
+        def _begin(self, task: Any) -> None:
+            self.replies, self.lucky = 0, False
+            super()._begin(task)
+
+        def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.replies = crc32(action.encode(), self.replies)
+            self.lucky = self._steps + 1 == self.max_steps and self.replies & 1 == 0
+            possible = self._admissible()
+            return super().step(tagged(possible[self.replies // 2 % len(possible)]))
+
+        def _success(self) -> bool:
+            return self.lucky or super()._success()
+
+        def _ended(self) -> bool:
+            return self.lucky or super()._ended()
+
+        def batch(self, num_envs: int) -> None:
+            return None  # one by one, by `step`
+
+    return ByChance
 
 
 def _embedded(config: TrainConfig) -> dict[str, Any]:
