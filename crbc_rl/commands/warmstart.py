@@ -48,7 +48,8 @@ SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
 
 
 class Lapse(Section):
-    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought.
+    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought, but not
+    where a reply was just refused.
 
     What the expert says instead reaches the environment, so that no later lesson is lost.
     """
@@ -302,7 +303,8 @@ def _prompted(
         else:
             window.history.clear()
         lapse = config.lapse
-        if lapse is not None and lapse.action in info["admissible_actions"] and rng.random() < lapse.share:
+        possible = lapse is not None and lapse.action in info["admissible_actions"] and info.get("valid", True)
+        if lapse is not None and possible and rng.random() < lapse.share:
             reply = tagged(lapse.action, lapse.thought)
         yield window.ask(observation, info), reply
         seen = observation
