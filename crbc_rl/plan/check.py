@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from anchors import INVALID, Rollout, RolloutGroup, Step
+from crbc_envs.tasks import SPLITS
 from crbc_rl import credit
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.config.revisions import data_digest, model_digest
@@ -51,10 +52,10 @@ def check_run(
 ) -> Checked:
     """Check a config for training on `gpus` ranks, or for an `evaluation` of (split, episodes) with any policy.
 
-    Training needs a model, an engine and an estimator too. `online` looks up a model on the Hugging Face hub that is
-    not on this machine, as a start must. Raises `ConfigError` naming everything that can never work.
+    Training needs every split, a model, an engine and an estimator too. `online` looks up a model on the Hugging Face
+    hub that is not on this machine, as a start must. Raises `ConfigError` naming everything that can never work.
     """
-    env = check_env(config)
+    env = check_env(config, SPLITS if evaluation is None else evaluation[:1])
     errors, findings = [*env.errors, *_panels(config, env, evaluation)], [*env.findings]
     model: Architecture | None = None
     if evaluation is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +15,7 @@ import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
-from crbc_envs.tasks import TaskPanel
+from crbc_envs.tasks import SPLITS, TaskPanel
 from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, make_member, member_info
 from crbc_rl.config import RunConfig, TrainConfig
 from crbc_rl.config.extensions import unknown_id
@@ -35,7 +35,7 @@ class EnvCheck:
     dynamics: str = SHARED
     """What the copies of a group share, as in `GroupVectorEnv`."""
     prompt: Prompt | None = None
-    """The first prompt of training."""
+    """The first prompt of the first split."""
     errors: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -45,8 +45,8 @@ class EnvCheck:
         return {split: len(tasks) for split, tasks in self.tasks.items()}
 
 
-def check_env(config: RunConfig) -> EnvCheck:
-    """Make the config's environment for each split, as training does, and ask for its first prompt.
+def check_env(config: RunConfig, splits: Sequence[str] = SPLITS) -> EnvCheck:
+    """Make the config's environment for each split that is played, and ask for the first prompt of the first one.
 
     Raises `ConfigError` where a module that the config names may not run, or cannot.
     """
@@ -60,7 +60,7 @@ def check_env(config: RunConfig) -> EnvCheck:
         found.max_steps = _max_steps(spec, config.env.kwargs)
         if inspect.isclass(creator := _creator(spec)) and issubclass(creator, AnchorEnv):
             _window(config, creator, found)  # also where the environment cannot be made here
-        for split in ("train", "validation", "test"):
+        for split in splits:
             if not found.errors:
                 _play_one(config, spec, split, found)
     except DataError as error:
@@ -86,7 +86,7 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
         return
     with closing(env):
         found.tasks[split] = env.panel
-        if split != "train":
+        if len(found.tasks) > 1:
             return
         found.max_steps, found.stochastic = env.max_steps, env.stochastic
         if isinstance(config, TrainConfig):

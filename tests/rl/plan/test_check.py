@@ -12,10 +12,11 @@ from huggingface_hub.errors import RepositoryNotFoundError
 from learner_fixtures import small, small_config, write_config
 from rich.console import Console
 
+from crbc_envs.errors import DataError
 from crbc_rl import cli
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan import architecture, make_plan
+from crbc_rl.plan import architecture, environment, make_plan
 from crbc_rl.plan.check import check_run
 from crbc_rl.plan.findings import Finding
 from crbc_rl.plan.show import show
@@ -94,6 +95,22 @@ def test_evaluation_makes_the_same_checks(config, capsys):
     config.write_text(config.read_text() + "env: {id: CRBC-Sokban-v0}\n")
     status, shown = crbc(capsys, "eval", config, *chat)
     assert status == 2 and "did you mean 'CRBC-Sokoban-v0'?" in shown
+
+
+def test_evaluation_needs_the_data_of_its_split_alone(model, monkeypatch):
+    def made(spec, kwargs, make=environment.make_member):
+        if kwargs["split"] != "train":
+            raise DataError(f"no games of {kwargs['split']}")
+        return make(spec, kwargs)
+
+    monkeypatch.setattr(environment, "make_member", made)
+    config = small(model)
+    assert check_run(config, evaluation=("train", 2)).env.prompt is not None
+    for wanted in (None, ("test", 2)):
+        checked = check_run(config, evaluation=wanted)
+        assert "no games of" in str(checked.findings)
+        with pytest.raises(ConfigError, match="no games of"):
+            checked.require()
 
 
 def test_a_plan_shows_a_missing_model_with_the_nearest(config, capsys):
