@@ -1,5 +1,5 @@
-"""The figure of a comparison: how the reward of training and validation success grew, and what the last policies won on
-the test tasks. And the figure of evidence coverage."""
+"""The figure of a comparison: how the reward of training, validation success and its return grew, and what the last
+policies won on the test tasks. And the figure of evidence coverage."""
 
 from __future__ import annotations
 
@@ -37,6 +37,8 @@ SETTINGS_COLOURS = ("#0b3c5d", "#d55e00", "#7f7f7f", "#009e73", "#e69f00", "#cc7
 """The reference first."""
 SHADES = ("#c6dbef", "#6baed6", "#2171b5", "#08306b")
 """Of depths, the deepest darkest."""
+RETURN = "reward_by_step"
+"""The paper's validation score."""
 MOST_CURVES = 6
 """More would hide each other: then the reference and the best others are drawn."""
 
@@ -47,14 +49,20 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
     colours = dict(
         zip([row.name for row in sorted(found, key=lambda row: row.beside is not None)], COLOURS, strict=False)
     )
-    figure = Figure(figsize=(14, 1.9 + 0.33 * max(6, len(found))), layout="constrained")
-    rewards, curves, dots = figure.subplots(1, 3)
     shown = [row for row in ordered if row.beside is None] + [row for row in ordered[::-1] if row.beside is not None]
-    for row in shown[:MOST_CURVES]:
+    shown = shown[:MOST_CURVES]
+    returned = all(RETURN in kept.validation for row in shown for kept in row.kept)
+    figure = Figure(figsize=(18 if returned else 14, 1.9 + 0.33 * max(6, len(found))), layout="constrained")
+    rewards, curves, *returns, dots = figure.subplots(1, 4 if returned else 3)
+    for row in shown:
         _rewards(rewards, row, colours[row.name])
-        _validations(curves, row, colours[row.name])
-    rewards.set(xlabel="update", ylabel="mean return of training rollouts, smoothed")
-    curves.set(xlabel="update", ylabel="success on validation tasks")
+        for ax, name in zip((curves, *returns), ("success", RETURN), strict=False):
+            points = [(kept.validation["update"], kept.validation[name]) for kept in row.kept]
+            _curve(ax, points, row.label, colours[row.name])
+    rewards.set(ylabel="mean return of training rollouts, smoothed")
+    curves.set(ylabel="success on validation tasks")
+    for ax in returns:
+        ax.set(ylabel="mean return by step on validation tasks")
     curves.legend(fontsize=8, frameon=False, loc="upper left")
     for height, row in enumerate(ordered):
         one, colour = row.success, colours[row.name]
@@ -67,9 +75,10 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
     dots.xaxis.label.set_fontsize(8)
     dots.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     curves.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    for ax in (rewards, curves):
+    for ax in (rewards, curves, *returns):
+        ax.set(xlabel="update")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _save(figure, (rewards, curves, dots), title, path)
+    _save(figure, (rewards, curves, *returns, dots), title, path)
 
 
 def draw_settings(settings: Mapping[str, Sequence[Row]], path: Path) -> None:
@@ -140,11 +149,6 @@ def _rewards(ax: Axes, row: Row, colour: str) -> None:
         (range(1, 1 + len(reward)), smooth(np.array(reward, dtype=float), weight))
         for reward in (kept.curve["reward"] for kept in row.kept)
     ]
-    _curve(ax, points, row.label, colour)
-
-
-def _validations(ax: Axes, row: Row, colour: str) -> None:
-    points = [(kept.validation["update"], kept.validation["success"]) for kept in row.kept]
     _curve(ax, points, row.label, colour)
 
 

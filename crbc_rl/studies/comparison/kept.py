@@ -37,6 +37,7 @@ LARGEST = 4 << 20
 CURVE = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_groups", "gate_open")
 CURVE += tuple(f"{name}/{depth}" for name in ("coverage", "full_access") for depth in ("0", "1", "3", "full"))
 """Metrics of training that are kept of every update, where they were measured."""
+VALIDATED = ("success", "reward_by_step")
 DIGITS = 5
 DIGEST = 8
 """Hexadecimal digits that are kept of a digest: enough to tell the tasks of a panel apart."""
@@ -44,9 +45,9 @@ DIGEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update` and
-    `success`, `start` and `end` the test's figures. `coverage` is of the rollouts of update `EARLY`, empty where they
-    were not recorded. `success` and `score` are arrays with one value per task of
+    """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update` and those of
+    `VALIDATED`, the last of which older files lack, `start` and `end` the test's figures. `coverage` is of the rollouts
+    of update `EARLY`, empty where they were not recorded. `success` and `score` are arrays with one value per task of
     `panel`, which has its `name` and lists `task`, `kind`, `content` and `cluster` (digests of the task, and of what it
     shares with others)."""
 
@@ -88,7 +89,7 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         "curve": {name: _rounded(record.get(name) for record in updates) for name in CURVE if name in updates[-1]},
         "validation": {
             "update": [record["update"] for record in checked],
-            "success": _rounded(record["validation/success"] for record in checked),
+            **{name: _rounded(record[f"validation/{name}"] for record in checked) for name in VALIDATED},
         },
         "start": _test(tests[0]),
         "end": _test(tests[-1]),

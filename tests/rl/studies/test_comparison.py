@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import yaml
+from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
 
@@ -266,9 +267,15 @@ def test_a_damaged_file_is_named(study, played, damage):
         read(path)
 
 
-def test_a_picture_has_every_row(study, played, tmp_path):
-    draw(rows(study, "lab", "sokoban", played), "two", tmp_path / "made/two.png")
-    assert (tmp_path / "made/two.png").stat().st_size > 5_000
+def test_a_picture_has_every_row_and_returns_where_all_have_them(study, played, tmp_path):
+    found = rows(study, "lab", "sokoban", played)
+    draw(found, "two", tmp_path / "made/two.png")
+    older = imread(tmp_path / "made/two.png")
+    for kept in (kept for row in found for kept in row.kept):
+        kept.validation["reward_by_step"] = [1.0] * len(kept.validation["update"])
+    draw(found, "two", tmp_path / "made/two.png")
+    returned = imread(tmp_path / "made/two.png")
+    assert older.min() == 0 and returned.shape[1] == 1800 and older.shape[1] == 1400
 
 
 NAMES = ("coverage", "full_access")
