@@ -31,6 +31,7 @@ from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.guard import Guard
 from crbc_rl.runs.metrics import Metrics
+from crbc_rl.runs.start import start_like
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.checkpoint import publish, read_state
 from crbc_rl.training.clock import Clock, finished
@@ -164,7 +165,7 @@ class Learner:
             self.clock.take()  # what it took to begin is no part of an update
             over = self.update == self.config.updates or self.distributed.any(self.stopping)
             if not self.resumed:
-                over = self._finish_update({**self._evaluate("validation"), **self._evaluate("test")})
+                over = self._finish_update(self._start())
             while not over:
                 self.update += 1
                 record = self.step()
@@ -214,6 +215,17 @@ class Learner:
         self.actor.save(place, {"update": self.update, "best": self.best}, written)
         if self.critic is not None:
             self.critic.save(place)
+
+    def _start(self) -> Record:
+        """The evaluation of the policy before training, or that of a run that began alike."""
+        found = start_like(self.run)
+        if found is None:
+            return {**self._evaluate("validation"), **self._evaluate("test")}
+        figures, outcomes = found
+        if self.distributed.main:
+            for split, told in outcomes.items():
+                self.run.keep_outcomes(self.update, split, told)
+        return figures
 
     def _evaluate(self, split: str) -> Record:
         settings = self.config.eval

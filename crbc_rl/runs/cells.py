@@ -24,6 +24,7 @@ from crbc_envs.storage.files import refuse_link
 from crbc_rl.config import TrainConfig
 from crbc_rl.runs.interrupts import CHILD, Interrupts
 from crbc_rl.runs.own import LOG
+from crbc_rl.runs.start import LIKE, evaluated_start
 from crbc_rl.training.files import WriteErrors
 
 POLL = 0.2
@@ -46,6 +47,8 @@ class Cell:
     config: TrainConfig
     folder: Path
     processes: int = 1
+    alike: Sequence[Path] = ()
+    """Folders of runs that begin as this one does: the first that has evaluated its start gives it to this one."""
     status: int | None = None
     process: subprocess.Popen[bytes] | None = None
     stopped: bool = False
@@ -82,13 +85,14 @@ class Cell:
             torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}", "-m", "--"]
             launched = [*torchrun, *launched]
         command = [sys.executable, "-m", *launched]
+        like = next((str(folder) for folder in self.alike if evaluated_start(folder) is not None), "")
         with WriteErrors(path := self.folder / LOG), refuse_link(path).open("ab") as log:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,  # it closes when this process ends, however it ends
                 stdout=log,
                 stderr=log,
-                env={**os.environ, CHILD: "1"},
+                env={**os.environ, CHILD: "1", LIKE: like},
                 start_new_session=True,  # a Ctrl-C at the terminal comes to this process alone
             )
 

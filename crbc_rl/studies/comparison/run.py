@@ -55,7 +55,7 @@ class Runner:
         for config in {one.key: one.config for one in waiting}.values():
             check_run(config, gpus=self.gpus).require()
         self._require_gpus(waiting[0].scale)
-        cells = {str(one.place): (self._cell(one), one) for one in waiting}
+        cells = {str(one.place): (self._cell(one, distinct), one) for one in waiting}
         done, count = len(distinct) - len(waiting), len(distinct)
 
         def state() -> str:
@@ -81,8 +81,10 @@ class Runner:
             look()
         return complete and done == count
 
-    def _cell(self, training: Training) -> Cell:
-        return Cell(str(training.place).replace(os.sep, "-"), training.config, self.runs / training.place, self.gpus)
+    def _cell(self, training: Training, others: Iterable[Training] = ()) -> Cell:
+        name, folder = str(training.place).replace(os.sep, "-"), self.runs / training.place
+        alike = [self.runs / one.place for one in others if one.seed == training.seed and one is not training]
+        return Cell(name, training.config, folder, self.gpus, alike)
 
     def _require_gpus(self, scale: Scale) -> None:
         have = torch.cuda.device_count()

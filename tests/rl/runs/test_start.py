@@ -1,0 +1,84 @@
+"""The evaluation of a start is played once for all runs that begin alike, and never taken from one that does not."""
+
+from __future__ import annotations
+
+import pytest
+from learner_fixtures import small, without_times
+
+from crbc_rl.learner import Learner
+from crbc_rl.runs.cells import Cell, run_cells
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.outcomes import read_outcomes
+from crbc_rl.runs.start import LIKE, evaluated_start
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """Trains a config in a folder, told of the run `like`, and returns the splits that it played at its start."""
+    played = []
+    evaluate = Learner._evaluate
+
+    def told(self, split):
+        played.append((self.update, split))
+        return evaluate(self, split)
+
+    monkeypatch.setattr(Learner, "_evaluate", told)
+
+    def run(name, config, like=""):
+        monkeypatch.setenv(LIKE, str(like and tmp_path / like))
+        played.clear()
+        Learner(config, Run.start(tmp_path / name, config, resume=False)).train()
+        return [split for update, split in played if update == 0]
+
+    return run
+
+
+def test_another_method_takes_the_start_over_and_trains_as_without(model, tmp_path, train):
+    grpo = small(model, updates=2, credit={"method": "grpo"}, optim={"lr": 1e-4, "minibatch": 32})
+    assert train("first", small(model, updates=1)) == ["validation", "test"]
+    assert train("own", grpo) == ["validation", "test"]
+    assert train("taken", grpo, like="first") == []
+    own, taken = (without_times(read_metrics(tmp_path / name)) for name in ("own", "taken"))
+    assert own == taken and "test/success" in taken[0]
+    for split in ("validation", "test"):
+        found = [read_outcomes(tmp_path / name, split)[0] for name in ("own", "taken")]
+        assert found[0].success.tolist() == found[1].success.tolist() and found[0].content == found[1].content
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seed": 1},
+        {"eval": {"every": 2, "episodes": 4, "test_episodes": 5}},
+        {"env": {"kwargs": {"observation": "text", "max_steps": 9}}},
+        {"rollout": {"num_groups": 2, "group_size": 3, "max_new_tokens": 5}},
+    ],
+)
+def test_a_run_that_begins_otherwise_plays_its_own_start(model, train, changes):
+    train("first", small(model, updates=1))
+    assert train("other", small(model, updates=1, **changes), like="first") == ["validation", "test"]
+
+
+def test_a_run_that_has_not_evaluated_its_start_gives_nothing(model, tmp_path, train):
+    assert train("one", small(model, updates=1), like="none") == ["validation", "test"]
+    train("first", small(model, updates=1))
+    assert evaluated_start(tmp_path / "first") is not None
+    (tmp_path / "first" / "outcomes.jsonl").unlink()
+    assert train("two", small(model, updates=1), like="first") == ["validation", "test"]
+    (tmp_path / "first" / "metrics.jsonl").write_text("")
+    assert evaluated_start(tmp_path / "first") is None
+    assert train("three", small(model, updates=1), like="first") == ["validation", "test"]
+
+
+def test_cells_give_their_start_to_those_that_come_after(model, tmp_path):
+    folders = [tmp_path / "a", tmp_path / "b"]
+    methods = ("crbc", "grpo")
+    cells = [
+        Cell(name, small(model, updates=1, credit={"method": name}), folder, alike=folders)
+        for name, folder in zip(methods, folders, strict=True)
+    ]
+    assert run_cells(cells, jobs=1)
+    first, second = (read_metrics(folder)[0] for folder in folders)
+    assert first["seconds/eval"] > 0 and second.get("seconds/eval", 0.0) == 0.0
+    assert first["test/success"] == second["test/success"]
