@@ -38,6 +38,8 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 }
 """What replaces a config's own values. Estimator, loss, protocol, prompts and environment stay as they are."""
 STEPS = 3
+VOCABULARY = 2_000
+"""Of the random model: the more, the fewer tokens in the long prompts of the shop."""
 
 
 def tiny_config(config: TrainConfig, model: Path) -> TrainConfig:
@@ -67,7 +69,7 @@ def _random_model(config: TrainConfig, folder: Path) -> None:
         for text, images in _prompts(config, env):
             frames = frames or images
             texts.append(text)
-    tokenizer = tiny.train_tokenizer(texts * 20)
+    tokenizer = tiny.train_tokenizer(texts * 20, VOCABULARY)
     generator = torch.Generator().manual_seed(0)
     policy = build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
     policy.save(folder)
