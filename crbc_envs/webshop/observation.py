@@ -34,7 +34,7 @@ def without_task(observation: str, task: str) -> str:
 
 
 def compact(observation: str) -> str:
-    """A short form of a `text_rich` observation: "click[x]" is possible, and what was clicked before is "x*".
+    """A short form of a `text_rich` observation: "click[x]" is possible, and a star follows what was clicked.
 
     Actions stand there as a reply writes them, so that a small model can copy them. The values of options stand alone:
     after "click[" such a model repeats what follows a "click[" above it, and which value it clicks must come from the
@@ -70,5 +70,5 @@ def _brackets(line: str) -> str:
     for opening, closing, star in (("[button] ", " [button_]", ""), ("[clicked button] ", " [clicked button_]", "*")):
         if line.startswith(opening) and line.endswith(closing):
             value = line.removeprefix(opening).removesuffix(closing).lower() + star
-            return value if option or star else f"click[{value}]"
+            return value if option else f"click[{value}]"
     return line[:LONGEST_LINE]

@@ -48,8 +48,7 @@ SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
 
 
 class Lapse(Section):
-    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought, but not
-    where a reply was just refused.
+    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought.
 
     What the expert says instead reaches the environment, so that no later lesson is lost.
     """
@@ -303,8 +302,7 @@ def _prompted(
         else:
             window.history.clear()
         lapse = config.lapse
-        possible = lapse is not None and lapse.action in info["admissible_actions"] and info.get("valid", True)
-        if lapse is not None and possible and rng.random() < lapse.share:
+        if lapse is not None and lapse.action in info["admissible_actions"] and rng.random() < lapse.share:
             reply = tagged(lapse.action, lapse.thought)
         yield window.ask(observation, info), reply
         seen = observation

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from anchors import INVALID
 from crbc_envs.actions import normalise, tagged
 from crbc_envs.webshop.expert.reading import Page, read_page
 from crbc_envs.webshop.expert.request import Request, read_request
@@ -52,17 +51,16 @@ class ProductNotes:
 class Shopper:
     """The expert for one episode of at most `steps` actions.
 
-    A `hasty` shopper buys the first product it opens. One that does not `read` leaves a product only for an option that
-    it lacks. One that `quotes` searches for the instruction's own sentence, not its keywords: a small model copies that
-    more easily. One that `probes` clicks a requested option without a look whether the page has it, and leaves where
-    that was refused.
+    A `hasty` shopper buys the first product it opens. A `careless` one opens the first offer at any price and buys it
+    without choosing options. One that does not `read` leaves a product only for an option that it lacks. One that
+    `quotes` searches for the instruction's own sentence, not its keywords: a small model copies that more easily.
     """
 
     steps: int = 15
     hasty: bool = False
+    careless: bool = False
     reads: bool = True
     quotes: bool = False
-    probes: bool = False
     request: Request | None = None
     notes: dict[str, ProductNotes] = field(default_factory=dict)
     open: ProductNotes | None = None
@@ -73,8 +71,6 @@ class Shopper:
     """The last proposal, and what takes back the note of it, if something else is done."""
     strayed: bool = False
     """Whether the results are those of a search that it did not ask for."""
-    refused: bool = False
-    """Whether the last reply was refused."""
 
     def act(self, observation: str, done: str = "") -> tuple[str, str]:
         """A short thought and the action for this page. `done` is what was done last, perhaps on another's advice."""
@@ -89,7 +85,6 @@ class Shopper:
 
     def _notice(self, page: Page, done: str, request: Request) -> None:
         verb, _, what = done.removesuffix("]").partition("[")
-        self.refused = done == INVALID
         if done and done != self.proposed:
             self.undo()
         self.undo = lambda: None
@@ -114,7 +109,7 @@ class Shopper:
 
     def _browse(self, page: Page, request: Request) -> tuple[str, str]:
         """Open the first new offer within the price cap. If few steps remain, return to the best product."""
-        new = [o for o in page.offers if o.asin not in self.notes and request.affords(o.prices)]
+        new = [o for o in page.offers if o.asin not in self.notes and (self.careless or request.affords(o.prices))]
         best = self._best(request)
         settled = best is not None and (self._suits(request, best) or self.steps < self._look + best.buying)
         if best is not None and (settled or not new):
@@ -131,6 +126,8 @@ class Shopper:
 
     def _examine(self, page: Page, request: Request, note: ProductNotes) -> tuple[str, str]:
         """Read the product's pages while steps allow it. Then continue the search, or choose options and buy."""
+        if self.careless:
+            return "buy", _BUY
         if note.choices is None:
             found = {group: request.choose(group, values) for group, values in page.options.items()}
             names = [*request.options, *(group for group in found if group not in request.options)]
@@ -149,19 +146,18 @@ class Shopper:
             if self.reads and self._may_leave(request, note):
                 return "not sure", _BACK
         may_leave = self.quotes and not self.hasty and self._may_leave(request, note)
-        thought, value, lacking = self._check(request, note, may_leave)
+        thought, lacking = self._check(request, note, may_leave)
         if lacking:
             return thought, _BACK
-        if not (value or left):
+        if not left:
             return thought or "buy", _BUY
-        value = value or left[0]
+        value = left[0]
         self.undo = lambda: note.clicked.remove(value)
         note.clicked.append(value)  # noted here, because the page never marks a value that has a quote
         return thought or "choose", f"click[{value}]"
 
-    def _check(self, request: Request, note: ProductNotes, may_leave: bool) -> tuple[str, str, bool]:
-        """A thought about the next requested option, its value to choose, and whether to leave the product because it
-        lacks that one.
+    def _check(self, request: Request, note: ProductNotes, may_leave: bool) -> tuple[str, bool]:
+        """A thought about the next requested option, and whether to leave the product because it lacks that one.
 
         It goes on in the task's own words behind the value that was chosen last: "mauve, and style: letter h". So a
         small model copies it from the task, and the value to click stands last. "no" follows a value that is lacking,
@@ -171,13 +167,13 @@ class Shopper:
         for name, value in request.options.items():
             if value in note.clicked:
                 told = [value]
-            elif value in (note.choices or ()) or (self.probes and may_leave and not self.refused):
-                return ", and ".join([*told, f"{name}: {value}"]).lower(), value, False
+            elif value in (note.choices or ()):
+                return ", and ".join([*told, f"{name}: {value}"]).lower(), False
             else:
                 told.append(f"{name}: {value} no")
                 if may_leave:
-                    return ", and ".join(told).lower(), "", True
-        return ", and ".join([*told, "price"] if told else ()).lower(), "", False
+                    return ", and ".join(told).lower(), True
+        return ", and ".join([*told, "price"] if told else ()).lower(), False
 
     def _query(self, request: Request) -> str:
         return request.sentence if self.quotes else request.query.lower()
@@ -210,19 +206,19 @@ def make_expert(
     max_steps: int,
     rng: np.random.Generator,
     hasty: float = 0.0,
+    careless: float = 0.0,
     reads: float = 1.0,
     quotes: bool = False,
-    probes: bool = False,
 ) -> Callable[[str, dict[str, Any]], str]:
-    """A shopper for one episode of at most `max_steps` steps, which is hasty or reads with these probabilities, and
-    `quotes` and `probes` or not.
+    """A shopper for one episode of at most `max_steps` steps, which is hasty, careless or reads with these
+    probabilities, and `quotes` or not.
 
     The observations must be "text_rich". It learns from `info["action"]` what was executed.
     """
-    chances = (hasty, reads)
+    chances = (hasty, careless, reads)
     if not all(0 <= chance <= 1 for chance in chances):
-        raise ValueError(f"hasty and reads are probabilities, got {hasty!r} and {reads!r}")
-    shopper = Shopper(max_steps, *(rng.random(2) < chances).tolist(), quotes, probes)
+        raise ValueError(f"hasty, careless and reads are probabilities, got {hasty!r}, {careless!r} and {reads!r}")
+    shopper = Shopper(max_steps, *(rng.random(3) < chances).tolist(), quotes)
 
     def reply(observation: str, info: dict[str, Any]) -> str:
         thought, action = shopper.act(observation, info.get("action", ""))

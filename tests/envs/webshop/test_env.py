@@ -318,7 +318,7 @@ def test_the_compact_prompt_keeps_every_line_that_differs_between_pages():
 def test_the_compact_prompt_cuts_texts_and_no_action():
     value = "a very long value " * 9
     lines = compact(f"[button] {value.strip()} [button_]\n{value}\n[clicked button] red [clicked button_]").splitlines()
-    assert lines == [f"click[{value.strip()}]", value[:LONGEST_LINE], "red*"]
+    assert lines == [f"click[{value.strip()}]", value[:LONGEST_LINE], "click[red*]"]
 
 
 def test_the_compact_prompt_shows_the_values_of_options_alone():

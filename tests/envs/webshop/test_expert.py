@@ -238,27 +238,12 @@ def test_one_that_quotes_searches_for_the_sentence_and_buys_as_well(shops):
     assert 0 <= np.mean(brisk[0] == 1.0) - np.mean(brisk[1] == 1.0) < 0.1
 
 
-def test_one_that_probes_leaves_where_an_option_was_refused_that_the_page_lacks(shops):
-    """It clicks without a look, and a refusal alone does not make it leave: it may have been a slip."""
-    left = refused = 0
-    for i, goal in enumerate(shuffled(shops["synthetic"].goals)[:150]):
-        wanted = {name: value.lower() for name, value in read_request(goal.text).options.items()}
-        session = Session(shops["synthetic"], goal, str(i))
-        shopper, done = Shopper(10, reads=False, quotes=True, probes=True), ""
-        while session.reward is None and shopper.steps:
-            page, before = session.observation("text_rich"), done
-            thought, action = shopper.act(page, done)
-            if action == "click[< prev]":
-                name, _, value = thought.split(", and ")[-1].removesuffix(" no").partition(": ")
-                assert before == INVALID and f"[button] {value} [button_]" not in page and wanted[name] == value
-                left += 1
-            done = action if session.executable(action) else INVALID
-            if done == INVALID:
-                assert action[6:-1] in wanted.values() and thought.endswith(f": {action[6:-1]}")
-                refused += 1
-            else:
-                session.act(done)
-    assert left > 10 and refused >= left
+def test_a_careless_shopper_buys_the_first_product_as_it_is(shops):
+    for goal in shuffled(shops["synthetic"].goals)[:40]:
+        session, steps = shop_for(shops["synthetic"], goal, Shopper(15, careless=True))
+        request = read_request(goal.text)
+        first = shops["synthetic"].catalogue[shops["synthetic"].hits(request.query)[0]]
+        assert (steps, session.state.asin, session.state.options) == (3, first.asin, {})
 
 
 @pytest.mark.parametrize("steps", [4, 6, 9])
@@ -304,6 +289,12 @@ def test_demonstrated_replies_are_valid_in_the_paper_s_format():
         assert reply.startswith("<think>") and reply.endswith("]</action>")
         steps += 1
     assert steps == 200
+
+
+def test_careless_demonstrations_are_the_shortest_of_all():
+    env = WebShopEnv(tagger="fallback")
+    stream = islice(expert_steps(env, np.random.default_rng(0), hasty=1.0, careless=1.0), 90)
+    assert [info["step"] for _, info, _ in stream] == 30 * [0, 1, 2]
 
 
 def test_a_slip_reaches_the_environment_malformed_and_the_expert_goes_on():

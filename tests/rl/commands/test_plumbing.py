@@ -54,8 +54,7 @@ def test_replies_alone_choose_actions_and_outcomes(env_id):
             *_, ended, truncated, info = env.step(reply)
             steps.append((info["action"], info["valid"], info["success"], ended))
             if ended or truncated:
-                break
-        return steps
+                return steps
 
     first, second = (by_chance(kind)(max_steps=3, require_tags=True) for _ in range(2))
     played = [play(first, i) for i in range(20)]

@@ -162,20 +162,6 @@ def test_a_lapse_is_said_and_what_the_expert_says_is_done(tmp_path):
     assert lapse not in without and set(after_one) > {lapse}
 
 
-def test_no_lapse_is_said_where_a_reply_was_just_refused():
-    config = load_warmstart_config(ROOT / "configs/warmstart_webshop.yaml")
-    assert config.lapse is not None
-    told = config.lapse.model_copy(update={"thought": "lapse"})  # the expert, too, may think "buy"
-    lapse = tagged("click[buy now]", "lapse")
-    lessons = list(islice(_demonstrations(config.model_copy(update={"lapse": told})), 1500))
-    assert sum(reply == lapse for _, reply in lessons) > 300
-    refused = [reply for prompt, reply in lessons if "That is not possible." in prompt.text]
-    assert len(refused) > 50 and lapse not in refused
-    assert tagged("click[< prev]", "x").partition("<action>")[2] in {
-        reply.partition("<action>")[2] for reply in refused
-    }
-
-
 def test_nobody_can_correct_without_an_expert(tmp_path):
     with pytest.raises(ConfigError, match="dagger: Corridor-v0 has no expert"):
         warmstart(own(tmp_path, dagger=0.5))
