@@ -54,7 +54,8 @@ def test_replies_alone_choose_actions_and_outcomes(env_id):
             *_, ended, truncated, info = env.step(reply)
             steps.append((info["action"], info["valid"], info["success"], ended))
             if ended or truncated:
-                return steps
+                break
+        return steps
 
     first, second = (by_chance(kind)(max_steps=3, require_tags=True) for _ in range(2))
     played = [play(first, i) for i in range(20)]
