@@ -11,7 +11,7 @@ import numpy as np
 from crbc_rl.studies.comparison.definition import Scale, Study
 from crbc_rl.studies.comparison.kept import Kept, find
 from crbc_rl.studies.comparison.run import best_candidates, validated
-from crbc_rl.studies.comparison.trainings import trainings, tunings
+from crbc_rl.studies.comparison.trainings import key_of, trainings, tunings
 from crbc_rl.studies.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
 
 SEED = 0
@@ -133,11 +133,13 @@ def fine_print(found: Sequence[Row]) -> str:
 def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
     """Every candidate's validation success, with the chosen one in bold; empty where one is missing."""
     found: dict[str, list[tuple[str, float]]] = {}
-    for name, _, training in tunings(study, scale, env):
+    for name, number, training in tunings(study, scale, env):
         kept = find(training, results)
         if kept is None:
             return ""
-        found.setdefault(name, []).append((training.key, validated(kept)))
+        variant = study.variants[name]
+        key = key_of(study, scale, env, variant, variant.candidates[number])  # without what all candidates have
+        found.setdefault(name, []).append((key, validated(kept)))
     if not found:
         return ""
     lines = [_line(["method", "candidates: validation success, %"]), _line(["---", "---"])]
