@@ -270,6 +270,7 @@ def test_a_damaged_file_is_named(study, played, damage):
 def test_a_picture_has_every_row_and_returns_where_all_have_them(study, played, tmp_path):
     found = rows(study, "lab", "sokoban", played)
     draw(found, "two", tmp_path / "made/two.png")
+    assert (tmp_path / "made/two.png").stat().st_size > 5_000
     older = imread(tmp_path / "made/two.png")
     for kept in (kept for row in found for kept in row.kept):
         kept.validation["reward_by_step"] = [1.0] * len(kept.validation["update"])
