@@ -106,6 +106,12 @@ def name_of(env: str | EnvSpec) -> str:
     return env.id if isinstance(env, EnvSpec) else env.rpartition(":")[-1]
 
 
+def creator(env: str | EnvSpec) -> Any:
+    """What makes an environment when it is called: mostly its class."""
+    spec = env if isinstance(env, EnvSpec) else gymnasium.spec(name_of(env))
+    return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+
+
 def importable_spec(env: str | EnvSpec) -> EnvSpec:
     """The spec of an environment, with its entry point as an import path ("module:Class").
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, TaskID
@@ -20,6 +20,7 @@ from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, publish
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.storage.datasets import Dataset, install, read_manifest, verify
 from crbc_envs.storage.outcomes import Outcome
+from crbc_envs.vector.members import creator
 from crbc_rl.commands.splits import arguments, cause, typed_id
 from crbc_rl.config.revisions import digest_of
 from crbc_rl.errors import ConfigError, nearest
@@ -30,7 +31,7 @@ def datasets() -> dict[str, Dataset]:
     found: dict[str, Dataset] = {}
     for spec in gymnasium.registry.values():
         if spec.id.startswith("CRBC-"):
-            place = load_env_creator(spec.entry_point).dataset  # type: ignore[arg-type, attr-defined]
+            place = creator(spec).dataset
             module, _, attribute = place.partition(":")
             if module:
                 dataset = getattr(import_module(module), attribute)
@@ -147,7 +148,7 @@ def conformance_of(
 
 
 def _names_original(spec: EnvSpec) -> bool:
-    return spec.id.startswith("CRBC-") and bool(load_env_creator(spec.entry_point).conformance)  # type: ignore
+    return spec.id.startswith("CRBC-") and bool(creator(spec).conformance)
 
 
 def _compare(played: Iterable[Outcome], total: int, title: str, compared: Sequence[str], console: Console) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium.envs.registration import load_env_creator
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
@@ -21,7 +20,7 @@ from crbc_envs.core import Infos, Rows
 from crbc_envs.errors import DataError
 from crbc_envs.printable import printable
 from crbc_envs.vector.contract import ForeignEnv
-from crbc_envs.vector.members import make_member
+from crbc_envs.vector.members import creator, make_member
 from crbc_rl.commands import screen
 from crbc_rl.commands.hints import Env, Episode, Hints, NoHint
 from crbc_rl.commands.terminal import ARROWS, Keyboard, Lines, opened
@@ -86,8 +85,7 @@ def _make(env_id: str, split: str, unsafe_root: bool) -> Env:
 
 def _options(env_id: str, name: str, split: str, unsafe_root: bool) -> dict[str, Any]:
     """The arguments of the environment. Raises `ConfigError` for an option that it has no use for."""
-    entry = gymnasium.spec(name).entry_point
-    parameters = inspect.signature(load_env_creator(entry) if isinstance(entry, str) else entry).parameters
+    parameters = inspect.signature(creator(name)).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     takes_split = takes_any or "split" in parameters
     if not takes_split and split != "train":

@@ -20,7 +20,7 @@ import torch
 from crbc_envs.actions import tagged
 from crbc_envs.core import AnchorEnv
 from crbc_envs.prompts import PromptWindow
-from crbc_envs.vector.members import make_member
+from crbc_envs.vector.members import creator, make_member
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.learner import Learner
 from crbc_rl.policies import tiny
@@ -77,9 +77,7 @@ def _random_model(config: TrainConfig, folder: Path) -> None:
 
 def _by_chance(config: TrainConfig) -> str:
     """The id of the config's environment as `ByChance` plays it."""
-    env = make_member(config.registered_id(), {**_embedded(config), "split": "train"})
-    with closing(env):
-        kind = type(env.unwrapped)
+    kind = creator(config.registered_id())
     name = f"{kind.__name__}ByChance-v0"
     if name not in gymnasium.registry:
         gymnasium.register(name, entry_point=by_chance(kind), disable_env_checker=True, order_enforce=False)

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
 
 import gymnasium
-from gymnasium.envs.registration import load_env_creator
 from rich.text import Text
 
 from crbc_envs.core import Rows
 from crbc_envs.printable import printable
+from crbc_envs.vector.members import creator
 
 Legend = Mapping[str, tuple[str, str]]
 """Per symbol of a board, its meaning and its colour (`AnchorEnv.legend`)."""
@@ -38,9 +38,7 @@ def picture(text: str, legend: Legend) -> Text:
 def legend_of(env_id: str) -> Legend:
     """The legend that the class of a registered environment declares; empty for any other id."""
     spec = gymnasium.registry.get(env_id)
-    entry = spec.entry_point if spec else None
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    legend: Legend = getattr(creator, "legend", {})
+    legend: Legend = getattr(creator(spec), "legend", {}) if spec else {}
     return legend
 
 

@@ -6,12 +6,9 @@ import hashlib
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-
-import gymnasium
-from gymnasium.envs.registration import load_env_creator
 
 from crbc_envs.storage.datasets import MANIFEST, read_manifest, sha256_of
+from crbc_envs.vector.members import creator
 from crbc_rl.config.sections import RunConfig
 
 _SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
@@ -42,9 +39,7 @@ def data_digest(config: RunConfig) -> str | None:
     such without a manifest."""
     if config.env.kwargs.get("data") != "official":
         return None
-    spec = gymnasium.registry[config.registered_id().rpartition(":")[2]]
-    creator: Any = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-    module, _, attribute = getattr(creator, "dataset", "").partition(":")
+    module, _, attribute = getattr(creator(config.registered_id()), "dataset", "").partition(":")
     if not module:
         return None
     home: Path = getattr(import_module(module), attribute).folder

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
 from crbc_envs.tasks import SPLITS, TaskPanel
-from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, make_member, member_info
+from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, creator, make_member, member_info
 from crbc_rl.config import RunConfig, TrainConfig
 from crbc_rl.config.extensions import unknown_id
 from crbc_rl.errors import ConfigError, nearest
@@ -58,8 +58,8 @@ def check_env(config: RunConfig, splits: Sequence[str] = SPLITS) -> EnvCheck:
         return found
     try:
         found.max_steps = _max_steps(spec, config.env.kwargs)
-        if inspect.isclass(creator := _creator(spec)) and issubclass(creator, AnchorEnv):
-            _window(config, creator, found)  # also where the environment cannot be made here
+        if inspect.isclass(kind := creator(spec)) and issubclass(kind, AnchorEnv):
+            _window(config, kind, found)  # also where the environment cannot be made here
         for split in splits:
             if not found.errors:
                 _play_one(config, spec, split, found)
@@ -136,18 +136,14 @@ def _frames(config: RunConfig, observation: Any, prompt: Prompt) -> Iterator[str
         )
 
 
-def _creator(spec: EnvSpec) -> Any:
-    return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
-
-
 def _parameters(spec: EnvSpec) -> tuple[dict[str, inspect.Parameter], bool]:
     """The keyword arguments of the environment's constructor, and whether these are all of them.
 
     A class that passes the rest on has those of its base class too.
     """
-    creator = _creator(spec)
+    made_by = creator(spec)
     known: dict[str, inspect.Parameter] = {}
-    for kind in inspect.getmro(creator) if inspect.isclass(creator) else (creator,):
+    for kind in inspect.getmro(made_by) if inspect.isclass(made_by) else (made_by,):
         parameters = inspect.signature(kind).parameters.values()
         known = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)} | known
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
