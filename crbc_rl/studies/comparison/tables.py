@@ -36,9 +36,9 @@ class Row:
 
 
 def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
-    """The rows of one setting whose seeds are finished, compared on the seeds that all of them have; empty where there
-    are fewer than two seeds or variants, or the reference is missing."""
-    named = _finished(study, scale, env, results)
+    """The rows of one setting with two finished seeds or more, compared on the seeds that all of them have; empty where
+    these are fewer than two, or there are fewer than two variants, or the reference is missing."""
+    named = {name: kept for name, kept in _finished(study, scale, env, results).items() if len(kept) > 1}
     if study.reference not in named or len(named) < 2:
         return []
     seeds = set.intersection(*({kept.seed for kept in found} for found in named.values()))

@@ -251,6 +251,18 @@ def test_a_seed_that_only_one_method_has_is_left_out(study, played):
     assert rows(study, "lab", "sokoban", played) == []  # one shared seed is no comparison
 
 
+def test_a_method_with_one_seed_is_left_out_until_it_has_two(study, played):
+    third = {"gigpo": {"label": "GiGPO", "set": {"credit.method": "gigpo"}}}
+    (path := played / "three.yaml").write_text(yaml.safe_dump({**STUDY, "variants": STUDY["variants"] | third}))
+    three = load_study(str(path))
+    chosen = best_candidates(three, "lab", "sokoban", played)
+    for training in trainings(three, "lab", "sokoban", 2, chosen):
+        if training.config.credit.method == "gigpo":
+            assert [row.name for row in rows(three, "lab", "sokoban", played)] == ["crbc", "grpo"]
+            keep_made_up(training, played, [1, 0, 0, 0])
+    assert [row.name for row in rows(three, "lab", "sokoban", played)] == ["crbc", "gigpo", "grpo"]
+
+
 def test_results_of_other_settings_do_not_count(study, played):
     training = next(trainings(study, "lab", "sokoban", 1, best_candidates(study, "lab", "sokoban", played)))
     path = (played / training.place).with_suffix(".json")
