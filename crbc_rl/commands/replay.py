@@ -52,8 +52,9 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     _check(path, "rollout", rollout, len(groups[group]))
     values = cache(lambda g: step_values(groups[g]))
     anchor = f"anchors {escape(printable(recording.anchor[:LONGEST_TITLE]))}  " if recording.anchor else ""
+    number = f"{len(groups)} group" + "s" * (len(groups) > 1)
     console.print(
-        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {len(groups)} groups  {anchor}"
+        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {number}  {anchor}"
         f"closure at beta {BETA}\n[dim]Enter or 'n' is the next step, 'b' the one before, 'r' the next rollout, "
         "'g' the next group, 'p' the prompt, 'q' ends.[/]",
         highlight=False,

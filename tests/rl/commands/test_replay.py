@@ -79,9 +79,9 @@ def test_a_reply_is_shown_and_cannot_steer_the_terminal(recorded: Path) -> None:
 
 
 def test_without_turns_there_is_no_reply(tmp_path: Path) -> None:
-    write_groups(tmp_path / "a.parquet", GROUPS)
+    write_groups(tmp_path / "a.parquet", GROUPS[:1])
     first, asked, _ = session(tmp_path / "a.parquet", "p", "q")
-    assert "reply" not in first and "This recording has no prompts." in asked
+    assert "  1 group  " in first and "reply" not in first and "This recording has no prompts." in asked
 
 
 def test_the_prompt_of_a_step_is_shown_on_demand(tmp_path: Path) -> None:
