@@ -15,6 +15,7 @@ from crbc_rl.config.read import explain
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.config.shipped import STUDIES, shipped, studies
 from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.studies.paper.tables import Row, rows
 
 Scale = Literal["lab", "paper"]
 SCALES: tuple[Scale, ...] = ("lab", "paper")
@@ -32,6 +33,33 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class Beside(_Part):
+    """The figures of the paper that stand beside those of a setting: a column of one table, or of a block of it."""
+
+    table: str
+    column: str
+    block: str = ""
+
+    @model_validator(mode="after")
+    def _known(self) -> Beside:
+        if not any(self.column in one.cells for one in self._rows()):
+            tables = sorted({one.table for one in rows()})
+            raise ValueError(
+                f"no column {self.column!r} in block {self.block!r} of table {self.table!r} of the paper; its tables: "
+                + ", ".join(tables)
+            )
+        return self
+
+    def _rows(self) -> list[Row]:
+        return [one for one in rows() if one.table == self.table and self.block in ("", one.block)]
+
+    def cell(self, variant: Variant) -> str:
+        """What the paper prints for a variant, "82.81±2.30"; "" where it has no such row."""
+        name = variant.row or variant.label
+        wanted = f"{self.block}, {name}" if self.block else name
+        return next((str(one.cells.get(self.column, "")) for one in self._rows() if one.name == wanted), "")
+
+
 class Setting(_Part):
     """Where variants are compared: a config, with changes that hold for all of them."""
 
@@ -45,6 +73,7 @@ class Setting(_Part):
     """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
+    beside: Beside | None = None
 
 
 class Variant(_Part):
@@ -52,6 +81,9 @@ class Variant(_Part):
     all seeds. The first one is the method's own default."""
 
     label: str
+    row: str = ""
+    """Its name in the paper's table, where that is not the label; with the block's before it, "G=4, GRPO", where the
+    setting names no block."""
     set: Changes = Field(default_factory=dict)
     candidates: list[Changes] = Field(default_factory=list, max_length=20)
 

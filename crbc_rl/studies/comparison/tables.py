@@ -23,7 +23,8 @@ SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "retur
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A variant with at least two finished seeds. `beside` is its comparison with the reference, None for that one."""
+    """A variant with at least two finished seeds. `beside` is its comparison with the reference, None for that one, and
+    `paper` what the paper prints for it, "" where it has nothing of the kind."""
 
     name: str
     label: str
@@ -33,6 +34,7 @@ class Row:
     success: Estimate
     area: float
     beside: Comparison | None
+    paper: str
 
 
 def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
@@ -46,7 +48,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
         return []
     shared = {name: [kept for kept in found if kept.seed in seeds] for name, found in named.items()}
     outcomes = {name: outcomes_of(found) for name, found in shared.items()}
-    reference = outcomes[study.reference]
+    reference, printed = outcomes[study.reference], study.setting(scale, env).beside
     others = {name: one for name, one in outcomes.items() if name != study.reference}
     beside = {one.name: one for one in compare(reference, others, np.random.default_rng(SEED))}
     return [
@@ -59,6 +61,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
             success=estimate(outcomes[name], np.random.default_rng(SEED)),
             area=float(np.mean([_area(kept) for kept in found])),
             beside=beside.get(name),
+            paper=printed.cell(study.variants[name]) if printed else "",
         )
         for name, found in shared.items()
     ]
@@ -75,8 +78,12 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
 
 
 def table(found: Sequence[Row]) -> str:
-    """The comparison: success, its interval, the difference from the reference and whether it is separated from it."""
+    """The comparison: success, its interval, the difference from the reference and whether it is separated from it.
+
+    What the paper prints stands beside it, of its own models and tasks."""
     heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "P(better)", "area, %"]
+    printed = any(row.paper for row in found)
+    heads += ["the paper, %"] * printed
     lines = [_line(heads), _line(["---"] * len(heads))]
     for row in found:
         cells = [row.label, _share(row.success)]
@@ -91,7 +98,7 @@ def table(found: Sequence[Row]) -> str:
                 f"{100 * one.smallest:.1f}",
                 f"{one.improvement.value:.2f} ({one.improvement.low:.2f} to {one.improvement.high:.2f})",
             ]
-        lines.append(_line([*cells, f"{100 * row.area:.1f}"]))
+        lines.append(_line([*cells, f"{100 * row.area:.1f}", *[row.paper] * printed]))
     return "\n".join(lines)
 
 

@@ -144,6 +144,10 @@ def test_the_budget_of_candidates_is_equal():
         ({"reference": "grbc"}, "did you mean 'crbc'"),
         ({"variant": {}}, "unknown key 'variant'"),
         ({"settings": {"labs": {}}}, "settings.labs"),
+        (
+            {"settings": {"lab": {"x": {"config": "x", "beside": {"table": "sokoban-results", "column": "All"}}}}},
+            "no column 'All' in block '' of table 'sokoban-results' of the paper",
+        ),
     ],
 )
 def test_a_wrong_study_is_one_line_that_names_the_key(change, said):
@@ -238,6 +242,24 @@ def test_rows_are_paired_by_seed_and_task(study, played):
     assert "-37.5" in table([grpo, crbc]) and "not separated" in table([grpo, crbc])
     assert "2 seeds (0, 1); 4 test tasks, 4 of them different, in 4 clusters" in fine_print([grpo, crbc])
     assert "before training 25.0 %" in fine_print([grpo, crbc])
+
+
+def test_what_the_paper_prints_stands_beside_its_rows(study, played):
+    assert "the paper" not in table(rows(study, "lab", "sokoban", played))
+    setting = STUDY["settings"]["lab"]["sokoban"]
+    beside = {"table": "sokoban-results", "block": "3B", "column": "Succ."}
+    named = {**STUDY, "settings": {"lab": {"sokoban": {**setting, "beside": beside}}}}
+    (path := played / "two.yaml").write_text(yaml.safe_dump(named, sort_keys=False))
+    head, _, grpo, crbc = table(rows(load_study(str(path)), "lab", "sokoban", played)).splitlines()
+    assert head.endswith("| the paper, % |") and grpo.endswith("| 46.48±3.64 |") and crbc.endswith("| 82.81±2.30 |")
+
+
+@pytest.mark.parametrize("name", studies())
+def test_a_shipped_setting_finds_two_rows_of_the_paper_beside_it(name):
+    study = load_study(name)
+    for env, setting in study.settings.get("lab", {}).items():
+        cells = [setting.beside and setting.beside.cell(study.variants[one]) for one in study.rows("lab", env)]
+        assert setting.beside is None or len(list(filter(None, cells))) > 1
 
 
 def test_scores_are_means_over_the_seeds(study, played):
