@@ -45,16 +45,20 @@ GENERATED = "generated.json"
 """The file that a generated shop has, and an official set has not (`stored`)."""
 
 
-def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
-    """Open a set of official products and its search index.
+def installed() -> Path:
+    """The folder of the installed small set, else of the full one. Raises `DataError` if there is none."""
+    for size in SETS:
+        if is_store(DATASET.folder / size):
+            return DATASET.folder / size
+    raise DataError(f"{DATASET.folder}: no products; install the official files with: {DATASET.command}")
 
-    It is the set in `folder`; without `folder`, the installed small set, else the full one. Raises `DataError` if
-    there is none or it is damaged.
+
+def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.Index]:
+    """Open the set of official products in a folder, by default the installed one, and its search index.
+
+    Raises `DataError` if there is none or it is damaged.
     """
-    if folder is None:
-        folder = next((DATASET.folder / size for size in SETS if is_store(DATASET.folder / size)), None)
-    if folder is None:
-        raise DataError(f"{DATASET.folder}: no products; install the official files with: {DATASET.command}")
+    folder = folder or installed()
     if (folder / GENERATED).is_file():
         raise DataError(f"{folder}: a generated shop; open it with data='generated'")
     catalogue, index = StoredCatalogue(folder), search.Index.open(folder / INDEX)

@@ -10,7 +10,7 @@ from crbc_envs.webshop.products.catalogue import Catalogue, MemoryCatalogue, pro
 from crbc_envs.webshop.products.store import StoredCatalogue, is_store
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import MOST_SYNTHETIC, DrawnGoals, DrawnPrices, Kind
-from crbc_envs.webshop.shop.official import open_official
+from crbc_envs.webshop.shop.official import installed, open_official
 from crbc_envs.webshop.shop.shop import WINDOW, Shop
 from crbc_envs.webshop.shop.stored import open_stored
 
@@ -20,7 +20,6 @@ NUM_GENERATED = 1_000
 """The number of products in the embedded catalogue, the same as in the small official one."""
 
 
-@lru_cache(maxsize=4)
 def open_shop(
     data: str = "generated",
     data_dir: str | None = None,
@@ -48,6 +47,22 @@ def open_shop(
         raise ValueError(f"category is of the generated catalogue; data is {data!r}")
     if category is not None and data_dir is not None:
         raise ValueError(f"category is of the embedded catalogue, and data_dir is {data_dir!r}")
+    if data == "official" and data_dir is None:
+        data_dir = str(installed())  # shops are kept by their arguments, and `$CRBC_DATA` may change
+    return _kept(data, data_dir, goals, price_seed, tagger, show_attributes, category, per_page)
+
+
+@lru_cache(maxsize=4)
+def _kept(
+    data: str,
+    data_dir: str | None,
+    goals: Kind,
+    price_seed: int,
+    tagger: Literal["auto", "spacy", "fallback"],
+    show_attributes: bool,
+    category: str | None,
+    per_page: int,
+) -> Shop:
     catalogue, engine, edition = _catalogue_and_engine(data, data_dir, category)
     if data == "generated" and isinstance(catalogue, StoredCatalogue):
         prices = DrawnPrices(catalogue, price_seed)

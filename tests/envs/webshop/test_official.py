@@ -14,7 +14,7 @@ from crbc_envs.storage.datasets import install, verify
 from crbc_envs.webshop.products.catalogue import products_of
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS, open_official
-from crbc_envs.webshop.shop.open import open_shop
+from crbc_envs.webshop.shop.open import _kept, open_shop
 
 REAL = SHARED / "data" / "webshop"
 
@@ -22,7 +22,7 @@ REAL = SHARED / "data" / "webshop"
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("CRBC_DATA", str(tmp_path / "home"))
-    open_shop.cache_clear()
+    _kept.cache_clear()
     return tmp_path / "home" / "webshop"
 
 
@@ -126,7 +126,7 @@ def test_a_file_damaged_anywhere_is_one_error_with_its_name_and_the_command(tmp_
     for at in rng.integers(len(raw) - 8, size=25).tolist():
         (folder / name).write_bytes(damage(raw, at, rng))
         for read in (lambda: install(DATASET, [folder]), lambda: open_shop("official", str(folder), tagger="fallback")):
-            open_shop.cache_clear()
+            _kept.cache_clear()
             try:
                 read()
             except DataError as error:
@@ -187,3 +187,11 @@ def test_the_command_installs_and_checks(tmp_path, capsys, stock):
     assert "small: 60 products" in capsys.readouterr().out
     main(["data", "webshop"])
     assert "small: 60 products" in capsys.readouterr().out
+
+
+def test_an_installed_shop_is_that_of_the_data_home_of_now(home, tmp_path, stock, monkeypatch):
+    install(DATASET, [files_of(tmp_path / "files", "small", stock)])
+    assert len(open_shop("official", goals="human").catalogue) == 60
+    monkeypatch.setenv("CRBC_DATA", str(tmp_path / "elsewhere"))
+    with pytest.raises(DataError, match="elsewhere/webshop: no products"):
+        open_shop("official", goals="human")

@@ -15,7 +15,7 @@ from rich.console import Console
 from crbc_envs.storage.datasets import install
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS
-from crbc_envs.webshop.shop.open import open_shop
+from crbc_envs.webshop.shop.open import _kept
 from crbc_rl.commands.data import install_or_verify
 from crbc_rl.config.revisions import data_digest, model_digest
 from crbc_rl.errors import ConfigError
@@ -64,10 +64,10 @@ def webshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         for name, content in zip((*SETS["small"], HUMAN), generate_catalogue(seed, 60), strict=True):
             (folder / name).write_text(json.dumps(content), encoding="utf-8")
         install(DATASET, [folder])
-        open_shop.cache_clear()
+        _kept.cache_clear()
 
     yield put
-    open_shop.cache_clear()
+    _kept.cache_clear()
 
 
 def test_other_data_than_the_config_says_start_nothing(
