@@ -33,15 +33,15 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Beside(_Part):
-    """The figures of the paper that stand beside those of a setting: a column of one table, or of a block of it."""
+class Printed(_Part):
+    """The paper's own figures for the rows of a setting: a column of one of its tables, or of a block of it."""
 
     table: str
     column: str
     block: str = ""
 
     @model_validator(mode="after")
-    def _known(self) -> Beside:
+    def _known(self) -> Printed:
         if not any(self.column in one.cells for one in self._rows()):
             tables = sorted({one.table for one in rows()})
             raise ValueError(
@@ -73,7 +73,7 @@ class Setting(_Part):
     """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
-    beside: Beside | None = None
+    printed: Printed | None = None
 
 
 class Variant(_Part):

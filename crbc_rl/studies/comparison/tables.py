@@ -48,7 +48,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
         return []
     shared = {name: [kept for kept in found if kept.seed in seeds] for name, found in named.items()}
     outcomes = {name: outcomes_of(found) for name, found in shared.items()}
-    reference, printed = outcomes[study.reference], study.setting(scale, env).beside
+    reference, printed = outcomes[study.reference], study.setting(scale, env).printed
     others = {name: one for name, one in outcomes.items() if name != study.reference}
     beside = {one.name: one for one in compare(reference, others, np.random.default_rng(SEED))}
     return [

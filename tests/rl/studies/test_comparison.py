@@ -145,7 +145,7 @@ def test_the_budget_of_candidates_is_equal():
         ({"variant": {}}, "unknown key 'variant'"),
         ({"settings": {"labs": {}}}, "settings.labs"),
         (
-            {"settings": {"lab": {"x": {"config": "x", "beside": {"table": "sokoban-results", "column": "All"}}}}},
+            {"settings": {"lab": {"x": {"config": "x", "printed": {"table": "sokoban-results", "column": "All"}}}}},
             "no column 'All' in block '' of table 'sokoban-results' of the paper",
         ),
     ],
@@ -247,8 +247,8 @@ def test_rows_are_paired_by_seed_and_task(study, played):
 def test_what_the_paper_prints_stands_beside_its_rows(study, played):
     assert "the paper" not in table(rows(study, "lab", "sokoban", played))
     setting = STUDY["settings"]["lab"]["sokoban"]
-    beside = {"table": "sokoban-results", "block": "3B", "column": "Succ."}
-    named = {**STUDY, "settings": {"lab": {"sokoban": {**setting, "beside": beside}}}}
+    printed = {"table": "sokoban-results", "block": "3B", "column": "Succ."}
+    named = {**STUDY, "settings": {"lab": {"sokoban": {**setting, "printed": printed}}}}
     (path := played / "two.yaml").write_text(yaml.safe_dump(named, sort_keys=False))
     head, _, grpo, crbc = table(rows(load_study(str(path)), "lab", "sokoban", played)).splitlines()
     assert head.endswith("| the paper, % |") and grpo.endswith("| 46.48±3.64 |") and crbc.endswith("| 82.81±2.30 |")
@@ -258,8 +258,8 @@ def test_what_the_paper_prints_stands_beside_its_rows(study, played):
 def test_a_shipped_setting_finds_two_rows_of_the_paper_beside_it(name):
     study = load_study(name)
     for env, setting in study.settings.get("lab", {}).items():
-        cells = [setting.beside and setting.beside.cell(study.variants[one]) for one in study.rows("lab", env)]
-        assert setting.beside is None or len(list(filter(None, cells))) > 1
+        cells = [setting.printed and setting.printed.cell(study.variants[one]) for one in study.rows("lab", env)]
+        assert setting.printed is None or len(list(filter(None, cells))) > 1
 
 
 def test_scores_are_means_over_the_seeds(study, played):
