@@ -153,7 +153,8 @@ def _rewards(ax: Axes, row: Row, colour: str) -> None:
 
 
 def _curve(ax: Axes, points: Sequence[Curve], label: str, colour: str) -> None:
-    """The mean over seeds with its band."""
+    """The mean over seeds, with its band where there are three; that of two is wider than the axis."""
     found = band(points, np.random.default_rng(SEED))
-    ax.fill_between(found.updates, found.low, found.high, color=colour, alpha=0.12, linewidth=0)
+    if len(points) > 2:
+        ax.fill_between(found.updates, found.low, found.high, color=colour, alpha=0.12, linewidth=0)
     ax.plot(found.updates, found.centre, color=colour, linewidth=2, label=label)
