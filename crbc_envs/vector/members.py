@@ -112,6 +112,13 @@ def creator(env: str | EnvSpec) -> Any:
     return load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
 
 
+def declared(environment: Any, attribute: str) -> Any:
+    """What an environment or its creator names by import path ("module:NAME") in an attribute; None where it names
+    nothing."""
+    place = getattr(environment, attribute, "")
+    return load_env_creator(place) if place else None
+
+
 def importable_spec(env: str | EnvSpec) -> EnvSpec:
     """The spec of an environment, with its entry point as an import path ("module:Class").
 

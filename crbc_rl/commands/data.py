@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from pathlib import Path
 
 import gymnasium
@@ -20,7 +19,7 @@ from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, publish
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.storage.datasets import Dataset, install, read_manifest, verify
 from crbc_envs.storage.outcomes import Outcome
-from crbc_envs.vector.members import creator
+from crbc_envs.vector.members import creator, declared
 from crbc_rl.commands.splits import arguments, cause, typed_id
 from crbc_rl.config.revisions import digest_of
 from crbc_rl.errors import ConfigError, nearest
@@ -28,15 +27,9 @@ from crbc_rl.errors import ConfigError, nearest
 
 def datasets() -> dict[str, Dataset]:
     """The datasets that the suite's environments declare, by name."""
-    found: dict[str, Dataset] = {}
-    for spec in gymnasium.registry.values():
-        if spec.id.startswith("CRBC-"):
-            place = creator(spec).dataset
-            module, _, attribute = place.partition(":")
-            if module:
-                dataset = getattr(import_module(module), attribute)
-                found[dataset.name] = dataset
-    return found
+    own = (spec for spec in gymnasium.registry.values() if spec.id.startswith("CRBC-"))
+    found = (declared(creator(spec), "dataset") for spec in own)
+    return {dataset.name: dataset for dataset in found if dataset is not None}
 
 
 def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> None:
@@ -135,11 +128,10 @@ def conformance_of(
         raise
     except (TypeError, ValueError, gymnasium.error.Error) as error:
         raise ConfigError(f"{env_id}: it cannot be made: {cause(error, name)}") from error
-    module, _, attribute = getattr(env.unwrapped, "conformance", "").partition(":")
-    if not module:
+    found = declared(env.unwrapped, "conformance")
+    if found is None:
         known = [spec.id for spec in gymnasium.registry.values() if _names_original(spec)]
         raise ConfigError(f"{env_id} names no original to compare with; these do: {', '.join(sorted(known))}")
-    found = getattr(import_module(module), attribute)
     assert env.spec is not None
     given = {key: value for key, value in env.spec.kwargs.items() if key != "engine"}
     tasks = found.tasks if count is None else count

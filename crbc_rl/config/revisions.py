@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
 
 from crbc_envs.storage.datasets import MANIFEST, read_manifest, sha256_of
-from crbc_envs.vector.members import creator
+from crbc_envs.vector.members import creator, declared
 from crbc_rl.config.sections import RunConfig
 
 _SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
@@ -39,10 +38,10 @@ def data_digest(config: RunConfig) -> str | None:
     such without a manifest."""
     if config.env.kwargs.get("data") != "official":
         return None
-    module, _, attribute = getattr(creator(config.registered_id()), "dataset", "").partition(":")
-    if not module:
+    dataset = declared(creator(config.registered_id()), "dataset")
+    if dataset is None:
         return None
-    home: Path = getattr(import_module(module), attribute).folder
+    home: Path = dataset.folder
     folder = Path(config.env.kwargs.get("data_dir") or home).expanduser().absolute()
     places = [place for place in (folder, *folder.parents) if place == folder or place.is_relative_to(home)]
     found = next((place for place in places if (place / MANIFEST).exists()), None)
