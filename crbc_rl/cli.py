@@ -6,6 +6,7 @@ This file imports the standard library alone, since it also says which packages 
 from __future__ import annotations
 
 import errno
+import faulthandler
 import logging
 import os
 import shutil
@@ -64,6 +65,8 @@ def main(args: Sequence[str] | None = None) -> None:
     """Entry point. Exits with 2 after a person's mistake, with 1 after a fault of the machine, each told in one line
     on stderr, and with 130 after Ctrl-C. A bug keeps its traceback, in a file that the line names."""
     sys.excepthook = report_bug
+    if sys.__stderr__ is not None and not faulthandler.is_enabled():
+        faulthandler.enable(sys.__stderr__)  # a crash of native code shows the lines it came from
     warnings.formatwarning = _warning
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_Line())

@@ -61,7 +61,7 @@ def launch(processes: int, jobs: list[dict[str, Any]], folder: Path) -> None:
         capture_output=True,
         text=True,
         timeout=1200,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -44,6 +44,12 @@ def test_a_bug_of_ours_is_one_line_and_keeps_its_traceback_in_a_file(tmp_path: P
     assert "Traceback (most recent call last)" in kept and "crbc 0.1.0" in kept and "in fail" in kept
 
 
+def test_a_crash_of_native_code_shows_the_lines_that_it_came_from(tmp_path: Path) -> None:
+    done = run(FAILING.format(failure="os.kill(os.getpid(), 11)"), tmp_path)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Segmentation fault" in done.stderr and "in fail" in done.stderr
+
+
 def test_what_a_module_of_ones_own_raises_names_its_file_and_line(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def make():\n    return 1 / 0\n")
     done = run(FAILING.format(failure="import mine; mine.make()"), tmp_path)
