@@ -22,6 +22,7 @@ import yaml
 from paths import ROOT, SHARED
 
 from crbc_rl.commands.parse import Group
+from crbc_rl.commands.studying import STUDY
 from crbc_rl.commands.table import COMMANDS
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import find_config
@@ -200,6 +201,8 @@ def command_of(words: list[str]) -> tuple[Callable[..., None], list[str]]:
     found: Any = COMMANDS.get(words[0])
     rest = words[1:]
     if isinstance(found, Group):
+        if rest and rest[0] not in found.commands and found.otherwise:
+            return found.commands[found.otherwise], rest
         assert rest and rest[0] in found.commands, f"crbc {words[0]}: has no {rest[:1]}"
         found, rest = found.commands[rest[0]], rest[1:]
     assert found is not None, f"no command crbc {words[0]}"
@@ -237,10 +240,10 @@ def check_crbc(words: list[str]) -> None:
     first = given[""][0] if given[""] else ""
     if words[0] in ("train", "eval") and first and not first.isupper():
         load_config(find_config(ROOT / first if "/" in first else Path(first)), given.get("set", ()))
-    if words[0] == "study" and (path := ROOT / f"configs/studies/{words[1].replace('-', '_')}.yaml").is_file():
-        study = STUDIES[path]
+    if found is STUDY.commands[STUDY.otherwise]:
+        study = STUDIES[ROOT / f"configs/studies/{first.replace('-', '_')}.yaml"]
         for env in given.get("env", ()):
-            assert env in study["settings"][given.get("scale", ["lab"])[0]], f"{words[1]} has no setting {env}"
+            assert env in study["settings"][given.get("scale", ["lab"])[0]], f"{first} has no setting {env}"
     if words[0] == "study" and "world" in given:
         assert set(given["world"]) <= {"all", *worlds()}
 
@@ -288,7 +291,7 @@ def test_every_command_is_there(call: str) -> None:
     ],
 )
 def test_a_wrong_command_is_told(call: str) -> None:
-    with pytest.raises((AssertionError, ValueError)):
+    with pytest.raises((AssertionError, KeyError, ValueError)):
         check_call(call)
 
 

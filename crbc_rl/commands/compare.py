@@ -43,7 +43,7 @@ def list_studies(results: Path, console: Console) -> None:
 
 
 def compare(
-    name: str,
+    study: Study,
     scale: Scale,
     envs: tuple[str, ...],
     seeds: int | None,
@@ -56,16 +56,15 @@ def compare(
     console: Console,
 ) -> bool:
     """Run what a study lacks in some or all of its settings, and print its tables. Returns whether it is complete."""
-    study = load_study(name)
     chosen = envs or tuple(study.settings.get(scale, {}))
     if not chosen:
-        raise ConfigError(f"{name} has no setting at --scale {scale}")
+        raise ConfigError(f"{study.name} has no setting at --scale {scale}")
     for env in chosen:
         study.setting(scale, env)
     if dry_run:
-        return _dry(name, scale, chosen, gpus or GPUS[scale], console)
+        return _dry(study, scale, chosen, gpus or GPUS[scale], console)
     if tiny:
-        return _tiny(name, scale, chosen, console)
+        return _tiny(study, scale, chosen, console)
     runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
     for env in chosen:
@@ -92,22 +91,21 @@ def _show(study: Study, scale: Scale, env: str, results: Path, console: Console)
     console.print(f"wrote {escape(str(place.with_suffix('.md')))}", soft_wrap=True, highlight=False)
 
 
-def _different(name: str, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:
+def _different(study: Study, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:
     """One training of each config of a study."""
-    study = load_study(name)
     for env in envs:
         wanted = {one.key: one for one in trainings(study, scale, env, 1, {})}
         wanted |= {one.key: one for _, _, one in tunings(study, scale, env)}
         yield from wanted.values()
 
 
-def _tiny(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
+def _tiny(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
     """One update of each different training with a tiny random model, its loss and its gradient. Returns whether each
     had a gradient: without one its estimator gave no credit."""
     from crbc_rl.commands.plumbing import one_update
 
     idle = []
-    for training in _different(name, scale, envs):
+    for training in _different(study, scale, envs):
         record, place = one_update(training.config), f"{scale}/{training.env}/{training.key}"
         told = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
         console.print(f"{escape(place)}: {told}", highlight=False, soft_wrap=True)
@@ -119,10 +117,10 @@ def _tiny(name: str, scale: Scale, envs: tuple[str, ...], console: Console) -> b
     return not idle
 
 
-def _dry(name: str, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
+def _dry(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
     """Check each different training of a study for so many GPUs. Returns whether none can never work."""
     sound = True
-    for training in _different(name, scale, envs):
+    for training in _different(study, scale, envs):
         try:
             missing = [found.name for found in check_run(training.config, gpus=gpus).findings if not found.optional]
             told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"

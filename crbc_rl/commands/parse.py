@@ -61,6 +61,8 @@ class Group:
 
     about: str
     commands: Mapping[str, Callable[..., None]]
+    otherwise: str = ""
+    """The one of them whose name may be left out: it takes any other word, such as the name of a study."""
 
 
 MOVED = {"webshop": "serve webshop"}
@@ -89,6 +91,7 @@ Seeds = Annotated[
 ]
 ConfigPath = Annotated[Path, tyro.conf.Positional, _paths("CONFIG")]
 ModelPath = Annotated[Path, tyro.conf.Positional, _paths("DIR")]
+StudyPath = Annotated[Path, tyro.conf.Positional, _paths("STUDY")]
 RunPath = Annotated[Path, tyro.conf.Positional, _paths("RUN")]
 SomePath = Annotated[Path, _paths("PATH")]
 MaybePath = Annotated[Path | None, _paths("PATH")]
@@ -118,7 +121,8 @@ def parse(
             args = [args[0], "list"]
         if not args[1:]:
             raise ConfigError(f"{inner}: say which, {' or '.join(group.commands)}; for more: {inner} --help")
-        return parse(group.commands, args[1:], group.about, inner)
+        named = args[1] in group.commands or args[1] == "help" or args[1].startswith("-") or not group.otherwise
+        return parse(group.commands, args[1:] if named else [group.otherwise, *args[1:]], group.about, inner)
     later = {name: _deferred(command) for name, command in commands.items()}
     complaint = io.StringIO()
     try:

@@ -1,10 +1,9 @@
-"""The commands of `crbc study` with their options: agent, anchors, credit-accuracy, dynamics, list, and one for each
-file of `configs/studies`, a comparison of trained agents."""
+"""The commands of `crbc study` and `crbc results` with their options. Any word that is no command names a study, a
+comparison of trained agents."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from crbc_rl.commands.console import PlainConsole
-from crbc_rl.commands.parse import Count, Group, Index, MaybePath, RunPath, SomePath
+from crbc_rl.commands.parse import Count, Group, Index, MaybePath, RunPath, SomePath, StudyPath
 
 Repeated = tyro.conf.UseAppendAction
 OUT = Path("runs/studies")
@@ -130,37 +129,26 @@ def list_(results: SomePath = RESULTS) -> None:
     list_studies(results, console)
 
 
-def _comparisons() -> list[str]:
-    """The files of `configs/studies`, as `crbc_rl.config.shipped.studies` has them, which would import pydantic."""
-    package = Path(__file__).resolve().parents[1]
-    folders = [place / "configs" / "studies" for place in (package / "shipped", package.parent)]
-    return sorted(path.stem for folder in folders for path in folder.glob("*.yaml"))
-
-
-def _comparison(name: str) -> Callable[..., None]:
-    """The command of one file of `configs/studies`."""
-
-    def compare(
-        scale: Literal["lab", "paper"] = "lab",
-        env: Annotated[tuple[str, ...], Repeated] = (),
-        seeds: Count = None,
-        jobs: Count = None,
-        gpus: Count = None,
-        runs: SomePath = OUT,
-        results: SomePath = RESULTS,
-        dry_run: bool = False,
-        tiny: bool = False,
-    ) -> None:
-        from crbc_rl.commands.compare import compare as run
-
-        if not run(name, scale, env, seeds, jobs, gpus, runs, results, dry_run, tiny, console):
-            sys.exit(1)
-
-    compare.__doc__ = f"""Run the comparison of configs/studies/{name}.yaml, or what it lacks, and print its tables.
+def compare(
+    study: StudyPath,
+    /,
+    scale: Literal["lab", "paper"] = "lab",
+    env: Annotated[tuple[str, ...], Repeated] = (),
+    seeds: Count = None,
+    jobs: Count = None,
+    gpus: Count = None,
+    runs: SomePath = OUT,
+    results: SomePath = RESULTS,
+    dry_run: bool = False,
+    tiny: bool = False,
+    allow_import: bool = False,
+) -> None:
+    """Run a comparison of trained agents, or what it lacks, and print its tables: crbc study NAME.
 
     Stopped, it goes on when run again: finished trainings are kept in RESULTS, begun ones in RUNS.
 
     Args:
+        study: a study that crbc study list names, such as main, or a YAML file of your own.
         scale: tiny agents on a CPU, or the paper's models and settings.
         env: a setting of the study, such as sokoban; all of them by default.
         seeds: number of seeds, 0 and up; by default the setting's.
@@ -170,8 +158,17 @@ def _comparison(name: str) -> Callable[..., None]:
         results: folder for what is kept of each: small files, of which all tables are made.
         dry_run: check every training, and run none.
         tiny: one update of every training with a tiny random model on embedded data, to see that it runs.
+        allow_import: run the modules that the study's configs name ("module:attribute").
     """
-    return compare
+    from crbc_rl.commands.compare import compare as run
+    from crbc_rl.config import extensions
+    from crbc_rl.studies.comparison.definition import load_study
+
+    if allow_import:
+        extensions.allow()
+    known = load_study(str(study), also=STUDY.commands)
+    if not run(known, scale, env, seeds, jobs, gpus, runs, results, dry_run, tiny, console):
+        sys.exit(1)
 
 
 def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
@@ -189,13 +186,14 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
 RESULT = Group("Work with what is kept of the comparisons' trainings: crbc results rebuild.", {"rebuild": rebuild})
 STUDY = Group(
     "Measure what limits an agent, test a claim of the paper, or compare trained agents: crbc study list names the "
-    "comparisons.",
+    "comparisons, and crbc study NAME runs one.",
     {
         "agent": agent,
         "anchors": anchors,
+        "compare": compare,
         "credit-accuracy": credit_accuracy,
         "dynamics": dynamics,
         "list": list_,
-        **{name.replace("_", "-"): _comparison(name) for name in _comparisons()},
     },
+    otherwise="compare",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -64,7 +64,7 @@ class Setting(_Part):
     """Where variants are compared: a config, with changes that hold for all of them."""
 
     config: str
-    """Relative to the study's file."""
+    """Relative to the study's file, or the name of one that comes with the package."""
     set: Changes = Field(default_factory=dict)
     variants: list[str] | None = None
     """Those that are trained here; by default all."""
@@ -134,7 +134,8 @@ class Study(_Part):
         merged = {**setting.set, **changes}
         # JSON is YAML, so a value is read back as it is.
         overrides = tuple(f"{key}={json.dumps(value)}" for key, value in merged.items())
-        return _loaded((self.file.parent / setting.config).resolve(), overrides)
+        beside, given = self.file.parent / setting.config, Path(setting.config)
+        return _loaded(beside.resolve() if beside.is_file() or given.suffix == ".yaml" else given, overrides)
 
 
 @cache
@@ -143,13 +144,16 @@ def _loaded(path: Path, overrides: tuple[str, ...]) -> TrainConfig:
     return load_config(path, overrides)
 
 
-def load_study(given: str) -> Study:
-    """A study by its name or its file. Raises `ConfigError` naming the file and the key."""
+def load_study(given: str, also: Iterable[str] = ()) -> Study:
+    """A study by its name or its file. `also` are other words that may have been meant.
+
+    Raises `ConfigError` naming the file and the key.
+    """
     path = shipped() / "configs" / STUDIES / f"{given.replace('-', '_')}.yaml"
     if not path.is_file():
         path = Path(given)
     if not path.is_file():
-        raise ConfigError(f"no study {given!r}{nearest(given, studies())}; `crbc study list` names them all")
+        raise ConfigError(f"no study {given!r}{nearest(given, [*studies(), *also])}; `crbc study list` names them all")
     data = read_mapping(path)
     try:
         study = Study.model_validate({**data, "name": path.stem, "file": path.resolve()})

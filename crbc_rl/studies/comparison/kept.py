@@ -73,7 +73,10 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         return None
     ran = replace(training, config=Run.open(run).config)
     if ran.digest != training.digest:
-        raise ConfigError(f"{run} holds another training than {training.place}: remove it, and run the study again")
+        raise ConfigError(
+            f"{run} holds a training of other settings, or of a module that has changed since: remove it, and run the "
+            "study again"
+        )
     records = read_metrics(run)
     tests = evaluated(records, "test")
     outcomes = read_outcomes(run, "test").get(training.config.updates)
@@ -98,15 +101,20 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         "success": "".join(str(each) for each in outcomes.success.tolist()),
         "score": None if (outcomes.score == outcomes.success).all() else _rounded(outcomes.score.tolist()),
     }
-    path = (results / training.place).with_suffix(".json")
+    path = place_of(training, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(told, indent=1).encode() + b"\n")
     return path
 
 
+def place_of(training: Training, results: Path) -> Path:
+    """The file in `results` that a training is kept in."""
+    return (results / training.place).with_suffix(".json")
+
+
 def find(training: Training, results: Path) -> Kept | None:
     """The kept file of a training; None where there is none, or one of other settings."""
-    path = (results / training.place).with_suffix(".json")
+    path = place_of(training, results)
     found = read(path) if path.is_file() else None
     return found if found is not None and found.digest == training.digest else None
 

@@ -19,7 +19,7 @@ from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.own import LOG
 from crbc_rl.runs.progress import Bars
 from crbc_rl.studies.comparison.definition import Changes, Scale, Study
-from crbc_rl.studies.comparison.kept import Kept, find, keep
+from crbc_rl.studies.comparison.kept import Kept, find, keep, place_of
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
 
@@ -49,12 +49,15 @@ class Runner:
 
     def _complete(self, wanted: Sequence[Training], what: str) -> bool:
         distinct = list({training.place: training for training in wanted}.values())
+        if len({(one.place, one.digest) for one in wanted}) > len(distinct):
+            raise ConfigError("two trainings of different settings would have one name; `--dry-run` shows the names")
         waiting = [one for one in distinct if find(one, self.results) is None and not self._kept(one)]
         if not waiting:
             return True
         for config in {one.key: one.config for one in waiting}.values():
             check_run(config, gpus=self.gpus).require()
         self._require_gpus(waiting[0].scale)
+        self._require_room(waiting)
         cells = {str(one.place): (self._cell(one, distinct), one) for one in waiting}
         done, count = len(distinct) - len(waiting), len(distinct)
 
@@ -93,6 +96,15 @@ class Runner:
                 f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
                 "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
             )
+
+    def _require_room(self, wanted: Iterable[Training]) -> None:
+        """Nothing that is kept is written over."""
+        for training in wanted:
+            if (path := place_of(training, self.results)).exists():
+                raise ConfigError(
+                    f"{path} is kept from a training of other settings, or of a module that has changed since: "
+                    "move it away, or choose another folder with --results"
+                )
 
     def _kept(self, training: Training) -> bool:
         """Whether a run that was finished before is kept now."""

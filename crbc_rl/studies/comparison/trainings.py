@@ -17,8 +17,8 @@ from crbc_rl.runs.folder import flat
 from crbc_rl.studies.comparison.definition import TUNING_SEED, Changes, Scale, Study, Variant
 
 FREE = ("name", "seed", "model", "modules", "tracking", "save_every", "record_every")
-"""Keys that are no part of a training's digest: they name it, or do not change what is learned. The model's files and
-the seed go in by themselves."""
+"""Keys that are no part of a training's digest: they name it, or do not change what is learned. The model's files, the
+modules' and the seed go in by themselves."""
 
 EARLY = 5
 """The update whose rollouts are recorded at the lab's scale, and each of its multiples: evidence coverage is counted on
@@ -46,11 +46,14 @@ class Training:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of all that determines the result on one machine: the config, the model's files and the seed.
+        """SHA-256 of all that determines the result on one machine: the config, the modules that it names, the model's
+        files and the seed.
 
         Keys with their default count as absent, so that a new key leaves the digests of before as they are.
         """
         settings = self.config.model_dump(mode="json", exclude=set(FREE), exclude_defaults=True)
+        if self.config.modules:
+            settings["modules"] = {name: module.sha256 for name, module in self.config.modules.items()}
         model = _model(self.config.model)
         text = json.dumps({**settings, "seed": self.seed, "model": model}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
@@ -103,14 +106,15 @@ def _training(study: Study, scale: Scale, env: str, changes: Changes, seed: int)
 
 def _key(base: Mapping[str, Any], config: TrainConfig) -> str:
     """The method, and what else differs from the setting's config; a folder's name."""
-    values = flat(config.model_dump(mode="json"))
+    values = flat(config.model_dump(mode="json", exclude={"modules"}))
     skipped = {"credit.method", "seed", "name"}
     changed = sorted(name for name in values if name not in skipped and values[name] != base.get(name))
+    method = config.credit.method.rpartition(":")[2]  # of "module:function", whose section has the function's name
     # A section of another method counts only where that method is run.
-    others = re.compile(rf"credit\.(?!{re.escape(config.credit.method)}\.)\w+\.")
-    short = re.compile(rf"credit\.{re.escape(config.credit.method)}\.|optim\.")
+    others = re.compile(rf"credit\.(?!{re.escape(method)}\.)\w+\.")
+    short = re.compile(rf"credit\.{re.escape(method)}\.|optim\.")
     parts = [f"{short.sub('', name)}={_value(values[name])}" for name in changed if not others.match(name)]
-    return ",".join([config.credit.method.rpartition(":")[2], *parts])
+    return ",".join([method, *parts])
 
 
 def _value(value: Any) -> str:

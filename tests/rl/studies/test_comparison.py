@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import yaml
+from kept_fixtures import keep_made_up
 from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
@@ -70,32 +71,6 @@ def study(tmp_path):
     path = tmp_path / "two.yaml"
     path.write_text(yaml.safe_dump(STUDY, sort_keys=False))
     return load_study(str(path))
-
-
-def keep_made_up(training, results, successes, validation=(0.2, 0.4), tasks=None, content=None):
-    """Write the file of a training that never ran, with these successes."""
-    tasks = list(range(len(successes))) if tasks is None else tasks
-    content = [f"{task:08x}" for task in tasks] if content is None else content
-    folder = results / training.scale / training.env
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "panel-made.json").write_text(
-        json.dumps({"task": tasks, "kind": [""] * len(tasks), "content": content, "cluster": content})
-    )
-    told = {
-        "digest": training.digest,
-        "seed": training.seed,
-        "manifest": {"minutes": {"training": 3.0, "evaluation": 1.0}, "commit": "abc"},
-        "curve": {"success": [0.5, 0.6], "reward": [1.0, 3.0]},
-        "validation": {"update": list(range(len(validation))), "success": list(validation)},
-        "start": {"success": 0.25},
-        "end": {"success": float(np.mean(successes)), "reward": 10 * float(np.mean(successes)), "reward_by_step": 2.0},
-        "panel": "made",
-        "success": "".join(map(str, successes)),
-        "score": None,
-    }
-    path = (results / training.place).with_suffix(".json")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(told))
 
 
 # ---- definition -----------------------------------------------------------------------------------
@@ -378,15 +353,9 @@ def test_the_list_names_every_study(capsys):
 
 def started(study, place, gpus=None):
     """A process that runs the study in `place`, one training after the other."""
-    script = (
-        "import sys; from pathlib import Path; from rich.console import Console\n"
-        "from crbc_rl.commands.compare import compare\n"
-        "study, place, gpus = sys.argv[1:]\n"
-        "places = Path(place, 'runs'), Path(place, 'results')\n"
-        "sys.exit(not compare(study, 'lab', ('sokoban',), None, 1, int(gpus), *places, False, False, Console()))"
-    )
-    command = [sys.executable, "-c", script, str(study.file), str(place), str(gpus or 1)]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    options = ["--jobs", "1", "--gpus", str(gpus or 1), "--runs", place / "runs", "--results", place / "results"]
+    command = [sys.executable, "-m", "crbc_rl.cli", "study", study.file, *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 @pytest.mark.slow
@@ -437,5 +406,5 @@ def test_a_training_of_several_processes_stops_after_its_update_and_goes_on(tmp_
     assert read(tmp_path / "results/lab/sokoban/crbc/seed0.json").seed == 0
     training = next(trainings(study, "lab", "sokoban", 1, {}))
     other = replace(training, config=training.config.model_copy(update={"updates": 3}))
-    with pytest.raises(ConfigError, match="holds another training than lab/sokoban/crbc/seed0"):
+    with pytest.raises(ConfigError, match="lab/sokoban/crbc/seed0 holds a training of other settings"):
         kept_module.keep(other, run, tmp_path)
