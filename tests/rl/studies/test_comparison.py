@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 from kept_fixtures import keep_made_up
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
@@ -29,6 +30,7 @@ from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
 from crbc_rl.runs.cells import Cell, run_cells
+from crbc_rl.studies.comparison import figures
 from crbc_rl.studies.comparison import kept as kept_module
 from crbc_rl.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
@@ -286,6 +288,13 @@ def test_a_picture_has_every_row_and_returns_where_all_have_them(study, played, 
     draw(found, "two", tmp_path / "made/two.png")
     returned = imread(tmp_path / "made/two.png")
     assert older.min() == 0 and returned.shape[1] == 1800 and older.shape[1] == 1400
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 1)])
+def test_a_band_needs_three_seeds(seeds, bands):
+    ax = Figure().subplots()
+    figures._curve(ax, [([0, 5], [0.1 * seed, 0.5]) for seed in range(seeds)], "CRBC", "black")
+    assert len(ax.collections) == bands and len(ax.lines) == 1
 
 
 NAMES = ("coverage", "full_access")
