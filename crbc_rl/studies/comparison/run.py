@@ -51,13 +51,14 @@ class Runner:
         distinct = list({training.place: training for training in wanted}.values())
         if len({(one.place, one.digest) for one in wanted}) > len(distinct):
             raise ConfigError("two trainings of different settings would have one name; `--dry-run` shows the names")
-        waiting = [one for one in distinct if find(one, self.results) is None and not self._kept(one)]
+        lacking = [one for one in distinct if find(one, self.results) is None]
+        self._require_room(lacking)
+        waiting = [one for one in lacking if not self._kept(one)]
         if not waiting:
             return True
         for config in {one.key: one.config for one in waiting}.values():
             check_run(config, gpus=self.gpus).require()
         self._require_gpus(waiting[0].scale)
-        self._require_room(waiting)
         cells = {str(one.place): (self._cell(one, distinct), one) for one in waiting}
         done, count = len(distinct) - len(waiting), len(distinct)
 
