@@ -12,6 +12,7 @@ import tyro
 
 from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.parse import Count, Group, Index, MaybePath, RunPath, SomePath, StudyPath
+from crbc_rl.commands.permission import permit
 
 Repeated = tyro.conf.UseAppendAction
 OUT = Path("runs/studies")
@@ -50,10 +51,8 @@ def agent(
         allow_import: run the modules that the run's config names.
     """
     from crbc_rl.commands.agent import Request, study_agent
-    from crbc_rl.config import extensions
 
-    if allow_import:
-        extensions.allow()
+    permit(allow_import)
     asked = Request(policy, split, episodes, spread, samples or 0, tuple(chain(*set)), tuple(chain(*teacher)))
     study_agent(run, asked, out, console)
 
@@ -161,11 +160,9 @@ def compare(
         allow_import: run the modules that the study's configs name ("module:attribute").
     """
     from crbc_rl.commands.compare import compare as run
-    from crbc_rl.config import extensions
     from crbc_rl.studies.comparison.definition import load_study
 
-    if allow_import:
-        extensions.allow()
+    permit(allow_import)
     known = load_study(str(study), also=STUDY.commands)
     if not run(known, scale, env, seeds, jobs, gpus, runs, results, dry_run, tiny, console):
         sys.exit(1)

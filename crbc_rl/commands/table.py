@@ -15,6 +15,7 @@ from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.datasets import data
 from crbc_rl.commands.paper import PAPER
 from crbc_rl.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
+from crbc_rl.commands.permission import permit
 from crbc_rl.commands.serving import SERVE
 from crbc_rl.commands.studying import RESULT, STUDY
 from crbc_rl.errors import ConfigError
@@ -65,7 +66,7 @@ def train(
     """
     from crbc_rl.config import load_config
 
-    _permit(allow_import)
+    permit(allow_import)
     if () in set:
         raise ConfigError("--set: write what to set as section.key=value")
     overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
@@ -133,7 +134,7 @@ def evaluate(
     from crbc_rl.commands.evaluate import evaluate as play_tasks
     from crbc_rl.policies.chat import ChatPolicy
 
-    _permit(allow_import)
+    permit(allow_import)
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
     if endpoint is not None and not endpoint.startswith(("http://", "https://")):
@@ -185,7 +186,7 @@ def agents(
     from crbc_rl.agents.config import load_agents_config
     from crbc_rl.commands import agents as module
 
-    _permit(allow_import)
+    permit(allow_import)
     if () in set:
         raise ConfigError("--set: write what to set as section.key=value")
     settings = load_agents_config(config, tuple(chain(*set)), endpoint, model, key_variable)
@@ -266,7 +267,7 @@ def warmstart(
 
     from crbc_rl.commands import warmstart as module
 
-    _permit(allow_import)
+    permit(allow_import)
     settings = module.load_warmstart_config(config)
     settings = settings.model_copy(
         update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
@@ -368,13 +369,6 @@ def doctor() -> None:
 
     if not show(examine(), console):
         sys.exit(1)
-
-
-def _permit(allow_import: bool) -> None:
-    from crbc_rl.config import extensions
-
-    if allow_import:
-        extensions.allow()
 
 
 COMMANDS: dict[str, Any] = {

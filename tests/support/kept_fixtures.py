@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from crbc_rl.studies.comparison.kept import place_of
 from crbc_rl.studies.comparison.trainings import Training
 
 
@@ -39,6 +40,6 @@ def keep_made_up(
         "success": "".join(map(str, successes)),
         "score": None,
     }
-    path = (results / training.place).with_suffix(".json")
+    path = place_of(training, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(told))
