@@ -13,7 +13,7 @@ from anchors import EmpiricalProcess, Sparse, sum_by
 from crbc_rl.credit.closure import BETA, Closure, closure, discounts, expect
 from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.groups import check_discount, powers
 from crbc_rl.credit.solve import solve
 
 Floats = NDArray[np.float64]
@@ -94,7 +94,7 @@ def diagnose(process: EmpiricalProcess, beta: float = BETA, depths: Sequence[int
     scale = 2.0 / (1.0 - beta) * float(np.abs(residual).max())
     certified = _certified(full.sigma, scale, beta)
     members = {depth: closure(process, beta, depth) for depth in depths}
-    errors = [_error(depth, member, full, scale * beta**depth) for depth, member in members.items()]
+    errors = [_error(depth, member, full, scale * float(powers(beta, depth))) for depth, member in members.items()]
     credits = {"closure": full.A, "step credit": step_credit(process, beta)}
     credits |= {f"depth {depth}": member.A for depth, member in members.items()}
     directions = [_direction(process, full, name, credit, beta) for name, credit in credits.items()]
@@ -120,7 +120,7 @@ def certified_shares(
     by_pair, by_anchor = np.zeros(len(discount)), np.zeros(len(discount))
     np.maximum.at(by_pair, group[process.pair_anchor], np.abs(pair_residual))
     np.maximum.at(by_anchor, group, np.abs(expect(process, pair_residual)))
-    bounds = {K: 2.0 * discount**K / (1.0 - discount) * by_anchor + (0.0 if K else by_pair) for K in depths}
+    bounds = {K: 2.0 * powers(discount, K) / (1.0 - discount) * by_anchor + (0.0 if K else by_pair) for K in depths}
     return {K: float((bound[group] <= full.sigma)[open_].mean()) for K, bound in bounds.items()}
 
 

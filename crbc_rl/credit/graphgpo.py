@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit import trajectory
-from crbc_rl.credit.groups import Mode, check_discount, check_finite, check_mode, check_weights, normalise
+from crbc_rl.credit.groups import Mode, check_discount, check_finite, check_mode, check_weights, normalise, powers
 from crbc_rl.credit.rewards import Reward, check_reward
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,7 @@ def graphgpo(
     nowhere = ~rollouts.success & (rollouts.final_anchor < 0)
     away[last[nowhere]] = np.inf
     away = np.where(np.isinf(away), lost[rollouts.rollout], away)
-    earned = success_reward * omega**away - np.where(rollouts.valid, 0.0, invalid_penalty)
+    earned = success_reward * powers(omega, away.astype(np.int64)) - np.where(rollouts.valid, 0.0, invalid_penalty)
     credit = w_step * normalise(earned, rollouts.anchor, process.num_anchors, mode)
     if w_group:
         credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting, group_reward)

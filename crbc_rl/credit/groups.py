@@ -66,6 +66,18 @@ def spread(x: Floats, deviation: Floats, group: Ints, size: int, ddof: int = 1) 
     return np.where(std > SINGLE * sum_by(group, np.abs(x), size) / np.maximum(n, 1), std, 0.0)
 
 
+def powers(base: float | Floats, exponent: int | Ints) -> Floats:
+    """base ** exponent for whole exponents >= 0, broadcast; bases are at most 1.
+
+    Each power is the C library's, rounded as if exact. That of NumPy is another one on processors with AVX-512, and
+    differs in the last bit, so one seed would give other credit on another machine.
+    """
+    bases, which = np.unique(np.asarray(base, dtype=np.float64), return_inverse=True)
+    longest = int(np.max(exponent, initial=0))
+    table = np.array([[each**k for k in range(longest + 1)] for each in bases.tolist()])
+    return np.asarray(table[which.reshape(np.shape(base)), exponent])
+
+
 def apart(one: Floats, other: Floats, rounding: float = ROUNDING) -> Floats:
     """one - other, 0 where only rounding is left, a share `rounding` of the larger of the two."""
     difference = one - other

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from anchors import InternedRollouts, sum_by
 from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.groups import powers
 
 Floats = NDArray[np.float64]
 Reward = Literal["outcome", "score", "step"]
@@ -81,9 +82,9 @@ def suffix_returns(
         by_step = by_step[rollouts.group][rollouts.rollout]
     if reward == "step" or invalid_cost:
         each = step_rewards(rollouts, reward, leads_on, invalid_cost)
-        return by_step**first * discounted_sums(each, by_step, rollouts.remaining)
+        return powers(by_step, first) * discounted_sums(each, by_step, rollouts.remaining)
     earned: Floats = ending(rollouts, reward, leads_on)[rollouts.rollout]
-    earned *= by_step ** (rollouts.remaining - 1 + first).astype(np.float64)
+    earned *= powers(by_step, rollouts.remaining - 1 + first)
     return earned
 
 
