@@ -12,12 +12,10 @@ from rich.table import Table
 
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan.check import check_run
 from crbc_rl.runs.lines import replace_file
 from crbc_rl.studies.comparison.definition import GPUS, SCALES, Scale, Study, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, section
 from crbc_rl.studies.comparison.kept import find
-from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
 NO_GRADIENT = 1e-3
@@ -65,6 +63,8 @@ def compare(
         return _dry(study, scale, chosen, gpus or GPUS[scale], console)
     if tiny:
         return _tiny(study, scale, chosen, console)
+    from crbc_rl.studies.comparison.run import Runner  # seconds of imports, which lists and tables do without
+
     runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
     for env in chosen:
@@ -119,6 +119,8 @@ def _tiny(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -
 
 def _dry(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
     """Check each different training of a study for so many GPUs. Returns whether none can never work."""
+    from crbc_rl.plan.check import check_run  # seconds of imports, which tables and lists do without
+
     sound = True
     for training in _different(study, scale, envs):
         try:

@@ -1,6 +1,7 @@
 """Configs: their sections and keys, how they are read, and the modules that they may name."""
 
 from crbc_rl.config.read import explain as explain
+from crbc_rl.config.read import flat as flat
 from crbc_rl.config.read import load_config as load_config
 from crbc_rl.config.read import parse as parse
 from crbc_rl.config.read import parse_config as parse_config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -115,6 +115,14 @@ def set_value(data: dict[str, Any], override: str) -> None:
     data[key] = parse_yaml(value, f"--set {override}: the value is not YAML")
     if name in ("model", "env.prompt") and value and Path(value).exists():
         data[key] = str(Path(value).resolve())  # typed in the current folder, not in the config's
+
+
+def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a config by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -20,9 +22,9 @@ KINDS = frozenset(
 
 
 def parse_yaml(text: str, complaint: str) -> Any:
-    """The value of a YAML text. Raises `ConfigError` that begins with `complaint`."""
+    """The value of a YAML text, the caller's own. Raises `ConfigError` that begins with `complaint`."""
     try:
-        return _Loader(text).get_single_data()
+        return deepcopy(_parsed(text))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -32,6 +34,12 @@ def parse_yaml(text: str, complaint: str) -> Any:
         raise ConfigError(f"{complaint}: {' '.join(str(error).split())}") from error
     except RecursionError as error:
         raise ConfigError(f"{complaint}: it is nested too deeply") from error
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """A study reads one config for each of a hundred trainings."""
+    return _Loader(text).get_single_data()
 
 
 class _Loader(yaml.SafeLoader):

@@ -32,7 +32,7 @@ from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.storage.files import parse_json, read_bytes
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl.batches import RolloutBatch, Turn
-from crbc_rl.config import TrainConfig, parse_config, read_mapping
+from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError, nearest
@@ -361,11 +361,3 @@ def versions() -> dict[str, str]:
         "machine": platform.machine(),
         **{name: metadata.version(name) for name in RECORDED},
     }
-
-
-def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of a config by their dotted names."""
-    found: dict[str, Any] = {}
-    for name, value in data.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from crbc_rl.batches import Floats, Ints
 from crbc_rl.runs.lines import read_lines, shown
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 log = logging.getLogger(__name__)
 

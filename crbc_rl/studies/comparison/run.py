@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.markup import escape
@@ -18,9 +17,11 @@ from crbc_rl.runs.cells import Cell, run_cells, side_by_side
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.own import LOG
 from crbc_rl.runs.progress import Bars
-from crbc_rl.studies.comparison.definition import Changes, Scale, Study
-from crbc_rl.studies.comparison.kept import Kept, find, keep, place_of
+from crbc_rl.studies.comparison.definition import Scale, Study
+from crbc_rl.studies.comparison.keep import keep
+from crbc_rl.studies.comparison.kept import find, place_of
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
+from crbc_rl.studies.comparison.tuned import best_candidates
 
 
 @dataclass(slots=True)
@@ -123,38 +124,6 @@ class Runner:
         assert kept is not None
         bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
         return True
-
-
-def best_candidates(study: Study, scale: Scale, env: str, results: Path) -> dict[str, Changes]:
-    """For each variant with candidates the one with the highest validation success, the first of equals.
-
-    It is the mean over the last two validations. Raises `ConfigError` where a training is missing.
-    """
-    scores: dict[str, list[float]] = {}
-    for name, _, training in tunings(study, scale, env):
-        scores.setdefault(name, []).append(validated(_required(training, results)))
-    return {name: study.variants[name].candidates[int(np.argmax(found))] for name, found in scores.items()}
-
-
-def validated(kept: Kept) -> float:
-    """The mean success of the last two validations."""
-    return float(np.mean(kept.validation["success"][-2:]))
-
-
-def _required(training: Training, results: Path) -> Kept:
-    found = find(training, results)
-    if found is None:
-        raise ConfigError(f"{results}: {training.place} is missing or of other settings; run its study again")
-    return found
-
-
-def collected(wanted: Iterable[Training], results: Path) -> Mapping[str, list[Kept]]:
-    """The kept trainings by their keys, those that are missing left out."""
-    found: dict[str, list[Kept]] = {}
-    for training in wanted:
-        if (kept := find(training, results)) is not None:
-            found.setdefault(training.key, []).append(kept)
-    return found
 
 
 def _update(cell: Cell) -> int:

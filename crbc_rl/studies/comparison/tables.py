@@ -10,8 +10,8 @@ import numpy as np
 
 from crbc_rl.studies.comparison.definition import Scale, Study
 from crbc_rl.studies.comparison.kept import Kept, find
-from crbc_rl.studies.comparison.run import best_candidates, validated
 from crbc_rl.studies.comparison.trainings import key_of, trainings, tunings
+from crbc_rl.studies.comparison.tuned import best_candidates, validated
 from crbc_rl.studies.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
 
 SEED = 0

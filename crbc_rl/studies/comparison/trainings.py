@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from crbc_rl.config import flat
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.config.sections import TrainConfig
-from crbc_rl.runs.folder import flat
 from crbc_rl.studies.comparison.definition import TUNING_SEED, Changes, Scale, Study, Variant
 
 FREE = ("name", "seed", "model", "modules", "tracking", "save_every", "record_every")

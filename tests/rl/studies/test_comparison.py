@@ -31,15 +31,16 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
 from crbc_rl.runs.cells import Cell, run_cells
 from crbc_rl.studies.comparison import figures
-from crbc_rl.studies.comparison import kept as kept_module
+from crbc_rl.studies.comparison import keep as keep_module
 from crbc_rl.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
 from crbc_rl.studies.comparison.figures import draw, draw_coverage
-from crbc_rl.studies.comparison.kept import find, read
+from crbc_rl.studies.comparison.kept import every, find, read
 from crbc_rl.studies.comparison.measured import coverage
-from crbc_rl.studies.comparison.run import Runner, best_candidates
+from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
+from crbc_rl.studies.comparison.tuned import best_candidates
 
 STUDY = {
     "title": "Two methods",
@@ -309,10 +310,10 @@ def test_coverage_is_counted_on_recorded_rollouts_and_drawn(tmp_path):
 
     group = RolloutGroup([rollout("ax", "sm", True), rollout("bcy", "snm", False)], "task")
     write_groups(tmp_path / "made.parquet", InternedRollouts.from_groups([group]), update=5, env_id="made")
-    found = kept_module._coverage(tmp_path / "made.parquet")
+    found = keep_module._coverage(tmp_path / "made.parquet")
     assert found["eligible"] == 4 and found["visits"] == 5  # both at s, both at m; n has one action
     assert found["share"] == [[0.0, 0.0, 1.0]] * 4 and found["expanded"] == 0.0
-    assert kept_module._coverage(tmp_path / "none.parquet") == {}
+    assert keep_module._coverage(tmp_path / "none.parquet") == {}
 
     kept = SimpleNamespace(coverage=found, curve={f"{name}/{depth}": [0.5] for name in NAMES for depth in DEPTHS})
     draw_coverage([kept, kept], "coverage", tmp_path / "made.png")
@@ -343,7 +344,7 @@ def test_the_document_of_results_is_what_the_results_make():
 
 
 def test_every_kept_result_can_be_read_and_says_how_it_was_made():
-    found = list(kept_module.every(ROOT / "results"))
+    found = list(every(ROOT / "results"))
     assert found
     for kept in found:
         assert {"crbc", "commit", "processor", "cores", "revision", "config", "minutes"} <= kept.manifest.keys()
@@ -360,19 +361,21 @@ def test_the_list_names_every_study(capsys):
     assert all(name in told for name in studies())
 
 
-def started(study, place, gpus=None):
+def started(study, place, gpus=1):
     """A process that runs the study in `place`, one training after the other."""
-    options = ["--jobs", "1", "--gpus", str(gpus or 1), "--runs", place / "runs", "--results", place / "results"]
+    options = ["--jobs", "1", "--gpus", str(gpus), "--runs", place / "runs", "--results", place / "results"]
     command = [sys.executable, "-m", "crbc_rl.cli", "study", study.file, *options]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
 @pytest.mark.slow
 def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
-    """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
-
+    """Killed within GRPO's second training, it leaves what was finished alone; GRPO's results equal those of a study
+    that ran through."""
+    alone = tmp_path / "alone.yaml"
+    alone.write_text(yaml.safe_dump({**STUDY, "reference": "grpo", "variants": {"grpo": STUDY["variants"]["grpo"]}}))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert started(study, whole).wait() == 0
+    assert started(load_study(str(alone)), whole).wait() == 0
     first = started(study, killed)
     results = killed / "results/lab/sokoban"
     while not list(results.rglob("seed0.json")):
@@ -383,10 +386,12 @@ def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     first.wait()
     assert started(study, killed).wait() == 0
     assert all(path.stat().st_mtime_ns == made for path, made in kept.items()), "a finished training was run again"
-    made = {path.relative_to(results): json.loads(path.read_text()) for path in results.rglob("seed*.json")}
-    assert len(made) == 8
-    for path, told in made.items():
-        other = json.loads((whole / "results/lab/sokoban" / path).read_text())
+    assert len(list(results.rglob("seed*.json"))) == 8
+    others = list((whole / "results/lab/sokoban").rglob("seed*.json"))
+    assert len(others) == 4
+    for path in others:
+        other = json.loads(path.read_text())
+        told = json.loads((killed / path.relative_to(whole)).read_text())
         for name in ("digest", "curve", "validation", "end", "success"):
             assert told[name] == other[name], (path, name)
     assert "not separated" in (results / "two.md").read_text()
@@ -416,4 +421,4 @@ def test_a_training_of_several_processes_stops_after_its_update_and_goes_on(tmp_
     training = next(trainings(study, "lab", "sokoban", 1, {}))
     other = replace(training, config=training.config.model_copy(update={"updates": 3}))
     with pytest.raises(ConfigError, match="lab/sokoban/crbc/seed0 holds a training of other settings"):
-        kept_module.keep(other, run, tmp_path)
+        keep_module.keep(other, run, tmp_path)
