@@ -113,8 +113,8 @@ def test_a_number_is_the_admissible_action_of_that_place(env_id):
 def test_fuzzed_replies_break_nothing(env_id):
     env = gymnasium.make(env_id, disable_env_checker=True).unwrapped
     rng = np.random.default_rng(0)
-    over, valid = True, 0
-    for i in range(effort(25_000, full=100_000)):
+    over, valid, replies = True, 0, effort(25_000, full=100_000)
+    for i in range(replies):
         if over:
             _, info = env.reset(seed=i)
         before = info
@@ -130,7 +130,7 @@ def test_fuzzed_replies_break_nothing(env_id):
         assert not info["success"]
         for unchanged in ("anchor", "label", "admissible_actions", "task_id"):
             assert info[unchanged] == before[unchanged], (i, reply[:200])
-    assert valid > 1_000  # the fuzz reaches beyond the parser
+    assert valid > replies / 100  # the fuzz reaches beyond the parser
 
 
 def open_descriptors():
