@@ -72,10 +72,11 @@ def powers(base: float | Floats, exponent: int | Ints) -> Floats:
     Each power is the C library's, rounded as if exact. That of NumPy is another one on processors with AVX-512, and
     differs in the last bit, so one seed would give other credit on another machine.
     """
-    bases, which = np.unique(np.asarray(base, dtype=np.float64), return_inverse=True)
-    longest = int(np.max(exponent, initial=0))
-    table = np.array([[each**k for k in range(longest + 1)] for each in bases.tolist()])
-    return np.asarray(table[which.reshape(np.shape(base)), exponent])
+    one = np.ndim(base) == 0
+    bases, which = ([float(base)], 0) if one else np.unique(base, return_inverse=True)
+    exponents = range(int(np.max(exponent, initial=0)) + 1)
+    table = np.array([[float(each) ** k for k in exponents] for each in bases])
+    return np.asarray(table[which, exponent])
 
 
 def apart(one: Floats, other: Floats, rounding: float = ROUNDING) -> Floats:
