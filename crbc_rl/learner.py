@@ -33,9 +33,10 @@ from crbc_rl.runs.guard import Guard
 from crbc_rl.runs.metrics import Metrics
 from crbc_rl.runs.start import start_like
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.checkpoint import publish, read_state
+from crbc_rl.training.checkpoint import read_state
 from crbc_rl.training.clock import Clock, finished
 from crbc_rl.training.critic import Critic
+from crbc_rl.training.folders import publish
 from crbc_rl.training.schedule import rate
 from crbc_rl.training.trainable import Trainable
 

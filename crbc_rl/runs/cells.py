@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
 import yaml
 
 from crbc_envs.storage.files import refuse_link
@@ -104,7 +103,9 @@ class Cell:
 
 def side_by_side(config: TrainConfig) -> int:
     """How many cells fit this machine: its cores by `threads`; where there is a GPU, one."""
-    if torch.cuda.is_available():
+    from torch.cuda import is_available  # only then, as it takes seconds
+
+    if is_available():
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // config.threads)

@@ -10,6 +10,8 @@ tracking.json    what the tracker has, with `tracking`   wandb/          its fil
 rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
 
 No path in it leads out of it, except to modules and data sets that the config names. So it may be moved.
+
+Who looks at a run alone waits for no torch: what loads a model is imported where one is loaded.
 """
 
 from __future__ import annotations
@@ -31,14 +33,9 @@ import yaml
 from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.storage.files import parse_json, read_bytes
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
-from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
-from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError, nearest
-from crbc_rl.policies.files import model_folder
-from crbc_rl.policies.load import load_policy
-from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs import model
 from crbc_rl.runs.groups import Groups
 from crbc_rl.runs.lines import append_line, cut_lines, last_record, replace_file
@@ -46,12 +43,15 @@ from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
 from crbc_rl.runs.own import LOG, clear_leftovers, require_own
 from crbc_rl.runs.tracking import Tracker
-from crbc_rl.training.checkpoint import newest, publish, published
 from crbc_rl.training.files import WriteErrors, damage
+from crbc_rl.training.folders import newest, publish, published
 from crbc_rl.version import __version__
 
 if TYPE_CHECKING:
     from crbc_envs import GroupVectorEnv
+    from crbc_rl.batches import RolloutBatch, Turn
+    from crbc_rl.distributed import Distributed
+    from crbc_rl.policies.transformers import TransformersPolicy
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +78,8 @@ class Run:
         another process writes there, and where the folder holds a run already, or one with other settings. Raises
         `DataError` where something of the run is a link.
         """
+        from crbc_rl.distributed import Distributed
+
         distributed = distributed or Distributed()
         held = None
         if distributed.main:
@@ -128,6 +130,8 @@ class Run:
 
     def model(self) -> Path:
         """The folder of the initial model: the run's own copy, or of a model of the hub its place in the cache."""
+        from crbc_rl.policies.files import model_folder
+
         return model_folder(self.config.model, self.config.revision)
 
     def keep_world(self, anchor: str, tasks: str, distributed: Distributed) -> None:
@@ -185,6 +189,8 @@ class Run:
 
     def policy(self, which: str) -> TransformersPolicy:
         """The policy in `policy_folder`."""
+        from crbc_rl.policies.load import load_policy
+
         return load_policy(self.policy_folder(which), rollout=self.config.rollout)
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:

@@ -10,7 +10,6 @@ from crbc_envs.storage.files import replacing_folder
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import digest_of, model_files
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.files import commit_of
 from crbc_rl.training.files import WriteErrors, damage, digests, read_manifest, read_mark, write_manifest
 
 log = logging.getLogger(__name__)
@@ -49,6 +48,8 @@ def revision(config: TrainConfig, run: Path) -> str:
     """Which model a run begins with: the commit of one of the hub, or the digest of the files in RUN/model."""
     if is_local(config):
         return digest_of(read_manifest(run / FOLDER) or {})
+    from crbc_rl.policies.files import commit_of  # waits for torch
+
     return commit_of(config.model, config.revision)
 
 
@@ -63,7 +64,7 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
     if first.model == now.model:
         if is_local(now) or now.revision in (None, first.revision):
             return
-        if commit_of(now.model, now.revision) == first.revision:
+        if revision(now, run) == first.revision:
             return
         raise ConfigError(
             f"{run} was started with revision = {first.revision} of {first.model}, not {now.revision}: "

@@ -1,153 +1,29 @@
-"""Checkpoints: one folder per saved update, written atomically, without pickle.
+"""What is in a checkpoint: the model, the optimizer's state and the number of the update, without pickle.
 
 The model is a plain transformers checkpoint. Every rank also writes its shards of the optimizer's tensors,
-trainer-RANK-of-SIZE.safetensors. A run with another number of ranks reads all of these files. A manifest has the digest
-of each file, so that a damaged checkpoint is noticed, and says that the folder is a checkpoint of that update. Only a
-folder that says so is ever deleted.
+trainer-RANK-of-SIZE.safetensors. A run with another number of ranks reads all of these files. `folders` writes and
+finds the folders.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import math
-import re
-import shutil
-from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from crbc_envs.storage.files import LEFT_FOLDER, read_json, refuse_link, replacing_folder
+from crbc_envs.storage.files import read_json
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
-from crbc_rl.training.files import WriteErrors, damage, read_mark, write_manifest
-
-log = logging.getLogger(__name__)
-
-_NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,8}")  # up to LAST_UPDATE
-_LEFT = re.compile(rf"\.({_NAME.pattern})\.{LEFT_FOLDER}")
-"""What a killed process leaves of a checkpoint: a folder of `replacing_folder`."""
 
 Named = list[tuple[str, Tensor]]
 """The trained tensors by name, in the optimizer's order."""
-
-
-def publish(
-    folder: Path, update: int, write: Callable[[Path], None], keep: int, distributed: Distributed | None = None
-) -> Path:
-    """Let `write` fill a temporary folder, rename it to FOLDER/<update>, and delete all but the `keep` newest.
-
-    Folders of later updates are deleted too: training went back behind them. Only what this function has published is
-    deleted. With several ranks all of them call this, and each may write its own files; one run at a time writes to a
-    folder. Returns the folder. Raises `OSError` naming it, and then leaves the others alone.
-    """
-    distributed = distributed or Distributed()
-    target = folder / f"{update:06d}"
-    with WriteErrors(target), ExitStack() as swap:
-        fresh = target
-        if distributed.main:
-            refuse_link(folder).mkdir(parents=True, exist_ok=True)
-            _clear(folder)  # no other rank writes yet: all of them wait for the name of the temporary folder
-            fresh = swap.enter_context(replacing_folder(target))
-        fresh = folder / _told(fresh.relative_to(folder).as_posix(), distributed)
-        write(fresh)
-        distributed.barrier()
-        if distributed.main:
-            write_manifest(fresh, **_mark(update))
-            if target.exists() and not _ours(target):
-                _set_aside(target)
-    if distributed.main:
-        _retire(folder, update, keep)
-    distributed.barrier()
-    return target
-
-
-def _mark(update: int) -> dict[str, str | int]:
-    return {"crbc": "checkpoint", "update": update}
-
-
-def _ours(place: Path) -> bool:
-    """Whether `publish` made a folder, under the name that it has."""
-    return bool(_NAME.fullmatch(place.name)) and read_mark(place) == _mark(int(place.name))
-
-
-def _told(name: str, distributed: Distributed) -> str:
-    """Rank 0's name, on every rank."""
-    return distributed.gather({"name": np.frombuffer(name.encode(), np.uint8)})[0]["name"].tobytes().decode()
-
-
-def _clear(folder: Path) -> None:
-    """Delete what killed processes left: folders of that name which hold nothing else."""
-    for left in folder.glob(".*.tmp"):
-        made = _LEFT.fullmatch(left.name) and left.is_dir() and not left.is_symlink()
-        if made and {path.name for path in left.iterdir()} <= {"new", "old"}:
-            shutil.rmtree(left)
-
-
-def _retire(folder: Path, update: int, keep: int) -> None:
-    """Delete all checkpoints but the `keep` newest up to `update`. Folders of earlier versions are kept."""
-    places = published(folder)
-    ours = [place for place in places if _ours(place)]
-    kept = [place for place in ours if int(place.name) <= update][-keep:]
-    for old in ours:
-        if old not in kept:
-            shutil.rmtree(old)
-    for ahead in places:
-        if ahead not in ours and int(ahead.name) > update:
-            _set_aside(ahead)  # else it would count as the newest
-
-
-def _set_aside(place: Path) -> None:
-    """Rename a folder that is in the way, and that somebody else or an earlier version made."""
-    kept = place.with_name(f"{place.name}-kept-{token_hex(4)}")
-    place.rename(kept)
-    log.warning("%s has no mark of a checkpoint; it is kept as %s", place, kept.name)
-
-
-def published(folder: Path) -> list[Path]:
-    """The checkpoints by update, oldest first: folders named for their update which say so in their manifest.
-
-    Also those of earlier versions, which have a manifest that does not say so, or a model alone.
-    """
-    named = (place for place in folder.glob("[0-9]*") if _NAME.fullmatch(place.name) and place.is_dir())
-    return sorted((place for place in named if _is_checkpoint(place)), key=lambda place: int(place.name))
-
-
-def _is_checkpoint(place: Path) -> bool:
-    mark = read_mark(place)
-    if mark is None:
-        return not place.is_symlink() and (place / "config.json").is_file()
-    return "crbc" not in mark or mark == _mark(int(place.name))
-
-
-def newest(folder: Path) -> Path | None:
-    """The newest published folder whose files are as they were written; None where there is no folder.
-
-    A warning names newer ones that are damaged. Raises `ConfigError` where all are.
-    """
-    wrong: list[str] = []
-    for place in reversed(published(folder)):
-        reason = damage(place)
-        if reason is None:
-            if wrong:
-                log.warning("%s: %s; going on with %s instead", folder, ", ".join(wrong[:3]), place.name)
-            return place
-        wrong.append(f"{place.name} ({reason})")
-    if wrong:
-        raise ConfigError(
-            f"{folder} has no undamaged checkpoint: {', '.join(wrong[:3])}; restore one from a backup, or begin "
-            "another run with crbc train CONFIG --run DIR"
-        )
-    return None
 
 
 def save_optimizer(place: Path, optimizer: torch.optim.Optimizer, named: Named, distributed: Distributed) -> None:

@@ -28,6 +28,12 @@ def _crbc(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_looking_at_runs_waits_for_no_torch() -> None:
+    code = "import sys, crbc_rl.commands.compare, crbc_rl.commands.replay, crbc_rl.report.content as content\n"
+    code += "assert content.Run; sys.exit(bool({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
 @pytest.mark.slow
 def test_train_eval_and_report_from_the_command_line(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -19,8 +19,9 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.policies import transformers
 from crbc_rl.training import checkpoint
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.checkpoint import publish, restore_optimizer, save_optimizer
+from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 from crbc_rl.training.critic import Critic
+from crbc_rl.training.folders import publish
 
 
 def wait(distributed: Distributed) -> None:

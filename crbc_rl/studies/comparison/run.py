@@ -7,12 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan.check import check_run
 from crbc_rl.runs.cells import Cell, run_cells, side_by_side
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.own import LOG
@@ -57,6 +55,8 @@ class Runner:
         waiting = [one for one in lacking if not self._kept(one)]
         if not waiting:
             return True
+        from crbc_rl.plan.check import check_run  # waits for torch, which a finished study does without
+
         for config in {one.key: one.config for one in waiting}.values():
             check_run(config, gpus=self.gpus).require()
         self._require_gpus(waiting[0].scale)
@@ -92,8 +92,7 @@ class Runner:
         return Cell(name, training.config, folder, self.gpus, alike)
 
     def _require_gpus(self, scale: Scale) -> None:
-        have = torch.cuda.device_count()
-        if scale == "paper" and have < self.gpus:
+        if scale == "paper" and (have := _gpus()) < self.gpus:
             raise ConfigError(
                 f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
                 "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
@@ -124,6 +123,12 @@ class Runner:
         assert kept is not None
         bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
         return True
+
+
+def _gpus() -> int:
+    from torch.cuda import device_count
+
+    return device_count()
 
 
 def _update(cell: Cell) -> int:

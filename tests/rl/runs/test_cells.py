@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from learner_fixtures import small
 
 from crbc_rl.runs import cells as module
@@ -154,8 +155,8 @@ def test_a_run_ends_in_order_when_its_parent_is_killed(tmp_path: Path) -> None:
 
 
 def test_as_many_run_as_have_cores(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(7)), raising=False)
     assert [side_by_side(small(model, threads=threads)) for threads in (1, 2, 7, 8)] == [7, 3, 1, 1]
-    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert side_by_side(small(model)) == 1

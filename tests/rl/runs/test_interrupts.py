@@ -14,7 +14,7 @@ from learner_fixtures import write_config
 
 from crbc_rl.runs.interrupts import SIGNALS, Interrupts
 from crbc_rl.runs.metrics import read_metrics
-from crbc_rl.training.checkpoint import newest
+from crbc_rl.training.folders import newest
 
 
 @pytest.fixture(autouse=True)

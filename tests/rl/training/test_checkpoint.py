@@ -24,8 +24,9 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.training import files
-from crbc_rl.training.checkpoint import newest, publish, published, restore_weights
+from crbc_rl.training.checkpoint import restore_weights
 from crbc_rl.training.files import MANIFEST, WriteErrors
+from crbc_rl.training.folders import newest, publish, published
 
 TINY = {"save_every": 1, "updates": 2, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
 

@@ -162,7 +162,7 @@ LINKED = [
 
 
 def publish_beside_others(folder: Path) -> None:
-    from crbc_rl.training.checkpoint import publish
+    from crbc_rl.training.folders import publish
 
     for update in (1, 2, 3):
         publish(folder / "here/checkpoints", update, lambda place: None, keep=1)
