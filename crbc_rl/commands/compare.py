@@ -16,7 +16,6 @@ from crbc_rl.runs.lines import replace_file
 from crbc_rl.studies.comparison.definition import GPUS, SCALES, Scale, Study, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, section
 from crbc_rl.studies.comparison.kept import find
-from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
 
 NO_GRADIENT = 1e-3
@@ -64,6 +63,8 @@ def compare(
         return _dry(study, scale, chosen, gpus or GPUS[scale], console)
     if tiny:
         return _tiny(study, scale, chosen, console)
+    from crbc_rl.studies.comparison.run import Runner  # which lists do without
+
     runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
     for env in chosen:

@@ -29,8 +29,9 @@ def _crbc(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_looking_at_runs_waits_for_no_torch() -> None:
-    code = "import sys, crbc_rl.commands.compare, crbc_rl.commands.replay, crbc_rl.report.content as content\n"
-    code += "assert content.Run; sys.exit(bool({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
+    code = "import sys, crbc_rl.studies.comparison.run, crbc_rl.commands.compare, crbc_rl.commands.replay\n"
+    code += "import crbc_rl.report.content\n"
+    code += "sys.exit(bool({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -92,7 +92,9 @@ class Runner:
         return Cell(name, training.config, folder, self.gpus, alike)
 
     def _require_gpus(self, scale: Scale) -> None:
-        if scale == "paper" and (have := _gpus()) < self.gpus:
+        from torch.cuda import device_count
+
+        if scale == "paper" and (have := device_count()) < self.gpus:
             raise ConfigError(
                 f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
                 "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
@@ -123,12 +125,6 @@ class Runner:
         assert kept is not None
         bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
         return True
-
-
-def _gpus() -> int:
-    from torch.cuda import device_count
-
-    return device_count()
 
 
 def _update(cell: Cell) -> int:
