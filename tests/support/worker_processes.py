@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,9 +42,20 @@ def workers():
     return sorted((p for p in processes() if p.parent == server), key=lambda process: process.pid)
 
 
+def stop(pid):
+    """Stop a process, and wait until it is: a writer that finds room first would finish its message."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + 10
+    while not any(p.pid == pid and p.state == "T" for p in processes()):
+        assert time.monotonic() < deadline, f"process {pid} does not stop"
+        time.sleep(0.001)
+
+
 def inflict(fault, faults):
     """One fault: on a worker from outside, or in an environment at its next step."""
-    if fault in ("SIGKILL", "SIGSTOP"):
-        os.kill(workers()[0].pid, getattr(signal, fault))
+    if fault == "SIGKILL":
+        os.kill(workers()[0].pid, signal.SIGKILL)
+    elif fault == "SIGSTOP":
+        stop(workers()[0].pid)
     else:
         (faults / fault).touch()

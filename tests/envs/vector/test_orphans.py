@@ -13,7 +13,7 @@ import gymnasium
 import pytest
 from dying_parents import kill_parents
 from worker_play import corridors, play
-from worker_processes import inflict, processes, workers
+from worker_processes import inflict, processes, stop, workers
 
 from crbc_envs.vector.workers.forked import server_pid
 
@@ -95,6 +95,6 @@ def test_a_worker_that_keeps_the_interpreters_lock_ends_with_a_dead_server(tmp_p
 def test_a_stopped_worker_does_not_delay_a_new_one(tmp_path):
     with closing(corridors(backend="process", num_workers=2)) as envs, closing(corridors()) as local:
         envs.reset(seed=0)
-        os.kill(workers()[0].pid, signal.SIGSTOP)
+        stop(workers()[0].pid)
         inflict("SIGKILL", tmp_path)
         assert play(envs, 0) == play(local, 0)

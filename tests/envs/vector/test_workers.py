@@ -7,13 +7,13 @@ import os
 import signal
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import gymnasium
 import pytest
 from toy_env import CorridorEnv
 from worker_play import corridors, play
-from worker_processes import SOON, inflict, workers
+from worker_processes import SOON, inflict, stop, workers
 
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
@@ -190,28 +190,36 @@ def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path, listens_to_c
         assert play(envs, 1) == play(local, 1)
 
 
+@contextmanager
+def process_worker():
+    """A worker that is killed however its test ends: the tests after it count the workers."""
+    worker = ProcessWorker(timeout=SOON)
+    try:
+        yield worker
+    finally:
+        worker.kill()
+
+
 def test_a_worker_stopped_in_the_middle_of_an_answer_is_lost_not_waited_for(monkeypatch):
     monkeypatch.setattr("crbc_envs.vector.workers.process.new_memory", lambda: None)
-    worker = ProcessWorker(timeout=SOON)
-    spec = gymnasium.spec("CRBC-Sokoban-v0")
-    worker.send((1, "make", (spec, {"observation": "rgb"}, 40, [])))
-    assert worker.receive(10.0) == (1, None)
-    worker.send((2, "reset", (range(40), [0] * 40, [0] * 40)))  # a megabyte of frames: more than the socket holds
-    while not worker.connection.poll(0.01):
-        pass
-    time.sleep(0.1)
-    os.kill(worker.process.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerLost, match="stuck in the middle of a message"):
-        worker.receive(SOON)
-    worker.kill()
+    with process_worker() as worker:
+        spec = gymnasium.spec("CRBC-Sokoban-v0")
+        worker.send((1, "make", (spec, {"observation": "rgb"}, 40, [])))
+        assert worker.receive(10.0) == (1, None)
+        worker.send((2, "reset", (range(40), [0] * 40, [0] * 40)))  # a megabyte of frames: more than the socket holds
+        while not worker.connection.poll(0.01):
+            pass
+        time.sleep(0.1)
+        stop(worker.process.pid)
+        with pytest.raises(WorkerLost, match="stuck in the middle of a message"):
+            worker.receive(SOON)
 
 
 def test_a_stopped_worker_does_not_block_a_large_request():
-    worker = ProcessWorker(timeout=SOON)
-    os.kill(worker.process.pid, signal.SIGSTOP)
-    with pytest.raises(WorkerLost, match="stuck in the middle of a message"):
-        worker.send((1, "step", ([0], ["x" * 5_000_000])))
-    worker.kill()
+    with process_worker() as worker:
+        stop(worker.process.pid)
+        with pytest.raises(WorkerLost, match="stuck in the middle of a message"):
+            worker.send((1, "step", ([0], ["x" * 5_000_000])))
 
 
 # ---- what cannot be made good ---------------------------------------------------------------------
