@@ -1,4 +1,4 @@
-"""What is kept of trainings that never ran."""
+"""A study of two methods, and what is kept of trainings that never ran."""
 
 from __future__ import annotations
 
@@ -7,9 +7,36 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from paths import ROOT
 
 from crbc_rl.studies.comparison.kept import place_of
 from crbc_rl.studies.comparison.trainings import Training
+
+STUDY = {
+    "title": "Two methods",
+    "asks": "Does it run?",
+    "reference": "crbc",
+    "settings": {
+        "lab": {
+            "sokoban": {
+                "config": str(ROOT / "configs/sokoban_short.yaml"),
+                "seeds": 2,
+                "set": {
+                    "updates": 2,
+                    "rollout.num_groups": 2,
+                    "eval.every": 1,
+                    "eval.episodes": 4,
+                    "eval.test_episodes": 6,
+                },
+                "set_tuning": {"updates": 1},
+            }
+        }
+    },
+    "variants": {
+        "grpo": {"label": "GRPO", "set": {"credit.method": "grpo"}, "candidates": [{}, {"optim.lr": 1e-4}]},
+        "crbc": {"label": "CRBC", "candidates": [{"credit.crbc.beta": 0.95}, {}]},
+    },
+}
 
 
 def keep_made_up(

@@ -85,6 +85,8 @@ class Variant(_Part):
     """Its name in the paper's table, where that is not the label; with the block's before it, "G=4, GRPO", where the
     setting names no block."""
     set: Changes = Field(default_factory=dict)
+    reference: str = ""
+    """The variant that this one is compared with, where it is not the study's."""
     candidates: list[Changes] = Field(default_factory=list, max_length=20)
 
 
@@ -99,7 +101,7 @@ class Study(_Part):
     shows: Literal["comparison", "coverage", "runtime"] = "comparison"
     """What its table tells: how variants compare, or what was measured within the trainings of one."""
     reference: str
-    """The variant that all others are compared with."""
+    """The variant that the others are compared with, unless they name one of their own."""
     settings: dict[Scale, dict[str, Setting]]
     variants: dict[str, Variant]
     name: str = ""
@@ -108,13 +110,18 @@ class Study(_Part):
     @model_validator(mode="after")
     def _known(self) -> Study:
         used = [name for scale in self.settings.values() for one in scale.values() for name in one.variants or ()]
-        for name in (self.reference, *used):
+        named = [variant.reference for variant in self.variants.values() if variant.reference]
+        for name in (self.reference, *named, *used):
             if name not in self.variants:
                 raise ValueError(f"no variant {name!r}{nearest(name, self.variants)}")
         tried = {len(variant.candidates) for variant in self.variants.values()} - {0}
         if len(tried) > 1:
             raise ValueError(f"variants have {sorted(tried)} candidates; an equal budget needs as many for each")
         return self
+
+    def reference_of(self, name: str) -> str:
+        """The variant that one is compared with; "" for the study's reference itself."""
+        return "" if name == self.reference else self.variants[name].reference or self.reference
 
     def setting(self, scale: Scale, env: str) -> Setting:
         """Raises `ConfigError` for a setting that the study does not have."""

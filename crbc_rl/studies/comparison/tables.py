@@ -23,8 +23,9 @@ SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "retur
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A variant with at least two finished seeds. `beside` is its comparison with the reference, None for that one, and
-    `paper` what the paper prints for it, "" where it has nothing of the kind."""
+    """A variant with at least two finished seeds. `beside` is its comparison with `reference`, the label of another
+    row; the study's reference has neither. `paper` is what the paper prints for it, "" where it has nothing of the
+    kind."""
 
     name: str
     label: str
@@ -33,24 +34,25 @@ class Row:
     start: float
     success: Estimate
     area: float
+    reference: str
     beside: Comparison | None
     paper: str
 
 
 def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
     """The rows of one setting with two finished seeds or more, compared on the seeds that all of them have; empty where
-    these are fewer than two, or there are fewer than two variants, or the reference is missing."""
+    these are fewer than two, or there are fewer than two variants, or one that others are compared with is missing."""
     named = {name: kept for name, kept in _finished(study, scale, env, results).items() if len(kept) > 1}
-    if study.reference not in named or len(named) < 2:
+    reference = {name: study.reference_of(name) for name in named if name != study.reference}
+    if not reference or not named.keys() >= set(reference.values()):
         return []
     seeds = set.intersection(*({kept.seed for kept in found} for found in named.values()))
     if len(seeds) < 2:
         return []
     shared = {name: [kept for kept in found if kept.seed in seeds] for name, found in named.items()}
     outcomes = {name: outcomes_of(found) for name, found in shared.items()}
-    reference, printed = outcomes[study.reference], study.setting(scale, env).printed
-    others = {name: one for name, one in outcomes.items() if name != study.reference}
-    beside = {one.name: one for one in compare(reference, others, np.random.default_rng(SEED))}
+    beside = {one.name: one for one in compare(outcomes, reference, np.random.default_rng(SEED))}
+    printed = study.setting(scale, env).printed
     return [
         Row(
             name=name,
@@ -60,6 +62,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
             start=float(np.mean([kept.start["success"] for kept in found])),
             success=estimate(outcomes[name], np.random.default_rng(SEED)),
             area=float(np.mean([_area(kept) for kept in found])),
+            reference=study.variants[reference[name]].label if name in reference else "",
             beside=beside.get(name),
             paper=printed.cell(study.variants[name]) if printed else "",
         )
@@ -79,11 +82,13 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
 
 def table(found: Sequence[Row]) -> str:
     """The comparison: success, its interval, the difference from the reference and whether it is separated from it.
+    Where rows have several references, each says which is its own.
 
     What the paper prints stands beside it, of its own models and tasks."""
     heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "P(better)", "area, %"]
     printed = any(row.paper for row in found)
     heads += ["the paper, %"] * printed
+    several = len({row.reference for row in found if row.beside}) > 1
     lines = [_line(heads), _line(["---"] * len(heads))]
     for row in found:
         cells = [row.label, _share(row.success)]
@@ -92,8 +97,9 @@ def table(found: Sequence[Row]) -> str:
         else:
             one = row.beside
             verdict = "" if one.separated else ", not separated"
+            from_whom = f" from {row.reference}" if several else ""
             cells += [
-                f"{_signed(one.difference)}{verdict}",
+                f"{_signed(one.difference)}{from_whom}{verdict}",
                 "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
                 f"{100 * one.smallest:.1f}",
                 f"{one.improvement.value:.2f} ({one.improvement.low:.2f} to {one.improvement.high:.2f})",

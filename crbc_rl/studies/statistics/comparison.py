@@ -1,4 +1,4 @@
-"""Methods beside one reference: paired differences, p-values, their correction, and what could have been seen."""
+"""Methods beside a reference: paired differences, p-values, their correction, and what could have been seen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POWER = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A method minus the reference, paired by seed and task.
+    """A method minus its reference, paired by seed and task.
 
     `difference` is that of the means with its joint interval. `error` is its standard error and `freedom` that error's
     degrees of freedom (`crossed_error`). `p` is two-sided; `corrected` is Holm's over all methods of the table.
@@ -55,40 +55,43 @@ class Comparison:
 
 
 def compare(
-    reference: Outcomes,
     methods: Mapping[str, Outcomes],
+    reference: str | Mapping[str, str],
     rng: np.random.Generator,
     *,
     resamples: int = RESAMPLES,
 ) -> list[Comparison]:
-    """Every method beside the reference, in the order given, with p-values corrected for their number.
+    """Every method beside its reference, in the order given, with p-values corrected for the number of comparisons.
 
-    All intervals come from the same resamples. Raises `ConfigError` where a method differs from the reference in seeds
-    or tasks, and with fewer than two seeds or clusters.
+    `reference` names the method that all others are compared with, or for each one that is compared its own. All
+    intervals come from the same resamples. Raises `ConfigError` where methods differ in seeds or tasks, and with fewer
+    than two seeds or clusters.
     """
-    paired({"the reference": reference, **methods})
-    if len(reference.seeds) < 2:
+    paired(methods)
+    if isinstance(reference, str):
+        reference = {name: reference for name in methods if name != reference}
+    if len(next(iter(methods.values())).seeds) < 2:
         raise ConfigError(
             "one seed says nothing about another training, so methods cannot be compared; train more, such as crbc "
             "train CONFIG --seeds 0-4"
         )
-    draws = resample([reference, *methods.values()], rng, resamples=resamples)
+    draws = dict(zip(methods, resample(list(methods.values()), rng, resamples=resamples), strict=True))
     found = []
-    for row, (name, method) in zip(draws[1:], methods.items(), strict=True):
-        delta = _difference(method, reference)
+    for name, other in reference.items():
+        delta = _difference(methods[name], methods[other])
         error, freedom = crossed_error(delta)
         floor = 2.0 ** (1 - delta.sums.size)  # of sign flips of all S x C cells; equal differences have no error at all
         p = max(p_value(delta.mean, error, freedom), floor)
         found.append(
             Comparison(
                 name,
-                Estimate.from_draws(delta.mean, row - draws[0], freedom),
+                Estimate.from_draws(delta.mean, draws[name] - draws[other], freedom),
                 error,
                 freedom,
                 p,
                 p,
                 smallest_difference(error, freedom),
-                improvement(method, reference, rng, resamples=resamples),
+                improvement(methods[name], methods[other], rng, resamples=resamples),
             )
         )
     corrected = holm([one.p for one in found])

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
-import time
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from kept_fixtures import keep_made_up
+from kept_fixtures import STUDY, keep_made_up
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 from paths import ROOT
@@ -23,7 +16,6 @@ from rich.console import Console
 
 from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import write_groups
-from crbc_rl.cli import main
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
 from crbc_rl.credit.figures import DEPTHS
@@ -41,40 +33,6 @@ from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 from crbc_rl.studies.comparison.tuned import best_candidates
-
-STUDY = {
-    "title": "Two methods",
-    "asks": "Does it run?",
-    "reference": "crbc",
-    "settings": {
-        "lab": {
-            "sokoban": {
-                "config": str(ROOT / "configs/sokoban_short.yaml"),
-                "seeds": 2,
-                "set": {
-                    "updates": 2,
-                    "rollout.num_groups": 2,
-                    "eval.every": 1,
-                    "eval.episodes": 4,
-                    "eval.test_episodes": 6,
-                },
-                "set_tuning": {"updates": 1},
-            }
-        }
-    },
-    "variants": {
-        "grpo": {"label": "GRPO", "set": {"credit.method": "grpo"}, "candidates": [{}, {"optim.lr": 1e-4}]},
-        "crbc": {"label": "CRBC", "candidates": [{"credit.crbc.beta": 0.95}, {}]},
-    },
-}
-
-
-@pytest.fixture
-def study(tmp_path):
-    path = tmp_path / "two.yaml"
-    path.write_text(yaml.safe_dump(STUDY, sort_keys=False))
-    return load_study(str(path))
-
 
 # ---- definition -----------------------------------------------------------------------------------
 
@@ -120,6 +78,7 @@ def test_the_budget_of_candidates_is_equal():
     ("change", "said"),
     [
         ({"reference": "grbc"}, "did you mean 'crbc'"),
+        ({"variants": {"crbc": {"label": "CRBC", "reference": "gpro"}}}, "no variant 'gpro'"),
         ({"variant": {}}, "unknown key 'variant'"),
         ({"settings": {"labs": {}}}, "settings.labs"),
         (
@@ -220,6 +179,21 @@ def test_rows_are_paired_by_seed_and_task(study, played):
     assert "-37.5" in table([grpo, crbc]) and "not separated" in table([grpo, crbc])
     assert "2 seeds (0, 1); 4 test tasks, 4 of them different, in 4 clusters" in fine_print([grpo, crbc])
     assert "before training 25.0 %" in fine_print([grpo, crbc])
+
+
+def test_rows_may_have_references_of_their_own(study, played):
+    """Both variants of CRBC are compared: each with the row that it names, by p-values corrected for both."""
+    path = played / "own.yaml"
+    again = {"again": {"label": "CRBC again", "reference": "grpo", "candidates": [{"credit.crbc.beta": 0.95}, {}]}}
+    path.write_text(yaml.safe_dump({**STUDY, "variants": STUDY["variants"] | again}, sort_keys=False))
+    own = load_study(str(path))
+    found = {row.name: row for row in rows(own, "lab", "sokoban", played)}
+    assert {name: row.reference for name, row in found.items()} == {"grpo": "CRBC", "crbc": "", "again": "GRPO"}
+    grpo, same = found["grpo"].beside, found["again"].beside
+    assert same.difference.value == -grpo.difference.value == pytest.approx(3 / 8)
+    assert same.p == grpo.p and same.corrected == pytest.approx(min(1.0, 2 * same.p))
+    assert " from GRPO, not separated |" in table(list(found.values()))
+    assert " from " not in table(rows(study, "lab", "sokoban", played))
 
 
 def test_what_the_paper_prints_stands_beside_its_rows(study, played):
@@ -350,71 +324,3 @@ def test_every_kept_result_can_be_read_and_says_how_it_was_made():
         assert {"crbc", "commit", "processor", "cores", "revision", "config", "minutes"} <= kept.manifest.keys()
         assert kept.end["success"] == pytest.approx(kept.success.mean(), abs=1e-4)
         assert "/" not in kept.manifest["config"]["model"], "no path of a machine"
-
-
-# ---- the command ----------------------------------------------------------------------------------
-
-
-def test_the_list_names_every_study(capsys):
-    main(["study", "--list"])
-    told = capsys.readouterr().out
-    assert all(name in told for name in studies())
-
-
-def started(study, place, gpus=1):
-    """A process that runs the study in `place`, one training after the other."""
-    options = ["--jobs", "1", "--gpus", str(gpus), "--runs", place / "runs", "--results", place / "results"]
-    command = [sys.executable, "-m", "crbc_rl.cli", "study", study.file, *options]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)})
-
-
-@pytest.mark.slow
-def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
-    """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
-
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    assert started(study, whole).wait() == 0
-    first = started(study, killed)
-    results = killed / "results/lab/sokoban"
-    while not list(results.rglob("seed0.json")):
-        assert first.poll() is None
-        time.sleep(0.1)
-    kept = {path: path.stat().st_mtime_ns for path in results.rglob("seed*.json")}
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    assert started(study, killed).wait() == 0
-    assert all(path.stat().st_mtime_ns == made for path, made in kept.items()), "a finished training was run again"
-    made = {path.relative_to(results): json.loads(path.read_text()) for path in results.rglob("seed*.json")}
-    assert len(made) == 8
-    for path, told in made.items():
-        other = json.loads((whole / "results/lab/sokoban" / path).read_text())
-        for name in ("digest", "curve", "validation", "end", "success"):
-            assert told[name] == other[name], (path, name)
-    assert "not separated" in (results / "two.md").read_text()
-
-
-@pytest.mark.slow
-def test_a_training_of_several_processes_stops_after_its_update_and_goes_on(tmp_path):
-    """As on a node of GPUs: torchrun starts a process for each, and none is ended in the middle of an update."""
-    setting = STUDY["settings"]["lab"]["sokoban"]
-    alone = {**setting, "seeds": 1, "set": {**setting["set"], "updates": 4, "save_every": 4}, "set_tuning": {}}
-    path = tmp_path / "one.yaml"
-    path.write_text(
-        yaml.safe_dump({**STUDY, "settings": {"lab": {"sokoban": alone}}, "variants": {"crbc": {"label": "CRBC"}}})
-    )
-    study = load_study(str(path))
-    run = tmp_path / "runs/lab/sokoban/crbc/seed0"
-    first = started(study, tmp_path, gpus=2)
-    while not (run / "metrics.jsonl").is_file():
-        assert first.poll() is None
-        time.sleep(0.1)
-    first.send_signal(signal.SIGTERM)
-    assert first.wait() == 1
-    saved = list((run / "checkpoints").iterdir())
-    assert len(saved) == 1 and not list(tmp_path.rglob("seed0.json"))
-    assert started(study, tmp_path, gpus=2).wait() == 0
-    assert read(tmp_path / "results/lab/sokoban/crbc/seed0.json").seed == 0
-    training = next(trainings(study, "lab", "sokoban", 1, {}))
-    other = replace(training, config=training.config.model_copy(update={"updates": 3}))
-    with pytest.raises(ConfigError, match="lab/sokoban/crbc/seed0 holds a training of other settings"):
-        keep_module.keep(other, run, tmp_path)

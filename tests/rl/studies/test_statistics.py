@@ -168,7 +168,7 @@ def compared(shift, seeds=5, seed=9, training=0.2):
 
 def test_a_large_difference_is_separated_and_none_is_not():
     reference, better = compared(1.0)
-    same, large = st.compare(reference, {"same": reference, "better": better}, rng(), resamples=500)
+    same, large = st.compare({"r": reference, "same": reference, "better": better}, "r", rng(), resamples=500)
     assert large.separated and large.difference.low > 0 and "not separated" not in str(large)
     assert large.difference.value == pytest.approx(better.mean - reference.mean)
     assert large.corrected == pytest.approx(2 * large.p) and large.improvement.value == 1.0
@@ -177,7 +177,7 @@ def test_a_large_difference_is_separated_and_none_is_not():
 
 def test_a_few_equal_differences_are_no_proof():
     """Two seeds and two tasks, all won by one and lost by the other: no spread at all, but four pairs only."""
-    found = st.compare(table(np.zeros((2, 2))), {"better": table(np.ones((2, 2)))}, rng(), resamples=50)[0]
+    found = st.compare({"r": table(np.zeros((2, 2))), "better": table(np.ones((2, 2)))}, "r", rng(), resamples=50)[0]
     assert (found.error, found.p, found.separated) == (0.0, 0.125, False)
 
 
@@ -189,13 +189,13 @@ def test_separation_wants_both_the_p_value_and_the_size():
 
 def test_pairing_by_task_takes_off_what_tasks_have_in_common():
     reference, better = compared(0.3, training=0.02)
-    paired = st.compare(reference, {"better": better}, rng(), resamples=200)[0].error
+    paired = st.compare({"r": reference, "better": better}, "r", rng(), resamples=200)[0].error
     assert paired < 0.5 * np.hypot(st.crossed_error(reference)[0], st.crossed_error(better)[0])
 
 
 def test_one_seed_is_no_comparison():
     with pytest.raises(ConfigError, match="one seed says nothing about another training"):
-        st.compare(*(lambda a, b: (a, {"b": b}))(*compared(1.0, seeds=1)), rng())
+        st.compare(dict(zip("ab", compared(1.0, seeds=1), strict=True)), "a", rng())
 
 
 def test_the_smallest_difference_is_found_in_four_studies_of_five():
