@@ -17,6 +17,7 @@ from crbc_rl.studies.comparison.definition import GPUS, SCALES, Scale, Study, lo
 from crbc_rl.studies.comparison.document import UNFINISHED, section
 from crbc_rl.studies.comparison.kept import find
 from crbc_rl.studies.comparison.trainings import Training, trainings, tunings
+from crbc_rl.studies.comparison.tuned import all_tried, best_candidates
 
 NO_GRADIENT = 1e-3
 """Below this a gradient is the entropy's alone, with the paper's coefficients."""
@@ -30,8 +31,9 @@ def list_studies(results: Path, console: Console) -> None:
         for scale in SCALES:
             for env, setting in study.settings.get(scale, {}).items():
                 tuned = {one.place: one for _, _, one in tunings(study, scale, env)}
-                # Which candidates win is known later; it does not change how many trainings there are.
-                wanted = {one.place: one for one in trainings(study, scale, env, setting.seeds, {})}
+                # Which candidates win is known when all were tried; it does not change how many trainings there are.
+                chosen = best_candidates(study, scale, env, results) if all_tried(study, scale, env, results) else {}
+                wanted = {one.place: one for one in trainings(study, scale, env, setting.seeds, chosen)}
                 count = len(tuned) + len(wanted)
                 done = sum(find(one, results) is not None for one in (*tuned.values(), *wanted.values()))
                 hours = f"{count * setting.minutes / 60:.1f}" if setting.minutes else ""

@@ -11,7 +11,7 @@ import numpy as np
 from crbc_rl.studies.comparison.definition import Scale, Study
 from crbc_rl.studies.comparison.kept import Kept, find
 from crbc_rl.studies.comparison.trainings import key_of, trainings, tunings
-from crbc_rl.studies.comparison.tuned import best_candidates, validated
+from crbc_rl.studies.comparison.tuned import all_tried, best_candidates, validated
 from crbc_rl.studies.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
 
 SEED = 0
@@ -166,7 +166,7 @@ def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
 
 def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[str, list[Kept]]:
     """The finished trainings of each variant; empty where candidates are still to be chosen."""
-    if any(find(training, results) is None for _, _, training in tunings(study, scale, env)):
+    if not all_tried(study, scale, env, results):
         return {}
     chosen = best_candidates(study, scale, env, results)
     names, count = study.rows(scale, env), max(study.setting(scale, env).seeds, MOST_SEEDS)

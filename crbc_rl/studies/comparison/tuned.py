@@ -23,6 +23,11 @@ def best_candidates(study: Study, scale: Scale, env: str, results: Path) -> dict
     return {name: study.variants[name].candidates[int(np.argmax(found))] for name, found in scores.items()}
 
 
+def all_tried(study: Study, scale: Scale, env: str, results: Path) -> bool:
+    """Whether every candidate has its training, so that the best are known."""
+    return all(find(training, results) is not None for _, _, training in tunings(study, scale, env))
+
+
 def validated(kept: Kept) -> float:
     """The mean success of the last two validations."""
     return float(np.mean(kept.validation["success"][-2:]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from rich.console import Console
 
 from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import write_groups
+from crbc_rl.commands.compare import list_studies
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
 from crbc_rl.credit.figures import DEPTHS
@@ -137,6 +139,23 @@ def test_candidates_are_chosen_by_validation_and_seeds_of_their_own(study, tmp_p
         keep_made_up(training, tmp_path, [1, 0], better)
     assert best_candidates(study, "lab", "sokoban", tmp_path) == {"grpo": {}, "crbc": {}}
     assert "**`crbc` 60.0**" in tuning_table(study, "lab", "sokoban", tmp_path)
+
+
+def test_the_list_counts_the_trainings_of_the_candidates_that_won(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("crbc_rl.commands.compare.studies", lambda: [str(study.file)])
+
+    def finished():
+        list_studies(tmp_path, Console(width=200))
+        return int(re.search(r"lab +│ sokoban +│ 8 +│ (\d) ", capsys.readouterr().out)[1])
+
+    for _, number, training in tunings(study, "lab", "sokoban"):
+        keep_made_up(training, tmp_path, [1, 0], (0.5, 0.5 + 0.1 * number))
+    chosen = best_candidates(study, "lab", "sokoban", tmp_path)
+    assert chosen["grpo"] == {"optim.lr": 1e-4}, "not its own default"
+    for done, training in enumerate(trainings(study, "lab", "sokoban", 2, chosen), 4):
+        assert finished() == done
+        keep_made_up(training, tmp_path, [1, 0])
+    assert finished() == 8
 
 
 def test_missing_candidates_are_no_choice(study, tmp_path):
