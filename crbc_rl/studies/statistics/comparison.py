@@ -30,7 +30,7 @@ class Comparison:
     """A method minus its reference, paired by seed and task.
 
     `difference` is that of the means with its joint interval. `error` is its standard error and `freedom` that error's
-    degrees of freedom (`crossed_error`). `p` is two-sided; `corrected` is Holm's over all methods of the table.
+    degrees of freedom (`crossed_error`). `p` is two-sided; `corrected` is Holm's over all comparisons of the table.
     `smallest` is the difference that would be seen with 80 % power. `improvement` is `improvement()`'s.
     """
 
