@@ -114,6 +114,12 @@ class Study(_Part):
         for name in (self.reference, *named, *used):
             if name not in self.variants:
                 raise ValueError(f"no variant {name!r}{nearest(name, self.variants)}")
+        for one in (one for scale in self.settings.values() for one in scale.values()):
+            trained = one.variants or list(self.variants)
+            for name in trained:
+                other = self.variants[name].reference
+                if other and (other == name or other not in trained):
+                    raise ValueError(f"variant {name!r} is compared with {other!r}, which must be another of {trained}")
         tried = {len(variant.candidates) for variant in self.variants.values()} - {0}
         if len(tried) > 1:
             raise ValueError(f"variants have {sorted(tried)} candidates; an equal budget needs as many for each")

@@ -81,6 +81,17 @@ def test_the_budget_of_candidates_is_equal():
     [
         ({"reference": "grbc"}, "did you mean 'crbc'"),
         ({"variants": {"crbc": {"label": "CRBC", "reference": "gpro"}}}, "no variant 'gpro'"),
+        (
+            {"variants": {**STUDY["variants"], "a": {"label": "A", "reference": "a"}}},
+            "variant 'a' is compared with 'a', which must be another of",
+        ),
+        (
+            {
+                "variants": {**STUDY["variants"], "a": {"label": "A", "reference": "grpo"}},
+                "settings": {"lab": {"x": {"config": "x", "variants": ["crbc", "a"]}}},
+            },
+            "variant 'a' is compared with 'grpo', which must be another of",
+        ),
         ({"variant": {}}, "unknown key 'variant'"),
         ({"settings": {"labs": {}}}, "settings.labs"),
         (
