@@ -109,8 +109,9 @@ def test_without_index_and_seed_tasks_vary(env: CrbcEnvironment) -> None:
     row = play(env, seed=5).rows[0]
     assert (row["group"], row["rollout"]) == (f"{env.reset(seed=5).task_id}/5", 0)
     assert play(env, index=3, episode_id="e1").rows[0]["rollout"] == "e1"
-    assert play(env, index=3, episode_id="e1", rollout=4).rows[0]["rollout"] == 4
-    assert env.state.episode_id == "e1"
+    rows = play(env, index=3, episode_id="e1", rollout=4).rows
+    assert rows[0]["rollout"] == 4
+    assert (env.state.episode_id, env.state.step_count) == ("e1", len(rows))
 
 
 def play(env: CrbcEnvironment, **task: Any) -> CrbcObservation:

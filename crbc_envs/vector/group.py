@@ -136,8 +136,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         prove_alike(groups, self.group_size, outcome)
         self._over[members] = False
         self._recorder.begin(groups, outcome.infos)
-        self._started = True
         self._store_observations(members, outcome)
+        self._started = True
         return self._batched_observations(members, outcome), self._scattered_infos(members, outcome.infos)
 
     def step(
@@ -230,10 +230,10 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             outcome = self.members.step(members, replies)
         else:
             outcome = cast(ShowingMembers, self.members).step(members, replies, shown=False)
-        self._started = True
         self._recorder.add(chosen, outcome)
         self._over[chosen] = outcome.terminated | outcome.truncated
         self._store_observations(members, outcome)
+        self._started = True
         return outcome
 
     def _refuse_ended(self, members: Sequence[int]) -> None:
@@ -275,7 +275,8 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         if isinstance(self._observations, np.ndarray):
             return self._observations.copy()
         space = self.single_observation_space
-        return concatenate(space, self._observations, create_empty_array(space, self.num_envs))
+        out: Any = create_empty_array(space, self.num_envs)
+        return concatenate(space, self._observations, out)
 
     def _scattered_infos(self, members: Sequence[int], infos: Infos) -> Infos:
         return infos if len(members) == self.num_envs else scatter([(members, infos)], self.num_envs)

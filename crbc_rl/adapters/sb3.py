@@ -20,6 +20,7 @@ require("stable-baselines3", "2.8", "2.10", "sb3")
 
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from crbc_rl.adapters.rounds import Rounds
@@ -33,6 +34,7 @@ class GroupVecEnv(VecEnv):
         super().__init__(rounds.num_envs, rounds.single_observation_space, rounds.single_action_space)
 
     def reset(self) -> Any:
+        self.rounds.finished = []  # `learn` begins with a reset, and may have been stopped before credit was given
         observations, _ = self.rounds.reset(seed=self._seeds[0])
         self._reset_seeds()
         return observations
@@ -89,6 +91,8 @@ class GroupCredit(BaseCallback):
     `normalize_advantage=False`. Raises `ValueError` if `n_steps` is not a multiple of the horizon.
     """
 
+    model: OnPolicyAlgorithm
+
     def __init__(self, method: Any = "crbc", **options: Any) -> None:
         super().__init__()
         self.method, self.options = method, options
@@ -97,7 +101,9 @@ class GroupCredit(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        rounds, buffer, own = self.training_env.unwrapped.rounds, self.model.rollout_buffer, self.method == "gae"
+        inner: Any = self.training_env.unwrapped
+        rounds, own = inner.rounds, self.method == "gae"
+        buffer: Any = self.model.rollout_buffer
         credits, live = rounds.advantages(self.model.n_steps, "grpo" if own else self.method, **self.options)
         buffer.rows = np.flatnonzero(buffer.swap_and_flatten(live))
         buffer.advantages = buffer.advantages if own else credits.astype(np.float32)

@@ -70,6 +70,7 @@ def test_several_groups_in_one_process_keep_to_themselves():
     parts = [coverage_statistics(EmpiricalProcess.from_group(g)) for g in drawn]
     assert statistics.visits == sum(p.visits for p in parts) and statistics.eligible == sum(p.eligible for p in parts)
     np.testing.assert_array_equal(statistics.coverage, np.concatenate([p.coverage for p in parts], axis=1))
+    np.testing.assert_array_equal(statistics.size, np.concatenate([p.size for p in parts]))
 
 
 def test_a_group_of_more_than_sixty_four_rollouts():
@@ -80,15 +81,16 @@ def test_a_group_of_more_than_sixty_four_rollouts():
 
 
 def test_statistics_by_hand():
-    # eligible: s (a, b) and n (a, b); visits: four at s, two at n
-    process = EmpiricalProcess.from_group(CHAIN)
+    # Eligible of the pair: both visits to s, which both rollouts visit. Eligible of CHAIN: s (a, b), which all four
+    # visit, and n (a, b), visited by rollouts 0 and 2, which leads nowhere else.
+    process = EmpiricalProcess.from_groups([group("s:a +", "s:b -"), CHAIN])
     statistics = coverage_statistics(process, (0, 1, None))
-    assert eligible(process).sum() == statistics.eligible == 6 and statistics.visits == 9
-    # s is visited by all four; n by rollouts 0 and 2, and it leads nowhere else
-    np.testing.assert_allclose(statistics.full_access, [4 / 6, 4 / 6, 4 / 6])
+    assert eligible(process).sum() == statistics.eligible == 8 and statistics.visits == 11
+    assert statistics.size.tolist() == [2] * 2 + [4] * 6  # full access is that of a visit's own group
+    np.testing.assert_allclose(statistics.full_access, [6 / 8] * 3)
     np.testing.assert_allclose(statistics.expanded, [0, 0, 0])
-    np.testing.assert_allclose(statistics.distribution, [[0, 0, 2 / 6, 0, 4 / 6]] * 3)
-    assert statistics.paired[2, 2] == 2 and statistics.paired[4, 4] == 4 and statistics.paired.sum() == 6
+    np.testing.assert_allclose(statistics.distribution, [[0, 0, 4 / 8, 0, 4 / 8]] * 3)
+    assert statistics.paired[2, 2] == 4 and statistics.paired[4, 4] == 4 and statistics.paired.sum() == 8
 
 
 def test_coverage_expands_with_depth():
@@ -105,12 +107,6 @@ def test_coverage_expands_with_depth():
     np.testing.assert_allclose(statistics.full_access, [0.4, 0.4, 0.6, 0.6])
     np.testing.assert_allclose(statistics.expanded, [0, 0.4, 0.4, 0.4])
     assert statistics.paired[2].tolist() == [0, 0, 2, 2, 2] and statistics.paired[4, 4] == 4
-
-
-@given(groups())
-def test_coverage_grows_with_depth_and_never_passes_the_group(drawn):
-    rows = coverages(EmpiricalProcess.from_group(drawn), DEPTHS)
-    assert (np.diff(rows, axis=0) >= 0).all() and rows.min() >= 1 and rows.max() <= len(drawn)
 
 
 def test_a_group_without_a_choice_has_no_eligible_visit():

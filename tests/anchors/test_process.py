@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -85,6 +85,21 @@ def test_the_order_of_rollouts_does_not_matter(drawn, random):
     shuffled = RolloutGroup(random.sample(drawn.rollouts, len(drawn)))
     assert TransitionCounts.from_rollouts(shuffled.rollouts) == TransitionCounts.from_rollouts(drawn.rollouts)
     assert by_key(EmpiricalProcess.from_group(shuffled)) == by_key(EmpiricalProcess.from_group(drawn))
+
+
+def test_the_order_of_counting_changes_no_byte_of_the_process():
+    # beta = 0.9. V(m) = 0.9 / 2, Q(s, a) = 0.9 V(m) = 0.405, Q(s, b) = 0.9, V(s) = (2 * 0.405 + 0.9) / 3 = 0.57.
+    counts = {("s", "a", "m"): 2, ("s", "b", SUCCESS): 1, ("m", "c", FAILURE): 1, ("m", "c", SUCCESS): 1}
+    seen = set()
+    for order in permutations(counts.items()):
+        parts = TransitionCounts(dict(order[:2])), TransitionCounts(dict(order[2:]))
+        for process in (TransitionCounts(dict(order)).process(), (parts[0] + parts[1]).process()):
+            assert (process.anchors, process.pairs) == (("m", "s"), ((0, "c"), (1, "a"), (1, "b")))
+            result = credit.closure(process, beta=0.9)
+            np.testing.assert_allclose(result.V, [0.45, 0.57], rtol=1e-15)
+            np.testing.assert_allclose(result.Q, [0.45, 0.405, 0.9], rtol=1e-15)
+            seen.add(result.V.tobytes() + result.Q.tobytes() + process.counts.toarray().tobytes())
+    assert len(seen) == 1
 
 
 @given(groups())

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from sokoban_groups import ID, ONE_BY_ONE, make, play, random_actions, win_one
+from worker_play import corridors, plain
 
-from anchors import INVALID
+from anchors import INVALID, GroupError
 from crbc_envs import GroupVectorEnv
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.rules import MOVES
 from crbc_envs.sokoban.solver import best_moves, distances
+from crbc_envs.vector.workers import WorkerError
 
 # ---- endings --------------------------------------------------------------------------------------
 
@@ -183,23 +188,90 @@ def test_infos_are_packed_with_masks():
             assert info[f"_{key}"].tolist() == [True] * 3
 
 
-@pytest.mark.parametrize("actions", [["up"] * 5, ["up"] * 7, []])
-def test_the_number_of_actions_must_match(actions):
-    envs = make()
-    envs.reset(seed=0)
-    with pytest.raises(ValueError, match=f"{len(actions)} actions for 6 members"):
-        envs.step(actions)
-
-
 def test_stepping_before_the_first_reset_raises():
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"call reset\(\) first"):
         make().step(["up"] * 6)
 
 
-@pytest.mark.parametrize(("bad", "error"), [(None, ValueError), (3, TypeError)])
-def test_a_refused_step_moves_nobody(bad, error):
-    envs = make()
-    envs.reset(seed=0)
-    with pytest.raises(error):
-        envs.step(["up", "up", "up", bad, "up", "up"])
+@pytest.mark.parametrize(
+    ("actions", "error", "why"),
+    [
+        (["up"] * 5, ValueError, "5 actions for 6 members"),
+        (["up"] * 7, ValueError, "7 actions for 6 members"),
+        ([], ValueError, "0 actions for 6 members"),
+        (["up", "up", "up", None, "up", "up"], ValueError, "member 3 is active and has no action"),
+        (["up", "up", "up", "up", "up", 3], TypeError, "member 5 got int"),
+    ],
+)
+def test_a_refused_step_moves_nobody_and_the_next_is_taken(actions, error, why):
+    envs, other = make(), make()
+    for each in (envs, other):
+        each.reset(seed=0)
+    with pytest.raises(error, match=why):
+        envs.step(actions)
     assert [counts.total for counts in envs.transition_counts()] == [0, 0]
+    assert plain(envs.step(["up"] * 6)) == plain(other.step(["up"] * 6))
+
+
+# ---- errors in the middle of a step ---------------------------------------------------------------
+
+
+def walk(envs):
+    """One episode to the left, as plain data."""
+    trace = [envs.reset(seed=1)]
+    while envs.active.any():
+        trace.append(envs.step(["left", "?", "left"] * 2))
+    return plain(trace), repr(envs.groups())
+
+
+def assert_spoilt(envs):
+    """Nothing but a whole reset is possible, and nothing is told of a step that only some have taken."""
+    for step in (lambda: envs.step(["left"] * 6), lambda: envs.step_members([0], ["left"])):
+        with pytest.raises(gymnasium.error.ResetNeeded, match="call reset"):
+            step()
+    with pytest.raises(gymnasium.error.ResetNeeded, match="takes no mask"):
+        envs.reset(options={"reset_mask": np.arange(6) < 3})
+    for ask in (envs.groups, envs.interned):
+        with pytest.raises(GroupError, match="no episode has begun"):
+            ask()
+    assert not envs.active.any() and envs.transition_counts() == []
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("options", [{}, {"backend": "process", "num_workers": 2}], ids=str)
+def test_after_a_member_has_failed_in_a_step_only_reset_goes_on(options, alone):
+    given = {"poison": "right", "max_steps": 4}
+    with closing(corridors(2, 3, **given, **options)) as envs, closing(corridors(2, 3, **given)) as other:
+        envs.reset(seed=0, options={"task": 13})
+        envs.step(["left"] * 6)
+        step, actions = envs.step, ["left"] * 4 + ["right", "left"]
+        if alone:
+            step, actions = partial(envs.step_members, [0, 1, 4, 2]), ["left", "left", "right", "left"]
+        with pytest.raises((KeyError, WorkerError), match="poison"):
+            step(actions)
+        assert_spoilt(envs)
+        assert walk(envs) == walk(other)
+
+
+@pytest.mark.parametrize("env_id", [ID, ONE_BY_ONE])
+@pytest.mark.parametrize("place", ["members.step", "_recorder.add", "_store_observations"])
+@pytest.mark.parametrize("late", [False, True])
+def test_after_an_interrupted_step_only_reset_goes_on(env_id, place, late, monkeypatch):
+    envs, other = (GroupVectorEnv(env_id, 2, 3, observation="text", max_steps=4) for _ in range(2))
+    envs.reset(seed=0)
+    envs.step(["up"] * 6)
+    *path, name = place.split(".")
+    owner = getattr(envs, path[0]) if path else envs
+    interrupted = getattr(owner, name)
+
+    def interrupt(*arguments, **options):
+        if late:
+            interrupted(*arguments, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(["up"] * 6)
+    assert_spoilt(envs)
+    assert walk(envs) == walk(other)

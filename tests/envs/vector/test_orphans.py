@@ -33,7 +33,7 @@ def in_a_forked_child(action):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
 def test_fifty_parents_that_die_leave_no_process(tmp_path, capsys):
     died, left, longest = kill_parents(50, 0, tmp_path)

@@ -82,14 +82,25 @@ ALIKE = [
     ((np.int64(3), "a"), (3, "a")),
 ]
 UNLIKE = [
-    (np.arange(5), np.arange(5.0)),
+    (np.zeros(4, np.int64), np.zeros(4)),  # these six have equal bytes, or none
+    (np.ones(2, np.bool_), np.ones(2, np.uint8)),
     (np.zeros(4), np.zeros((2, 2))),
+    (np.zeros((2, 3)), np.zeros((3, 2))),
+    (np.zeros(0), np.zeros((0, 2))),
+    (np.array("ab"), np.array(["ab"])),
     (np.zeros(1), -np.zeros(1)),
+    (np.zeros(1), None),
     ({"a": 1}, {"a": 1, "b": 2}),
+    ({"a": 1}, {"b": 1}),
     ({"a": np.ones(2)}, {"a": np.array([1, 2.0])}),
+    ({"a": np.ones(2)}, {"a": np.ones(2, np.float32)}),
     (("x", "y"), ("x",)),
+    ((1, (2, 3)), (1, (2, 4))),
+    ((), None),
     ("a", "a "),
+    ("1", 1),
     (None, 0),
+    (float("nan"), 0.0),
     (np.array(["x", None], dtype=object), np.array(["x", 0], dtype=object)),
 ]
 

@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import gymnasium
 import pytest
 from paths import ROOT, SUPPORT
 from worker_play import corridors, play, processes
@@ -98,6 +99,8 @@ def test_an_actor_that_always_fails_names_the_member(tmp_path):
         envs.reset(seed=0, options={"task": [0, 1, 2]})
         with pytest.raises(WorkerError, match="member 5, task 2, 0 steps played, action 'right': .*KeyError: 'poison'"):
             envs.step(["?", "?", "left", "?", "?", "right"])
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            envs.step(["?"] * 6)
 
 
 @slow

@@ -78,7 +78,7 @@ class Saboteur(threading.Thread):
         self.calls += 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_hundreds_of_random_faults_change_nothing(tmp_path, caplog, capsys):
     with closing(corridors(**SIZES)) as envs:
         expected = [play(envs, seed) for seed in range(SEEDS)]

@@ -187,6 +187,8 @@ def test_an_interrupted_step_is_not_taken_for_a_later_one(tmp_path, listens_to_c
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             envs.step(["right"] * 6)
+        with pytest.raises(gymnasium.error.ResetNeeded):
+            envs.step(["right"] * 6)
         assert play(envs, 1) == play(local, 1)
 
 

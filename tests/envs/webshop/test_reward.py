@@ -13,7 +13,7 @@ from crbc_envs.webshop.products.catalogue import Product, read_catalogue
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import Goal, shuffled
 from crbc_envs.webshop.shop.nouns import MODEL, fallback_nouns, make_tagger
-from crbc_envs.webshop.shop.reward import normalise_colour, reward
+from crbc_envs.webshop.shop.reward import alike, normalise_colour, reward
 from crbc_envs.webshop.shop.shop import Shop
 
 SHOE = Product(
@@ -29,6 +29,7 @@ SHOE = Product(
     product_category="Clothing › Men › Shoes",
 )
 NOUNS = ("tern", "running", "shoe")
+TWENTY = tuple(f"noun{i}" for i in range(20))
 GOAL = Goal(product=0, asin="B1", text="", attributes=("light weight",), options=(), price_cap=40.0)
 
 
@@ -58,8 +59,23 @@ def test_a_goal_without_options_has_no_option_part():
     assert worth().total == 1.0
 
 
-def test_a_price_at_the_cap_is_within_it():
-    assert [worth(price=price).total for price in (40.0, 40.01)] == [1.0, 0.5]
+@pytest.mark.parametrize(
+    ("price", "shared", "chosen", "total"),
+    [
+        (40.0, 2, ("small", "teal"), 0.8),  # (1 attribute of 2 + 2 options of 2 + the price) / 5
+        (40.0, 2, ("small",), 0.6),
+        (40.01, 2, ("small",), 0.4),
+        (40.01, 2, (), 0.2),
+        (40.0, 1, ("small",), 0.06),  # hardly the kind: times 0.1
+        (40.0, 0, ("small", "teal"), 0.0),
+    ],
+)
+def test_the_parts_of_a_purchase_are_counted_alike_and_multiplied_by_its_kind(price, shared, chosen, total):
+    asked = {"attributes": ("vegan", "light weight"), "options": (("size", "small"), ("color", "teal"))}
+    found = reward(dataclasses.replace(GOAL, **asked), SHOE, SHOE, price, chosen, (TWENTY, TWENTY[:shared]))
+    assert found.total == pytest.approx(total, rel=1e-15)
+    assert (found.r_att, found.r_option, found.r_price) == (1 / 2, len(chosen) / 2, price == 40.0)
+    assert (found.w_att, found.w_option, found.w_price) == (2 / 5, 2 / 5, 1 / 5)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +87,7 @@ def test_a_price_at_the_cap_is_within_it():
         ("natural ingredients", True),  # in the description
         ("running", True),  # in the title
         ("sole machine", True),  # across two bullets
+        ("soles machine", False),
         ("vegan", False),
     ],
 )
@@ -87,6 +104,8 @@ def test_attributes_are_looked_for_among_the_products_and_in_its_texts(attribute
         (("cool powder snow", "xl"), ("powder snow", "xl"), 1),
         (("sky blue",), ("navy blue",), 1),  # any blue is blue
         (("sky blue",), (), 0),
+        (("xl", "xl"), ("xl",), 1),  # the wanted values are counted, not the chosen ones
+        (("xl",), ("xl", "red", "xl"), 1),
         # synthetic: pairs, of which a colour is seen only where it is a whole part
         ((("color", "blue"),), ("dark blue",), 1),  # "blue" is before "dark" among the colours
         ((("size", "xx-large"),), ("xx-large",), 1),
@@ -115,26 +134,45 @@ def test_the_first_colour_anywhere_in_a_text_stands_for_it(text, colour):
 
 
 @pytest.mark.parametrize(
-    ("query", "category", "nouns", "r_type"),
+    ("one", "other", "matched"),
     [
-        ("shoes", "Other", ("tern",), 1.0),
-        ("boots", "Men › Clothing › Boots", ("tern",), 1.0),
-        ("boots", "Men › Men › Boots", ("tern",), 1.0),  # a title score of 1/3
-        ("shoes", "Clothing › Men", (), 0.0),
+        ("abcdefghijklmnopqrst", "abcdefghijklmnopq012", False),  # 17 of 20 letters in common: 85, not above it
+        ("abcdefghijklmnopqrstu", "abcdefghijklmnopqr012", True),  # 18 of 21: 85.7, rounded 86
+        ("abcdefghijklmnopqrstuvw", "abcdefghijklmnopqrst0123", False),  # 20 of 23 and 24: 85.1, rounded 85
     ],
 )
-def test_the_type_is_told_by_query_category_and_title(query, category, nouns, r_type):
+def test_texts_match_above_a_rounded_score_of_85(one, other, matched):
+    stocked = dataclasses.replace(SHOE, attributes=(one,))
+    assert worth(stocked, attributes=(other,)).r_att == worth(options=(one,), chosen=(other,)).r_option == matched
+    assert alike([one], other).tolist() == [matched]
+
+
+@pytest.mark.parametrize(
+    ("query", "category", "shared", "matches", "r_type"),
+    [
+        ("shoes", "Other", 4, (True, False), 1.0),
+        ("shoes", "Other", 2, (True, False), 1.0),
+        ("shoes", "Other", 1, (True, False), 0.1),  # a title score of 0.05
+        ("shoes", SHOE.product_category, 0, (True, True), 0.0),
+        ("boots", "Men › Clothing › Boots", 2, (False, True), 1.0),  # two parts, wherever they stand
+        ("boots", "Clothing›Men", 2, (False, True), 1.0),
+        ("boots", "Clothing › Men", 1, (False, True), 0.1),
+        ("boots", "Clothing › Women › Boots", 2, (False, False), 0.5),  # one part
+        ("boots", "Men › Men › Boots", 2, (False, False), 0.5),  # one part twice
+        ("boots", "clothing › men › shoes", 2, (False, False), 0.5),
+        ("boots", "Clothing Men Shoes", 2, (False, False), 0.5),
+        ("Shoes", "", 1, (False, False), 0.1),
+        ("Shoes", "", 2, (False, False), 0.5),  # a title score of 0.1 suffices for a similar kind,
+        ("Shoes", "", 4, (False, False), 0.5),  # and one above 0.2 for the same kind
+        ("Shoes", "", 5, (False, False), 1.0),
+        ("Shoes", "", 0, (False, False), 0.0),
+    ],
+)
+def test_the_type_is_told_by_query_category_and_title(query, category, shared, matches, r_type):
     other = dataclasses.replace(SHOE, query=query, product_category=category)
-    assert worth(other, nouns=nouns).r_type == r_type
-
-
-@pytest.mark.parametrize(("shared", "r_type"), [(0, 0.0), (1, 0.1), (2, 0.5), (4, 0.5), (5, 1.0)])
-def test_titles_of_another_type_count_by_the_share_of_nouns(shared, r_type):
-    other = dataclasses.replace(SHOE, query="x", product_category="y")
-    wanted = tuple(f"noun{i}" for i in range(20))
-    found = reward(GOAL, SHOE, other, 30.0, (), (wanted, wanted[:shared]))
-    assert (found.title_score, found.r_type) == (shared / 20, r_type)
-    assert found.total == r_type
+    found = reward(GOAL, SHOE, other, 30.0, (), (TWENTY, TWENTY[:shared]))
+    assert ((found.query_match, found.category_match), found.title_score) == (matches, shared / 20)
+    assert found.total == found.r_type == r_type
 
 
 def test_a_noun_said_twice_is_missed_once_and_no_nouns_are_no_fault():

@@ -72,7 +72,7 @@ def test_the_loss_gets_the_credit_of_its_rows(method: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(LiveRolloutBuffer, "get", captured)
     rounds, spy = rounds_of(), Spy()
-    agent_of(rounds).learn(2 * HORIZON * GROUPS * SIZE, callback=[spy, GroupCredit(method)])
+    agent_of(rounds, n_epochs=2).learn(2 * HORIZON * GROUPS * SIZE, callback=[spy, GroupCredit(method)])
     wanted = [
         advantage
         for rollouts in spy.played
@@ -80,11 +80,14 @@ def test_the_loss_gets_the_credit_of_its_rows(method: str, monkeypatch: pytest.M
         for rollout in group
         for advantage in rollout.tolist()
     ]
-    assert len(seen) == len(spy.rows) == len(wanted) == rounds.live_steps < 2 * HORIZON * GROUPS * SIZE
+    size = len(spy.rows)
+    assert len(seen) == 2 * size and size == len(wanted) == rounds.live_steps < 2 * HORIZON * GROUPS * SIZE
     # Equal rows may have different credit, so rows and credits are compared as sorted pairs.
-    for (row, found), (own, value) in zip(sorted(seen), sorted(zip(spy.rows, wanted, strict=True)), strict=True):
-        assert row == own
-        assert found == pytest.approx(value, rel=1e-6, abs=1e-6)
+    for epoch in (seen[:size], seen[size:]):
+        for (row, found), (own, value) in zip(sorted(epoch), sorted(zip(spy.rows, wanted, strict=True)), strict=True):
+            assert row == own
+            assert found == pytest.approx(value, rel=1e-6, abs=1e-6)
+    assert seen[:size] != seen[size:]  # an order of its own
     assert any(value for value in wanted)
 
 
@@ -127,13 +130,79 @@ def test_ppo_saves_loads_and_logs(tmp_path: Path) -> None:
     assert len(returns) == 8 and max(lengths) <= HORIZON
 
 
-def test_the_same_seed_learns_the_same() -> None:
-    policies = []
-    for _ in range(2):
-        agent = agent_of(rounds_of())
-        agent.learn(2 * HORIZON * GROUPS * SIZE, callback=GroupCredit())
-        policies.append(torch.cat([weight.detach().ravel() for weight in agent.policy.parameters()]))
-    assert torch.equal(*policies)
+def test_equal_seeds_learn_alike_and_every_round_has_new_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[dict[str, list[int]]] = []
+    reset = VectorDiscreteActions.reset
+
+    def kept(self: VectorDiscreteActions, *, options: dict[str, Any], **rest: Any) -> Any:
+        drawn.append(options)
+        return reset(self, options=options, **rest)
+
+    monkeypatch.setattr(VectorDiscreteActions, "reset", kept)
+
+    def learnt(seed: int) -> tuple[torch.Tensor, list[dict[str, list[int]]]]:
+        drawn.clear()
+        agent = agent_of(rounds_of(), seed=seed)
+        for _ in range(2):  # the second call resets the environments again
+            agent.learn(2 * HORIZON * GROUPS * SIZE, callback=GroupCredit())
+        return torch.cat([weight.detach().ravel() for weight in agent.policy.parameters()]), list(drawn)
+
+    (weights, options), (again, same), (other, others) = learnt(0), learnt(0), learnt(1)
+    assert torch.equal(weights, again) and not torch.equal(weights, other)
+    assert options == same and len(options) == 2 * 3  # a reset, and one after each of two rounds
+    seeds = [seed for each in options + others for seed in each["group_seed"]]
+    assert len(set(seeds)) == len(seeds) == 12 * GROUPS
+    places = [place for each in options + others for place in each["task"]]
+    assert set(places) <= set(range(8)) and len({tuple(each["task"]) for each in options}) > 4
+
+
+def test_learning_goes_on_after_it_was_stopped_between_two_credits() -> None:
+    class Stop(BaseCallback):
+        def _on_step(self) -> bool:
+            return self.n_calls < HORIZON + 3
+
+    rounds = rounds_of()
+    agent = agent_of(rounds)
+    agent.learn(10**6, callback=[Stop(), GroupCredit()])
+    assert (len(rounds.finished), rounds.time) == (1, 3)
+    agent.learn(2 * HORIZON * GROUPS * SIZE, callback=[spy := Spy(), GroupCredit()])
+    assert len(spy.played) == 2 and (rounds.finished, rounds.time) == ([], 0)
+
+
+def test_an_episode_is_told_once_at_its_end_and_a_round_forgets_the_one_before() -> None:
+    """Member 0 solves task 4 in five steps, then only makes malformed replies, as member 1 does from the beginning."""
+    envs = GroupVectorEnv("CRBC-Sokoban-v0", 1, 2, **recorded_groups.KWARGS)
+    vec = GroupVecEnv(Rounds(VectorDiscreteActions(envs, 5, 256)))
+    start, _ = vec.rounds.reset(options={"task": [4]})
+    solution = [MOVES.index(action) for action in ("down", "left", "left", "up", "right")]
+    ends: list[tuple[int, int, dict[str, Any]]] = []
+    shown, earned = [start], []
+    for step in range(16):
+        seen, rewards, dones, infos = vec.step(np.array([[*solution, *[4] * 11][step], 4]))
+        assert rewards.dtype == np.float32 and [bool(info) for info in infos] == dones.tolist()
+        ends += [(step + 1, m, infos[m]) for m in np.flatnonzero(dones).tolist()]
+        shown.append(seen)
+        earned.append(rewards)
+    won, idle = [-0.1] * 4 + [10.9], [0.0] * 3  # 1 for the box on its place and 10 for the last one
+    np.testing.assert_allclose(np.transpose(earned), [[*won, *idle, *[-0.1] * 8], [-0.1] * 16], rtol=1e-6)
+    last = [(5, 0, shown[5][0]), (8, 1, start[1]), (16, 0, shown[8][0]), (16, 1, shown[8][1])]
+    for (step, m, info), (at, member, observation) in zip(ends, last, strict=True):
+        assert (step, m) == (at, member)
+        np.testing.assert_array_equal(info["terminal_observation"], observation)
+        assert (info["is_success"], info["TimeLimit.truncated"]) == (at == 5, at != 5)
+        assert info["episode"] == pytest.approx({"r": 10.5 if at == 5 else -0.8, "l": 5 if at == 5 else 8, "t": 0.0})
+    assert not np.array_equal(shown[8][1], start[1])
+
+
+def test_members_are_asked_by_their_numbers_and_are_alike() -> None:
+    vec = GroupVecEnv(rounds_of(2, 2, render_mode="ansi"))
+    vec.reset()
+    boards = vec.rounds.env.render()
+    assert boards[0] != boards[3]
+    assert vec.env_method("render", indices=[3, 0]) == [boards[3], boards[0]] and len(vec.env_method("render")) == 4
+    assert vec.get_attr("horizon", [1, 2]) == [HORIZON] * 2 and vec.env_is_wrapped(gymnasium.Wrapper, 1) == [False]
+    with pytest.raises(NotImplementedError, match="members of a group are alike"):
+        vec.set_attr("horizon", 3)
 
 
 def test_steps_off_the_horizon_and_a_missing_callback_are_refused() -> None:
@@ -141,6 +210,12 @@ def test_steps_off_the_horizon_and_a_missing_callback_are_refused() -> None:
         agent_of(rounds_of(), n_steps=7).learn(84, callback=GroupCredit())
     with pytest.raises(ValueError, match="call learn.*GroupCredit"):
         agent_of(rounds_of()).learn(84)
+    agent = agent_of(rounds_of())
+    agent.learn(2 * HORIZON * GROUPS * SIZE, callback=GroupCredit())
+    with pytest.raises(
+        ValueError, match="call learn.*GroupCredit"
+    ):  # the credit of the rollout before is no longer there
+        agent.learn(2 * HORIZON * GROUPS * SIZE)
 
 
 def test_a_round_ends_with_the_last_observations_of_its_members() -> None:

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,7 +205,7 @@ def test_a_row_lost_between_rollout_and_loss_is_named(lost: str, model: Path, tm
         spy.train()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_play_a_group_each(model: Path, tmp_path: Path) -> None:
     """Their groups end at different times. Each asks the engine for as many replies, and trains on as many rows."""
     file = tmp_path / "process"
@@ -239,6 +240,38 @@ def test_evaluation_plays_its_own_split(model: Path, tmp_path: Path) -> None:
     assert spy.evaluate()["eval_reward"] == 0.0
     played = {episode.info["task_id"] for episode in spy.rollout_func.played}
     assert played == {panel[task].id for task in range(3)} and len(spy.last["advantages"]) == rows * 3
+
+
+class Speaker:
+    """Says "right" for the model of a trainer with this seed at this update."""
+
+    eos_token_ids = (9,)
+
+    def __init__(self, seed: int, update: int) -> None:
+        self.args, self.state = SimpleNamespace(seed=seed), SimpleNamespace(global_step=update)
+        self.processing_class = SimpleNamespace(decode=lambda _: "<think></think><action>right</action>")
+
+    def _tokenize_prompts(self, prompts: list[Any]) -> tuple[list[Any], None, None]:
+        return [[1]] * len(prompts), None, None
+
+    def _generate_single_turn(self, asked: list[Any], *_: Any) -> tuple[list[Any], None]:
+        return [[2, 9]] * len(asked), None
+
+
+def test_rollouts_follow_the_seed_and_the_update_and_nothing_before_them() -> None:
+    made = {"slippery": True, "max_steps": 8}
+    used = GroupRollouts("CRBC-FrozenLake-v0", 2, **made)
+    prompts = ["train/3"] * 16 + ["train/4"] * 16 + ["train/3"] * 16
+
+    def records(rollouts: GroupRollouts, seed: int, update: int) -> list[Any]:
+        return [record and {**record, "group": None} for record in rollouts(prompts, Speaker(seed, update))["record"]]
+
+    first = records(used, 7, 0)
+    others = [records(used, 8, 0), records(used, 7, 1), records(used, 7, 2)]
+    assert records(used, 7, 0) == first == records(GroupRollouts("CRBC-FrozenLake-v0", 2, **made), 7, 0)
+    assert first[:16] == first[32:] and first[:16] != first[16:32]
+    assert all(other[0]["anchor"] == first[0]["anchor"] and other != first for other in others)
+    assert others[1] != others[2]
 
 
 @pytest.mark.parametrize("prompts", [["train/1"] * 11, ["train/1"] * 6 + ["train/2"] * 6, ["train/1"] * 13])

@@ -149,7 +149,7 @@ def assert_equal(trained: list[Any], wanted: list[Any]) -> None:
     ("method", "options"),
     [
         ("crbc", {}),
-        pytest.param("grpo", {}, marks=pytest.mark.slow),
+        pytest.param("grpo", {}, marks=pytest.mark.full),
         ("crbc_plus", {"reward": "step"}),
         ("scores", {"kind": "reward", "gamma": 0.9}),
     ],
@@ -203,6 +203,25 @@ def test_a_tool_has_a_schema_and_no_frames() -> None:
     assert schema["name"] == "act" and list(schema["parameters"]["properties"]) == ["action"]
     with pytest.raises(ConfigError, match="a tool shows no frames: give the environment observation='text'"):
         ToolEnvironment(recorded_groups.ENV_ID).reset(task=0)
+
+
+def test_an_environment_begins_anew_with_the_task_and_seed_of_its_row() -> None:
+    environment = ToolEnvironment("CRBC-FrozenLake-v0", slippery=True, max_steps=6)
+
+    def played(**row: Any) -> list[Any]:
+        said: list[Any] = [environment.reset(**row)]
+        for _ in range(7):
+            environment._turn += 1
+            said += [environment.act("right"), environment.act("left")]
+        return [*said, environment.get_reward(), environment._records(7)]
+
+    first = played(task=3, seed=1)
+    assert first[2] == "Not executed: one action in a turn." and first[14] == "The episode has ended."
+    assert played(task=3, seed=1) == first
+    for other, alike in (({"task": 3, "seed": 2}, True), ({"task": 4}, False), ({"task": 3, "split": "test"}, False)):
+        found = played(**{"seed": 1, **other})
+        assert found != first and (found[0] == first[0]) == alike  # the noise of another seed, from the same start
+    assert played(task=3, seed=1) == first
 
 
 def test_a_process_with_a_part_of_a_group_is_refused(model: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import group, groups
 
@@ -31,6 +31,21 @@ def test_a_batch_of_groups_equals_one_by_one(drawn, method):
     for group_, values in zip(drawn, together, strict=True):
         for alone, batched in zip(credit.advantages(group_, method), values, strict=True):
             np.testing.assert_allclose(batched, alone, rtol=0, atol=1e-12)
+
+
+BY_STEP = ("crbc", "grpo", "drgrpo", "rloo", "gigpo", "graphgpo", "g2po", "graft")
+WEIGHTED = [*((name, {}) for name in METHODS), *((name, {"weighting": "step"}) for name in BY_STEP)]
+
+
+@pytest.mark.parametrize(("method", "options"), WEIGHTED, ids=str)
+@given(drawn=groups(), random=st.randoms(use_true_random=False))
+@settings(max_examples=20)
+def test_shuffling_the_members_shuffles_their_credit(method, options, drawn, random):
+    order = random.sample(range(len(drawn)), len(drawn))
+    straight = credit.advantages(drawn, method, **options)
+    shuffled = credit.advantages(RolloutGroup(drawn.rollouts[i] for i in order), method, **options)
+    for i, values in zip(order, shuffled, strict=True):
+        np.testing.assert_allclose(values, straight[i], rtol=0, atol=1e-8)
 
 
 @given(groups(), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 1.0, 5.0]), st.sampled_from([None, 0, 2]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import group, groups
 
-from anchors import RolloutGroup, TransitionCounts
+from anchors import TransitionCounts
 from crbc_rl import credit
 from crbc_rl.credit.groups import centre, normalise
 
@@ -153,15 +153,6 @@ def test_weighting_by_step_reaches_the_trajectory_term_of_every_method(method):
         got = credit.advantages(FOUR, method, w_group=2.0, w_step=0.0, weighting=weighting, **BARE)
         won, lost = 2 * (1 - mean) / (np.sqrt(var) + 1e-6), -2 * mean / (np.sqrt(var) + 1e-6)
         np.testing.assert_allclose(np.concatenate(got), [won] * 2 + [lost] * 4 + [won], **TIGHT)
-
-
-@given(groups(), st.sampled_from(METHODS), st.sampled_from(["rollout", "step"]), st.randoms(use_true_random=False))
-def test_shuffling_the_members_shuffles_their_advantages(drawn, method, weighting, random):
-    order = random.sample(range(len(drawn)), len(drawn))
-    straight = credit.advantages(drawn, method, weighting=weighting)
-    shuffled = credit.advantages(RolloutGroup(drawn.rollouts[i] for i in order), method, weighting=weighting)
-    for i, values in zip(order, shuffled, strict=True):
-        np.testing.assert_allclose(values, straight[i], rtol=0, atol=1e-9)
 
 
 @given(groups(), st.sampled_from(METHODS))

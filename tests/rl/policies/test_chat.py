@@ -51,15 +51,26 @@ def in_turn(*answers: Answer | Callable[[], Answer]) -> Callable[[dict[str, Any]
     return answer
 
 
-def test_each_prompt_gets_its_reply(server: Server) -> None:
-    texts = [f"go {i}" for i in range(20)]
-    assert ask(ChatPolicy(server.url, "a-model"), *texts) == [f"<action>{text}</action>" for text in texts]
+@pytest.mark.parametrize("late", [0, 3])
+def test_each_prompt_gets_its_reply(server: Server, late: int) -> None:
+    """Replies depend on prompt and seed. Of four requests at a time, the first `late` are answered after all others."""
+    texts, last = [f"go {i // 2}" for i in range(20)], threading.Event()
+
+    def answer(body: dict[str, Any]) -> Answer:
+        assert body["seed"] >= late or last.wait(timeout=30)
+        if body["seed"] == 19:
+            last.set()
+        return completion(f"{body['messages'][0]['content']}, seed {body['seed']}")
+
+    server.answer = answer
+    policy = ChatPolicy(server.url, "a-model", concurrency=4)
+    assert ask(policy, *texts) == [f"{text}, seed {seed}" for seed, text in enumerate(texts)]
     assert set(server.paths) == {"/v1/chat/completions"}
     assert not any("authorization" in headers for headers in server.headers)
-    body = next(b for b in server.bodies if b["messages"][0]["content"] == "go 7")
+    body = next(b for b in server.bodies if b["seed"] == 7)
     assert body == {
         "model": "a-model",
-        "messages": [{"role": "user", "content": "go 7"}],
+        "messages": [{"role": "user", "content": "go 3"}],
         "temperature": 0.4,
         "max_tokens": 32,
         "seed": 7,

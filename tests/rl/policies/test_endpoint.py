@@ -55,7 +55,7 @@ def test_an_evaluation_is_the_same_task_by_task(name: str, monkeypatch: pytest.M
     config = load_config(str(ROOT / "configs" / f"{name}_tiny.yaml"))
     assert config.eval.temperature > 0
     own = load_policy(config.model, rollout=config.rollout)
-    tasks = range({"sokoban": 24, "alfworld": 6, "webshop": 16}[name])
+    tasks = range({"sokoban": 12, "alfworld": 2, "webshop": 4}[name])
     expected = play_panel(own, config, "test", tasks, config.seed)
     with serving(own) as url:
         found = play_panel(ChatPolicy(url, "model", concurrency=8), config, "test", tasks, config.seed)
@@ -168,16 +168,24 @@ def test_at_temperature_0_each_token_is_the_most_probable(policy: TransformersPo
 
 
 def test_prompts_of_every_form(policy: TransformersPolicy, client: Client) -> None:
-    ids = [policy.tokenizer.encode(text) for text in TEXTS[:2]]
-    fields: dict[str, Any] = {"seed": 2, "max_tokens": 5}
-    alone = [client.complete(text, **fields)["choices"][0]["text"] for text in TEXTS[:2]]
-    for prompt in (TEXTS[:2], ids):
-        told = client.complete(prompt, **fields)
-        assert [choice["text"] for choice in told["choices"]] == alone
-        assert told["usage"]["prompt_tokens"] == sum(map(len, ids))
-    assert client.complete(ids[0], **fields)["choices"][0]["text"] == alone[0]
+    """The replies to the first prompt come first, and those to one prompt have the seeds that follow."""
+    ids = [policy.tokenizer.encode(text) for text in TEXTS[:3]]
+    fields: dict[str, Any] = {"max_tokens": 5, "temperature": 2.0, "return_token_ids": True}
+    alone = [client.complete(text, seed=seed, **fields)["choices"][0] for text in TEXTS[:3] for seed in (2, 3)]
+    assert len({choice["text"] for choice in alone}) > 3
+    for prompt in (TEXTS[:3], ids):
+        told = client.complete(prompt, seed=2, n=2, **fields)
+        assert told["choices"] == [{**choice, "index": index} for index, choice in enumerate(alone)]
+        assert [choice["prompt_token_ids"] for choice in told["choices"]] == [own for own in ids for _ in range(2)]
+        given = sum(len(choice["token_ids"]) for choice in alone)
+        assert (told["usage"]["prompt_tokens"], told["usage"]["completion_tokens"]) == (sum(map(len, ids)), given)
+    echoed = client.complete(TEXTS[:3], seed=2, n=2, echo=True, **fields)["choices"]
+    assert [choice["text"] for choice in echoed] == [
+        text + choice["text"] for text, choice in zip(np.repeat(TEXTS[:3], 2), alone, strict=True)
+    ]
+    assert client.complete(ids[0], seed=2, **fields)["choices"] == alone[:1]
     parts = [{"type": "text", "text": BOARD[:9]}, {"type": "text", "text": BOARD[9:]}]
-    assert client.chat(parts, **fields)["choices"] == client.chat(BOARD, **fields)["choices"]
+    assert client.chat(parts, seed=2, **fields)["choices"] == client.chat(BOARD, seed=2, **fields)["choices"]
 
 
 def test_a_control_token_in_a_message_stays_text(policy: TransformersPolicy, client: Client) -> None:
