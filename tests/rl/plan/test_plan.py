@@ -276,6 +276,8 @@ def test_the_arithmetic_of_an_update() -> None:
     batches = make_plan(paper("alfworld_qwen2.5_7b")).batches
     assert (batches.engines, batches.groups, batches.rollouts, batches.rows) == (2, 8, 128, 6400)
     assert (batches.optimizer_steps, batches.rows_per_rank, batches.microbatch, batches.passes) == (100, 8, 4, 2)
+    uneven = make_plan(paper("alfworld_qwen2.5_7b", "optim.minibatch=72", "optim.epochs=2")).batches  # 88.9 in 6,400
+    assert (uneven.optimizer_steps, uneven.rows_per_rank, uneven.passes) == (178, 9, 3)
 
 
 def test_a_small_config_is_planned_for_one_process_and_is_all_there(model: Path) -> None:
@@ -287,29 +289,12 @@ def test_a_small_config_is_planned_for_one_process_and_is_all_there(model: Path)
     assert memory is not None and memory.concurrent is None and memory.fits(5) and not memory.fits(1)
 
 
-def test_more_gpus_share_what_is_held_and_nothing_else() -> None:
-    config, found = paper("webshop_qwen2.5_7b"), find_architecture("Qwen/Qwen2.5-7B-Instruct")
-    assert found is not None
-    eight, sixteen = (estimate(config, found, gpus, 80).phases["training"] for gpus in (8, 16))
-    assert eight["Adam's moments"] == 8 * found.parameters // 8 == 2 * sixteen["Adam's moments"]
-    assert eight["one layer"] == sixteen["one layer"]
-
-
 def test_a_reference_is_offloaded_only_where_it_is_sharded() -> None:
     found = find_architecture("Qwen/Qwen2.5-1.5B-Instruct")
     assert found is not None
     for gpus, precision, held in ((1, "float32", True), (1, "bfloat16", False), (8, "float32", False)):
         config = paper("alfworld_qwen2.5_1.5b", "policy.offload_reference=true", f"policy.precision={precision}")
         assert ("reference, float32" in estimate(config, found, gpus, 80).phases["training"]) == held
-
-
-def test_passes_that_only_read_need_memory_too() -> None:
-    name = "alfworld_qwen2.5_7b"
-    usual, wide = (
-        make_plan(paper(name, f"optim.score_microbatch={rows}")).memory.phases["training"] for rows in (16, 512)
-    )
-    assert "a pass that scores" not in usual
-    assert wide["a pass that scores"] > sum(usual[part] for part in ("activations kept", "one layer"))
 
 
 def test_every_remedy_makes_it_fit() -> None:

@@ -14,10 +14,13 @@ from learner_fixtures import fresh_policy, small
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.storage.rollouts import read_groups, write_groups
+from crbc_rl.agents.results import success as agent_success
 from crbc_rl.batches import Turn
 from crbc_rl.rollout import evaluate as evaluation
 from crbc_rl.rollout.collect import collect, open_groups
-from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, wilson
+from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, summarise, wilson
+from crbc_rl.rollout.record import columns_of, figures
+from crbc_rl.studies.agent import Rate
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,31 @@ def test_repeated_tasks_widen_the_interval_as_far_as_they_agree():
     assert independent_tasks(outcomes, np.repeat(rooms, 2).tolist()) == 20  # a room's two outcomes disagree
     assert independent_tasks(np.ones(20, bool), np.repeat(rooms, 2).tolist()) == 10
     assert wilson(5, 10)[0] < wilson(10, 20)[0]
+
+
+def test_every_interval_is_over_the_independent_tasks():
+    """Of three contents, twice each: both won, one of both, none. The contents' sums of success - 1/2 are 1, 0 and -1,
+    so the variance of the mean is 2/36, that of 4.5 independent tasks: neither 3 contents nor 6 episodes."""
+    won, content = [True, True, True, False, False, False], ["a", "a", "b", "b", "c", "c"]
+    # p = 1/2, n = 4.5, z = 1.96: (p + 0.426844 -+ 1.96 sqrt(0.0555556 + 0.0474272)) / 1.853689
+    low, high = (pytest.approx(end, abs=1e-5) for end in (0.160687, 0.839313))
+    counts = {"repeat": 0, "truncated": False, "score": 0.0, "return": 0.0, "length": 1, "invalid": 0, "shortened": 0}
+    rows = [
+        {**counts, "task": task, "success": success, "kind": "", "content": which, "cluster": "xyzxyw"[task]}
+        for task, (success, which) in enumerate(zip(won, content, strict=True))
+    ]
+    found = summarise("test", columns_of(rows))
+    assert found.interval == (low, high) and (found.different, found.independent) == (3, pytest.approx(4.5))
+    assert [found.to_dict()[end] for end in ("low", "high")] == [low, high]
+    written = figures("test", rows)
+    assert written["interval"] == [low, high] and written["independent_tasks"] == pytest.approx(4.5)
+    assert written["cluster_interval"] == list(wilson(3, 6)) and written["clusters"] == 4  # x and y: one of both
+    assert written["distinct_tasks"] == 3
+    records = [{"solved_at": 2 if one else None, "content": which} for one, which in zip(won, content, strict=True)]
+    agent = agent_success(records)
+    assert (agent["low"], agent["high"], agent["different_tasks"]) == (low, high, 3)
+    rate = Rate.of(won, content)
+    assert (rate.low, rate.high, rate.tasks) == (low, high, 6)
 
 
 def test_a_purchase_that_is_nearly_right_has_its_score_everywhere(tmp_path):

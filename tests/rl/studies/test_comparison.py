@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -15,26 +15,22 @@ from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
 
-from anchors import InternedRollouts, Rollout, RolloutGroup, Step
-from crbc_envs.storage.rollouts import write_groups
 from crbc_rl.commands.compare import list_studies
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
-from crbc_rl.credit.figures import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
 from crbc_rl.runs.cells import Cell, run_cells
 from crbc_rl.studies.comparison import figures
-from crbc_rl.studies.comparison import keep as keep_module
 from crbc_rl.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_rl.studies.comparison.document import UNFINISHED, rebuilt
-from crbc_rl.studies.comparison.figures import draw, draw_coverage
+from crbc_rl.studies.comparison.figures import draw
 from crbc_rl.studies.comparison.kept import every, find, read
-from crbc_rl.studies.comparison.measured import coverage
 from crbc_rl.studies.comparison.run import Runner
 from crbc_rl.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_rl.studies.comparison.trainings import trainings, tunings
 from crbc_rl.studies.comparison.tuned import best_candidates
+from crbc_rl.studies.statistics import Estimate
 
 # ---- definition -----------------------------------------------------------------------------------
 
@@ -206,9 +202,27 @@ def test_rows_are_paired_by_seed_and_task(study, played):
     assert grpo.success.value == pytest.approx(3 / 8) and crbc.success.value == pytest.approx(6 / 8)
     assert grpo.beside.difference.value == pytest.approx(-3 / 8)
     assert not grpo.beside.separated  # four tasks and two seeds tell nothing
-    assert "-37.5" in table([grpo, crbc]) and "not separated" in table([grpo, crbc])
-    assert "2 seeds (0, 1); 4 test tasks, 4 of them different, in 4 clusters" in fine_print([grpo, crbc])
-    assert "before training 25.0 %" in fine_print([grpo, crbc])
+    assert (grpo.area, grpo.start) == pytest.approx((0.3, 0.25))  # validation goes from 0.2 to 0.4 in one step
+
+
+def test_a_table_has_the_figures_of_its_rows(study, played):
+    """With p-values on either side of 0.001, and corrected ones above those that they correct."""
+    row, reference = rows(study, "lab", "sokoban", played)
+    difference, better = Estimate(-0.125, -0.25, 0.0125), Estimate(0.2, 0.1, 0.45)
+    beside = replace(row.beside, difference=difference, p=0.02, corrected=0.04, smallest=0.415, improvement=better)
+    row = replace(row, success=Estimate(0.375, 0.1, 0.7), area=0.321, beside=beside)
+    sure = replace(row, beside=replace(beside, p=0.0004, corrected=0.0008, smallest=0.125))
+    assert table([row, sure]).splitlines()[2:] == [
+        f"| GRPO | 37.5 (10.0 to 70.0) | -12.5 (-25.0 to +1.2){verdict} | 0.20 (0.10 to 0.45) | 32.1 |"
+        for verdict in (", not separated | 0.040 | 41.5", " | < 0.001 | 12.5")
+    ]
+    for kept, minutes in zip([*row.kept, *reference.kept], (1.0, 2.0, 4.0, 40.0), strict=True):
+        kept.manifest["minutes"].update(training=minutes, evaluation=1.0)
+    row.kept[0].panel.update(content=["a", "b", "c", "c"], cluster=["x", "x", "y", "y"])
+    assert fine_print([row, reference]) == (
+        "2 seeds (0, 1); 4 test tasks, 3 of them different, in 2 clusters (panel `made`); before training 25.0 %; a "
+        "training took 4 minutes (median; at most 41), side by side with others. Commits: abc."
+    )
 
 
 def test_rows_may_have_references_of_their_own(study, played):
@@ -245,7 +259,13 @@ def test_a_shipped_setting_finds_two_rows_of_the_paper_beside_it(name):
 
 
 def test_scores_are_means_over_the_seeds(study, played):
-    assert "| CRBC | 7.50 | 2.00 |" in scores(rows(study, "lab", "sokoban", played))
+    found = rows(study, "lab", "sokoban", played)
+    found[1].kept[0].end.update({"success/heat": 0.5})
+    found[1].kept[1].end.update({"success/heat": 0.25})
+    assert scores(found[1:]).splitlines()[0::2] == [
+        "| method | return | return by step | heat, % |",
+        "| CRBC | 7.50 | 2.00 | 37.5 |",
+    ]
 
 
 def test_a_seed_that_only_one_method_has_is_left_out(study, played):
@@ -296,33 +316,12 @@ def test_a_picture_has_every_row_and_returns_where_all_have_them(study, played, 
 
 
 @pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 1)])
-def test_a_band_needs_three_seeds(seeds, bands):
+def test_a_curve_is_the_mean_and_its_band_needs_three_seeds(seeds, bands):
     ax = Figure().subplots()
-    figures._curve(ax, [([0, 5], [0.1 * seed, 0.5]) for seed in range(seeds)], "CRBC", "black")
-    assert len(ax.collections) == bands and len(ax.lines) == 1
-
-
-NAMES = ("coverage", "full_access")
-
-
-def test_coverage_is_counted_on_recorded_rollouts_and_drawn(tmp_path):
-    """Two rollouts part at the first anchor with two actions, and meet again at the last."""
-
-    def rollout(actions, anchors, success):
-        steps = [Step(anchor, action) for anchor, action in zip(anchors, actions, strict=True)]
-        return Rollout(steps, success=success, truncated=not success)
-
-    group = RolloutGroup([rollout("ax", "sm", True), rollout("bcy", "snm", False)], "task")
-    write_groups(tmp_path / "made.parquet", InternedRollouts.from_groups([group]), update=5, env_id="made")
-    found = keep_module._coverage(tmp_path / "made.parquet")
-    assert found["eligible"] == 4 and found["visits"] == 5  # both at s, both at m; n has one action
-    assert found["share"] == [[0.0, 0.0, 1.0]] * 4 and found["expanded"] == 0.0
-    assert keep_module._coverage(tmp_path / "none.parquet") == {}
-
-    kept = SimpleNamespace(coverage=found, curve={f"{name}/{depth}": [0.5] for name in NAMES for depth in DEPTHS})
-    draw_coverage([kept, kept], "coverage", tmp_path / "made.png")
-    assert (tmp_path / "made.png").stat().st_size > 5_000
-    assert "0.0 (0.0 to 0.0) % of the visits of update 5" in coverage([kept])
+    figures._curve(ax, [([0, 5], [0.1 * seed**2, 0.5]) for seed in range(seeds)], "CRBC", "black")
+    (line,) = ax.lines
+    assert line.get_ydata().tolist() == pytest.approx([{2: 0.05, 3: 0.5 / 3}[seeds], 0.5])
+    assert len(ax.collections) == bands
 
 
 def test_a_document_is_made_anew_between_its_marks(tmp_path):

@@ -88,9 +88,15 @@ def test_estimates_of_the_interquartile_mean_are_scipys_too():
 
 def test_the_probability_of_improvement_is_that_of_mann_and_whitney():
     mine, theirs = table(rng(3).integers(0, 3, (5, 4))), table(rng(4).integers(0, 3, (5, 4)))
-    found = st.improvement(mine, theirs, rng(), resamples=500)
+    found = st.improvement(mine, theirs, rng(), resamples=250)
     assert found.value == pytest.approx(stats.mannwhitneyu(mine.per_seed, theirs.per_seed).statistic / 25)
-    assert 0 <= found.low <= found.value <= found.high <= 1
+    draws = rng()
+    counts = cluster_counts(250, 4, draws).astype(int)
+    won = []
+    for n, i, j in zip(counts, draws.integers(5, size=(250, 5)), draws.integers(5, size=(250, 5)), strict=True):
+        x, y = (np.repeat(some, n, axis=1).mean(axis=1).round(12) for some in (mine.values[i], theirs.values[j]))
+        won.append(stats.mannwhitneyu(x, y).statistic / 25)
+    assert (found.low, found.high) == pytest.approx(np.quantile(won, [0.025, 0.975]))
     assert st.improvement(mine, mine, rng(), resamples=10).value == 0.5
 
 
@@ -104,9 +110,12 @@ def test_holms_correction_by_hand():
 
 
 def test_the_crossed_error_by_hand():
-    """Two seeds of mean 0.75 and 0.25, two clusters of one task: V_seed = 0.0625, V_cluster = 2 * 2 * 0.25 * 0.0625."""
-    error, freedom = st.crossed_error(table([[1.0, 0.5], [0.5, 0.0]]))
-    assert error == pytest.approx(np.sqrt(0.0625 + 0.0625)) and freedom == pytest.approx(2.0)
+    """Two seeds of mean 0.5 and 0.3, clusters of one task and of two, of mean 0.6 and 0.3.
+
+    V_seed = (0.1^2 + 0.1^2) / 2 = 9/900 and V_cluster = 2 (0.2^2 / 9 + 4 * 0.1^2 / 9) = 16/900.
+    """
+    error, freedom = st.crossed_error(table([[0.9, 0.3, 0.3], [0.3, 0.3, 0.3]], cluster=[0, 1, 1]))
+    assert error == pytest.approx(5 / 30) and freedom == pytest.approx(25**2 / (9**2 + 16**2))
     assert st.crossed_error(table([[1.0, 0.0]]))[1] == 1.0, "one seed: clusters alone"
     assert st.crossed_error(table(np.ones((3, 4)))) == (0.0, 2.0)
     with pytest.raises(ConfigError, match="one cluster"):
@@ -125,12 +134,48 @@ def test_the_error_is_that_of_repeated_studies():
     assert 0.9 < squares.mean() / means.var() < 1.2
 
 
-def test_one_seed_gives_the_same_interval_again_and_identical_methods_do_not_differ():
-    one = table(rng(6).random((3, 30)) < 0.5, np.arange(30) // 3)
-    assert st.estimate(one, rng(1), resamples=400) == st.estimate(one, rng(1), resamples=400)
-    draws = st.resample([one, one], rng(), resamples=100)
-    np.testing.assert_array_equal(draws[0], draws[1])
-    assert draws.shape == (2, 100) and draws.std() > 0
+@pytest.mark.parametrize("statistic", ["mean", "iqm", "iqm_scores"])
+def test_a_resample_is_the_statistic_of_a_table_of_what_was_drawn(statistic):
+    """A seed or cluster that is drawn twice counts twice, and every method has the same draws."""
+    cluster = np.array([0, 1, 1, 2, 2, 2])
+    methods = [table(rng(seed).random((5, 6)), cluster) for seed in (6, 7)]
+    draws = st.resample(methods, rng(1), statistic=statistic, resamples=100, factor=1.0)
+    same = rng(1)
+    picked, counts = same.integers(5, size=(100, 5)), cluster_counts(100, 3, same).astype(int)
+    assert (counts.sum(axis=1) == 3).all()
+    for row, method in zip(draws, methods, strict=True):
+        drawn = zip(picked, counts, strict=True)
+        tables = [method.values[some][:, np.repeat(np.arange(6), often[cluster])] for some, often in drawn]
+        expected = {
+            "mean": [one.mean() for one in tables],
+            "iqm": [stats.trim_mean(one.mean(axis=1), 0.25) for one in tables],
+            "iqm_scores": [stats.trim_mean(one, 0.25, axis=None) for one in tables],
+        }
+        np.testing.assert_allclose(row, expected[statistic], rtol=1e-12)
+
+
+STUDENT = {1: np.tan(0.475 * np.pi), 2: 0.95 / np.sqrt(2 * 0.975 * 0.025)}
+"""The 97.5 % quantiles of Student's t with one and two degrees of freedom, in closed form; the normal's is 1.95996."""
+
+
+def test_the_ends_of_an_interval_are_quantiles_moved_away_for_few_degrees_of_freedom():
+    draws = np.arange(1001) / 1000
+    for freedom, stretch in ((np.inf, 1.0), *((n, t / 1.959964) for n, t in STUDENT.items())):
+        found = st.Estimate.from_draws(0.4, draws, freedom)
+        assert (found.low, found.high) == pytest.approx((0.4 - 0.375 * stretch, 0.4 + 0.575 * stretch), rel=1e-6)
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_few_seeds_have_wide_intervals_and_bands(seeds):
+    """Seeds at 0, 2 and perhaps 4, whatever the task or update: the lowest seed is drawn alone in 1/4 or 1/27 of the
+    resamples, more than 2.5 %. It lies sqrt(S / (S - 1)) times as far from the mean, and that times t / z."""
+    middle = seeds - 1.0
+    away = middle * np.sqrt(seeds / (seeds - 1)) * STUDENT[seeds - 1] / 1.959964
+    values = 2.0 * np.arange(seeds)
+    found = st.estimate(table(np.repeat(values[:, None], 3, axis=1)), rng(), resamples=2000)
+    assert (found.low, found.high) == pytest.approx((middle - away, middle + away), rel=1e-6)
+    drawn = st.band([([0, 5], [value, value]) for value in values], rng(), resamples=2000)
+    np.testing.assert_allclose([drawn.low, drawn.high], [[middle - away] * 2, [middle + away] * 2], rtol=1e-6)
 
 
 def test_where_all_succeed_the_interval_is_of_clusters():
@@ -166,19 +211,37 @@ def compared(shift, seeds=5, seed=9, training=0.2):
     return table(mine, cluster), table(theirs + shift, cluster)
 
 
-def test_a_large_difference_is_separated_and_none_is_not():
+def test_a_large_difference_is_separated():
     reference, better = compared(1.0)
-    same, large = st.compare({"r": reference, "same": reference, "better": better}, "r", rng(), resamples=500)
+    (large,) = st.compare({"r": reference, "better": better}, "r", rng(), resamples=500)
     assert large.separated and large.difference.low > 0 and "not separated" not in str(large)
     assert large.difference.value == pytest.approx(better.mean - reference.mean)
-    assert large.corrected == pytest.approx(2 * large.p) and large.improvement.value == 1.0
-    assert (same.p, same.difference.value, same.separated) == (1.0, 0.0, False) and "not separated" in str(same)
+    assert large.improvement.value == 1.0
+    assert (large.error, large.freedom) == pytest.approx(st.crossed_error(delta(reference, better)))
+    assert large.p == st.p_value(large.difference.value, large.error, large.freedom) > 2.0**-299
+    assert large.smallest == st.smallest_difference(large.error, large.freedom)
 
 
-def test_a_few_equal_differences_are_no_proof():
-    """Two seeds and two tasks, all won by one and lost by the other: no spread at all, but four pairs only."""
-    found = st.compare({"r": table(np.zeros((2, 2))), "better": table(np.ones((2, 2)))}, "r", rng(), resamples=50)[0]
-    assert (found.error, found.p, found.separated) == (0.0, 0.125, False)
+def test_equal_differences_are_no_proof_where_there_are_few_seeds_and_clusters():
+    """One wins every task by 0.25: no spread at all, but 2 x 2 signs of seeds and clusters that could have differed."""
+    reference = table(rng().random((2, 6)).round(2), cluster=[0, 0, 0, 0, 1, 1])
+    better = replace(reference, values=reference.values + 0.25)
+    same, found = st.compare({"r": reference, "same": reference, "better": better}, "r", rng(), resamples=50)
+    assert found.p == 2 / 2**4 and (found.corrected, found.separated) == (0.25, False) and "not separated" in str(found)
+    assert [found.difference.low, found.difference.value, found.difference.high] == pytest.approx([0.25] * 3)
+    assert found.error == pytest.approx(0, abs=1e-12) and (same.p, same.corrected) == (1.0, 1.0)
+
+
+def test_p_values_and_the_smallest_difference_in_closed_form():
+    """Of Student's t: 1 - 2 atan(t) / pi is two-sided for one degree of freedom, 1 - t / sqrt(2 + t^2) for two."""
+    for difference in (0.3, -0.3):
+        assert st.p_value(difference, 0.3, 1) == pytest.approx(0.5)
+        assert st.p_value(difference, 0.1, 1) == pytest.approx(1 - 2 * np.arctan(3) / np.pi)
+        assert st.p_value(difference, 0.1, 2) == pytest.approx(1 - 3 / np.sqrt(11))
+    assert (st.p_value(0.0, 0.1, 2), st.p_value(0.1, 0.0, 2)) == (1.0, 0.0)
+    assert st.smallest_difference(0.1, 1) == pytest.approx(0.1 * (STUDENT[1] + np.tan(0.3 * np.pi)))
+    assert st.smallest_difference(0.1, 2) == pytest.approx(0.1 * (STUDENT[2] + 0.6 / np.sqrt(2 * 0.8 * 0.2)))
+    assert st.smallest_difference(0.1, np.inf) == pytest.approx(0.1 * (1.959964 + 0.841621), rel=1e-6)
 
 
 def test_separation_wants_both_the_p_value_and_the_size():

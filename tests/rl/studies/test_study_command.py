@@ -37,7 +37,7 @@ def started(study, place, gpus=1):
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     """Killed within the second training, it leaves the first alone; the results equal those of one that ran through."""
 
@@ -62,7 +62,7 @@ def test_a_study_that_is_killed_goes_on_and_ends_in_a_table(study, tmp_path):
     assert "not separated" in (results / "two.md").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_training_of_several_processes_stops_after_its_update_and_goes_on(tmp_path):
     """As on a node of GPUs: torchrun starts a process for each, and none is ended in the middle of an update."""
     setting = STUDY["settings"]["lab"]["sokoban"]
