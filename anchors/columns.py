@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,7 +98,15 @@ def chosen(names: Sequence[str] | None, numbers: Ints) -> tuple[str, ...] | None
     return tuple(names) if len(names) == len(numbers) else tuple(names[i] for i in numbers.tolist())
 
 
-def places(length: Ints) -> dict[str, Ints]:
+class Places(TypedDict):
+    """Where each row of a table belongs."""
+
+    rollout: Ints
+    step: Ints
+    length: Ints
+
+
+def places(length: Ints) -> Places:
     """The columns `rollout`, `step` and `length` of complete rollouts with these lengths."""
     rollout = np.repeat(np.arange(len(length)), length)
     return {

@@ -117,7 +117,7 @@ def _groups(rng: np.random.Generator, their_step: float, our_memory: float, thei
 def _play_groups(rng: np.random.Generator, shared: bool) -> float:
     """Play an update's groups to the end with random commands. Returns the steps per CPU second, with loading."""
     original: Any = backends.shared_parse
-    backends.shared_parse = original if shared else parse  # type: ignore[assignment]
+    backends.shared_parse = original if shared else parse  # type: ignore[assignment]  # a parser without a cache
     try:
         envs = GroupVectorEnv("CRBC-ALFWorld-v0", num_groups=NUM_GROUPS, group_size=GROUP_SIZE)
         start, steps = time.process_time(), 0

@@ -33,6 +33,7 @@ class RowsTrainer(GRPOTrainer):
 
     batch: RolloutBatch
     minibatches: Iterator[Ints]
+    _begun: float
     seconds: float
     """CPU seconds of the last `optimise`, without the setup of its loop."""
 

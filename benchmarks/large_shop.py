@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -46,7 +47,8 @@ def searched(shop: Shop, queries: Iterable[str]) -> str:
 
 def played(folder: str, members: int, steps: int) -> float:
     """Steps per CPU second of a group whose members all go their own ways, and never buy."""
-    rng, options = np.random.default_rng(0), {"data_dir": folder, "max_steps": steps}
+    rng = np.random.default_rng(0)
+    options: dict[str, Any] = {"data_dir": folder, "max_steps": steps}
     with closing(GroupVectorEnv("CRBC-WebShop-v0", group_size=members, **options)) as group:
         _, infos = group.reset(seed=0)
         panel = WebShopEnv(data_dir=folder).panel

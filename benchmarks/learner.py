@@ -24,12 +24,13 @@ import argparse
 import importlib.util
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -49,6 +50,11 @@ from crbc_rl.training.actor import Actor
 from crbc_rl.training.clock import Clock
 from crbc_rl.training.minibatches import mini_batches
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from benchmarks.grpo import RowsTrainer
+
 CONFIG = Path(__file__).parents[1] / "configs" / "sokoban_tiny.yaml"
 MICROBATCHES = (None, 128, 64, 32)
 PARTS = {
@@ -64,8 +70,8 @@ PARTS = {
 class Measured:
     """CPU seconds of each update by phase and part; the last update's table, and the calls that sampled it."""
 
-    updates: list[Counter[str]] = field(default_factory=list)
-    batch: RolloutBatch | None = None
+    updates: list[defaultdict[str, float]] = field(default_factory=list)
+    batch: RolloutBatch = field(init=False)
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     evaluation: float = 0.0
 
@@ -80,7 +86,7 @@ def measure(config: TrainConfig, folder: Path, updates: int) -> Measured:
     """Evaluate once, then play and train `updates` updates as the learner does."""
     found = Measured()
     learner = Learner(config, Run.start(folder, config, resume=False))
-    actor, spent = learner.actor, Counter[str]()
+    actor, spent = learner.actor, defaultdict[str, float](float)
     clock = learner.clock = learner.worker.clock = actor.clock = Clock(time.process_time)
 
     def watch(owner: Any, name: str, part: str, see: Callable[..., object] = lambda *_: None) -> None:
@@ -108,7 +114,7 @@ def measure(config: TrainConfig, folder: Path, updates: int) -> Measured:
         clock.take()
         spent["update"] = cpu_seconds(learner.step)
         seconds = {f"seconds/{phase}": s for phase, s in clock.take().items()}
-        found.updates.append(Counter({**spent, **blocks(seconds)}))
+        found.updates.append(defaultdict(float, {**spent, **blocks(seconds)}))
     learner.worker.close()
     return found
 
@@ -147,14 +153,17 @@ def some_rows(batch: RolloutBatch, rows: Ints) -> RolloutBatch:
     )
     starts, length = batch.ends - batch.response_length, batch.response_length[rows]
     tokens = np.concatenate([np.arange(starts[row], batch.ends[row]) for row in rows])
-    columns = {name: getattr(batch, name) for name in ("old", "token_advantage", "value", "returns", "correction")}
+    columns: dict[str, Any] = {}
+    for name in ("old", "token_advantage", "value", "returns", "correction"):
+        values = getattr(batch, name)
+        columns[name] = values if values is None else values[tokens]
     return replace(
         batch,
         rollouts=rollouts,
         turns=[batch.turns[row] for row in rows],
         response_length=length,
         advantage=batch.advantage[rows],
-        **{name: values if values is None else values[tokens] for name, values in columns.items()},
+        **columns,
     )
 
 
@@ -192,7 +201,7 @@ def beside_trl(config: TrainConfig, found: Measured, folder: Path, repeats: int)
             ours.append(seconds)
             peer = grpo_trainer(Path(config.model), config, folder / "trl")
             inputs = [peer.inputs(batch, part) for part in minibatches]
-            scored.append(cpu_seconds(lambda p=peer, i=inputs: [p.score(p.model, part) for part in i]))
+            scored.append(cpu_seconds(partial(_score, peer, inputs)))
             steps = peer.optimise(batch, minibatches)
             theirs.append(peer.seconds)
             norms = norm, float(np.mean([step["grad_norm"] for step in steps]))
@@ -208,10 +217,25 @@ def beside_trl(config: TrainConfig, found: Measured, folder: Path, repeats: int)
     for calls, name in ((found.asked, "as they were asked"), (once, "every distinct prompt once")):
         ours, theirs = [], []
         for _ in range(repeats):
-            ours.append(cpu_seconds(lambda c=calls: [policy.generate(*asked) for asked in c]))
-            theirs.append(cpu_seconds(lambda c=calls: [peer.sample([policy.encode(p) for p in a[0]]) for a in c]))
+            ours.append(cpu_seconds(partial(_generate, policy, calls)))
+            theirs.append(cpu_seconds(partial(_sample, peer, policy, calls)))
         prompts = sum(len(asked[0]) for asked in calls)
         table(f"Sampling for {prompts:,} prompts ({name}), {len(calls)} calls", versus(ours, theirs, "model.generate"))
+
+
+def _score(peer: RowsTrainer, inputs: Sequence[dict[str, Tensor]]) -> None:
+    for part in inputs:
+        peer.score(peer.model, part)
+
+
+def _generate(policy: TransformersPolicy, calls: Sequence[tuple[Any, ...]]) -> None:
+    for asked in calls:
+        policy.generate(*asked)
+
+
+def _sample(peer: RowsTrainer, policy: TransformersPolicy, calls: Sequence[tuple[Any, ...]]) -> None:
+    for asked in calls:
+        peer.sample([policy.encode(prompt) for prompt in asked[0]])
 
 
 def versus(ours: Sequence[float], theirs: Sequence[float], name: str) -> list[tuple[str, str]]:

@@ -39,7 +39,7 @@ def need(package: str) -> None:
 # ---- gym-sokoban ----------------------------------------------------------------------------------
 
 
-class GymSokoban(gymnasium.Env[NDArray[np.uint8], int]):
+class GymSokoban(gymnasium.Env[Any, Any]):
     """gym-sokoban behind Gymnasium's interface; without `frames` it does not draw, and shows its tile codes."""
 
     def __init__(self, height: int, width: int, num_boxes: int, frames: bool, seed: int = 0) -> None:

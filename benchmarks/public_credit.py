@@ -77,7 +77,7 @@ def load(method: str, folders: Sequence[Path]) -> types.ModuleType:
             sys.modules["verl"] = before
     for each in {module, sys.modules.get("gigpo.core_gigpo")} - {None}:
         each.np, each.torch = _Double(np), _Double(torch)
-    return module  # type: ignore[no-any-return]
+    return module
 
 
 @contextlib.contextmanager

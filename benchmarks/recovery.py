@@ -76,14 +76,14 @@ def recovery(env_id: str, fault: str, steps: int, repeats: int, workers: int, ti
     """The median recovery time, with its parts, of a worker whose members have `steps` steps to replay."""
     plain, faulty, start = [], [], []
     with tempfile.TemporaryDirectory() as folder:
-        kwargs = {"faults": folder, "observation": "text", "max_steps": steps + 2}
-        options = {"backend": "process", "num_workers": workers, "timeout": timeout}
+        kwargs: dict[str, Any] = {"faults": folder, "observation": "text", "max_steps": steps + 2}
+        options: dict[str, Any] = {"backend": "process", "num_workers": workers, "timeout": timeout}
         with closing(GroupVectorEnv(env_id, GROUPS, SIZE, **options, **kwargs)) as envs:
             for _ in range(repeats):
                 envs.reset(seed=0)
                 plain += [step_seconds(envs) for _ in range(steps)]
                 if fault in SIGNALS:
-                    os.kill(envs.members.supervisors[0].worker.process.pid, SIGNALS[fault])  # type: ignore[attr-defined]
+                    os.kill(envs.members.supervisors[0].worker.process.pid, SIGNALS[fault])  # type: ignore[attr-defined]  # processes
                 else:
                     (Path(folder) / fault).touch()
                 faulty.append(step_seconds(envs))

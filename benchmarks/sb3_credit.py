@@ -92,7 +92,7 @@ def draw(found: list[dict[str, Any]]) -> None:
         steps, values = curves[..., 0].mean(axis=0) / 1000, 100 * curves[..., 1]
         mean, half = values.mean(axis=0), 4.303 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
         beside = steps + 1.2 * (number - 2)
-        bars = {"elinewidth": 1.0, "capsize": 2.5, "linewidth": 2.0}
+        bars: dict[str, Any] = {"elinewidth": 1.0, "capsize": 2.5, "linewidth": 2.0}
         axes.errorbar(beside, mean, half, color=setting.colour, label=setting.name, **bars)
     axes.set(xlabel="live environment steps (thousands)", ylabel="success on the test panel (%)", ylim=(0, 100))
     axes.legend(loc="upper left", frameon=False)

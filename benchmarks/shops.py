@@ -62,7 +62,7 @@ def _shoppers(shop: Shop, goals: Sequence[Goal]) -> dict[str, float]:
 
 def _shopped(shop: Shop, goal: Goal) -> tuple[bool, bool, bool]:
     """Whether the first hit wins, whether the first that fits does, and whether the goal's own product is first."""
-    wanted, hits = [value for _, value in goal.options], shop.hits(goal.text)[:WINDOW]
+    wanted, hits = [value for _, value in goal.pairs], shop.hits(goal.text)[:WINDOW]
 
     def stocked(number: int) -> list[str]:
         offered = {value for values in shop.catalogue[number].options.values() for value in values}

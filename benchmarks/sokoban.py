@@ -235,8 +235,8 @@ class TimedMembers:
     def reset(self, *args: Any) -> Outcome:
         return self.clock.wrap("environment", self.members.reset)(*args)
 
-    def step(self, *args: Any, **shown: bool) -> Outcome:
-        return self.clock.wrap("environment", self.members.step)(*args, **shown)
+    def step(self, members: Sequence[int], actions: Sequence[str], **shown: bool) -> Outcome:
+        return self.clock.wrap("environment", self.members.step)(members, actions, **shown)
 
     def show(self, out: NDArray[Any]) -> None:
         assert isinstance(self.members, ShowingMembers)
@@ -256,7 +256,7 @@ def group_update(members: Members, groups: int, size: int, options: dict[str, An
     envs.members = TimedMembers(members, clock)
     if not isinstance(members, ShowingMembers):
         envs._frames = None  # the frames of these are collected
-    envs._recorder.add = clock.wrap("counting", envs._recorder.add)  # type: ignore[method-assign]
+    envs._recorder.add = clock.wrap("counting", envs._recorder.add)  # type: ignore[method-assign]  # to time it
     rng = np.random.default_rng(0)
     replies = [[MOVES[i] for i in rng.integers(4, size=groups * size)] for _ in range(64)]
     start, steps = time.process_time(), 0

@@ -104,7 +104,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
             raise TypeError(f"env must be a gymnasium.Env, or make one from a seed; got {type(env).__name__}")
         self._make = None if isinstance(env, gymnasium.Env) else env
         self._scout: Inner | None = None  # resets to find tasks, if there is one environment for all of them
-        self._kinds: dict[str, Phi] = dict(phi) if isinstance(phi, Mapping) else {OWN: phi}
+        self._kinds: dict[str, Phi] = dict(phi.items()) if isinstance(phi, Mapping) else {OWN: phi}
         if anchor not in self._kinds:
             raise ValueError(f"anchor must be one of {', '.join(self._kinds)}; got {anchor!r}")
         self.anchor, self._phi = anchor, self._kinds[anchor]

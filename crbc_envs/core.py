@@ -338,7 +338,7 @@ def seed_noise(env: gymnasium.Env[Any, Any], seed: int) -> None:
     `np_random` of the innermost environment is replaced, which its wrappers draw from too. Raises `TypeError` where
     that cannot reach all noise: the environment has no `np_random`, or a layer keeps another source of randomness.
     """
-    layer = env
+    layer: Any = env
     while isinstance(layer, gymnasium.Wrapper) and not hasattr(type(layer), "seed_noise"):
         _refuse_other_sources(layer, "env")
         layer = layer.env

@@ -54,6 +54,7 @@ def corrected_steps(
     seed = int(rng.integers(2**31)) if env.stochastic else None
     first = env.reset(seed=seed, options={"task": task})
     expert = env.expert(rng, **options)
+    assert expert is not None, "the environment has no expert"
     yield from islice(_episode(env, first, expert, executed=lambda _, info: replies[info["step"]]), len(replies))
 
 

@@ -83,7 +83,10 @@ class Prompt:
             def cut(k: int, pieces: list[str] = pieces) -> Prompt:
                 return without(every, CUT + "".join(pieces[k:]))
 
-            if (gone := _least(len(pieces) - 1, lambda k, cut=cut: fits(cut(k)))) is not None:
+            def cut_fits(k: int, cut: Callable[[int], Prompt] = cut) -> bool:
+                return fits(cut(k))
+
+            if (gone := _least(len(pieces) - 1, cut_fits)) is not None:
                 return cut(gone)
             rest = "".join(pieces[-1:])
         return None

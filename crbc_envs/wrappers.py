@@ -134,7 +134,7 @@ class Choices:
         return texts
 
 
-class DiscreteActions(gymnasium.Wrapper[Any, int, Any, str], RecordConstructorArgs):
+class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """An action is an index into `texts`, the actions that are admissible now, below `num_actions`.
 
     `texts` are those of `info["admissible_actions"]`, in their order. If the environment has a `placeholder`, such

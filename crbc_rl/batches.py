@@ -156,7 +156,8 @@ class TokenBatch:
     def to(self, device: torch.device) -> TokenBatch:
         """The batch with every tensor on `device`."""
         tensors = {name: getattr(self, name) for name in self.__slots__}
-        return replace(self, **{n: t.to(device) for n, t in tensors.items() if isinstance(t, Tensor)})
+        moved: dict[str, Any] = {n: t.to(device) for n, t in tensors.items() if isinstance(t, Tensor)}
+        return replace(self, **moved)
 
 
 def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor | None]:
@@ -236,9 +237,7 @@ def _stack(
     at = (batch.ends - batch.response_length)[chosen, None] + np.arange(width)
     inside = np.arange(width) < batch.response_length[chosen, None]
 
-    def column(values: Floats | None) -> Tensor | None:
-        if values is None:
-            return None
+    def column(values: Floats) -> Tensor:
         return torch.from_numpy(np.where(inside, values[np.minimum(at, len(values) - 1)], 0.0)).float()
 
     by_step = torch.from_numpy(batch.advantage[chosen]).float()[:, None].expand(-1, width)
@@ -250,9 +249,9 @@ def _stack(
         old_logprobs=column(batch.old),
         advantages=by_step if batch.token_advantage is None else column(batch.token_advantage),
         weights=torch.from_numpy(weights[order]).float(),
-        correction=column(batch.correction),
-        values=column(batch.value),
-        returns=column(batch.returns),
+        correction=None if batch.correction is None else column(batch.correction),
+        values=None if batch.value is None else column(batch.value),
+        returns=None if batch.returns is None else column(batch.returns),
         images=tuple(turn.images for turn in turns),
         rows=tuple(chosen.tolist()),
     )

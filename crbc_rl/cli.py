@@ -48,7 +48,10 @@ WRONG_PATHS = {
 """Mistakes in a path that somebody gave."""
 REMEDIES |= WRONG_PATHS
 
-EXTRAS = {("serve", "model"): ("train", "serve"), ("serve", "openenv"): ("openenv",)}
+EXTRAS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("serve", "model"): ("train", "serve"),
+    ("serve", "openenv"): ("openenv",),
+}
 """The extras of this package that commands need, where these are not those of training alone."""
 
 LONGEST = 1_900
@@ -144,7 +147,9 @@ class _Line(logging.Formatter):
         return _line(super().format(record))
 
 
-def _warning(message: Warning | str, kind: type[Warning], file: str, number: int, code: str | None = None) -> str:
+def _warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
     return f"warning: {_line(str(message))}\n"
 
 

@@ -8,7 +8,7 @@ number of ranks, up to the rounding of sums. Ranks exchange arrays, never pickle
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -164,7 +164,12 @@ def _persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _check_variables() -> None:
     """Variables that a shell kept from elsewhere would end in an error deep inside torch, or in waiting."""
-    wanted = {"WORLD_SIZE": str.isdigit, "RANK": str.isdigit, "MASTER_PORT": str.isdigit, "MASTER_ADDR": bool}
+    wanted: dict[str, Callable[[str], bool]] = {
+        "WORLD_SIZE": str.isdigit,
+        "RANK": str.isdigit,
+        "MASTER_PORT": str.isdigit,
+        "MASTER_ADDR": bool,
+    }
     for name, fits in wanted.items():
         value = os.environ.get(name, "")
         if not fits(value):

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,8 +74,9 @@ class Learner:
             self.critic = Critic(config, self.distributed, checkpoint)
         for model in self._models().values():
             model.clock = self.clock
-        state = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
-        self.update, self.best = state["update"], state["best"]
+        state: dict[str, Any] = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
+        self.update: int = state["update"]
+        self.best: float = state["best"]
         self.metrics: Metrics | None = None
         if self.distributed.main:
             upto = self.update if self.resumed else -1

@@ -73,7 +73,7 @@ def main() -> None:
     else:
         with server() as url:
             rows = asyncio.run(play_group(url, args.task, args.group_size))
-    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
     advantages = credit.advantages_from_rows(**columns, method=args.method, group_size=args.group_size)
     for row, advantage in zip(rows, advantages, strict=True):
         end = "" if row["step"] + 1 < row["length"] else "  solved" if row["success"] else "  failed"

@@ -55,6 +55,8 @@ class Board(BaseFeaturesExtractor):
 class Until(BaseCallback):
     """Ends training after `steps` live steps, and calls `curve` with their number and the agent now and then."""
 
+    model: PPO
+
     def __init__(self, rounds: Rounds, steps: int, every: int, curve: Callable[[int, PPO], None]) -> None:
         super().__init__()
         self.rounds, self.steps, self.every, self.curve, self.upcoming = rounds, steps, every, curve, 0

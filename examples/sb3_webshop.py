@@ -28,7 +28,7 @@ from stable_baselines3.common.env_util import make_vec_env
 
 from crbc_envs import DiscreteActions
 
-SHOP = {"category": "electronics", "per_page": 3, "max_steps": 8}
+SHOP: dict[str, Any] = {"category": "electronics", "per_page": 3, "max_steps": 8}
 NUM_ACTIONS, LENGTH = 64, 4096  # random play meets 40 actions and 2,530 bytes: DiscreteActions.measure
 FEATURES = 256
 
@@ -49,6 +49,8 @@ class Shopper(gymnasium.Wrapper[Any, int, Any, int]):
 
     PPO has no action masks. Without the second, nine of ten steps of a new agent are malformed actions.
     """
+
+    env: DiscreteActions
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, _, terminated, truncated, info = self.env.step(int(action) % len(self.env.texts))

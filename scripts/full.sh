@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Everything there is to run: what .ci/run runs, with more random draws; the deliberate faults, the examples of the
-# other adapters, and vLLM's tests in an environment of their own. About an hour on two cores.
+# What .ci/run leaves out: all tests with more random draws, the full-size ones, the deliberate faults, and what has an
+# environment of its own. scripts/full.toml lists the parts. A part that passes gets a stamp in scripts/stamps/, to be
+# committed; .ci/run fails where what a part guards has changed since. Hours on two cores; a part or two by name:
+#
+#     bash scripts/full.sh vllm openenv
+#     bash scripts/full.sh --check          # runs nothing: the state of each part
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-
-CRBC_TEST_FULL=1 bash .ci/run
-bash scripts/mutants.sh
-bash scripts/adapter.sh trl
-bash scripts/test_vllm.sh
+bash scripts/setup.sh dev
+exec .venv/bin/python scripts/full.py "$@"

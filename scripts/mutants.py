@@ -15,11 +15,15 @@ a hang notices the fault (killed), passing tests do not (survived); anything els
 that cannot be collected, is an error of the list. Mutants with `equivalent` count neither way, and one
 that is noticed all the same is an error. The exit status is 0 where the list has no error, the tests
 pass without a fault and at least `NEEDED` of the mutants are killed.
+
+`--fresh first` judges the faults of `scripts/mutants/fresh/first*.toml` instead. Whoever wrote them had not seen the
+tests, so they name none: `nearest_tests` takes those of the file's folder and of what imports the file.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.util
 import json
 import os
@@ -33,8 +37,9 @@ import time
 import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 from rich.console import Console
@@ -42,9 +47,28 @@ from rich.progress import Progress
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+from warm import Warm  # noqa: E402  beside the tests
+
 LISTS = ROOT / "scripts" / "mutants"
 NEEDED = 0.95
-PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider")
+PYTEST = (
+    "import pytest, sys; sys.exit(pytest.main(['-x', '-q', '-m', 'not slow', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+)
+MODULES = (
+    "torch",
+    "transformers.models.qwen2",
+    "pyarrow.parquet",
+    "pytest",
+    "hypothesis",
+    "gymnasium",
+    "scipy.sparse",
+    "matplotlib",
+    "pydantic",
+    "rich.progress",
+    "tyro",
+)
+"""What most tests import and no fault is in: imported once, before the tests are forked."""
 KILLED, SURVIVED, EQUIVALENT, ERROR = "killed", "survived", "equivalent", "error"
 
 
@@ -62,6 +86,12 @@ class Mutant:
     why: str
     tests: Sequence[str]
     equivalent: str = ""
+    area: str = ""
+
+    @property
+    def room(self) -> str:
+        """What the table counts it under."""
+        return self.area or str(PurePosixPath(self.file).parent)
 
     def put_into(self, text: str) -> str:
         """The file's text with the fault in it; raises `ListError` where `find` is not there exactly once."""
@@ -82,13 +112,13 @@ class Verdict:
     output: str
 
 
-def read_mutants(lists: Path, only: str = "") -> list[Mutant]:
-    """The mutants of all files in `lists` whose file or `why` contains `only`."""
+def read_mutants(lists: Path, only: str = "", names: str = "*.toml") -> list[Mutant]:
+    """The mutants of all files in `lists` with such names, whose file or `why` contains `only`."""
     mutants = []
-    for path in sorted(lists.glob("*.toml")):
+    for path in sorted(lists.glob(names)):
         for entry in tomllib.loads(path.read_text("utf-8")).get("mutant", []):
             try:
-                mutants.append(Mutant(**entry))
+                mutants.append(Mutant(**{"tests": nearest_tests(entry["file"], ROOT), **entry}))
             except TypeError as error:
                 raise ListError(f"{path.name}: {error} in {entry}") from error
     return [mutant for mutant in mutants if only in mutant.file or only in mutant.why]
@@ -105,6 +135,54 @@ def check(mutants: Sequence[Mutant], root: Path) -> None:
             raise ListError(f"{mutant.file}: tests missing: {', '.join(missing) or 'none given'} ({mutant.why})")
 
 
+# ---- the tests of a file ---------------------------------------------------------------------------
+
+
+def nearest_tests(file: str, root: Path) -> list[str]:
+    """The test files of a product file: those that bear its name, those of its folder, and those of what imports it."""
+    name, folder = PurePosixPath(file).stem, test_folder(file)
+    inside = sorted((root / folder).rglob("test_*.py")) if folder.count("/") > 1 or file.startswith("anchors") else []
+    own = sorted((root / folder).glob(f"test_{name}*.py"))
+    importers = [path for path in product_files(root) if imports(root / path, module_of(file))]
+    theirs = [
+        test for path in importers for test in (root / test_folder(path)).glob(f"test_{PurePosixPath(path).stem}.py")
+    ]
+    direct = [test for test in sorted((root / "tests").rglob("test_*.py")) if imports(test, module_of(file))]
+    return list(dict.fromkeys(path.relative_to(root).as_posix() for path in (*own, *inside, *direct, *theirs)))
+
+
+def test_folder(file: str) -> str:
+    """Where the tests mirror a product file: a folder below tests/, or tests/envs and tests/rl for files at the top."""
+    parts = PurePosixPath(file).parts
+    place = {"anchors": "anchors", "crbc_envs": "envs", "crbc_rl": "rl"}[parts[0]]
+    return "/".join(("tests", place, *parts[1:-1][:1]))
+
+
+def product_files(root: Path) -> list[str]:
+    packages = (root / package for package in ("anchors", "crbc_envs", "crbc_rl"))
+    return sorted(path.relative_to(root).as_posix() for package in packages for path in package.rglob("*.py"))
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """The modules that a file imports, and what may be one: the names that it takes from a package."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(names)
+
+
+def imports(path: Path, module: str) -> bool:
+    return module in imported(path)
+
+
 # ---- running --------------------------------------------------------------------------------------
 
 
@@ -118,26 +196,20 @@ def copy_tree(root: Path, to: Path) -> None:
             shutil.copy2(root / name, to / name)
 
 
-def run_tests(tree: Path, tests: Sequence[str], timeout: float | None, **environment: str) -> tuple[int | None, str]:
-    """pytest's exit status, None for a hang, and what it printed. Nothing it started outlives it."""
-    process = subprocess.Popen(
-        [*PYTEST, *tests],
-        cwd=tree,
-        env={"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": str(tree), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=timeout)
-        return process.returncode, output
-    except subprocess.TimeoutExpired:
-        return None, f"no end after {timeout:.0f} s"
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+class Tree(Warm):
+    """Context manager: a copy of the tree, and a process whose forks run tests in it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(MODULES, folder)
+        self.folder = folder
+
+    def run_tests(self, tests: Sequence[str], timeout: float) -> tuple[int | None, str]:
+        """pytest's exit status, None for a hang, and what it printed. Nothing it started outlives it."""
+        variables = {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
+        ended = self.start(["-c", PYTEST, *tests], self.folder, variables).wait(timeout)
+        if ended.status == -signal.SIGKILL:
+            return None, f"no end after {timeout:.0f} s"
+        return ended.status, ended.out + ended.err
 
 
 @contextmanager
@@ -154,11 +226,11 @@ def fault(tree: Path, mutant: Mutant) -> Iterator[None]:
         path.write_text(sound, "utf-8")
 
 
-def judge(tree: Path, mutant: Mutant, timeout: float) -> Verdict:
+def judge(tree: Tree, mutant: Mutant, timeout: float) -> Verdict:
     """Run the mutant's tests in the copy `tree`."""
     began = time.monotonic()
-    with fault(tree, mutant):
-        status, output = run_tests(tree, mutant.tests, timeout, PYTHONDONTWRITEBYTECODE="1")
+    with fault(tree.folder, mutant):
+        status, output = tree.run_tests(mutant.tests, timeout)
     # With -x, pytest ends a failed collection with the status of a failed test.
     result = {None: KILLED, 0: SURVIVED, 1: KILLED}.get(status, ERROR) if "ERROR collecting" not in output else ERROR
     if mutant.equivalent and result != ERROR:
@@ -166,21 +238,17 @@ def judge(tree: Path, mutant: Mutant, timeout: float) -> Verdict:
     return Verdict(mutant, result, time.monotonic() - began, output[-3000:])
 
 
-def judge_all(mutants: Sequence[Mutant], root: Path, jobs: int, timeout: float, console: Console) -> list[Verdict]:
-    """The verdicts, in order: first the tests on an unchanged copy, then `jobs` mutants side by side."""
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        trees: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        first = Path(folder) / "0"
-        copy_tree(root, first)
-        tests = sorted({test for mutant in mutants for test in mutant.tests})
-        console.print(f"{len(mutants)} mutants; first the {len(tests)} test files without a fault")
-        status, output = run_tests(first, tests, None)
-        if status:
-            raise ListError(f"the tests do not pass on the unchanged tree:\n{output[-3000:]}")
+def judge_all(
+    mutants: Sequence[Mutant], root: Path, jobs: int, timeout: float, sound: bool, console: Console
+) -> list[Verdict]:
+    """The verdicts, in order: first the tests on an unchanged copy, but where `sound`; then `jobs` side by side."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ExitStack() as stack:
+        trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for job in range(jobs):
-            if job:
-                shutil.copytree(first, Path(folder) / str(job))  # compiled code included
-            trees.put(Path(folder) / str(job))
+            copy_tree(root, Path(folder) / str(job))
+            trees.put(stack.enter_context(Tree(Path(folder) / str(job))))
+        if not sound:
+            check_sound(mutants, trees, console)
 
         def one(mutant: Mutant) -> Verdict:
             tree = trees.get()
@@ -188,13 +256,28 @@ def judge_all(mutants: Sequence[Mutant], root: Path, jobs: int, timeout: float, 
                 verdict = judge(tree, mutant, timeout)
             finally:
                 trees.put(tree)
-            progress.console.print(f"{verdict.result:>10}  {mutant.file}: {mutant.why}", markup=False, soft_wrap=True)
+            progress.console.print(
+                f"{verdict.result:>10} {verdict.seconds:4.0f} s  {mutant.file}: {mutant.why}",
+                markup=False,
+                soft_wrap=True,
+            )
             progress.advance(task)
             return verdict
 
         with Progress(console=console) as progress, ThreadPoolExecutor(jobs) as pool:
             task = progress.add_task("mutants", total=len(mutants))
             return list(pool.map(one, mutants))
+
+
+def check_sound(mutants: Sequence[Mutant], trees: queue.SimpleQueue[Tree], console: Console) -> None:
+    """Raises `ListError` where the tests do not pass without a fault."""
+    tests = sorted({test for mutant in mutants for test in mutant.tests})
+    console.print(f"{len(mutants)} mutants; first the {len(tests)} test files without a fault")
+    tree = trees.get()
+    status, output = tree.run_tests(tests, 3_600.0)
+    trees.put(tree)
+    if status:
+        raise ListError(f"the tests do not pass on the unchanged tree:\n{output[-3000:]}")
 
 
 # ---- telling --------------------------------------------------------------------------------------
@@ -207,13 +290,11 @@ def share(verdicts: Sequence[Verdict]) -> tuple[int, int]:
 
 
 def tell(verdicts: Sequence[Verdict], console: Console) -> None:
-    """Print a table by folder, and every mutant that was not killed."""
-    table = Table("folder", "killed", "of", "share")
-    folders = sorted({str(PurePosixPath(verdict.mutant.file).parent) for verdict in verdicts})
-    for folder in [*folders, "all"]:
-        inside = [v for v in verdicts if folder in ("all", str(PurePosixPath(v.mutant.file).parent))]
-        killed, of = share(inside)
-        table.add_row(folder, str(killed), str(of), f"{killed / of:.1%}" if of else "-")
+    """Print a table by room, and every mutant that was not killed."""
+    table = Table("room", "killed", "of", "share")
+    for room in [*sorted({verdict.mutant.room for verdict in verdicts}), "all"]:
+        killed, of = share([verdict for verdict in verdicts if room in ("all", verdict.mutant.room)])
+        table.add_row(room, str(killed), str(of), f"{killed / of:.1%}" if of else "-")
     console.print(table)
     for verdict in verdicts:
         if verdict.result != KILLED:
@@ -226,16 +307,20 @@ def tell(verdicts: Sequence[Verdict], console: Console) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="How many deliberate faults the fast tests notice.")
     parser.add_argument("--only", default="", metavar="TEXT", help="only mutants with this in their file or why")
+    parser.add_argument("--fresh", default="", metavar="SET", help="the fresh faults of this set: first, second")
+    parser.add_argument("--sound", action="store_true", help="the tests are known to pass without a fault")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants side by side")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds until a mutant's tests count as hung")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write every verdict here as JSON")
     options, console = parser.parse_args(), Console()
     try:
-        mutants = read_mutants(LISTS, options.only)
+        lists, names = (LISTS / "fresh", f"{options.fresh}*.toml") if options.fresh else (LISTS, "*.toml")
+        mutants = read_mutants(lists, options.only, names)
         if not mutants:
-            raise ListError(f"no mutants in {LISTS} match {options.only!r}")
+            raise ListError(f"no mutants in {lists} match {options.only!r}")
         check(mutants, ROOT)
-        verdicts = judge_all(mutants, ROOT, min(max(options.jobs, 1), len(mutants)), options.timeout, console)
+        jobs = min(max(options.jobs, 1), len(mutants))
+        verdicts = judge_all(mutants, ROOT, jobs, options.timeout, options.sound, console)
     except ListError as error:
         console.print(str(error), markup=False)
         return 1

@@ -255,7 +255,7 @@ class Setup:
             return log.read().decode("utf-8", "replace").splitlines()
 
     def install(self, doing: str, *what: str) -> None:
-        pip = [self.python, "-m", "pip", "install"]
+        pip: list[str | Path] = [self.python, "-m", "pip", "install"]
         if self.uv:
             pip = [self.uv, "pip", "install", "--python", str(self.python), "--compile-bytecode"]
         self.run(doing, [*pip, *what])

@@ -34,7 +34,7 @@ def errand(env: WebShopEnv) -> dict[str, str]:
     for task in range(200):
         observation, info = env.reset(seed=0, options={"task": task})
         shopper, over = Shopper(15), False
-        pages = {}
+        pages: dict[str, str] = {}
         while not over:
             pages["chosen" if env.session.state.options else env.session.state.kind] = address(task, env.session.state)
             observation, _, terminated, truncated, info = env.step(shopper.act(observation)[1])

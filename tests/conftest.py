@@ -6,11 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from effort import FULL, effort
 from hypothesis import HealthCheck, settings
+from warm import Warm
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell. The processes that tests interrupt must not inherit it.
@@ -24,18 +26,19 @@ settings.register_profile(
     derandomize=True,
     deadline=None,
     database=None,
-    max_examples=60,
+    max_examples=effort(25, full=100),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("crbc")
 
 
-LONGEST = ("test_readme.py", "test_distribution.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests begin first. One that began last would leave the other worker without work for minutes."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked `full`, but with CRBC_TEST_FULL=1. The longest tests begin first: one that began last
+    would leave the other worker without work."""
+    if not FULL and (left_out := [item for item in items if item.get_closest_marker("full")]):
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.fixture
@@ -49,6 +52,13 @@ def run_python() -> Callable[..., str]:
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """Runs the `crbc` command in forks of one process that has imported torch and the learner."""
+    with Warm() as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

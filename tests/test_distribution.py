@@ -110,7 +110,7 @@ class Installed:
         return self.run(self.bin / "crbc", *args, status=status)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_core_of_the_source_archive_plays_every_id(built: tuple[Path, Path], tmp_path: Path) -> None:
     there = Installed(tmp_path / "env", tmp_path)
     there.pip(str(built[1]))
@@ -122,7 +122,7 @@ def test_the_core_of_the_source_archive_plays_every_id(built: tuple[Path, Path],
     assert all("reward" in came or "refused" in came for came in found.values())
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_wheel_trains_evaluates_and_reports_from_an_empty_folder(built: tuple[Path, Path], tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()

@@ -17,10 +17,6 @@ def lab() -> Iterator[Lab]:
         yield running
 
 
-def test_the_corpus_is_large() -> None:
-    assert len(CASES) >= 60
-
-
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_it_does_no_harm(case: Case, lab: Lab, tmp_path: Path) -> None:
-    lab.run(case, tmp_path)
+    lab.judge(case, tmp_path)

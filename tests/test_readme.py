@@ -11,12 +11,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from chat_server import Server
 from paths import ROOT
+from warm import Ended, Warm
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TINY = "rollout.num_groups=2 rollout.group_size=2 eval.episodes=2 eval.test_episodes=2 optim.minibatch=16 threads=1"
@@ -63,11 +64,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def crbc(folder: Path, command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    return subprocess.run(
-        shlex.split(command), cwd=folder, env=variables, input=stdin, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def crbc(warm: Warm, folder: Path) -> Callable[..., Ended]:
+    """A command's end: `crbc` in a fork of the warm process, torchrun and others as they are."""
+
+    def run(command: str, stdin: str = "") -> Ended:
+        words = shlex.split(command)
+        if words[0] == "crbc":
+            return warm.run(words[1:], folder, stdin=stdin)
+        variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        done = subprocess.run(
+            words, cwd=folder, env=variables, input=stdin, capture_output=True, text=True, check=False
+        )
+        return Ended(done.returncode, done.stdout, done.stderr, 0.0, 0.0, 0.0)
+
+    return run
 
 
 def short_form(command: str) -> str:
@@ -87,26 +98,24 @@ def test_the_readme_has_commands() -> None:
 
 
 @pytest.mark.slow
-def test_the_commands_work_as_printed_and_in_this_order(folder: Path) -> None:
+def test_the_commands_work_as_printed_and_in_this_order(crbc: Callable[..., Ended], folder: Path) -> None:
     for command in commands():
         if is_run_elsewhere(command):
             continue
         if command.startswith("crbc serve "):
             serve_and_stop(folder, f"{command} --port 0")
             continue
-        if "--endpoint" in command:
-            done = ask_a_server(folder, command)
-        else:
-            done = crbc(folder, short_form(command), stdin="quit\nq\n")
-        assert done.returncode == 0, f"{command}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+        asks = "--endpoint" in command
+        done = ask_a_server(crbc, command) if asks else crbc(short_form(command), stdin="quit\nq\n")
+        assert done.status == 0, f"{command}\n{done.out[-1500:]}\n{done.err[-1500:]}"
 
 
-def ask_a_server(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
+def ask_a_server(crbc: Callable[..., Ended], command: str) -> Ended:
     server = Server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         less = "--set episodes=1 seeds=[0]" if command.startswith("crbc agents") else "--episodes 1"
-        return crbc(folder, re.sub(r"http://\S+", server.url, command) + f" {less}")
+        return crbc(re.sub(r"http://\S+", server.url, command) + f" {less}")
     finally:
         server.shutdown()
         server.server_close()
@@ -126,11 +135,11 @@ def serve_and_stop(folder: Path, command: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_python_blocks_run_one_after_another(folder: Path) -> None:
+def test_the_python_blocks_run_one_after_another(warm: Warm, folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 3
     sets = ", ".join(repr(word) for word in TINY.split())
     for block in blocks:
         code = block.replace('"updates=10"', f'"updates=1", {sets}')
-        done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{block}\n{done.stderr[-2000:]}"
+        ended = warm.run(["-c", code], folder)
+        assert ended.status == 0, f"{block}\n{ended.err[-2000:]}"

@@ -16,7 +16,7 @@ from crbc_envs.alfworld.engine.memoised import memoised
 from crbc_envs.alfworld.engine.textworld import require_packages
 from crbc_envs.alfworld.env import AlfworldEnv
 from crbc_envs.alfworld.experts.expert import plan
-from crbc_envs.alfworld.games.generate import VERBS, generate_game, reworded
+from crbc_envs.alfworld.games.generate import VERBS, Verb, generate_game, reworded
 from crbc_envs.alfworld.games.household import SIZES
 from crbc_envs.storage.outcomes import Conformance, Outcome
 
@@ -48,11 +48,11 @@ def everything(directory: Path) -> list[Listed]:
     return games + [Listed(f"generated/{n}", partial(_generated, n)) for n in range(GENERATED)]
 
 
-def _alternate(directory: Path) -> Iterator[tuple[Listed, str]]:
+def _alternate(directory: Path) -> Iterator[tuple[Listed, Verb]]:
     return ((game, VERBS[n % len(VERBS)]) for n, game in enumerate(published(directory)))
 
 
-def _in_words(game: Listed, verb: str) -> GameFile:
+def _in_words(game: Listed, verb: Verb) -> GameFile:
     file = game.read()
     return _planned(file if verb == VERBS[0] else reworded(file, verb))
 

@@ -31,6 +31,11 @@ def board_of(env: Any) -> NDArray[np.str_]:
     return letters
 
 
+def transitions_of(env: Any) -> Any:
+    """Gymnasium's P: by cell and action, (chance, next cell, reward, whether it is over)."""
+    return env.unwrapped.P
+
+
 def picture(env: Any, cell: int) -> str:
     """The map with the agent. The start is ice like any other: nothing depends on it any more."""
     letters = board_of(env)
@@ -112,7 +117,7 @@ class FrozenLake(AnchorWrapper):
 
     def exact_q(self, beta: float = 1.0, steps: int | None = None) -> NDArray[np.float64]:
         """Q of the best play on the current map, (cells, actions): see `values.exact_q`."""
-        return exact_q(self.env.unwrapped.P, beta, steps)  # type: ignore[attr-defined]
+        return exact_q(transitions_of(self.env), beta, steps)
 
     def distance(self) -> float:
         return float(distances(board_of(self.env))[self.cell])
@@ -120,4 +125,4 @@ class FrozenLake(AnchorWrapper):
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert:
         letters = board_of(self.env)
         goal = int(np.flatnonzero(letters == GOAL)[0])
-        return make_expert(self.env.unwrapped.P, goal, len(letters), self.max_steps, rng, **options)  # type: ignore
+        return make_expert(transitions_of(self.env), goal, len(letters), self.max_steps, rng, **options)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from crbc_envs.core import Expert
 from crbc_envs.core import Outcome as Results
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.members import SokobanMembers
@@ -65,7 +66,7 @@ def conform(engines: Engines, task: int, steps: int, seed: int) -> Outcome:
     verbs: Counter[str] = Counter()
     difference = engines.reset(task)
     single, original = engines.single, engines.original
-    expert = single.expert(rng)
+    expert: Expert | None = single.expert(rng)
     taken, won = 0, False
     while not difference and (taken < steps or expert is not None):
         reply = MOVES[rng.integers(len(MOVES))] if expert is None else str(expert(None, {}))

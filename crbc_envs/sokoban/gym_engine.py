@@ -44,7 +44,7 @@ def gym_sokoban_class() -> type[Any]:
     gone = find_spec("pkg_resources") is None
     if gone:
         stand_in = types.ModuleType("pkg_resources")
-        stand_in.resource_filename = _resource_filename  # type: ignore[attr-defined]
+        vars(stand_in)["resource_filename"] = _resource_filename
         sys.modules["pkg_resources"] = stand_in
     try:
         with warnings.catch_warnings(), redirect_stderr(io.StringIO()):

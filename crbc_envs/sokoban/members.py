@@ -36,13 +36,15 @@ class Settings(Protocol):
 
     board_shape: tuple[int, int]
     frame_shape: tuple[int, int, int]
-    observation: str
     pixels: int | None
     render_mode: str | None
     data: str
     max_steps: int
     require_tags: bool
     panel: TaskPanel[Room]
+
+    @property
+    def observation(self) -> str: ...
 
     def _admissible(self) -> tuple[str, ...]: ...
 

@@ -132,7 +132,7 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
                 if info.isreg():
                     stream.most = None
                     yield Member(path, partial(_opened, archive, info), raw.tell())
-                archive.members = []  # it would keep them all
+                vars(archive)["members"] = []  # it would keep them all; typeshed knows no such attribute
                 stream.most = LONGEST_HEADER
         stream.most = PADDING + 1
         stream.read(PADDING)  # to the end, because checksums come last

@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 from anchors import ANCHOR_VERSION, GroupError
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import parse_json, replacing, shown
-from crbc_envs.storage.pages import footprint
 from crbc_envs.storage.seal import is_broken, sealed
 from crbc_envs.storage.surrogates import has_surrogates, hidden, restored
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 Row = dict[str, Any]
 Lengths = list[list[int]]
@@ -111,8 +111,8 @@ def write_columns(
 MOST_ROWS = 1_000_000
 """The most rows of a file. An update of the paper's scale has 16 x 8 rollouts of up to 50 steps: 6,400."""
 
-MOST_EXPANSION, ALWAYS_ALLOWED = 500, 128 << 20
-"""The columns may take 500 times the file's size in memory, and 128 MiB in any case. Prompts that repeat take 170."""
+LARGEST_TABLE = 8 << 30
+"""The most bytes of a file's columns, unpacked, as its footer tells them."""
 
 
 def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
@@ -120,7 +120,7 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
     "anchor" or None.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
-    is missing, not Parquet, damaged, of another version or out of all proportion, and for a wrong column. The caller
+    is missing, not Parquet, damaged, of another version or far too large, and for a wrong column. The caller
     checks which rows there are.
     """
     import pyarrow as pa
@@ -129,8 +129,11 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
     if not path.is_file():
         raise DataError(f"{path}: no such file; {REMEDY}")
     try:
-        _check_size(path, set(wanted))
+        with path.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            if is_broken(mapped):
+                raise ValueError("it is not as it was written: its digest differs")
         metadata = pq.read_metadata(path)
+        _check_size(path, metadata)
         texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
             header = _header(path, file.schema_arrow)
@@ -146,20 +149,13 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
     return table, header
 
 
-def _check_size(path: Path, wanted: set[str]) -> None:
-    """Raise `DataError` for a file that would take far more memory than its size, or more rows than a recording.
-
-    Raises `ValueError` for one that is not as it was written.
-    """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        if is_broken(content):
-            raise ValueError("it is not as it was written: its digest differs")
-        size = len(content)
-        rows, needed = footprint(content, wanted)
-    if rows > MOST_ROWS:
-        raise DataError(f"{path}: it has {rows:,} rows, and at most {MOST_ROWS:,} are read; {REMEDY}")
-    if needed > ALWAYS_ALLOWED + MOST_EXPANSION * size:
-        raise DataError(f"{path}: its {size:,} bytes would take {needed:,} in memory; {REMEDY}")
+def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
+    """Raise `DataError` for a file that has more rows, or takes more memory, than any recording."""
+    if metadata.num_rows > MOST_ROWS:
+        raise DataError(f"{path}: it has {metadata.num_rows:,} rows, and at most {MOST_ROWS:,} are read; {REMEDY}")
+    needed = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+    if needed > LARGEST_TABLE:
+        raise DataError(f"{path}: it would take {needed:,} bytes in memory; {REMEDY}")
 
 
 def rows_of(table: pa.Table, header: Row) -> list[Row]:

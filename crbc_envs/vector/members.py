@@ -50,9 +50,10 @@ class LocalMembers:
     def reset(
         self, members: Sequence[int], tasks: Sequence[int], seeds: Sequence[int], noise: Sequence[int] | None = None
     ) -> Outcome:
+        noises: Sequence[int | None] = noise or [None] * len(seeds)
         results = [
             begin(self.envs[m], seed, {"task": task}, own)
-            for m, task, seed, own in zip(members, tasks, seeds, noise or [None] * len(seeds), strict=True)
+            for m, task, seed, own in zip(members, tasks, seeds, noises, strict=True)
         ]
         k = len(results)
         flags = np.zeros(k, dtype=np.bool_)

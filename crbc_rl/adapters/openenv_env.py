@@ -33,6 +33,7 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
     SUPPORTS_CONCURRENT_SESSIONS = REQUIRES_SINGLE_THREAD_EXECUTOR = True
     # One thread for all sessions: a step is short, and Python's threads would take turns anyway.
     state = State()
+    _now: ChatEpisode | None
 
     def __init__(self, env_id: str, **kwargs: Any) -> None:
         super().__init__()
@@ -67,7 +68,11 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
         """Begin the episode that a `CrbcTask` says."""
         wanted = CrbcTask.read({**task, "seed": seed, "episode_id": episode_id})
         drawn = 0 if wanted.index is not None else int(self._rng.integers(2**31))
-        ids = {"group": wanted.group, "rollout": wanted.rollout, "seed": drawn if seed is None else seed}
+        ids: dict[str, Any] = {
+            "group": wanted.group,
+            "rollout": wanted.rollout,
+            "seed": drawn if seed is None else seed,
+        }
         self._now, self.state = None, State(episode_id=episode_id)
         with _LOCK:
             episode = self.episode(wanted.split)

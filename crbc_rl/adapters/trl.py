@@ -88,6 +88,6 @@ class StepCreditTrainer(GRPOTrainer):
         """The advantage of each record, float64. Raises `GroupError` that names a record which is lost."""
         if not records:
             raise GroupError("every row has lost its record: no step is left to give credit to")
-        columns = {name: [record[name] for record in records] for name in records[0]}
+        columns: dict[str, Any] = {name: [record[name] for record in records] for name in records[0]}
         options = {"earns" if name == "reward" else name: value for name, value in self.credit_options.items()}
         return torch.from_numpy(credit.advantages_from_rows(**columns, group_size=size, **options))

@@ -6,7 +6,7 @@ actions, and by a coin an episode of three steps is won.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -85,11 +85,11 @@ def _by_chance(config: TrainConfig) -> str:
 
 
 @cache
-def by_chance(kind: type[AnchorEnv[Any, Any]]) -> type[AnchorEnv[Any, Any]]:
+def by_chance(kind: type[AnchorEnv[Any, Any]]) -> Callable[..., AnchorEnv[Any, Any]]:
     """The environment with every reply taken for an admissible action, and a coin tossed at its last step. Both follow
     from the replies alone."""
 
-    class ByChance(kind):  # type: ignore[valid-type, misc]
+    class ByChance(kind):  # type: ignore[valid-type, misc]  # a base class known at run time only
         replies, lucky = 0, False
 
         def _begin(self, task: Any) -> None:

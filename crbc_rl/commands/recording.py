@@ -66,7 +66,7 @@ def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping
         "threads": config.threads,
         "chunk": CHUNK,
     }
-    return json.loads(json.dumps(told))  # type: ignore[no-any-return]  # as it will be read again
+    return json.loads(json.dumps(told))  # as it will be read again
 
 
 class Recording:

@@ -69,8 +69,16 @@ def openenv(
     options = {"prompt": prompt, **_options(chain(*set))}
     from crbc_rl.adapters.openenv_server import serve
 
-    limits = {"sessions": sessions or 64, "idle_seconds": idle_seconds or 600.0}
-    serve(env, options, host=host, port=port, exposed=exposed, console=console, **limits)
+    serve(
+        env,
+        options,
+        host=host,
+        port=port,
+        sessions=sessions or 64,
+        idle_seconds=idle_seconds or 600.0,
+        exposed=exposed,
+        console=console,
+    )
 
 
 def webshop(
@@ -105,7 +113,7 @@ def webshop(
 
     shop = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
     serve_shop(
-        {**shop, "price_seed": price_seed, "show_attributes": show_attributes}, host, port, exposed, seed, console
+        {**shop, "price_seed": price_seed, "show_attributes": show_attributes}, host, port, exposed, seed or 0, console
     )
 
 

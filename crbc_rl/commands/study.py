@@ -9,7 +9,7 @@ from typing import Literal
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
+from rich.progress import Progress, TaskID
 
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.studies import credit_accuracy, credit_figure, credit_tables
@@ -56,13 +56,11 @@ def study_accuracy(
     for world in chosen:
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
             bar = progress.add_task(world.name, total=None)
-            found = credit_accuracy.judge(
-                world,
-                standard(),
-                settings,
-                lambda done, total, progress=progress, bar=bar: progress.update(bar, completed=done, total=total),
-                jobs,
-            )
+
+            def tell(done: int, total: int, progress: Progress = progress, bar: TaskID = bar) -> None:
+                progress.update(bar, completed=done, total=total)
+
+            found = credit_accuracy.judge(world, standard(), settings, tell, jobs)
         credit_tables.show(found, world, settings, console)
         cells += found
     credit_tables.show_plus(cells, settings, console)

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.markup import escape
+from tyro.conf import Positional
 
 from crbc_rl.commands.console import PlainConsole
 from crbc_rl.commands.datasets import data
@@ -20,7 +21,6 @@ from crbc_rl.commands.serving import SERVE
 from crbc_rl.commands.studying import RESULT, STUDY
 from crbc_rl.errors import ConfigError
 
-Positional = tyro.conf.Positional
 Repeated = tyro.conf.UseAppendAction
 """A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
 
@@ -243,7 +243,7 @@ def play(
         raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
     from crbc_rl.commands.play import play as play_env
 
-    play_env(env, split, task, seed, console, unsafe_root=unsafe_root)
+    play_env(env, split, task, seed or 0, console, unsafe_root=unsafe_root)
 
 
 def warmstart(
@@ -358,8 +358,8 @@ def bench(
         return
     from crbc_rl.commands.data import compare_engines
 
-    numbers = count, 105 if steps is None else steps, seed or 0
-    if not compare_engines(env, games, all, tuple(chain(*set)), numbers, out, console):
+    amounts = count, 105 if steps is None else steps, seed or 0
+    if not compare_engines(env, games, all, tuple(chain(*set)), amounts, out, console):
         sys.exit(1)
 
 

@@ -162,8 +162,9 @@ def _inside(spec: ModuleSpec | None, name: str, rest: list[str]) -> Path | None:
         places = spec.submodule_search_locations if spec else None
         name = f"{name}.{part}"
         spec = PathFinder.find_spec(name, list(places)) if places else None
-    has_file = spec is not None and spec.has_location and spec.origin is not None
-    return Path(spec.origin).resolve() if has_file else None  # type: ignore[union-attr, arg-type]
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    return Path(spec.origin).resolve()
 
 
 def _digest(file: Path) -> str:

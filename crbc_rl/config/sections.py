@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from anchors import Rollout, RolloutGroup, Step
 from crbc_rl import credit
 from crbc_rl.config.extensions import Module, is_extension, load, registered_id
+from crbc_rl.credit import Method
 from crbc_rl.errors import nearest
 
 KEEP = 2
@@ -28,14 +30,6 @@ SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 """A group to try an estimator's options on."""
 
 
-MOST_ROLLOUTS, MOST_TOKENS, MOST_UPDATES, LARGEST_FLOAT = 1 << 18, 1 << 24, 10**9, 1e6
-"""Bounds that no honest run reaches: a config may be a stranger's."""
-LARGEST_ARGUMENT = 1_000_000
-"""The largest number among an environment's arguments, but for seeds."""
-LARGEST_OPTION = 10_000
-"""The largest whole number among an estimator's options, such as a depth."""
-
-
 def _numbers(data: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
     """Each number in a value, with the names that lead to it."""
     if isinstance(data, dict):
@@ -48,9 +42,10 @@ def _numbers(data: Any, name: str = "") -> Iterator[tuple[str, int | float]]:
         yield name, data
 
 
-def _bound(name: str, number: float, most: float) -> None:
-    if not abs(number) <= most:  # nor not a number
-        raise ValueError(f"{name}: {str(number)[:20]} is not between -{most:,.0f} and {most:,.0f}")
+def _require_finite(value: Any) -> None:
+    for name, number in _numbers(value):
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ValueError(f"{name}: {number} is no finite number")
 
 
 class Section(BaseModel):
@@ -79,7 +74,7 @@ class EnvConfig(Section):
     from a `crbc_envs.View` to text, or a Jinja file "name.j2", relative to the config file."""
     template: str | None = None
     """The text of a Jinja template, which replaces `prompt`; `load_config` fills it in from a file "name.j2"."""
-    history: int = Field(2, ge=0, le=1_000)
+    history: int = Field(2, ge=0)
     """Records of earlier steps, at most, that a template gets."""
     system: str | None = None
     """The system message before every prompt. None: the default of the model's chat template."""
@@ -98,9 +93,7 @@ class EnvConfig(Section):
             raise ValueError("env.kwargs.split is set by the command: training uses 'train'; see eval.split")
         if "unsafe_root" in value:  # a config may come from anybody
             raise ValueError("env.kwargs.unsafe_root is not for a config to allow: set CRBC_UNSAFE_ROOT=1 yourself")
-        for name, number in _numbers(value):
-            if "seed" not in name:
-                _bound(name, number, LARGEST_ARGUMENT)
+        _require_finite(value)
         return value
 
 
@@ -110,7 +103,7 @@ class PolicyConfig(Section):
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16: passes in bfloat16 over float32 weights, which are sharded over all ranks."""
     gradient_checkpointing: bool = False
-    lora_rank: int = Field(0, ge=0, le=4_096)
+    lora_rank: int = Field(0, ge=0)
     """Rank of LoRA factors for every block, which are trained instead of the weights; 0 trains the weights."""
     offload_reference: bool = False
     """Keep the shards of the reference in main memory."""
@@ -122,45 +115,39 @@ class GeneratorConfig(Section):
     engine: str = "transformers"
     """A name of `crbc_rl.policies.engines.ENGINES`, or "module:attribute", an `Engine` or a function that makes one's
     generator."""
-    tensor_parallel: int = Field(1, ge=1, le=1_024)
+    tensor_parallel: int = Field(1, ge=1)
     """Ranks over which one copy of the weights is split; vllm only."""
     memory: float = Field(0.6, gt=0, lt=1)
     """The fraction of a GPU's memory that vllm uses while it samples."""
 
 
 class RolloutConfig(Section):
-    num_groups: int = Field(16, ge=1, le=65_536)
-    group_size: int = Field(8, ge=1, le=4_096)
-    temperature: float = Field(1.0, gt=0, le=100)
-    max_new_tokens: int = Field(16, ge=1, le=MOST_TOKENS)
-    max_prompt_tokens: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    num_groups: int = Field(16, ge=1)
+    group_size: int = Field(8, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    max_new_tokens: int = Field(16, ge=1)
+    max_prompt_tokens: int | None = Field(None, ge=1)
     """The limit of a prompt, with the chat template's tokens. None: what the model's positions leave for it."""
     truncation: Literal["shorten", "error"] = "shorten"
     """A longer prompt loses its oldest records, then the first lines of its observation; or it is an error."""
-    rounds: int = Field(1, ge=1, le=1_000)
+    rounds: int = Field(1, ge=1)
     """Groups are sampled up to this many times, until `num_groups` of them have mixed outcomes (dynamic sampling of
     Yu et al. 2025, DAPO). A group that all won or all lost gives no group advantage."""
     made_up: float = Field(0.0, ge=0, le=1)
     """The share of the training prompts whose words are exchanged for made-up ones, so that copying is learned and not
     the words of the training tasks. What the policy replies is exchanged back. The model's folder must have a
     words.json, which `crbc warmstart` writes where its config says `made_up`."""
-    waves: int = Field(1, ge=1, le=1_000)
+    waves: int = Field(1, ge=1)
     """Number of parts into which the groups are split. With two, the environments of one part step while the replies
     of the other are sampled. For slow environments and the engine "transformers"; vllm takes each prompt when it is
     ready."""
     backend: Literal["sync", "process", "ray"] = "sync"
     """Where environments run: in this process, in worker processes or in Ray actors. Results do not differ."""
-    num_workers: int | None = Field(None, ge=1, le=4_096)
+    num_workers: int | None = Field(None, ge=1)
     """Number of workers of "process" and "ray"; one per CPU core by default."""
     dynamics: Literal["shared", "independent"] | None = None
     """What the copies of a group share beyond their start: one stream of noise, or one each. None: one each where the
     environment declares that it is stochastic."""
-
-    @model_validator(mode="after")
-    def _few_enough(self) -> RolloutConfig:
-        if (rollouts := self.num_groups * self.group_size) > MOST_ROLLOUTS:
-            raise ValueError(f"num_groups * group_size: {rollouts:,} rollouts; at most {MOST_ROLLOUTS:,} are played")
-        return self
 
 
 class CreditConfig(BaseModel):
@@ -226,8 +213,7 @@ class CreditConfig(BaseModel):
                 raise ValueError(f"no estimator {name!r}{_INSTEAD[name]}")
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
-            for option, number in _numbers(options):
-                _bound(f"{name}.{option}", number, LARGEST_OPTION if isinstance(number, int) else LARGEST_FLOAT)
+            _require_finite({name: options})
             credit.check_options(name, options)
             try:
                 credit.advantages(SMALLEST, name, **options)  # each method checks its own options
@@ -247,15 +233,15 @@ class CriticConfig(Section):
 class LossConfig(Section):
     clip: float = Field(0.2, gt=0, lt=1)
     """Ratios count between 1 - `clip` and 1 + `clip_high`."""
-    clip_high: float | None = Field(None, gt=0, le=LARGEST_FLOAT)
+    clip_high: float | None = Field(None, gt=0)
     """None: as `clip`. A larger one leaves unlikely replies more room to grow (clip-higher of Yu et al. 2025, DAPO)."""
     mask_truncated: bool = False
     """Leave replies out of the policy's loss that were cut at `rollout.max_new_tokens`."""
-    dual_clip: float | None = Field(3.0, gt=1, le=LARGEST_FLOAT)
+    dual_clip: float | None = Field(3.0, gt=1)
     """Where A < 0 the objective is at least `dual_clip` * A; public trainers use 3. null: no such bound."""
-    kl: float = Field(0.01, ge=0, le=LARGEST_FLOAT)
+    kl: float = Field(0.01, ge=0)
     """Coefficient of the low-variance KL to the frozen reference (lambda_KL)."""
-    entropy: float = Field(0.0, ge=0, le=LARGEST_FLOAT)
+    entropy: float = Field(0.0, ge=0)
     ratio: Literal["token", "response"] = "token"
     """Importance ratio per token, as in verl-agent, or per response, as eq. 2 writes it."""
     aggregation: Literal["token", "step", "group"] = "token"
@@ -263,28 +249,28 @@ class LossConfig(Section):
     correction: Literal["auto", "none", "truncate"] = "auto"
     """Truncated importance sampling where the sampling engine is not the trained model. Each token's loss is
     multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with vllm, else "none"."""
-    correction_cap: float = Field(2.0, ge=1, le=LARGEST_FLOAT)
+    correction_cap: float = Field(2.0, ge=1)
 
 
 class OptimConfig(Section):
     lr: float = Field(1e-6, gt=0, le=1)
-    weight_decay: float = Field(0.01, ge=0, le=LARGEST_FLOAT)
+    weight_decay: float = Field(0.01, ge=0)
     grad_clip: float = Field(1.0, gt=0)
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """Course of the learning rate after `warmup`: constant, or down to 0 behind the last update."""
-    warmup: int = Field(0, ge=0, le=MOST_UPDATES)
+    warmup: int = Field(0, ge=0)
     """Updates over which the learning rate rises to `lr`."""
-    minibatch: int = Field(256, ge=1, le=MOST_TOKENS)
+    minibatch: int = Field(256, ge=1)
     """Environment steps per optimizer step, about."""
     order: Literal["spread", "group", "ranks"] = "spread"
     """Which steps meet in a mini-batch: some of every group; all of a few groups; or those that verl-agent's trainer
     brings together on eight GPUs, where the last mini-batch is filled with copies."""
-    microbatch: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    microbatch: int | None = Field(None, ge=1)
     """Distinct environment steps per rank and pass; all at once by default."""
-    score_microbatch: int | None = Field(None, ge=1, le=MOST_TOKENS)
+    score_microbatch: int | None = Field(None, ge=1)
     """The same for passes without gradients, which compute old log-probabilities and a critic's values; `microbatch`
     by default. The reference is computed in the training passes."""
-    epochs: int = Field(1, ge=1, le=10_000)
+    epochs: int = Field(1, ge=1)
 
     @model_validator(mode="after")
     def _eight_ranks_share(self) -> OptimConfig:
@@ -294,15 +280,15 @@ class OptimConfig(Section):
 
 
 class EvalConfig(Section):
-    every: int = Field(5, ge=1, le=MOST_UPDATES)
+    every: int = Field(5, ge=1)
     """Updates between validations on `episodes` tasks of the validation split."""
-    episodes: int = Field(128, ge=1, le=MOST_UPDATES)
+    episodes: int = Field(128, ge=1)
     panel: Literal["first", "even", "paper"] | None = None
     """Which tasks of a split are played (`crbc_rl.rollout.panel`): the first ones; as many of every kind; or draws in
     the paper's proportions, with its repeats. None: "even" where a split is in the order of names, as ALFWorld's
     published games are, else "first"."""
-    temperature: float = Field(0.4, gt=0, le=100)
-    test_episodes: int = Field(512, ge=1, le=MOST_UPDATES)
+    temperature: float = Field(0.4, gt=0)
+    test_episodes: int = Field(512, ge=1)
     """Tasks of the test split, played by the first and by the last policy."""
 
 
@@ -342,14 +328,14 @@ class TrainConfig(RunConfig):
     """Which model it is: for one of the hub a commit, a tag or a branch; for a folder the digest of its files, which
     RUN/versions.json of an earlier run has. None: what is there now."""
     seed: int = Field(0, ge=0, lt=2**63)
-    updates: int = Field(150, ge=1, le=MOST_UPDATES)
-    save_every: int = Field(5, ge=1, le=MOST_UPDATES)
-    record_every: int = Field(0, ge=0, le=MOST_UPDATES)
+    updates: int = Field(150, ge=1)
+    save_every: int = Field(5, ge=1)
+    record_every: int = Field(0, ge=0)
     """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
     tracking: Literal["wandb", "trackio"] | None = None
     """Where metrics and config go besides the run folder: Weights & Biases, or Trackio. It may change in a resumed
     run."""
-    threads: int = Field(2, ge=1, le=1_024)
+    threads: int = Field(2, ge=1)
     """CPU threads of torch. It is part of the config because it determines the order of float sums."""
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()
@@ -367,7 +353,7 @@ class TrainConfig(RunConfig):
             raise ValueError("it names a folder: use the letters a to z, digits and . _ -")
         return value
 
-    def method(self) -> str | credit.Method:
+    def method(self) -> str | Method:
         """The credit estimator: its name, or the function that `credit.method` names in a module."""
         name = self.credit.method
         return load(name, self.modules, "credit.method") if is_extension(name) else name

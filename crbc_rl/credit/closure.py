@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,9 +240,9 @@ def _within(model: _Model, limit: NDArray[np.int64]) -> tuple[Floats, Floats]:
 def _check(beta: object, depth: object, horizon: object, truncation: object) -> None:
     if beta != "auto":
         check_discount("beta", beta)
-    if depth is not None and not (_whole(depth) and depth >= 0):  # type: ignore[operator]
+    if depth is not None and not (_whole(depth) and depth >= 0):
         raise CreditError(f"depth must be None (the full closure) or an integer >= 0, got {depth!r}")
-    if horizon not in (None, "auto") and not (_whole(horizon) and horizon >= 1):  # type: ignore[operator]
+    if horizon not in (None, "auto") and not (_whole(horizon) and horizon >= 1):
         raise CreditError(f'horizon must be None, "auto" or an integer >= 1, got {horizon!r}')
     if depth is not None and horizon is not None:
         raise CreditError("depth and horizon are two ways to evaluate a process; give one of them")
@@ -250,5 +250,5 @@ def _check(beta: object, depth: object, horizon: object, truncation: object) -> 
         raise CreditError(f"truncation must be one of {', '.join(get_args(Truncation))}; got {truncation!r}")
 
 
-def _whole(value: object) -> bool:
+def _whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isfinite
 from numbers import Real
-from typing import Literal, get_args
+from typing import Literal, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,12 +92,12 @@ def check_mode(mode: str) -> None:
 
 
 def check_discount(name: str, value: object) -> None:
-    if not (_number(value) and 0.0 < value <= 1.0):  # type: ignore[operator]
+    if not (_number(value) and 0.0 < value <= 1.0):
         raise CreditError(f"{name} must lie in (0, 1], got {value!r}")
 
 
 def check_fraction(name: str, value: object) -> None:
-    if not (_number(value) and 0.0 <= value <= 1.0):  # type: ignore[operator]
+    if not (_number(value) and 0.0 <= value <= 1.0):
         raise CreditError(f"{name} must lie in [0, 1], got {value!r}")
 
 
@@ -118,5 +118,5 @@ def check_positive(name: str, value: float) -> None:
         raise CreditError(f"{name} must be positive and finite, got {value!r}")
 
 
-def _number(value: object) -> bool:
+def _number(value: object) -> TypeGuard[float]:
     return isinstance(value, Real) and isfinite(value)

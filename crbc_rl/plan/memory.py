@@ -70,11 +70,12 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
     loading = {"whole weights, float32": 4 * model.parameters, **reserve}
     if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded after the policy is sharded
         loading["the policy, sharded"] = 4 * model.parameters // gpus
+    peak = max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values()))
     training = {
         **held,
         "gradients, float32": 4 * trained(config, model) // gpus,
         **_moving(config, model, gpus),
-        **max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values())),
+        **peak,
         **reserve,
     }
     if not engine_of(config).same:

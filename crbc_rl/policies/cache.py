@@ -20,6 +20,9 @@ ROOM = 32
 class RoomyLayer(DynamicLayer):
     """A layer whose keys and values are the beginnings of larger tensors."""
 
+    keys: Tensor | None
+    values: Tensor | None
+
     def __init__(self) -> None:
         super().__init__()
         self._keys, self._values = _Room(), _Room()

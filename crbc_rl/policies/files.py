@@ -206,7 +206,7 @@ class told:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         odd = kind is Exception or getattr(kind, "__name__", "") == "PanicException"  # of tokenizers, written in Rust
-        if (isinstance(error, FAULTS) or odd) and not isinstance(error, ConfigError):
+        if error is not None and (isinstance(error, FAULTS) or odd) and not isinstance(error, ConfigError):
             raise ConfigError(f"{self.what}: {reason(error)}") from error
 
 

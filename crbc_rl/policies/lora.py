@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -89,7 +90,8 @@ def _train_factors_alone(model: nn.Module) -> None:
         weight.requires_grad_(".lora_" in name)
 
 
-def _adapted(model: nn.Module) -> dict[str, nn.Module]:
+def _adapted(model: nn.Module) -> dict[str, Any]:
+    """The layers of peft that have factors, by name."""
     from peft.tuners.lora import LoraLayer
 
     return {name: module for name, module in model.named_modules() if isinstance(module, LoraLayer)}

@@ -6,7 +6,7 @@ It is saved as an ordinary transformers checkpoint, so the same code trains it a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 import torch
@@ -18,6 +18,7 @@ from crbc_rl.policies.chat_tokens import TAGS
 from crbc_rl.policies.transformers import TransformersPolicy
 
 VOCABULARY = 384
+SHAPE = {"hidden_size": 128, "intermediate_size": 384, "num_hidden_layers": 4}
 PLAIN = {"num_attention_heads": 4, "num_key_value_heads": 2}
 """Of a model without an induction head."""
 COPYING = {
@@ -54,7 +55,9 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY, apart: S
     return tokenizer
 
 
-def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator, copies: bool = False) -> TransformersPolicy:
+def build(
+    tokenizer: Qwen2Tokenizer, generator: torch.Generator, copies: bool = False, shape: Mapping[str, int] = SHAPE
+) -> TransformersPolicy:
     """A policy with fresh weights, about 0.84 million parameters, drawn from `generator`.
 
     With `copies` it starts with an induction head (`induction.install`). It can then copy names from its prompt, which
@@ -62,9 +65,7 @@ def build(tokenizer: Qwen2Tokenizer, generator: torch.Generator, copies: bool = 
     """
     config = Qwen2Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=384,
-        num_hidden_layers=4,
+        **shape,
         **(COPYING if copies else PLAIN),
         max_position_embeddings=2048,
         tie_word_embeddings=True,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from crbc_envs.errors import install_extra
 from crbc_envs.prompts import Prompt
@@ -184,7 +184,7 @@ class VllmPolicy:
         Caches of the old weights are cleared. Raises `ConfigError` where a weight is missing.
         """
 
-        def load(model: nn.Module) -> set[str]:
+        def load(model: Any) -> set[str]:
             return {name for name, _ in model.named_parameters()} - model.load_weights(weights)
 
         missing = sorted(set().union(*self.llm.apply_model(load)))

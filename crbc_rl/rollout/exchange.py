@@ -42,8 +42,9 @@ def pack(batch: RolloutBatch) -> Columns:
 
 def unpack(columns: Mapping[str, NDArray[Any]]) -> RolloutBatch:
     """The batch of these columns, the inverse of `pack`."""
+    numbers: dict[str, Any] = {name: columns[name] for name in (*_NUMBERS, *_PER_ROLLOUT)}
     named: dict[str, Any] = {name: read_texts(name, columns) or None for name in _NAMES}
-    rollouts = InternedRollouts(**{name: columns[name] for name in (*_NUMBERS, *_PER_ROLLOUT)}, **named)
+    rollouts = InternedRollouts(**numbers, **named)
     shapes = columns["shape"].tolist()
     frames = [pixels.reshape(shape) for pixels, shape in zip(_cut("pixels", columns), shapes, strict=True)]
     images = [tuple(frames[a:b]) for a, b in pairwise(accumulate(columns["images"].tolist(), initial=0))]

@@ -127,4 +127,4 @@ def read_evaluation(path: Path) -> dict[str, Any]:
         )
     if found.get("format") != FORMAT:
         raise ConfigError(f"{path} is an evaluation of format {shown(found.get('format'))}, and {FORMAT} is read here")
-    return found  # type: ignore[no-any-return]
+    return found

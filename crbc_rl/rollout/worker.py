@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,9 +105,13 @@ class RolloutWorker:
         """Evaluate on `episodes` tasks of `split`, those of the config's panel, divided among the ranks. `progress` is
         called with the number of this rank's tasks that are finished, and of all of them."""
         panel, mine = eval_panel(self.config, split, episodes), slice(self.replicas.rank, None, self.replicas.size)
-        told = partial(progress, total=len(panel.tasks[mine]))
+        tasks = panel.tasks[mine]
+
+        def tell(done: int) -> None:
+            progress(done, len(tasks))
+
         seed = self.config.seed
-        played = play_panel(self.engine, self.config, split, panel.tasks[mine], seed, told, panel.repeats[mine])
+        played = play_panel(self.engine, self.config, split, tasks, seed, tell, panel.repeats[mine])
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:

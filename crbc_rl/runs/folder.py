@@ -145,8 +145,7 @@ class Run:
                 replace_file(self.folder / "versions.json", json.dumps(told, indent=2).encode() + b"\n")
             return
         remedy = "continue it with the crbc and the data that began it, or choose another folder with --run DIR"
-        # A run from before kinds had names has the keys of their first version.
-        before = kept.get("anchor", f"{anchor.rpartition('-')[0]}-1"), kept.get("anchors", str(ANCHOR_VERSION))
+        before = kept.get("anchor"), kept.get("anchors")
         if kept and before != (anchor, str(ANCHOR_VERSION)):
             raise ConfigError(
                 f"{self.folder} has anchors {before[0]} (keys of version {before[1]}), and the environment now makes "
@@ -235,8 +234,15 @@ class Run:
         path = self.folder / "rollouts" / f"{update:06d}.parquet"
         turns = [recorded(turn) for turn in batch.turns]
         with WriteErrors(path):
-            told = {"env_id": self.config.env.id, "dynamics": envs.dynamics, "anchor": envs.anchor_name}
-            write_groups(path, batch.rollouts, update=update, turns=turns, **told)
+            write_groups(
+                path,
+                batch.rollouts,
+                update=update,
+                turns=turns,
+                env_id=self.config.env.id,
+                dynamics=envs.dynamics,
+                anchor=envs.anchor_name,
+            )
 
     def groups(self) -> Groups:
         """The groups of groups.jsonl by update, without damaged ones."""

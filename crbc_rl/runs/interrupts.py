@@ -22,7 +22,7 @@ def stop_with_parent() -> None:
 
 
 def _wait_for_parent() -> None:
-    while sys.stdin.buffer.raw.read(1):  # type: ignore[attr-defined]
+    while sys.stdin.buffer.raw.read(1):  # type: ignore[union-attr]  # a `BufferedReader` at run time
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Files of JSON lines, one record per update, which survive crashes and damage, and may come from somebody else."""
+"""Files of JSON lines, one record per update, which survive crashes and damage."""
 
 from __future__ import annotations
 
@@ -16,36 +16,24 @@ log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
-LONGEST = 16 << 20
-"""Bytes of a line that is read."""
-MOST = 50_000
-"""Records of a file that are read."""
 LAST = 1 << 16
 """Bytes at the end of a file in which its last record is looked for."""
-LARGEST = 1 << 30
-"""Bytes of a file that are read."""
 
 
-def read_lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, Record]]:
+def read_lines(path: Path) -> Iterator[tuple[int, Record]]:
     """The records of a file with their places in it, as they stand there; none where the file is missing.
 
-    A last line that a crash cut short is left out. So are damaged lines and those with more than `longest` bytes, which
-    a warning counts at the end, and what lies behind the first `MOST` records and `LARGEST` bytes.
+    A last line that a crash cut short is left out. So are damaged lines, which a warning counts at the end.
     """
     if not path.is_file():
         return
-    found, damaged, first, number = 0, 0, 0, 0
+    damaged, first = 0, 0
     with path.open("rb") as file:
-        for number, (place, line, record) in enumerate(_lines(file, longest), 1):
+        for number, (place, line, record) in enumerate(_lines(file), 1):
             if record is not None:
-                found += 1
                 yield place, record
             elif line.endswith(b"\n"):
                 damaged, first = damaged + 1, first or number
-            if found == MOST or file.tell() >= LARGEST:
-                if file.read(1):
-                    log.warning("%s: what is behind its line %d is left out", path, number)
-                break
     if damaged:
         log.warning("%s: %d damaged lines are left out, the first is line %d", path, damaged, first)
 
@@ -64,28 +52,18 @@ def read_line(path: Path, place: int) -> Record:
     """The record at a place that `read_lines` gave. Raises `ValueError` where the file has changed."""
     with path.open("rb") as file:
         file.seek(place)
-        for _, _, record in _lines(file, LONGEST):
-            if record is not None:
-                return record
-            break
-    raise ValueError(f"{path} was changed while it was read")
+        record = _record(file.readline())
+    if record is None:
+        raise ValueError(f"{path} was changed while it was read")
+    return record
 
 
-def _lines(file: IO[bytes], longest: int) -> Iterator[tuple[int, bytes, Record | None]]:
-    """The place of each line, its bytes and its record. A longer line than `longest` is given as a line break."""
-    place = file.tell()
-    while line := file.readline(longest):
-        record = None
-        if len(line) < longest or line.endswith(b"\n"):
-            record = _record(line)
-        else:
-            line = b""
-            while not line and file.tell() - place < LARGEST and (chunk := file.read(1 << 20)):
-                if (end := chunk.find(b"\n")) >= 0:
-                    file.seek(end + 1 - len(chunk), os.SEEK_CUR)
-                    line = b"\n"
-        yield place, line, record
-        place = file.tell()
+def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes, Record | None]]:
+    """The place of each line, its bytes and its record."""
+    place = 0
+    for line in file:
+        yield place, line, _record(line)
+        place += len(line)
 
 
 def _record(line: bytes) -> Record | None:
@@ -132,7 +110,7 @@ def cut_lines(path: Path, upto: int) -> set[int]:
 
 def _up_to(path: Path, upto: int) -> Iterator[tuple[Record, bytes]]:
     with path.open("rb") as file:
-        for _, line, record in _lines(file, LONGEST):
+        for _, line, record in _lines(file):
             if record is not None and record["update"] <= upto:
                 yield record, line
 

@@ -31,7 +31,6 @@ NAMES = (
     "versions.json",
 )
 """What a run writes and reads. Other files in its folder are left alone."""
-DEEPEST = 20
 _KEPT = "|".join(map(re.escape, sorted({*NAMES} - {"report.html"})))  # a reader may be writing a report
 _LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}\.parquet)\.({LEFT_FILE}|{LEFT_FOLDER})")
 """What a killed process leaves of the files and folders that it was replacing."""
@@ -41,20 +40,18 @@ def require_own(folder: Path) -> None:
     """Check that everything of a run is a file or a folder, at any depth. The run's folder itself may be a link.
 
     Links are refused for reading too: a report would show to others what a link leads to. Raises `DataError` for a
-    link, and `ConfigError` for a pipe, a device, and folders that are nested too deeply.
+    link, and `ConfigError` for a pipe or a device.
     """
-    waiting = [(folder / name, 0) for name in NAMES]
+    waiting = [folder / name for name in NAMES]
     while waiting:
-        path, depth = waiting.pop()
+        path = waiting.pop()
         try:
             mode = path.lstat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             continue
         refuse_link(path)
-        if depth > DEEPEST:
-            raise ConfigError(f"{path}: folders of a run are not nested so deeply; remove it")
         if stat.S_ISDIR(mode):
-            waiting += [(path / name, depth + 1) for name in os.listdir(path)]
+            waiting += [path / name for name in os.listdir(path)]
         elif not stat.S_ISREG(mode):
             raise ConfigError(f"{path} is no regular file; remove it, and run the command again")
 

@@ -25,8 +25,6 @@ SECONDS = (
     Metric("save", "", "Saving", "seconds", "recorded groups; record, best policy and checkpoint of the update before"),
     Metric("eval", "", "Evaluation", "seconds", "validation and test"),
     Metric("other", "", "Other", "seconds", "outside of all these"),
-    Metric("rollout", "", "Rollouts", "seconds", "of earlier runs: resets, generation and environments"),
-    Metric("credit", "", "Credit", "seconds", "of earlier runs: group advantage and step credit"),
 )
 """Metrics of seconds/, wall-clock time."""
 
@@ -42,15 +40,9 @@ BLOCKS = {
 
 
 def blocks(record: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a record by block, without the blocks that it has no figure of.
-
-    Records of earlier versions have whole blocks: those of "rollout" with the environments in it, "credit", "train" and
-    "eval".
-    """
+    """Seconds of a record by block, without the blocks that it has no figure of. A block may stand for its phases."""
     seconds = {key.partition("/")[2]: float(s) for key, s in record.items() if key.startswith("seconds/")}
-    if "update" not in seconds:
-        return {name: seconds[name] for name in BLOCKS if name in seconds}
-    block_of = {phase: block for block, phases in BLOCKS.items() for phase in phases}
+    block_of = {phase: block for block, phases in BLOCKS.items() for phase in (block, *phases)}
     found: dict[str, float] = {}
     for phase, some in seconds.items():
         if phase != "update":

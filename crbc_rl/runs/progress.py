@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -42,7 +43,7 @@ class Bars:
         self._printed = time.monotonic()
         self._watch = threading.Thread(target=self._tell, name="progress", daemon=True)
 
-    def __enter__(self) -> Bars:
+    def __enter__(self) -> Self:
         self._bars.start()
         if not self._console.is_terminal:
             self._watch.start()

@@ -35,7 +35,16 @@ LARGEST = 1 << 12
 """Bytes of that file."""
 PROJECT = "crbc"
 """The project of all runs, where the tracker's own variable names no other."""
-FAULTS = (ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError, sqlite3.Error)
+FAULTS: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    sqlite3.Error,
+)
 """What a tracker raises, besides its own errors, where its disk or its service fails."""
 
 
@@ -91,7 +100,7 @@ class Tracker(Board):
         """Turns the first fault of the tracker into a warning, after which nothing more is sent."""
         try:
             yield
-        except (*FAULTS, *_own_faults(self._kind)) as error:
+        except FAULTS + _own_faults(self._kind) as error:
             if not self._failed:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 after = "metrics.jsonl has every figure, and --resume sends those that are missing"

@@ -119,7 +119,8 @@ def with_truth(group: Group) -> Group:
 def sum_rows(values: Floats, index: Ints, size: int) -> Floats:
     """out[e, i] is the sum of values[e] where `index` is i, (E, size)."""
     place = index + size * np.arange(len(values))[:, None]
-    return np.bincount(place.ravel(), weights=values.ravel(), minlength=size * len(values)).reshape(-1, size)
+    sums = np.bincount(place.ravel(), weights=values.ravel(), minlength=size * len(values))
+    return sums.astype(np.float64, copy=False).reshape(-1, size)
 
 
 # ---- who is credited ----------------------------------------------------------------------------

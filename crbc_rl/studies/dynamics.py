@@ -29,6 +29,7 @@ from rich.table import Table
 
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs import AnchorWrapper, GroupVectorEnv
+from crbc_envs.frozenlake.env import transitions_of
 from crbc_envs.tasks import rng, stream
 from crbc_rl import credit
 
@@ -89,12 +90,16 @@ def _level(seed: int) -> gymnasium.Env[Any, Any]:
     return gymnasium.make("FrozenLake-v1", desc=board, is_slippery=True, disable_env_checker=True)
 
 
+def _situation(env: Any, cell: int) -> bytes:
+    return b"".join(env.unwrapped.desc.ravel()) + b" %d" % cell
+
+
 def lake(split: str = "train", max_steps: int = MAX_STEPS, require_tags: bool = False) -> AnchorWrapper:
     """Slippery FrozenLake: every task is a map of its own, and the agent reads the number of its cell."""
 
     return AnchorWrapper(
         _level,
-        lambda env, cell: b"".join(env.unwrapped.desc.ravel()) + b" %d" % cell,
+        _situation,
         success=lambda reward, terminated, info: reward > 0,
         actions=WAYS,
         show=lambda env, cell: str(cell),
@@ -121,7 +126,7 @@ class Truth:
     def of(cls, env: gymnasium.Env[Any, Any], settings: Settings, draws: np.random.Generator) -> Truth:
         """The truth of the map in `env`, a FrozenLake, and a behaviour drawn from `draws`."""
         P = np.zeros((CELLS, len(WAYS), CELLS + 2))
-        for cell, actions in env.unwrapped.P.items():  # type: ignore[attr-defined]
+        for cell, actions in transitions_of(env).items():
             for action, outcomes in actions.items():
                 for probability, after, reward, over in outcomes:
                     P[cell, action, (CELLS if reward else CELLS + 1) if over else after] += probability

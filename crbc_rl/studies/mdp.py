@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ Flags = NDArray[np.bool_]
 
 TINY = 1e-9
 """A true advantage below this counts as zero, such as that of every action at a dead end."""
+_BY_DEFAULT: Any = None
+"""A field that `TabularMDP` fills in where it is not given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,9 +42,9 @@ class TabularMDP:
     successor: Ints
     probability: Floats
     horizon: int
-    anchor: Ints = field(default=None)  # type: ignore[assignment]
-    admissible: Flags = field(default=None)  # type: ignore[assignment]
-    distance: Floats = field(default=None)  # type: ignore[assignment]
+    anchor: Ints = _BY_DEFAULT
+    admissible: Flags = _BY_DEFAULT
+    distance: Floats = _BY_DEFAULT
     marks: dict[str, Flags] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """Files that can be trusted: their digests in a manifest, and errors of writing that name the file.
 
 A manifest also says what the folder is, such as {"crbc": "checkpoint", "update": 10}. Only folders with such a mark are
-ever deleted. Folders of earlier versions have none.
+ever deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from crbc_envs.storage.files import read_json
+from crbc_envs.storage.files import read_json, shown
 
 MANIFEST = "manifest.json"
 """The file of a folder with the SHA-256 digest of each other file."""
@@ -26,8 +26,6 @@ LARGEST_MANIFEST = 4 << 20
 """Bytes."""
 LAST_UPDATE = 10**9 - 1
 """The largest number of an update."""
-LONGEST_NAME = 200
-"""Characters of a file's name that a manifest may hold."""
 
 
 class WriteErrors:
@@ -103,22 +101,19 @@ def read_manifest(folder: Path) -> dict[str, str] | None:
     return None if content is None else content["sha256"]
 
 
-def read_mark(folder: Path) -> dict[str, Any] | None:
-    """What `write_manifest` marked a folder as; empty for one of earlier versions, or whose manifest is damaged.
-
-    None for a folder without a manifest, and for a link to a folder.
-    """
+def read_mark(folder: Path) -> dict[str, Any]:
+    """What `write_manifest` marked a folder as; empty for a link, and without a manifest or with a damaged one."""
     try:
         content = None if folder.is_symlink() else _manifest(folder)
     except (OSError, ValueError):
-        return {}
-    return content and {name: value for name, value in content.items() if name != "sha256"}
+        content = None
+    return {name: value for name, value in (content or {}).items() if name != "sha256"}
 
 
 def damage(folder: Path) -> str | None:
     """What is wrong with the files of `folder`, compared with its manifest; None where they are as they were written.
 
-    A folder without a manifest, as earlier versions wrote it, is not checked. A manifest that names something outside
+    A folder without a manifest, such as one of the hub's cache, is not checked. A manifest that names something outside
     the folder, or a link, is wrong.
     """
     try:
@@ -127,9 +122,9 @@ def damage(folder: Path) -> str | None:
         return f"{MANIFEST} is damaged"
     own = folder.resolve()
     for name, expected in (kept or {}).items():
-        plain = name.isprintable() and len(name) <= LONGEST_NAME
-        if not plain or own not in (found := (folder / name).resolve()).parents or found != own / name:
-            return f"{MANIFEST} names {name[:LONGEST_NAME]!r}, which is no file of that folder"
+        found = (folder / name).resolve()
+        if own not in found.parents or found != own / name:
+            return f"{MANIFEST} names {shown(name)}, which is no file of that folder"
         try:
             if digest(folder / name) != expected:
                 return f"{name} is damaged"

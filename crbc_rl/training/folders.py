@@ -20,7 +20,7 @@ import numpy as np
 
 from crbc_envs.storage.files import LEFT_FOLDER, refuse_link, replacing_folder
 from crbc_rl.errors import ConfigError
-from crbc_rl.training.files import WriteErrors, damage, read_mark, write_manifest
+from crbc_rl.training.files import MANIFEST, WriteErrors, damage, read_mark, write_manifest
 
 if TYPE_CHECKING:
     from crbc_rl.distributed import Distributed
@@ -87,39 +87,30 @@ def _clear(folder: Path) -> None:
 
 
 def _retire(folder: Path, update: int, keep: int) -> None:
-    """Delete all checkpoints but the `keep` newest up to `update`. Folders of earlier versions are kept."""
-    places = published(folder)
-    ours = [place for place in places if _ours(place)]
+    """Delete all checkpoints but the `keep` newest up to `update`."""
+    ours = [place for place in published(folder) if _ours(place)]
     kept = [place for place in ours if int(place.name) <= update][-keep:]
     for old in ours:
         if old not in kept:
             shutil.rmtree(old)
-    for ahead in places:
-        if ahead not in ours and int(ahead.name) > update:
-            _set_aside(ahead)  # else it would count as the newest
 
 
 def _set_aside(place: Path) -> None:
-    """Rename a folder that is in the way, and that somebody else or an earlier version made."""
+    """Rename a folder that is in the way, and that somebody else made."""
     kept = place.with_name(f"{place.name}-kept-{token_hex(4)}")
     place.rename(kept)
     log.warning("%s has no mark of a checkpoint; it is kept as %s", place, kept.name)
 
 
 def published(folder: Path) -> list[Path]:
-    """The checkpoints by update, oldest first: folders named for their update which say so in their manifest.
-
-    Also those of earlier versions, which have a manifest that does not say so, or a model alone.
-    """
-    named = (place for place in folder.glob("[0-9]*") if _NAME.fullmatch(place.name) and place.is_dir())
+    """The checkpoints by update, oldest first: folders named for their update which say so in their manifest, or whose
+    manifest is damaged."""
+    named = (place for place in folder.glob("[0-9]*") if _NAME.fullmatch(place.name) and not place.is_symlink())
     return sorted((place for place in named if _is_checkpoint(place)), key=lambda place: int(place.name))
 
 
 def _is_checkpoint(place: Path) -> bool:
-    mark = read_mark(place)
-    if mark is None:
-        return not place.is_symlink() and (place / "config.json").is_file()
-    return "crbc" not in mark or mark == _mark(int(place.name))
+    return (place / MANIFEST).is_file() and read_mark(place) in ({}, _mark(int(place.name)))
 
 
 def newest(folder: Path) -> Path | None:

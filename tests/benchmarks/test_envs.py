@@ -143,7 +143,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         peers.room_utils(tmp_path / "gone.py")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_recovery_of_workers_is_timed_for_every_fault(capsys):
     envs.main(["--env", "sokoban", "--recovery", "--repeats", "1", "--steps", "2", "--timeout", "5"])
     printed = capsys.readouterr().out

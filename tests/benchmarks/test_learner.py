@@ -23,7 +23,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_config(folder / "small.yaml", MODEL, rollout=rollout, optim={"lr": 1e-4, "minibatch": 64})
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_update_is_told_in_parts_and_beside_trl(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("trl", reason="the extra [dev] brings TRL")
     learner.main(["--config", str(config), "--updates", "1"])

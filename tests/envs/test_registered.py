@@ -11,6 +11,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from effort import effort
 from gymnasium.utils.env_checker import check_env
 
 import crbc_envs
@@ -44,7 +45,7 @@ EVERY_ID = [
     for env_id in IDS
 ]
 
-RESETS = {"CRBC-BabyAI-v0": 20_000, "CRBC-FrozenLake-v0": 20_000}
+RESETS = {"CRBC-BabyAI-v0": 4_000, "CRBC-FrozenLake-v0": 4_000}
 """How often an id is reset to see whether it leaks; 100,000 times unless named here. These two take a millisecond."""
 
 FREE_TEXT = {"CRBC-WebShop-v0": "search["}
@@ -107,7 +108,7 @@ def test_a_number_is_the_admissible_action_of_that_place(env_id):
         over = terminated or truncated
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("env_id", WITHOUT_BROWSER)
 def test_a_hundred_thousand_fuzzed_replies_break_nothing(env_id):
     env = gymnasium.make(env_id, disable_env_checker=True).unwrapped
@@ -144,7 +145,7 @@ def resident_bytes():
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads memory and descriptors from /proc")
 @pytest.mark.parametrize("env_id", WITHOUT_BROWSER)
 def test_resets_leak_nothing(env_id):
-    resets = RESETS.get(env_id, 100_000)
+    resets = RESETS.get(env_id, 20_000) * effort(1, full=5)
     with closing(GroupVectorEnv(env_id, num_groups=4, group_size=25)) as envs:
         rng = np.random.default_rng(0)
         tasks = 200  # the panel's own cache of tasks is no leak, and is full by then

@@ -44,7 +44,7 @@ def test_random_play_meets_sizes_below_those_of_the_example(sb3_webshop):
     assert sizes.num_actions < sb3_webshop.NUM_ACTIONS and sizes.length < sb3_webshop.LENGTH
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_learns_to_buy(sb3_webshop):
     before, after = sb3_webshop.main(episodes=100)
     assert after.purchases > 2 * before.purchases > 0

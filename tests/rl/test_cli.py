@@ -119,7 +119,7 @@ def test_sources_of_data_add_up_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [Path("games.zip"), Path("trajectories.zip")]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_shortened_warm_start_runs(tmp_path: Path) -> None:
     config = ROOT / "configs" / "warmstart_sokoban.yaml"
     done = _crbc("warmstart", str(config), "--steps", "3", "--out", str(tmp_path / "w"), cwd=tmp_path)

@@ -89,19 +89,10 @@ def test_a_relative_model_is_taken_from_the_config_file() -> None:
     assert Path(load_config(path).model) == path.parents[1] / "warmstarts" / "sokoban-tiny"
 
 
-def nested(levels: int) -> str:
-    lines = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9) if i else 'x'}]" for i in range(levels)]
-    return "\n".join(["env:", "  kwargs:", *(f"    {line}" for line in lines)])
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (nested(9), "with its aliases it has more than 20,000 values"),
-        ("env: &e {kwargs: {a: *e}}", "with its aliases"),
-        ("a: " + "[" * 60 + "]" * 60, "or 50 levels"),
         ("a: " + "[" * 10_000, "nested too deeply"),
-        ("a: [" + "1," * 30_000 + "]", "more than 20,000 keys and values"),
         ("name: 2020-01-01", "a timestamp is no value of a config"),
         ("name: !!binary aGVsbG8=", "a binary is no value of a config"),
         (r'name: "a\0b"', "null character"),
@@ -109,7 +100,7 @@ def nested(levels: int) -> str:
         ("#" * 2_000_000, "more than 1,048,576 bytes"),
     ],
 )
-def test_a_text_beyond_the_bounds_is_refused(tmp_path, text, says):
+def test_a_text_of_other_values_is_refused(tmp_path, text, says):
     (tmp_path / "c.yaml").write_text(text)
     with pytest.raises(ConfigError, match=says):
         load_config(tmp_path / "c.yaml")
@@ -123,32 +114,11 @@ def test_honest_aliases_are_read(tmp_path):
     assert (config.rollout.num_groups, config.rollout.group_size) == (3, 4)
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "credit.crbc.depth=1000000000000",
-        "credit.crbc.w_step=1.0e+308",
-        "credit.hgpo.history=100000",
-        "rollout.num_groups=65536",
-        "rollout.max_new_tokens=1000000000",
-        "env.history=100000",
-        "env.id=crbc_envs:other:CRBC-Sokoban-v0",
-        "env.kwargs.height=10000000",
-        "env.kwargs.width=1" + "0" * 400,
-        "env.kwargs.deep=[{size: .nan}]",
-        "updates=1000000000000",
-    ],
-)
-def test_no_number_exhausts_the_machine(tmp_path, override):
+@pytest.mark.parametrize("override", ["env.kwargs.deep=[{size: .nan}]", "credit.crbc.w_step=-.inf"])
+def test_numbers_are_finite(tmp_path, override):
     (tmp_path / "c.yaml").write_text("name: run\nmodel: m\n")
-    with pytest.raises(ConfigError, match=override.split("=")[0].split(".")[-1].replace("deep", "deep.size")):
-        load_config(tmp_path / "c.yaml", ["rollout.group_size=4096", override])
-
-
-def test_a_seed_of_an_environment_may_be_large(tmp_path):
-    (tmp_path / "c.yaml").write_text("name: run\nmodel: m\n")
-    seed = 2**62
-    assert load_config(tmp_path / "c.yaml", [f"env.kwargs.price_seed={seed}"]).env.kwargs["price_seed"] == seed
+    with pytest.raises(ConfigError, match="is no finite number"):
+        load_config(tmp_path / "c.yaml", [override])
 
 
 def test_a_message_names_ten_wrong_keys(tmp_path):

@@ -1,8 +1,6 @@
 """Modules that a config names: where they are found, when they may run, and that all four kinds of them work."""
 
 import json
-import os
-import subprocess
 import sys
 
 import numpy as np
@@ -58,22 +56,24 @@ def world(tmp_path, monkeypatch):
     return folder
 
 
-def crbc(*args, cwd, allowed=False):
+@pytest.fixture
+def crbc(warm):
     """Status and output of a command in a process of its own, where nothing of the tests is on the path."""
-    hidden = {extensions.VARIABLE, "PYTHONPATH"}
-    variables = {name: value for name, value in os.environ.items() if name not in hidden}
-    variables |= {"COLUMNS": "300", "PYTHONPATH": os.pathsep.join(map(str, sys.path[-1:] and [SUPPORT.parents[1]]))}
-    command = [sys.executable, "-m", "crbc_rl.cli", *args, *(["--allow-import"] if allowed else [])]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, env=variables, check=False)
-    assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout + done.stderr
+
+    def run(*args, cwd, allowed=False):
+        variables = {extensions.VARIABLE: None, "PYTHONPATH": None, "COLUMNS": "300"}
+        ended = warm.run([*args, *(["--allow-import"] if allowed else [])], cwd, variables)
+        assert "Traceback" not in ended.err, ended.err
+        return ended.status, ended.out + ended.err
+
+    return run
 
 
 # ---- permission ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("args", [("train",), ("train", "--dry-run")])
-def test_nothing_runs_without_permission(world, args):
+def test_nothing_runs_without_permission(crbc, world, args):
     status, shown = crbc(args[0], str(world / "config.yaml"), "--run", str(world / "run"), *args[1:], cwd=world.parent)
     assert status == 2 and shown.count("\n") == 1
     assert "own_world" in shown and str(world / "own_world.py") in shown and "--allow-import" in shown
@@ -100,7 +100,7 @@ def test_our_own_ids_need_no_permission(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_run_of_one_s_own_modules_goes_on_from_any_folder(world, tmp_path):
+def test_a_run_of_one_s_own_modules_goes_on_from_any_folder(crbc, world, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     config, run = str(world / "config.yaml"), str(world / "run")

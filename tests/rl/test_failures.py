@@ -8,10 +8,12 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from paths import ROOT
+from warm import Ended, Warm
 
 from crbc_rl import cli
 from crbc_rl.commands import table
@@ -30,32 +32,33 @@ cli.main(["doctor"])
 """
 
 
-def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    variables = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, env=variables, capture_output=True, text=True)
+@pytest.fixture
+def run(warm: Warm, tmp_path: Path) -> Callable[[str], Ended]:
+    """The command, where it fails with this code."""
+    return lambda failure: warm.run(["-c", FAILING.format(failure=failure)], tmp_path, {"TMPDIR": str(tmp_path)})
 
 
-def test_a_bug_of_ours_is_one_line_and_keeps_its_traceback_in_a_file(tmp_path: Path) -> None:
-    done = run(FAILING.format(failure='{}["lost"]'), tmp_path)
-    assert done.returncode == 1 and not done.stdout
-    told = re.fullmatch(r"error: KeyError: 'lost' \(a bug in crbc; please report it with (.*)\)\n", done.stderr)
-    assert told is not None, done.stderr
+def test_a_bug_of_ours_is_one_line_and_keeps_its_traceback_in_a_file(run: Callable[[str], Ended]) -> None:
+    done = run('{}["lost"]')
+    assert done.status == 1 and not done.out
+    told = re.fullmatch(r"error: KeyError: 'lost' \(a bug in crbc; please report it with (.*)\)\n", done.err)
+    assert told is not None, done.err
     kept = Path(told[1]).read_text()
     assert "Traceback (most recent call last)" in kept and "crbc 0.1.0" in kept and "in fail" in kept
 
 
-def test_a_crash_of_native_code_shows_the_lines_that_it_came_from(tmp_path: Path) -> None:
-    done = run(FAILING.format(failure="os.kill(os.getpid(), 11)"), tmp_path)
-    assert done.returncode == -signal.SIGSEGV
-    assert "Segmentation fault" in done.stderr and "in fail" in done.stderr
+def test_a_crash_of_native_code_shows_the_lines_that_it_came_from(run: Callable[[str], Ended]) -> None:
+    done = run("os.kill(os.getpid(), 11)")
+    assert done.status == -signal.SIGSEGV
+    assert "Segmentation fault" in done.err and "in fail" in done.err
 
 
-def test_what_a_module_of_ones_own_raises_names_its_file_and_line(tmp_path: Path) -> None:
+def test_what_a_module_of_ones_own_raises_names_its_file_and_line(run: Callable[[str], Ended], tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def make():\n    return 1 / 0\n")
-    done = run(FAILING.format(failure="import mine; mine.make()"), tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {tmp_path / 'mine.py'}, line 2: ZeroDivisionError: division by zero")
-    assert done.stderr.count("\n") == 1 and "bug in crbc" not in done.stderr
+    done = run("import mine; mine.make()")
+    assert done.status == 2
+    assert done.err.startswith(f"error: {tmp_path / 'mine.py'}, line 2: ZeroDivisionError: division by zero")
+    assert done.err.count("\n") == 1 and "bug in crbc" not in done.err
 
 
 @pytest.mark.parametrize(
@@ -116,9 +119,9 @@ def test_too_little_memory_says_what_needs_less(
     assert ended.value.code == 1 and "out of memory: smaller rollout.num_groups" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_one_word(tmp_path: Path) -> None:
-    done = run(FAILING.format(failure=f"os.kill(os.getpid(), {int(signal.SIGINT)})"), tmp_path)
-    assert done.returncode == 130 and done.stderr == "error: interrupted\n"
+def test_ctrl_c_is_one_word(run: Callable[[str], Ended]) -> None:
+    done = run(f"os.kill(os.getpid(), {int(signal.SIGINT)})")
+    assert done.status == 130 and done.err == "error: interrupted\n"
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:

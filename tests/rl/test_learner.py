@@ -1,16 +1,14 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from learner_fixtures import small, without_times, write_config
+from warm import Warm
 from worker_processes import workers
 
 from crbc_envs.prompts import Prompt
@@ -102,25 +100,22 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(model: Path, tmp_path: Path) -> None:
+def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(warm: Warm, model: Path, tmp_path: Path) -> None:
     """kill -9 at random moments, some of them inside a save, until the run gets through."""
     changes = {"updates": 8, "save_every": 1}
     config, file = small(model, **changes), write_config(tmp_path / "config.yaml", model, **changes)
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     Learner(config, Run.start(whole, config, resume=False)).train()
 
-    command = [sys.executable, "-m", "crbc_rl.cli", "train", str(file)]
     rng, kills = np.random.default_rng(0), 0
     while kills < 4:
-        process = subprocess.Popen([*command, "--run", str(cut), "--start-or-resume"], stdout=subprocess.DEVNULL)
+        process = warm.start(["train", file, "--run", cut, "--start-or-resume"], tmp_path)
         seen = len(read_metrics(cut))
-        while process.poll() is None and len(read_metrics(cut)) < seen + 2:
+        while process.is_running() and len(read_metrics(cut)) < seen + 2:
             time.sleep(0.01)
         time.sleep(rng.uniform(0.0, 0.3))
-        if process.poll() is None:
-            os.kill(process.pid, signal.SIGKILL)
-            kills += 1
-        process.wait()
+        os.kill(process.pid, signal.SIGKILL)
+        kills += process.wait().status == -signal.SIGKILL
         if len(read_metrics(cut)) == 9:
             break
     Learner(config, Run.start(cut, config, resume=True)).train()
@@ -213,10 +208,13 @@ from crbc_rl.learner import Learner
 from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 
+config, run, where, count = sys.argv[1:]
+left = int(count)
+
 def here(what):
-    global count
-    count -= what == where
-    if count == 0:
+    global left
+    left -= what == where
+    if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
 class Dying(Callback):
@@ -230,30 +228,11 @@ def dying(name):
         here(name)
     setattr(os, name, die)
 
-for line in sys.stdin:
-    config, run, where, count = line.rstrip().split("\\t")
-    if (child := os.fork()) == 0:
-        count = int(count)
-        dying("fsync")
-        dying("replace")
-        config = load_config(Path(config))
-        Learner(config, Run.start(Path(run), config, resume=True), Dying()).train()
-        os._exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+dying("fsync")
+dying("replace")
+config = load_config(Path(config))
+Learner(config, Run.start(Path(run), config, resume=True), Dying()).train()
 """
-
-
-@pytest.fixture(scope="module")
-def killed() -> Iterator[Callable[..., int]]:
-    """Starts a run that kills itself; its exit status. The runs are forks of one process, which has imported torch."""
-    with subprocess.Popen([sys.executable, "-c", DIE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
-        assert one.stdin is not None and one.stdout is not None
-
-        def die(*case: object) -> int:
-            print(*case, sep="\t", file=one.stdin, flush=True)
-            return int(one.stdout.readline().split()[-1])  # below what the run prints
-
-        yield die
 
 
 @pytest.fixture(scope="module")
@@ -280,11 +259,11 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
     ],
 )
 def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
-    undisturbed: tuple[Path, Path], killed: Callable[..., int], tmp_path: Path, where: str, count: int
+    warm: Warm, undisturbed: tuple[Path, Path], tmp_path: Path, where: str, count: int
 ) -> None:
     """kill -9 at the n-th time that a phase begins, that a file reaches the disk, or that one is renamed."""
     path, whole = undisturbed
-    assert killed(path, tmp_path, where, count) == -signal.SIGKILL
+    assert warm.run(["-c", DIE, path, tmp_path, where, count], tmp_path.parent).status == -signal.SIGKILL
     Learner(load_config(path), Run.start(tmp_path, load_config(path), resume=True)).train()
     assert without_times(read_metrics(tmp_path)) == without_times(read_metrics(whole))
     assert _same_weights(tmp_path / "checkpoints/000003", whole / "checkpoints/000003")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import subprocess
 import sys
 import threading
 import tomllib
@@ -21,6 +20,7 @@ from typing import Any
 
 import pytest
 from paths import ROOT
+from warm import Warm
 
 from crbc_rl import cli
 
@@ -30,12 +30,20 @@ MISTAKES = [
     for name in ("mistakes.toml", "mistakes_ours.toml")
     for mistake in tomllib.loads((DATA / name).read_text(encoding="utf-8"))["mistake"]
 ]
-UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
-"""Root may write everywhere; without these capabilities, it may not."""
+UNPRIVILEGED = """
+import ctypes, os, sys
+from crbc_rl import cli
+if os.geteuid() == 0:
+    header, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.capset(header, data) == 0, os.strerror(ctypes.get_errno())
+cli.main(sys.argv[1:])
+"""
+"""The command without capabilities: root may write everywhere, and without them it may not."""
 
 
 def needs_a_process(mistake: dict[str, Any]) -> bool:
-    """Environment variables, permissions and modules of one's own need an interpreter that has not begun yet."""
+    """Environment variables, permissions and modules of one's own would stay in the process of the tests."""
     return any(mistake.get(key) for key in ("env", "unset", "readonly", "unreadable")) or any(
         "own_" in word for word in mistake["argv"]
     )
@@ -74,29 +82,23 @@ def test_a_mistake_is_told(
     judge(mistake, status, shown.out, shown.err, listing(tmp_path) - before)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mistake", PROCESSES, ids=lambda mistake: mistake["name"])
-def test_a_mistake_is_told_by_a_process(mistake: dict[str, Any], tmp_path: Path, prepared: Any) -> None:
+def test_a_mistake_is_told_by_a_process(warm: Warm, mistake: dict[str, Any], tmp_path: Path, prepared: Any) -> None:
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()
     home.mkdir()
     prepared(mistake, work)
-    command = [sys.executable, "-m", "crbc_rl.cli", *arguments(mistake["argv"])]
+    words = arguments(mistake["argv"])
     if mistake.get("readonly") or mistake.get("unreadable"):
-        if os.geteuid() == 0 and shutil.which("setpriv") is None:
-            pytest.skip("root may write everywhere, and setpriv is not there")
-        command = [*UNPRIVILEGED, *command] if os.geteuid() == 0 else command
-    variables = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    variables |= mistake.get("env", {})
-    for name in mistake.get("unset", ()):
-        variables.pop(name, None)
+        words = ["-c", UNPRIVILEGED, *words]
+    variables: dict[str, str | None] = dict.fromkeys(os.environ)
+    variables |= {"PATH": os.environ["PATH"], "HOME": str(home), "OMP_NUM_THREADS": "1", **mistake.get("env", {})}
+    variables |= dict.fromkeys(mistake.get("unset", ()))
     before = listing(work)
-    done = subprocess.run(
-        command, cwd=work, env=variables, input=mistake.get("stdin", ""), capture_output=True, text=True, timeout=300
-    )
+    ended = warm.run(words, work, variables, mistake.get("stdin", ""))
     for name in mistake.get("readonly", ()):
         (work / name).chmod(0o755)
-    judge(mistake, done.returncode, done.stdout, done.stderr, listing(work) - before)
+    judge(mistake, ended.status, ended.out, ended.err, listing(work) - before)
 
 
 def judge(mistake: dict[str, Any], status: int, out: str, err: str, new: set[str]) -> None:

@@ -369,7 +369,7 @@ def clone(tmp_path_factory, index):
     return clone
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_fresh_set_up_takes_the_pinned_torch_from_the_named_index(clone):
     assert "installing torch 2.13.0: from 127.0.0.1" in clone.told and ".venv is ready" in clone.told
     assert (clone.version("torch"), clone.version("helper"), clone.version("crbc")) == ("2.13.0+cpu", "1", "1")
@@ -377,14 +377,14 @@ def test_a_fresh_set_up_takes_the_pinned_torch_from_the_named_index(clone):
     assert not (clone.venv / "tmp").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_second_set_up_contacts_nothing_and_is_silent(clone):
     os.utime(clone.root / "pyproject.toml")  # a date says nothing
     dead = "http://127.0.0.1:9"
     assert clone.set_up(PIP_INDEX_URL=dead, CRBC_TORCH_INDEX=dead, https_proxy=dead, http_proxy=dead) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_failed_step_says_what_failed_and_where_all_of_it_is(clone):
     dead = {"PIP_INDEX_URL": "http://127.0.0.1:9", "CRBC_TORCH_INDEX": "http://127.0.0.1:9", "PIP_RETRIES": "1"}
     told = clone.set_up(status=1, CRBC_TORCH="2.14.0", **dead).splitlines()
@@ -394,7 +394,7 @@ def test_a_failed_step_says_what_failed_and_where_all_of_it_is(clone):
     assert told[-1] == f"all of it: {clone.venv}/setup.log; then run again"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_changed_lock_installs_again_and_another_file_is_refused(clone):
     clone.lock("train", "helper==2", digest="0" * 64)
     told = clone.set_up(status=1).splitlines()
@@ -413,7 +413,7 @@ def test_a_changed_lock_installs_again_and_another_file_is_refused(clone):
     assert clone.version("helper") == "1"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_unrelated_anchors_is_named_with_the_command_that_removes_it(clone):
     info = clone.venv / "lib" / f"python3.{sys.version_info.minor}" / "site-packages" / "anchors-0.5.dist-info"
     info.mkdir()
@@ -425,7 +425,7 @@ def test_an_unrelated_anchors_is_named_with_the_command_that_removes_it(clone):
     assert clone.set_up() == ""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_environment_whose_python_is_gone_is_made_again(clone):
     (clone.venv / "bin" / "python").unlink()
     (clone.venv / "bin" / "python").symlink_to("/nowhere")
@@ -433,7 +433,7 @@ def test_an_environment_whose_python_is_gone_is_made_again(clone):
     assert "removing .venv: its Python is gone" in told and clone.version("torch") == "2.13.0+cpu"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_package_that_was_half_installed_is_installed_again(clone):
     site = next(clone.venv.glob("lib/python*/site-packages"))
     (site / "torch-2.13.0+cpu.dist-info" / "INSTALLER").unlink()
@@ -443,7 +443,7 @@ def test_a_package_that_was_half_installed_is_installed_again(clone):
     assert clone.version("torch") == "2.13.0+cpu"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_set_up_that_was_killed_is_waited_for_and_then_finished(tmp_path, index):
     clone = Clone(tmp_path / "crbc", index)
     index.open.clear()
@@ -460,7 +460,7 @@ def test_a_set_up_that_was_killed_is_waited_for_and_then_finished(tmp_path, inde
     assert (clone.version("torch"), clone.version("crbc")) == ("2.13.0+cpu", "1")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ctrl_c_ends_pip_too_and_the_next_run_goes_on(tmp_path, index):
     clone = Clone(tmp_path / "crbc", index)
     index.open.clear()

@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from transformers import Qwen2Tokenizer
 
 from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_rl.config import TrainConfig, parse_config
 from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 
+SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+"""Of a model that trains three times as fast as the tiny agents' shape."""
+
 
 def fresh_policy(seed: int = 0) -> TransformersPolicy:
-    """An untrained tiny policy whose tokenizer knows Sokoban."""
+    """An untrained small policy whose tokenizer knows Sokoban."""
+    return tiny.build(deepcopy(_tokenizer()), torch.Generator().manual_seed(seed), shape=SMALL)
+
+
+@cache
+def _tokenizer() -> Qwen2Tokenizer:
     panel = SokobanPanel("train")
     boards = [panel[i].content.text(panel[i].content.start) for i in range(50)]
     texts = [f"Sokoban\n{board}\nYour move?" for board in boards]
     texts += ["<think>box left</think><action>up</action> down right stuck"] * 10
-    return tiny.build(tiny.train_tokenizer(texts), torch.Generator().manual_seed(seed))
+    return tiny.train_tokenizer(texts)
 
 
 def small_config(model: Path, **changes: Any) -> dict[str, Any]:

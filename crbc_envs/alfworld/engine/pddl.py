@@ -136,8 +136,8 @@ class Grounder:
             case ["or", *parts]:
                 return _any(self._ground(part, bound) for part in parts)
             case ["not", part]:
-                inner = self._ground(part, bound)
-                return not inner if isinstance(inner, bool) else lambda state: not inner(state)
+                denied = self._ground(part, bound)
+                return not denied if isinstance(denied, bool) else lambda state: not denied(state)
             case ["exists", [*outer], ["exists", [*inner], body]] if not set(typed(outer)) & set(typed(inner)):
                 return self._ground(["exists", outer + inner, body], bound)  # one search instead of two nested ones
             case ["exists", [*variables], body]:

@@ -218,7 +218,8 @@ def make_expert(
     chances = (hasty, careless, reads)
     if not all(0 <= chance <= 1 for chance in chances):
         raise ValueError(f"hasty, careless and reads are probabilities, got {hasty!r}, {careless!r} and {reads!r}")
-    shopper = Shopper(max_steps, *(rng.random(3) < chances).tolist(), quotes)
+    is_hasty, is_careless, does_read = (rng.random(3) < chances).tolist()
+    shopper = Shopper(max_steps, is_hasty, is_careless, does_read, quotes)
 
     def reply(observation: str, info: dict[str, Any]) -> str:
         thought, action = shopper.act(observation, info.get("action", ""))

@@ -68,8 +68,8 @@ def read_prices(text: str) -> tuple[float, ...]:
 
 def _offers(body: list[str]) -> list[Offer]:
     """The offers of a results page. Each is a blank line, the ASIN as a button, the title and the price."""
-    starts = [i for i, line in enumerate(body[:-3]) if line == "" and _BUTTON.fullmatch(body[i + 1])]
-    return [Offer(_BUTTON.fullmatch(body[i + 1])[3], body[i + 2], read_prices(body[i + 3])) for i in starts]
+    buttons = ((i, _BUTTON.fullmatch(body[i + 1])) for i, line in enumerate(body[:-3]) if line == "")
+    return [Offer(button[3], body[i + 2], read_prices(body[i + 3])) for i, button in buttons if button]
 
 
 def _item(instruction: str, body: list[str]) -> Page:

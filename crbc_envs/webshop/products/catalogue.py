@@ -323,10 +323,10 @@ def read_catalogue(folder: Path) -> MemoryCatalogue:
     paths = [official_file(folder, what) for what in ("items", "instructions")]
     human = folder / FILES["human"][0]
     paths += [human] if human.is_file() else []
-    items, *others = [read_json(path) for path in paths] + [{}]
+    items, instructions, written, *_ = [read_json(path) for path in paths] + [{}]
     if not isinstance(items, list) or not items:
         raise DataError(f"{paths[0]}: it is no list of products: {shown(items)}; {MEND}")
-    found = MemoryCatalogue(products_of(items, *others[:2], where=describe_files(paths)))
+    found = MemoryCatalogue(products_of(items, instructions, written, describe_files(paths)))
     if not len(found):
         raise DataError(f"{paths[0]}: it holds no products; {MEND}")
     return found

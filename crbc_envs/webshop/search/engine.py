@@ -262,7 +262,8 @@ class SearchEngine:
             select = partial(self._select, count=count)
             found = pruning.best(terms, len(self.index.products), count, self._saturation, select)
         else:
-            found = self._select(self._scan(terms), count) if postings else (np.empty(0), np.empty(0, dtype=np.intp))
+            none = np.empty(0, np.float32), np.empty(0, np.int64)
+            found = self._select(self._scan(terms), count) if postings else none
         return list(zip(self.index.products[found[1]].tolist(), found[0].tolist(), strict=True))
 
     def _scan(self, terms: list[Term]) -> Found:

@@ -58,6 +58,11 @@ class Goal:
     price_cap: float
     weight: float = 1.0
 
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """The options of a synthetic goal; a human one has none with groups."""
+        return [option for option in self.options if not isinstance(option, str)]
+
     def digest(self) -> str:
         """The hash of the task (hex): its product, text, attributes, options and price cap."""
         content = [self.asin, self.text, self.attributes, self.options, self.price_cap]

@@ -26,7 +26,9 @@ def rows(session: Session) -> list[Row]:
 def _results(nodes: Sequence[Node]) -> list[Row]:
     """The buttons in one row, then one row per product: its code, price and title."""
     before, products = offers(nodes)
-    table = [(_shown(link), about[-1].text, " ".join(text.text for text in about[:-1])) for link, *about in products]
+    table: list[Row] = [
+        (_shown(link), about[-1].text, " ".join(text.text for text in about[:-1])) for link, *about in products
+    ]
     return [(_line(before),), _BLANK, *(table or [("There are no products on this page.",)])]
 
 

@@ -65,7 +65,7 @@ def read_address(url: str, shop: Shop) -> tuple[int, State]:
     query = named.get("q", "").lower()
     if kind == "index" or (kind == "results" and not query):
         return goal, State(SHOPPER)
-    state = State(SHOPPER, kind, query.split(" "), number(named.get("page", "1")))  # type: ignore[arg-type]
+    state = State(SHOPPER, kind, query.split(" "), number(named.get("page", "1")))  # type: ignore[arg-type]  # `kind` is of `KINDS`
     state.visited = frozenset(value for name, value in pairs if name == "seen")
     for asin in state.visited:
         _find(shop, asin)

@@ -223,7 +223,8 @@ class Browser:
         while time.monotonic() < deadline:
             found = self.driver.execute_script(_READ)
             if found is not None:
-                return Screen(**{name: value if value is not None else "" for name, value in found.items()})
+                fields: dict[str, Any] = {name: value if value is not None else "" for name, value in found.items()}
+                return Screen(**fields)
             time.sleep(0.002)
         raise TimeoutError(f"no new page in {TIMEOUT:.0f} s")
 
@@ -259,6 +260,7 @@ def _launch(profile: str) -> Chrome:
         find_program("chromedriver"), popen_kw={"preexec_fn": _end_with_parent} if sys.platform == "linux" else {}
     )
     driver = Chrome(options=options, service=service)
+    assert not isinstance(driver.command_executor, str)
     driver.command_executor.client_config.timeout = TIMEOUT + 10
     driver.set_page_load_timeout(TIMEOUT)
     driver.set_script_timeout(TIMEOUT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -11,16 +10,16 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from socket import AF_INET6
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 import numpy as np
 
-from crbc_envs.webshop.shop.panels import WebShopPanel
+from crbc_envs.tasks import TaskPanel
+from crbc_envs.webshop.shop.goals import Goal
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site import render
 from crbc_envs.webshop.site.address import PageNotFound, address, goal_number, number, read_address, split
-from crbc_envs.webshop.site.connections import MOST, SECONDS, Connections
 from crbc_envs.webshop.site.pictures import picture, picture_name
 
 LOOPBACK = ("127.0.0.1", "::1")
@@ -32,9 +31,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
 }
 """The headers of every response: nothing is loaded from other hosts, and no script runs."""
-
-LONGEST_HEAD = 96 * 2**10
-"""Bytes of a request's line and headers together."""
 
 _KEPT = ("text/css", "image/svg+xml")
 """What a browser may keep for a while."""
@@ -55,7 +51,7 @@ class Response(NamedTuple):
 class Site:
     """The pages of a shop for the goals of a panel. `seed` is the seed of the goals that people draw."""
 
-    def __init__(self, shop: Shop, panel: WebShopPanel, seed: int = 0) -> None:
+    def __init__(self, shop: Shop, panel: TaskPanel[Goal], seed: int = 0) -> None:
         self.shop, self.panel = shop, panel
         self._rng = np.random.default_rng(seed)
         self._style = files(__package__).joinpath("style.css").read_text(encoding="utf-8")
@@ -122,17 +118,14 @@ def _redirect(location: str) -> Response:
 class SiteServer(ThreadingHTTPServer):
     """Serves a `Site` at a port of this machine; 0 means any free port. `url` is its address.
 
-    Each connection has a thread, and their number and time is limited (`Connections`): 64 at once, 30 seconds for a
-    request and as many for the client to take the response, however the bytes are spread. A request's line has at most
-    64 KiB, its line and headers together `LONGEST_HEAD`, and there are at most 100 headers. Requests have no bodies: a
-    connection ends after one that has.
+    Requests have no bodies: a connection ends after one that has.
 
     Raises `ValueError` for a host that other machines can reach, unless `exposed`, and `OSError` for a port in use.
     """
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 2 * MOST
+    request_queue_size = 128
 
     def __init__(self, site: Site, host: str = "127.0.0.1", port: int = 0, exposed: bool = False) -> None:
         if host not in LOOPBACK and not exposed:
@@ -141,31 +134,12 @@ class SiteServer(ThreadingHTTPServer):
                 "use exposed (--exposed) to allow that"
             )
         self.site, self.exposed = site, exposed
-        self.connections = Connections()
         if ":" in host:
             self.address_family = AF_INET6
         super().__init__((host, port), _Handler)
         shown = f"[{host}]" if ":" in host else host
         self.port = int(self.server_address[1])
         self.url = f"http://{shown}:{self.port}"
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if self.connections.add(request):
-            super().process_request(request, client_address)
-        else:
-            super().shutdown_request(request)
-
-    def shutdown_request(self, request: Any) -> None:
-        self.connections.remove(request)
-        super().shutdown_request(request)
-
-    def service_actions(self) -> None:
-        """End what is out of time. The serving loop calls this several times a second."""
-        self.connections.end_late()
-
-    def server_close(self) -> None:
-        super().server_close()
-        self.connections.end_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Print the traceback, except for a client that went away."""
@@ -195,25 +169,10 @@ class _Handler(BaseHTTPRequestHandler):
     default_request_version = "HTTP/1.0"
     """What a line that names no version is taken for. The answer to HTTP/0.9 would have no status."""
     server_version, sys_version = "crbc", ""
-    timeout = SECONDS
+    timeout = 30.0
+    """Seconds without a byte of the client."""
     disable_nagle_algorithm = True
     server: SiteServer
-
-    def handle_one_request(self) -> None:
-        """Read the line and the headers of a request within limits, and answer it."""
-        received = self.rfile
-        head = _head(received)
-        self.server.connections.progress(self.connection)
-        self.rfile = io.BytesIO(head)
-        try:
-            if len(head) > LONGEST_HEAD:
-                self.requestline, self.request_version, self.command = "", "HTTP/1.1", ""
-                self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            else:
-                super().handle_one_request()
-        finally:
-            self.rfile = received
-        self.server.connections.progress(self.connection)
 
     def do_GET(self) -> None:
         if {"Content-Length", "Transfer-Encoding"} & {name.title() for name in self.headers}:
@@ -241,14 +200,3 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Does nothing. Requests are not logged, because they contain what people type."""
-
-
-def _head(received: BinaryIO) -> bytes:
-    """The bytes up to the first empty line: more than `LONGEST_HEAD` of them if there are too many, none if it does
-    not come."""
-    head = b""
-    while line := received.readline(LONGEST_HEAD - len(head) + 1):
-        head += line
-        if len(head) > LONGEST_HEAD or not line.strip():
-            return head
-    return b""

@@ -26,9 +26,6 @@ from crbc_rl.version import __version__
 
 log = logging.getLogger(__name__)
 
-BODY_SECONDS = 30.0
-"""For the whole body of a request, however its bytes are spread."""
-
 Body = dict[str, Any]
 T = TypeVar("T")
 
@@ -143,7 +140,8 @@ class Endpoint:
 
     def _columns(self, order: Order, turn: Turn, scores: Scores | None) -> Body:
         """The tokens of a completion as columns; with `echo` the prompt's before them, whose first has no score."""
-        tokens, values = turn.response, turn.logprobs if scores is None else scores.logprobs
+        tokens = turn.response
+        values: list[float | None] = [*(turn.logprobs if scores is None else scores.logprobs)]
         tops: list[Body | None] = [
             {self._text(token): value for token, value in top} for top in (scores.top if scores is not None else ())
         ]
@@ -178,16 +176,12 @@ class Endpoint:
 
 
 async def _body(request: Request) -> bytes:
-    """The body of a request. Raises `Refused` for one that is too large or takes too long."""
+    """The body of a request. Raises `Refused` for one that is too large."""
     content = bytearray()
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > LARGEST_BODY:
-                    raise Refused(f"the body has more than {LARGEST_BODY:,} bytes", None, 413)
-    except TimeoutError as error:
-        raise Refused(f"the body did not arrive within {BODY_SECONDS:g} s", None, 408) from error
+    async for chunk in request.stream():
+        content += chunk
+        if len(content) > LARGEST_BODY:
+            raise Refused(f"the body has more than {LARGEST_BODY:,} bytes", None, 413)
     return bytes(content)
 
 
@@ -212,7 +206,7 @@ async def _gone(request: Request) -> None:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     # A body that was not read to its end would be taken for the next request.
-    close = {"Connection": "close"} if error.status in (408, 413, 415, 421, 401) else {}
+    close = {"Connection": "close"} if error.status in (413, 415, 421, 401) else {}
     return JSONResponse(error.answer(), error.status, close)
 
 

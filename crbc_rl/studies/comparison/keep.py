@@ -28,7 +28,7 @@ from crbc_rl.studies.comparison.kept import place_of
 from crbc_rl.studies.comparison.trainings import EARLY, Training
 
 FORMAT = 1
-CURVE = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_groups", "gate_open")
+CURVE: tuple[str, ...] = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_groups", "gate_open")
 CURVE += tuple(f"{name}/{depth}" for name in ("coverage", "full_access") for depth in ("0", "1", "3", "full"))
 """Metrics of training that are kept of every update, where they were measured."""
 VALIDATED = ("success", "reward_by_step")

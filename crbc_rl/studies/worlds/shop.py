@@ -19,6 +19,7 @@ Page = tuple[int, ...]
 """() is the search page, (query,) its results, (query, product) a product's page, and (query, product, colour, size)
 the same with options chosen; -1 is an option that is open."""
 
+SEARCH: Page = ()
 BUY, BACK = 0, 1
 
 
@@ -38,7 +39,7 @@ def shop(seed: int, index: int) -> TabularMDP:
     def outcomes(page: Page) -> dict[int, Outcomes[Page]]:
         return {names[a]: row for a, row in _actions(page, wanted, options).items()}
 
-    return table((), outcomes, HORIZON)
+    return table(SEARCH, outcomes, HORIZON)
 
 
 def _actions(page: Page, wanted: dict[int, int], options: tuple[int, int]) -> dict[int, Outcomes[Page]]:

@@ -46,7 +46,7 @@ def test_both_engines_agree_in_a_small_generated_room(family):
     assert not conform(generate_game(np.random.default_rng(1), family, size="small"), steps=20, seed=1).difference
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("family", sorted(FAMILIES.values()))
 def test_both_engines_agree_in_generated_rooms(family):
     rng = np.random.default_rng(2)
@@ -54,7 +54,7 @@ def test_both_engines_agree_in_generated_rooms(family):
         assert not conform(generate_game(rng, family, verb=verb), steps=40, seed=1).difference
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_both_engines_agree_in_published_games_of_every_family(tmp_path):
     folders = {}
     for folder in game_folders(published("valid_train", tmp_path)):
@@ -259,7 +259,7 @@ def test_the_command_plays_the_expert_in_generated_households(monkeypatch, capsy
     assert left.value.code == 1 and "won: False, TextWorld has True" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_benchmark_compares_both_engines_in_one_run(capsys):
     envs.main(["--env", "alfworld", "--count", "1", "--steps", "2"])
     printed = capsys.readouterr().out

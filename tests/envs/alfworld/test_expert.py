@@ -246,7 +246,7 @@ def test_published_tasks_are_solved_in_no_more_steps_than_their_walkthroughs(tmp
     assert np.mean(steps) < 10
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_published_training_task_is_solved(tmp_path):
     panel = OfficialPanel("train", published("train", tmp_path))
     steps = check_published(panel, range(len(panel)))

@@ -217,7 +217,7 @@ def test_even_shares_fall_evenly(seed, number):
     assert np.diff(edges).max(initial=0) <= 2.7 / number, "no gap is much wider than the mean"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("family", sorted(ROOMS_OF))
 def test_three_hundred_tasks_of_a_family_can_be_done(family):
     for seed in range(300):

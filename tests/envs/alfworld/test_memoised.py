@@ -29,7 +29,7 @@ def answers(file, commands, rng):
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("verb", VERBS)
 def test_memoised_answers_are_textworld_s_own(verb):
     """Two games one after the other, so that what the first left behind would show."""

@@ -123,7 +123,7 @@ def test_valid_seen_plays_in_train_s_rooms_themselves():
         assert {receptacle_ids(panel[index].content) for index in range(60)} <= rooms
 
 
-@pytest.mark.parametrize(("rooms", "count"), [("small", 150), pytest.param("small", 2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("rooms", "count"), [("small", 150), pytest.param("small", 2_000, marks=pytest.mark.full)])
 def test_no_two_splits_share_a_puzzle(rooms, count):
     puzzles = {}
     for split in PANEL_SIZE:

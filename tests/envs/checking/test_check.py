@@ -286,7 +286,7 @@ def test_the_panel_may_be_smaller_than_the_number_of_tasks():
     assert crbc_envs.check_anchor_env(make(), tasks=40, episodes=40, fuzz=0).tasks == 27
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("env_id", ["CRBC-Sokoban-v0", "Corridor-v0"])
 def test_ten_thousand_hostile_replies(env_id):
     report = crbc_envs.check_anchor_env(make(env_id), seed=1, fuzz=10_000)

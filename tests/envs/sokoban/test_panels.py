@@ -182,7 +182,7 @@ def test_no_layout_comes_twice_in_a_held_out_split(split):
     assert len({layout_digest(panel[index].content) for index in range(len(panel))}) == len(panel) == 2_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("name", LARGER)
 def test_no_layout_comes_twice_in_a_larger_level_either(name, split):

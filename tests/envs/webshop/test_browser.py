@@ -315,7 +315,7 @@ def test_a_group_is_played_with_one_browser_each():
 
 
 @needs_browser
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("observation", "anchor"), VIEWS)
 def test_many_walks_are_the_same_in_the_browser(observation, anchor):
     # benchmarks/webshop_site.py plays two hundred.

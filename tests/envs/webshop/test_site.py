@@ -6,6 +6,7 @@ import http.client
 import re
 import socket
 import sys
+from contextlib import suppress
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
@@ -41,14 +42,7 @@ WALKS = {
     "random": ("search[<r> two]", "click[b000000003]", "click[< prev]"),
     "random item": ("search[<r>]", "click[next >]", "click[< prev]", "click[b000000004]", "click[reviews]"),
 }
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "\"'><img src=x onerror=alert(1)>",
-    "&lt;b&gt;",
-    "a&page=9#x",
-    "%3Cb%3E",
-    "é😀\u0000",
-)
+HOSTILE = ("\"'><img src=x onerror=alert(1)><script>alert(1)</script>", "a&page=9#x", "%3Cb%3E&lt;é😀\u0000")
 
 
 def site_of(opened):
@@ -332,9 +326,7 @@ PIECES = (
 )
 PIECES = [*PIECES.split(), b"\x00", b"\x0b", b"\x1c", b"\x85", b"\xa0", b"\xff", b"\xe2\x84\x80", b"\xef\xbc\x8f"]
 PIECES += b"; /results?q= /item?asin=B000000001&q=a /done?asin=B000000001 &page=-1 &seen= &option. <r>".split()
-PIECES += [b"A" * 70_000, b"9" * 5_000]
-LONGEST = 80_000
-"""Bytes of a target. The server reads so many to their end, so its answer is not lost."""
+PIECES += [b"A" * 10_000, b"9" * 5_000]
 
 
 def test_any_target_gets_an_answer_with_a_status_and_the_server_lives(site):
@@ -347,7 +339,7 @@ def test_any_target_gets_an_answer_with_a_status_and_the_server_lives(site):
 
     with Watched(site) as server, serving(server):
         for _ in range(500):
-            target = b"".join(PIECES[i] for i in rng.integers(len(PIECES), size=rng.integers(1, 7)))[:LONGEST]
+            target = b"".join(PIECES[i] for i in rng.integers(len(PIECES), size=rng.integers(1, 7)))
             line = rng.choice([b"GET ", b"GET /", b"GET //", b"HEAD http://"]) + target + b" HTTP/1.1"
             status = status_of(server.port, line, b"Host: 127.0.0.1:%d" % server.port)
             assert status in (200, 303, 400, 404, 414, 421, 431), line[:200]
@@ -415,6 +407,15 @@ def test_only_this_machine_is_served_unless_it_is_told_otherwise(site, server):
     assert get(server, "/", f"localhost:{server.port}")[0].status == 200
     with SiteServer(site, exposed=True) as exposed:
         assert exposed.allows_host("shop.example")
+
+
+def test_a_body_is_never_taken_for_a_request(server):
+    head = b"GET /style.css HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % server.port
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        client.sendall(head + b"\r\n" + head + b"Content-Length: 40\r\n\r\n" + head + b"\r\n")
+        client.shutdown(socket.SHUT_WR)
+        with client.makefile("rb") as answer, suppress(ConnectionError):
+            assert answer.read().count(b"HTTP/1.1 200") == 2
 
 
 def test_nothing_can_be_posted_and_a_head_has_no_body(server):

@@ -217,7 +217,7 @@ def killing(process: subprocess.Popen[bytes], at: int | None) -> Callable[[int],
     return kill
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     """SIGKILL at any call, again and again, with faults besides; then the result is that of the quiet run."""
     with served(FaultyModel(wanderer)) as url:

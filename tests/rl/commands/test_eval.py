@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from learner_fixtures import fresh_policy, small, write_config
-from paths import ROOT
+from warm import Warm
 
 from crbc_envs.tasks import rng
 from crbc_envs.vector.members import make_member
@@ -96,14 +93,18 @@ cli.main(sys.argv[1:])
 
 @pytest.mark.parametrize("policy", ["start", "random"])
 def test_a_killed_evaluation_comes_to_the_same_file(
-    policy: str, model: Path, config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    warm: Warm,
+    policy: str,
+    model: Path,
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Killed inside its second write, and continued in another process."""
     Run.start(Path("r"), small(model, env=ROOMS), resume=False)
     asked = ["eval", "r", "--policy", policy, "--episodes", "10", "--out"]
     cli.main([*asked, "whole.json"])
-    died = subprocess.run([sys.executable, "-c", KILLED, *asked, "cut.json"], cwd=Path.cwd(), env=_env(), timeout=600)
-    assert died.returncode == -signal.SIGKILL
+    assert warm.run(["-c", KILLED, *asked, "cut.json"], Path.cwd()).status == -signal.SIGKILL
     kept = Path("cut.partial.jsonl").read_bytes()
     assert kept.count(b"\n") == 2 and not kept.endswith(b"\n") and not Path("cut.json").exists()
     assert "add --resume to continue it" in refused(capsys, *asked[1:], "cut.json")
@@ -116,10 +117,6 @@ def test_a_killed_evaluation_comes_to_the_same_file(
     monkeypatch.setattr(evaluate, "_played", None)  # it is finished: nothing is played
     cli.main([*asked, "cut.json", "--resume"])
     assert f"{policy}: success" in capsys.readouterr().out
-
-
-def _env() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"}
 
 
 def _only_from(first: int, play: Any) -> Any:

@@ -31,9 +31,9 @@ def test_what_is_compared_stays_as_it_is(env, tmp_path):
 @pytest.mark.parametrize(
     ("env", "variant"),
     [
-        ("alfworld-1.5b", "gae"),
+        pytest.param("alfworld-1.5b", "gae", marks=pytest.mark.full),
         ("sokoban-vl-3b", "crbc"),
-        pytest.param("webshop-1.5b", "grpo", marks=pytest.mark.slow),  # its prompts are the longest
+        pytest.param("webshop-1.5b", "grpo", marks=pytest.mark.full),  # its prompts are the longest
     ],
 )
 def test_an_update_is_made_with_a_model_of_the_config_s_kind_and_with_credit(env, variant):
@@ -77,7 +77,7 @@ def test_a_training_without_credit_fails(monkeypatch, capsys):
     assert "paper/alfworld-1.5b/crbc had no gradient" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_makes_one_of_every_training(capsys):
     main(["study", "depth", "--scale", "paper", "--tiny"])
     told = capsys.readouterr().out

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +12,6 @@ from typing import Any
 import gymnasium
 import pytest
 from learner_fixtures import write_config
-from paths import ROOT
 from play_session import session, typed
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +19,7 @@ from rich.panel import Panel
 from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
+from warm import Warm
 
 from anchors import Rollout, RolloutGroup, Step, anchor_key
 from crbc_envs import AnchorEnv
@@ -270,16 +268,10 @@ cli.main(["doctor"])
 
 
 @pytest.mark.parametrize("name", ["colours", "returns", "half a pair", "markup"])
-def test_warnings_logs_and_bugs_are_one_line_each_without_keys(name: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE.format(text=HOSTILE[name])],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path), "PATH": ""},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stderr.count("\n") == 3 and "hush" not in done.stderr and not acts(done.stderr)
-    assert done.stderr.count("[key]") == 3 and "warning: " in done.stderr and "a bug in crbc" in done.stderr
+def test_warnings_logs_and_bugs_are_one_line_each_without_keys(warm: Warm, name: str, tmp_path: Path) -> None:
+    err = warm.run(["-c", CODE.format(text=HOSTILE[name])], tmp_path, {"TMPDIR": str(tmp_path)}).err
+    assert err.count("\n") == 3 and "hush" not in err and not acts(err)
+    assert err.count("[key]") == 3 and "warning: " in err and "a bug in crbc" in err
     (kept,) = tmp_path.glob("crbc-error-*.log")
     assert "hush" not in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0

@@ -37,7 +37,7 @@ def check_core_laws(group, beta):
     assert abs(flow - beta * sum(r.success for r in group.rollouts)) <= 1e-11
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_core_laws_hold_on_ten_thousand_random_groups():
     rng = np.random.default_rng(20260728)
     for case in range(10_000):

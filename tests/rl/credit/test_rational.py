@@ -125,7 +125,7 @@ def test_every_option_on_some_random_groups(seed):
         check_everything(rng)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_option_on_thousands_of_random_groups():
     rng = np.random.default_rng(20261122)
     groups = 0

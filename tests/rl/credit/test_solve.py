@@ -75,7 +75,7 @@ def test_wide_blocks_are_iterated_and_equal_their_factorisation(monkeypatch, sys
     np.testing.assert_allclose(found, solved(system, beta), rtol=0, atol=atol)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("beta", BETAS)
 @pytest.mark.parametrize(
     "make",

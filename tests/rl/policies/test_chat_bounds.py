@@ -1,17 +1,14 @@
-"""ChatPolicy against servers that mean no good: what they send is bounded, and no message shows the key."""
+"""ChatPolicy and its servers: what they send is bounded, and no message shows the key."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import html
-import itertools
 import json
-import sys
 import threading
 import time
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from socket import socket
 from urllib.parse import quote
@@ -47,18 +44,8 @@ def refused(answer: Answer, **options: object) -> str:
     return str(error.value)
 
 
-def packed(size: int, times: int = 1) -> bytes:
-    data = b"".join(_pack(itertools.repeat(b" " * 2**20, size >> 20)))
-    for _ in range(times - 1):
-        data = gzip.compress(data)
-    return data
-
-
-def _pack(pieces):
-    packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    for piece in pieces:
-        yield packer.compress(piece)
-    yield packer.flush()
+def packed(size: int) -> bytes:
+    return gzip.compress(b" " * size)
 
 
 # ---- bytes ------------------------------------------------------------------------------------------
@@ -68,16 +55,12 @@ def _pack(pieces):
     ("data", "said"),
     [
         (reply(packed(2**28), Content_Encoding="gzip"), "sent a reply of more than 8 MiB"),
-        (reply(packed(2**28, 2), Content_Encoding="gzip, gzip"), "packed its reply as 'gzip, gzip'"),
         (reply(b"x", Content_Encoding="br"), "packed its reply as 'br', and it was asked for gzip or none"),
-        (reply(b"x", Content_Encoding="zstd"), "packed its reply as 'zstd'"),
-        (reply(b"x", Content_Encoding="\t" + "z" * 5000), "packed its reply as 'zzz"),
         (reply(b"no gzip", Content_Encoding="gzip"), "sent a damaged reply"),
-        (reply(packed(2**20)[:-20], Content_Encoding="gzip"), "something else than a chat completion"),
         (reply(b" " * (LARGEST_REPLY + 1)), "sent a reply of more than 8 MiB"),
         (reply(b" " * LARGEST_REPLY), "answered something else than a chat completion"),
     ],
-    ids=["gzip", "gzip twice", "br", "zstd", "no name", "damaged", "cut", "plain", "plain, at the bound"],
+    ids=["gzip", "br", "damaged", "plain", "plain, at the bound"],
 )
 def test_a_reply_is_bounded_after_it_is_unpacked(data: bytes, said: str) -> None:
     tracemalloc.start()
@@ -106,25 +89,14 @@ def forever(start: bytes, piece: bytes, pause: float = 0.0) -> Answer:
     return answer
 
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (forever(CHUNKED, b"1000\r\n" + b" " * 4096 + b"\r\n"), "more than 8 MiB"),
         (forever(b"HTTP/1.1 200 OK\r\n\r\n", b" " * 4096), "more than 8 MiB"),
-        (forever(b"HTTP/1.1 200 OK\r\n", b"X-A: b\r\n"), "cannot be reached (RemoteProtocolError"),
-        (forever(b"HTTP/1.1 200 " + b"O" * 200_000, b"O"), "cannot be reached (RemoteProtocolError"),
         (sends(b"\x00\xff\x1b[2J\r\n\r\n"), "cannot be reached (RemoteProtocolError"),
-        (
-            sends(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n{"),
-            "cannot be reached (RemoteProtocolError",
-        ),
-        (sends(b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{"), "cannot be reached (RemoteProtocolError"),
         (sends(b""), "cannot be reached (RemoteProtocolError"),
     ],
-    ids=["chunks", "body", "headers", "reason", "noise", "length", "negative length", "nothing"],
+    ids=["body", "noise", "nothing"],
 )
 def test_a_reply_without_end_or_form_is_one_line(answer: Answer, said: str) -> None:
     assert said in refused(answer)
@@ -150,19 +122,10 @@ def drip(data: bytes, ended: threading.Event) -> Answer:
     return answer
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        COMPLETION * 100,
-        b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n" + b" " * 9999,
-        b"HTTP/1.1 100 Continue\r\n\r\n" * 999,
-        CHUNKED + b"1\r\n \r\n" * 9999,
-    ],
-    ids=["header", "body", "continue", "chunks"],
-)
-def test_a_dripping_reply_ends_with_the_time_of_the_whole_request(data: bytes) -> None:
+def test_the_timeout_is_that_of_a_whole_request() -> None:
     ended = threading.Event()
-    assert "has not answered completely after 0.4 s, 2 times" in refused(drip(data, ended), timeout=0.4, retries=1)
+    answer = drip(COMPLETION * 100, ended)
+    assert "has not answered completely after 0.4 s, 2 times" in refused(answer, timeout=0.4, retries=1)
     assert ended.wait(10)
 
 
@@ -200,7 +163,7 @@ def test_a_redirect_is_not_followed() -> None:
     assert not reached
 
 
-@pytest.mark.parametrize("asked", ["9" * 400, "1e9", "-1", "NaN", "inf", "\u0669" * 20])
+@pytest.mark.parametrize("asked", ["9" * 400, "1e9"])
 def test_an_absurd_retry_after_is_capped_or_ignored(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
 
@@ -230,21 +193,12 @@ def logprob(value: str) -> bytes:
     "body",
     [
         b"[" * 1_000_000,
-        b'{"choices":' * 100_000,
-        b"9" * 5_000,
         b"\xff\xfe{",
-        b'{"choices": NaN}',
         choice(message={"content": 5}),
-        choice(message={"content": ["up"]}),
-        choice(message={"content": {"text": "up"}}),
-        choice(message={"content": True}),
         choice(message=[]),
         choice(logprobs=7),
-        choice(logprobs={"content": 7}),
-        choice(logprobs={"content": "abc"}),
         choice(logprobs={"content": [7]}),
-        choice(logprobs=[{"logprob": -1}]),
-        *map(logprob, ["NaN", "-Infinity", "1e999", "-" + "9" * 4_000, '"-1"', "true", "null", "[]", "{}"]),
+        *map(logprob, ["NaN", '"-1"', "true", "null"]),
     ],
     ids=lambda body: body[:40].decode("latin-1"),
 )
@@ -263,22 +217,13 @@ def test_half_a_surrogate_pair_in_a_reply_or_a_prompt_is_sent_and_returned_as_te
 FORMS = {
     "raw": KEY,
     "json": json.dumps(KEY),
-    "slashes": KEY.replace("/", "\\/"),
     "json codes": "".join(f"\\u{ord(symbol):04X}" for symbol in KEY),
     "python": "".join(f"\\x{ord(symbol):02x}" for symbol in KEY),
     "url": quote(KEY, safe=""),
-    "url twice": quote(quote(KEY, safe=""), safe=""),
-    "url in lower case": quote(KEY, safe="").lower().replace("sk", "sk"),
     "html": html.escape(KEY),
-    "html codes": "".join(f"&#x{ord(symbol):X};" for symbol in KEY),
-    "base64": base64.b64encode(KEY.encode()).decode(),
     "base64 for urls": base64.urlsafe_b64encode(KEY.encode()).decode(),
-    "base64 of the header": base64.b64encode(f"Bearer {KEY}".encode()).decode(),
     "base64 of the header, moved": base64.b64encode(f"x-key: {KEY}\r\n".encode()).decode(),
     "wrapped": KEY[:9] + "\r\n  " + KEY[9:],
-    "base64 wrapped": base64.b64encode(KEY.encode() * 2).decode()[:20]
-    + "\n"
-    + base64.b64encode(KEY.encode() * 2).decode()[20:],
 }
 
 
@@ -291,7 +236,7 @@ def shows(message: str) -> bool:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("before", [0, 270, 16_375])
+@pytest.mark.parametrize("before", [0, 16_375])
 def test_the_key_is_in_no_message_in_whatever_form(form: str, before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SERVICE_KEY", KEY)
     body = ("." * before + " " + FORMS[form] + " is wrong").encode()
@@ -317,14 +262,7 @@ def test_the_password_of_an_address_is_in_no_message() -> None:
                 policy.generate([Prompt("p")], [0], 1.0, 8)
         assert "hush" not in str(error.value)
         assert "//[key]@127.0.0.1" in str(error.value)
-    for broken in (
-        f"http://me:{secret}@h:-1/v1",
-        f"http://me:{secret}@127.0.0.1:99999/v1",
-        f"ftp://me:{secret}@h/v1",
-        "",
-        "x\ny",
-        "http:///v1",
-    ):
+    for broken in (f"http://me:{secret}@h:-1/v1", f"ftp://me:{secret}@h/v1", "", "http:///v1"):
         with pytest.raises(ConfigError, match="is no address: ") as error:
             ChatPolicy(broken, "m")
         assert "hush" not in str(error.value)
@@ -344,20 +282,10 @@ def test_what_is_in_every_text_is_no_secret() -> None:
     assert redacted("axb") == "axb"
 
 
-def test_looking_for_keys_takes_no_long_time_in_whatever_text() -> None:
-    keep_secret("a" * 40 + "b")
-    keep_secret("%2525%25" * 4)
-    for text in ("a" * 20_000, "%25" * 7_000, "a " * 10_000, "\\" * 20_000, "//" * 10_000, "/\\" * 10_000 + "@"):
-        assert "b" not in redacted(text)
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "\x1b[31mred\x1b[0m",
-        "\x1b]0;title\x07",
-        "\u202eback",
-        "[red]x[/red]",
+        "\x1b]0;title\x07\u202eback",
         "[link=https://x]y[/link]",
         "a\x00\rb\x9b2J",
     ],
@@ -381,10 +309,3 @@ def test_a_proxy_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ConfigError, match="HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy") as error:
         ChatPolicy("http://127.0.0.1:9/v1", "m").check()
     assert "hush" not in str(error.value)
-
-
-def test_the_stack_is_as_deep_as_before() -> None:
-    """A reply nested a million times must not have raised the limit for anybody else."""
-    before = sys.getrecursionlimit()
-    refused(sends(reply(b"[" * 1_000_000)))
-    assert sys.getrecursionlimit() == before

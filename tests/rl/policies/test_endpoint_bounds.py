@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -22,7 +20,6 @@ from crbc_envs.chat import messages
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.endpoint import app, batcher, requests
-from crbc_rl.policies.endpoint import server as serving_module
 from crbc_rl.policies.endpoint.server import bind, serving
 from crbc_rl.policies.transformers import TransformersPolicy
 
@@ -51,36 +48,24 @@ def until(true: Callable[[], bool]) -> bool:
 
 PNG = "data:image/png;base64,"
 WRONG_CHATS: dict[str, Any] = {
-    "temperature": [-0.1, 2.1, "hot", True, [], {}, float("nan"), float("inf")],
-    "max_tokens": [0, -1, 1.5, "3", True, 10**400, 2_048],
-    "max_completion_tokens": [0, 4, "x"],
-    "seed": [-1, 2**63, 1.0, "1", True],
-    "n": [0, 129, "2", 1.0],
-    "logprobs": [1, "true", []],
-    "top_logprobs": [1, 21, -1, True],
-    "return_token_ids": [1, "yes"],
-    "stop": ["</action>", ["x"], 3],
-    "stream": [True, 1, "no"],
-    "top_p": [0.5, "1", 0],
-    "top_k": [5],
-    "frequency_penalty": [0.1],
-    "presence_penalty": [-1],
-    "repetition_penalty": [1.1],
+    "temperature": [-0.1, 2.1, "hot"],
+    "max_tokens": [0, 1.5, 2_048],
+    "max_completion_tokens": [4],
+    "seed": [-1, 2**63],
+    "n": [0, 129],
+    "logprobs": [1],
+    "top_logprobs": [1, 21],
+    "stop": ["</action>"],
+    "stream": [True],
+    "top_p": [0.5],
     "logit_bias": [{"3": 1}],
     "tools": [[{"type": "function"}]],
-    "tool_choice": ["required"],
     "response_format": [{"type": "json_object"}],
     "echo": [True],
-    "prompt": ["x"],
     "unheard_of": [1],
     "messages": [
         [],
-        {},
-        "Go.",
-        [{}],
-        [{"role": "user"}],
         [{"role": "user", "content": None}],
-        [{"role": "user", "content": 3}],
         [{"role": "user", "content": "Go.", "weight": 1}],
         [{"role": "tool", "content": "Go."}],
         [{"role": "system", "content": "Go."}],
@@ -112,11 +97,9 @@ def test_a_wrong_field_of_a_chat_is_named(client: Client, field: str, value: Any
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        *(("prompt", value) for value in ("", [], [[]], [""], None, 3, [1, "a"], [-1], [10**6], [1.5], ["a"] * 129)),
-        ("max_tokens", 0),
+        *(("prompt", value) for value in ("", [], [""], None, [1, "a"], [10**6], ["a"] * 129)),
         ("logprobs", 21),
         ("best_of", 2),
-        ("suffix", "x"),
         ("prompt", "\udc00"),
         ("messages", []),
     ],
@@ -133,7 +116,7 @@ def test_a_field_that_changes_nothing_may_be_there(client: Client) -> None:
     assert client.chat("Go.", max_completion_tokens=3, seed=1, **neutral)["choices"] == plain["choices"]
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"3", b"\xff\xfe", b"[" * 100_000, b'{"model": NaN}', b"nul\0"])
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff\xfe", b"[" * 100_000])
 def test_a_body_that_is_no_request(client: Client, body: bytes) -> None:
     answer = client.send("completions", body)
     assert answer.status_code == 400 and answer.json()["error"]["message"]
@@ -195,36 +178,6 @@ def test_more_than_can_wait_is_told_to_come_again(client: Client, monkeypatch: p
     monkeypatch.setattr(batcher, "MOST_WAITING", 8)
     assert client.refusal("chat/completions", {**ASK, "n": 9})[0] == 429
     assert len(client.chat("Go.", n=8, max_tokens=2)["choices"]) == 8
-
-
-def test_a_body_that_comes_slowly_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
-    url = httpx.URL(client.url)
-    with socket.create_connection((url.host, url.port), 30) as slow:
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: {url.host}:{url.port}\r\nContent-Type: application/json\r\n"
-        slow.sendall(head.encode() + b"Content-Length: 1000\r\n\r\n{")
-        assert b"408" in slow.recv(4_096)
-        while slow.recv(4_096):  # and the connection ends
-            pass
-
-
-def test_a_connection_without_a_request_ends(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "SECONDS", 0.2)
-    with serving(policy) as url:
-        place = httpx.URL(url)
-        for said in (b"", b"GET /v1/mod", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n"):
-            with socket.create_connection((place.host, place.port), 30) as slow:
-                slow.sendall(said)
-                slow.settimeout(30)
-                with suppress(ConnectionResetError):
-                    assert not slow.recv(1)
-        # A connection that asks one thing after another stays.
-        connection = http.client.HTTPConnection(place.host, place.port)
-        for _ in range(4):
-            connection.request("GET", "/v1/models")
-            assert connection.getresponse().read()
-            time.sleep(0.05)
-        connection.close()
 
 
 def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 from learner_fixtures import fresh_policy, small, write_config
+from warm import Warm
 
 from crbc_envs.sokoban import panels
 from crbc_rl.errors import ConfigError
@@ -157,28 +158,6 @@ def test_a_changed_copy_of_the_model_is_not_used(model: Path, tmp_path: Path) ->
             use()
 
 
-def test_a_run_of_an_earlier_version_opens_while_its_model_is_there(model: Path, tmp_path: Path) -> None:
-    """It has the model's path in its config, and no copy."""
-    warm, run = tmp_path / "warm", tmp_path / "run"
-    shutil.copytree(model, warm)
-    train(small(warm, **TINY), run)
-    shutil.rmtree(run / "model")
-    data = yaml.safe_load((run / "config.yaml").read_text())
-    (run / "config.yaml").write_text(yaml.safe_dump({**data, "model": str(warm)}))
-    versions = json.loads((run / "versions.json").read_text())
-    (run / "versions.json").write_text(json.dumps({k: v for k, v in versions.items() if k != "config"}))
-    for folder in (run / "checkpoints").iterdir():
-        (folder / "manifest.json").unlink()
-
-    assert Run.open(run).policy("start") and Run.open(run).policy("last")
-    train(small(warm, **{**TINY, "updates": 2}), run, resume=True)
-    shutil.move(warm, tmp_path / "gone")
-    with pytest.raises(ConfigError, match="warm, which is missing: put it back"):
-        Run.start(run, small(tmp_path / "gone", **TINY), resume=True)
-    with pytest.raises(ConfigError, match="warm is no model folder"):
-        Run.open(run).policy("start")
-
-
 # ---- settings that cannot be read ------------------------------------------------------------
 
 
@@ -224,9 +203,6 @@ def test_a_run_with_other_anchors_than_the_environment_makes_is_not_continued(mo
             train(longer, tmp_path, resume=True)
         assert "\n" not in str(no.value)
     assert [record["update"] for record in read_metrics(tmp_path)] == [0, 1]
-    del versions["anchor"]  # as a run from before kinds had names, whose keys are those of version 1
-    (tmp_path / "versions.json").write_text(json.dumps(versions))
-    train(longer, tmp_path, resume=True)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\x00", b"[1]"])
@@ -240,18 +216,17 @@ def test_damaged_versions_are_said_and_no_obstacle(
     assert "versions.json is damaged" in caplog.text
 
 
-def test_the_command_says_who_writes_with_status_two(model: Path, tmp_path: Path) -> None:
+def test_the_command_says_who_writes_with_status_two(warm: Warm, model: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "c.yaml", model, **TINY)
     (tmp_path / "run").mkdir()
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        command = [sys.executable, "-m", "crbc_rl.cli", "train", str(config), "--run", str(tmp_path / "run")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        ended = warm.run(["train", config, "--run", tmp_path / "run"], tmp_path)
         holder.kill()
-    assert done.returncode == 2
-    assert f"in use by pid {holder.pid}" in done.stdout + done.stderr and "Traceback" not in done.stderr
+    assert ended.status == 2
+    assert f"in use by pid {holder.pid}" in ended.out + ended.err and "Traceback" not in ended.err
 
 
 # ---- the same tasks ----------------------------------------------------------------------------

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from learner_fixtures import write_config
+from warm import Ended, Warm
 
 from crbc_rl.runs.interrupts import SIGNALS, Interrupts
 from crbc_rl.runs.metrics import read_metrics
@@ -54,70 +55,58 @@ def test_without_a_run_the_first_ends_and_afterwards_all_is_as_before() -> None:
 class Command:
     """`crbc train` in a process of its own, with workers."""
 
-    def __init__(self, model: Path, folder: Path, *more: str) -> None:
+    def __init__(self, warm: Warm, model: Path, folder: Path) -> None:
         rollout = {"num_groups": 2, "group_size": 3, "max_new_tokens": 4, "backend": "process", "num_workers": 2}
         config = write_config(folder / "c.yaml", model, updates=500, save_every=50, rollout=rollout)
         self.run = folder / "run"
-        self.command = [sys.executable, "-m", "crbc_rl.cli", "train", str(config), "--run", str(self.run), *more]
+        self.process = warm.start(["train", config, "--run", self.run], folder)
 
-    def __enter__(self) -> Command:
-        self.process = subprocess.Popen(
-            self.command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def until(self, reached: Callable[[], bool]) -> None:
-        while self.process.poll() is None and not reached():
-            time.sleep(0.02)
-        assert self.process.poll() is None, self.process.communicate()
-
-    def end(self) -> tuple[int, str, str]:
-        out, error = self.process.communicate(timeout=120)
-        return self.process.returncode, out, error
+    def after_updates(self, count: int, *numbers: int) -> Ended:
+        """What it shows when it gets these signals after so many updates."""
+        self.process.until(lambda: len(read_metrics(self.run)) > count)
+        for number in numbers:
+            os.kill(self.process.pid, number)
+            time.sleep(0.05)
+        return self.process.wait()
 
 
 @pytest.mark.slow
-def test_the_first_ctrl_c_saves_and_resuming_goes_on(model: Path, tmp_path: Path) -> None:
-    with Command(model, tmp_path) as command:
-        command.until(lambda: len(read_metrics(command.run)) > 2)
-        command.process.send_signal(signal.SIGINT)
-        status, out, error = command.end()
-    assert "stopping after this update; Ctrl-C again" in error
-    assert status == 0 and "everything up to it is saved" in out and "Traceback" not in out + error
+def test_the_first_ctrl_c_saves_and_resuming_goes_on(warm: Warm, model: Path, tmp_path: Path) -> None:
+    command = Command(warm, model, tmp_path)
+    ended = command.after_updates(2, signal.SIGINT)
+    assert "stopping after this update; Ctrl-C again" in ended.err
+    assert (
+        ended.status == 0 and "everything up to it is saved" in ended.out and "Traceback" not in ended.out + ended.err
+    )
     kept = newest(command.run / "checkpoints")
     assert kept is not None and int(kept.name) == read_metrics(command.run)[-1]["update"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
-def test_two_signals_end_at_once_and_nothing_is_left(model: Path, tmp_path: Path, number: int) -> None:
-    with Command(model, tmp_path) as command:
-        command.until(lambda: len(read_metrics(command.run)) > 2)
-        command.process.send_signal(number)
-        time.sleep(0.05)
-        command.process.send_signal(number)
-        status, out, error = command.end()
-        session = command.process.pid
-    assert "Traceback" not in out + error and "Exception" not in error
-    assert status == 130 or (status == 0 and "saved" in out), out + error  # the update may have ended between the two
+def test_two_signals_end_at_once_and_nothing_is_left(warm: Warm, model: Path, tmp_path: Path, number: int) -> None:
+    command = Command(warm, model, tmp_path)
+    ended = command.after_updates(1, number, number)
+    assert "Traceback" not in ended.out + ended.err and "Exception" not in ended.err
+    # The update may have ended between the two.
+    assert ended.status == 130 or (ended.status == 0 and "saved" in ended.out), ended
     assert not list((command.run / "checkpoints").glob(".*"))
     shown = subprocess.run(["ps", "-eo", "sid,args"], capture_output=True, text=True, check=False).stdout
-    left = [line for line in shown.splitlines() if line.split()[0] == str(session) and "defunct" not in line]
+    left = [
+        line for line in shown.splitlines() if line.split()[0] == str(command.process.pid) and "defunct" not in line
+    ]
     assert not left
 
 
 @pytest.mark.slow
-def test_a_signal_while_it_starts_ends_it_and_the_same_command_starts_again(model: Path, tmp_path: Path) -> None:
+def test_a_signal_while_it_starts_ends_it_and_the_same_command_starts_again(
+    warm: Warm, model: Path, tmp_path: Path
+) -> None:
     for _ in range(2):
-        with Command(model, tmp_path) as command:
-            lock = tmp_path / "run/.lock"
-            ours = f"pid {command.process.pid} "
-            command.until(lambda: lock.is_file() and lock.read_text().startswith(ours))  # noqa: B023
-            command.process.send_signal(signal.SIGTERM)
-            status, out, error = command.end()
-        assert (status, "Traceback" in out + error) == (130, False)
+        command = Command(warm, model, tmp_path)
+        lock, ours = tmp_path / "run/.lock", f"pid {command.process.pid} "
+        command.process.until(lambda: lock.is_file() and lock.read_text().startswith(ours))  # noqa: B023
+        os.kill(command.process.pid, signal.SIGTERM)
+        ended = command.process.wait()
+        assert (ended.status, "Traceback" in ended.out + ended.err) == (130, False)
     assert not read_metrics(tmp_path / "run")

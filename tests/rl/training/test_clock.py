@@ -116,11 +116,6 @@ def test_the_phases_of_an_update_add_up_to_it(model: Path, tmp_path: Path, which
             assert set(seconds) == ALWAYS | MORE[which]
 
 
-def test_a_record_of_an_earlier_version_keeps_its_blocks() -> None:
-    record = {"update": 3, "seconds/rollout": 5.0, "seconds/environments": 2.0, "seconds/train": 4.0}
-    assert blocks(record) == {"rollout": 5.0, "train": 4.0}
-    assert blocks({"update": 0}) == {}
-
-
 def test_a_phase_that_no_block_names_is_not_lost() -> None:
     assert blocks({"seconds/update": 3.0, "seconds/train": 1.0, "seconds/new": 2.0}) == {"train": 1.0, "other": 2.0}
+    assert blocks({"update": 0}) == {}

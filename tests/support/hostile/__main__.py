@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from paths import ROOT
+
 from hostile.corpus import CASES
-from hostile.lab import ROOT, Lab, scratch
+from hostile.lab import Lab, scratch
 
 
 def main() -> None:
@@ -20,7 +22,7 @@ def main() -> None:
         for case in chosen:
             with scratch() as folder:
                 try:
-                    outcome = lab.run(case, Path(folder))
+                    outcome = lab.judge(case, Path(folder))
                     line = f"{outcome.seconds:5.2f} s {outcome.megabytes:4.0f} MB  {outcome.err.strip()[:150]}"
                     most, slowest = max(most, outcome.megabytes), max(slowest, outcome.seconds)
                 except AssertionError as error:

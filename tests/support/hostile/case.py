@@ -13,18 +13,6 @@ RAN = "ran"
 """The file in `OUTSIDE` that code of the attacker makes, when it runs."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of it. `status` is the exit status, minus the signal's number if one ended the process."""
-
-    status: int
-    out: str
-    err: str
-    seconds: float
-    cpu_seconds: float
-    megabytes: float
-
-
 def nothing(folder: Path) -> None:
     """No further files are needed, or no further check."""
 

@@ -28,13 +28,13 @@ ITEM = {
 }
 
 
-def items(text: str | Callable[[], str]) -> Callable[[Path], None]:
+def items(text: str) -> Callable[[Path], None]:
     """Lays out FOLDER/here/shop with the official files; the products are this text."""
 
     def make(folder: Path) -> None:
         shop = folder / HERE / "shop"
         shop.mkdir()
-        (shop / "items_shuffle_1000.json").write_text(text if isinstance(text, str) else text())
+        (shop / "items_shuffle_1000.json").write_text(text)
         (shop / "items_ins_v2_1000.json").write_text("{}")
 
     return make
@@ -64,18 +64,6 @@ def piped(shop: Path) -> None:
     os.mkfifo(shop / "products.jsonl")
 
 
-def second_line(text: str) -> Callable[[Path], None]:
-    """The second product is this text, with offsets that fit."""
-
-    def change(shop: Path) -> None:
-        lines = (shop / "products.jsonl").read_bytes().splitlines(keepends=True)
-        lines[1] = text.encode() + b"\n"
-        (shop / "products.jsonl").write_bytes(b"".join(lines))
-        np.save(shop / "starts.npy", np.cumsum([0, *map(len, lines)]).astype("<i8"))
-
-    return change
-
-
 def all_products(folder: Path) -> None:
     from crbc_envs.webshop.products.store import StoredCatalogue
 
@@ -84,34 +72,14 @@ def all_products(folder: Path) -> None:
         catalogue[number]
 
 
-OPTIONS = {"size": [{"value": f"{n}"} for n in range(300_000)]}
 ITEMS: dict[str, Callable[[Path], None]] = {
     "deep": items("[" * 200_000),
-    "number-of-6000-digits": items('[{"asin": ' + "9" * 6_000 + "}]"),
-    "entry-of-100-mb": items(lambda: "[[" + "1," * 50_000_000),
-    "blanks-of-300-mb": items(lambda: "[" + " " * 300_000_000 + "x"),
-    "price-of-400-digits": item(pricing="$" + "9" * 400),
     "title-is-a-list": item(name=["soap"]),
-    "asin-is-a-list": item(asin=["x"]),
-    "options-300-thousand": item(customization_options=OPTIONS),
-    "query-is-a-number": item(query=1),
-    "bullets-of-lists": item(small_description=[[1]]),
 }
 STORES: dict[str, Callable[[Path], None]] = {
     "offsets-outside": saved("starts", np.array([0, 10**12, 5, 300], "<i8")),
-    "offsets-negative": saved("starts", np.array([0, -5, 5, 300], "<i8")),
-    "order-outside": saved("sorted", np.array([0, 1, 10**6], "<i4")),
-    "prices-of-texts": saved("prices", np.array([["a", "b"]] * 3)),
-    "count-is-a-text": lambda shop: (shop / "store.json").write_text('{"version": 1, "products": "3"}'),  # type: ignore[dict-item, return-value]
     "pipe": piped,
-    "product-deep": second_line("[" * 100_000),
-    "product-is-a-list": second_line("[1]"),
-    "product-with-nan": second_line(
-        '{"asin":"B1","title":"","description":"","bullets":[],"prices":[NaN],"options":{},"attributes":[],'
-        '"category":"","query":"","product_category":""}'
-    ),
 }
-INSTALL = "data", "webshop", "--from"
 CASES = [
     *(
         Case(

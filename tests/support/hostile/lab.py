@@ -2,67 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import tempfile
 from hashlib import sha256
 from pathlib import Path
-from types import TracebackType
 
-from hostile.case import HERE, OUTSIDE, Case, Outcome
+from paths import ROOT
+from warm import LEARNER, Ended, Warm
+
+from hostile.case import HERE, OUTSIDE, Case
+from hostile.victim import CALL
 
 MEGABYTES = 1_000
 SECONDS = 10
-ROOT = Path(__file__).resolve().parents[3]
+WALL_SECONDS = 30
 
 
-class Lab:
-    """Context manager: a running victim, with the package of the clone `tree`."""
+class Lab(Warm):
+    """Context manager: a process that forks a victim for each case, with the package of the clone `tree`."""
 
     def __init__(self, tree: Path = ROOT) -> None:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("CRBC_")}
-        path = os.pathsep.join((str(tree), str(Path(__file__).resolve().parents[1])))
-        self._victim = subprocess.Popen(
-            [sys.executable, "-m", "hostile.victim"],
-            env={**kept, "PYTHONPATH": path},
-            cwd=tree,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        package = json.loads(self._asked())["package"]
-        assert Path(package) == tree.resolve(), f"the victim has {package}"
+        super().__init__((*LEARNER, "hostile.corpus"), tree)
 
-    def __enter__(self) -> Lab:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        assert self._victim.stdin is not None
-        self._victim.stdin.close()
-        self._victim.wait()
-
-    def _asked(self, request: str = "") -> str:
-        assert self._victim.stdin is not None and self._victim.stdout is not None
-        if request:
-            print(request, file=self._victim.stdin, flush=True)
-        return self._victim.stdout.readline()
-
-    def run(self, case: Case, folder: Path) -> Outcome:
+    def judge(self, case: Case, folder: Path) -> Ended:
         """Lay out the case in an empty folder, run it and judge it. Raises `AssertionError` for what is a fault."""
         (folder / HERE).mkdir()
         (folder / OUTSIDE).mkdir()
         (folder / OUTSIDE / "precious.txt").write_text("years of work\n")
-        (folder / "stdin").write_text(case.stdin)
         case.make(folder)
         before = snapshot(folder / OUTSIDE)
         with case.serve() as url:
             places = {"{url}": url or "", "{here}": str(folder / HERE), "{outside}": str(folder / OUTSIDE)}
-            request = {"name": case.name, "folder": str(folder), "argv": [replaced(w, places) for w in case.argv]}
-            figures = json.loads(self._asked(json.dumps(request)))
-        shown = [(folder / name).read_text(errors="replace", encoding="utf-8") for name in ("stdout", "stderr")]
-        outcome = Outcome(out=shown[0], err=shown[1], **figures)
+            argv = [replaced(word, places) for word in case.argv]
+            victim = self.start(["-c", CALL, case.name, folder, *argv], folder / HERE, stdin=case.stdin)
+            outcome = victim.wait(WALL_SECONDS)
         judge(case, outcome)
         changed = {name for name, _ in before ^ snapshot(folder / OUTSIDE)}
         assert not changed, f"changed outside: {sorted(changed)}"
@@ -70,7 +43,7 @@ class Lab:
         return outcome
 
 
-def judge(case: Case, outcome: Outcome) -> None:
+def judge(case: Case, outcome: Ended) -> None:
     """Raise `AssertionError` for an outcome that is a fault."""
     told = f"\n{outcome.out[-600:]!r}\n{outcome.err[-900:]!r}"
     assert outcome.megabytes < MEGABYTES, f"{outcome.megabytes:.0f} MB"

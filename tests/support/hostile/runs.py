@@ -77,11 +77,3 @@ def seal(place: Path) -> None:
     """Write the digests of the files of a checkpoint again: an attacker can do that."""
     manifest = place / MANIFEST
     manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": digests(place)}))
-
-
-def sparse(path: Path, size: int) -> None:
-    """Add a line of `size` zero bytes, which take no space on the disk."""
-    with path.open("ab") as file:
-        file.truncate(file.tell() + size)
-        file.seek(0, 2)
-        file.write(b"\n")
