@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import lzma
 import os
 import re
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import open_regular, refuse_link, shown
@@ -24,17 +23,8 @@ from crbc_envs.storage.files import open_regular, refuse_link, shown
 MOST_MEMBERS = 60_000
 """The most files and folders of an archive. The 3,753 published games have 7,506 files."""
 
-LONGEST_HEADER = 64 << 10
-"""The most bytes that describe one member of a tar."""
-
-LONGEST_DIRECTORY = 24 << 20
-"""The most bytes of a zip's central directory. One of 100,000 paths like ALFWorld's has 20 MB."""
-
 MOST_EXPANSION, ALWAYS_ALLOWED = 100, 256 << 20
 """An archive may unpack to a hundred times its size, and to 256 MiB in any case. ALFWorld's unpacks to 25 times."""
-
-XZ_MEMORY = 256 << 20
-"""The most bytes that decompressing .xz may take. `xz -9` needs 65 MiB."""
 
 PADDING = 1 << 20
 """The most bytes after the end of a tar. Writers fill up a record, of 10 KiB usually."""
@@ -126,15 +116,12 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
         stream = _Forward(plain, guard.limit + MOST_MEMBERS * 2 * tarfile.BLOCKSIZE)
         with tarfile.TarFile(fileobj=cast(IO[bytes], stream)) as archive:
             while (info := archive.next()) is not None:
-                if not (info.isreg() or info.isdir()) or info.issparse() or len(archive.pax_headers) > MOST_KEYWORDS:
+                if not (info.isreg() or info.isdir()) or info.issparse():
                     raise DataError(f"{source}: refused, {shown(info.name)} is a link or a device, or not a plain file")
                 path = guard.checked_path(info.name, info.size)
                 if info.isreg():
-                    stream.most = None
                     yield Member(path, partial(_opened, archive, info), raw.tell())
                 vars(archive)["members"] = []  # it would keep them all; typeshed knows no such attribute
-                stream.most = LONGEST_HEADER
-        stream.most = PADDING + 1
         stream.read(PADDING)  # to the end, because checksums come last
         if stream.read(1):
             raise tarfile.ReadError("something follows its end")
@@ -144,9 +131,6 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
 
 TAR_END = bytes(1024)
 
-MOST_KEYWORDS = 100
-"""The most keywords that an archive sets for all of its members, which each of them would copy."""
-
 
 def _plain(raw: IO[bytes]) -> IO[bytes]:
     """The tar stream, decompressed while it is read."""
@@ -154,72 +138,34 @@ def _plain(raw: IO[bytes]) -> IO[bytes]:
     raw.seek(0)
     if start.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.open(raw))
-    return io.BufferedReader(_Xz(raw), CHUNK) if start.startswith(b"\xfd7zXZ\x00") else raw
-
-
-class _Xz(io.RawIOBase):
-    """An .xz file, decompressed within `XZ_MEMORY`, which `lzma.open` cannot limit."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        self._stream = self._fresh()
-
-    @staticmethod
-    def _fresh() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = b""
-        while not data:
-            more = self._raw.read(CHUNK) if self._stream.eof or self._stream.needs_input else b""
-            if self._stream.eof:  # another stream may follow, after zeros
-                more = (self._stream.unused_data + more).lstrip(b"\0")
-                if not more:
-                    return 0
-                self._stream = self._fresh()
-            elif self._stream.needs_input and not more:
-                raise EOFError("it is cut short")
-            data = self._stream.decompress(more, len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
+    return cast(IO[bytes], lzma.open(raw)) if start.startswith(b"\xfd7zXZ\x00") else raw
 
 
 class _Forward:
     """A stream as tarfile reads it, within bounds, and with the last bytes kept.
 
-    At most `most` bytes are read before `most` is set again; None is no bound. tarfile reads headers of any length at
-    once. Going back is refused, because with a negative size tarfile would read the same header for ever. A tar that
-    was cut between two files does not end in zeros.
+    Going back is refused, because with a negative size tarfile would read the same header for ever. A tar that was cut
+    between two files does not end in zeros.
     """
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
         self._stream, self._limit = stream, limit
         self._at = 0
-        self.most: int | None = LONGEST_HEADER
         self.tail = b""
 
     def read(self, size: int) -> bytes:
-        if self.most is not None:
-            self.most -= size
-            if self.most < 0 or size < 0:
-                raise tarfile.ReadError(f"a header is longer than {LONGEST_HEADER:,} bytes")
+        if size < 0 or self._at + size > self._limit:  # tarfile reads a header of any length at once
+            raise tarfile.ReadError(f"it has more than {self._limit:,} bytes")
         chunk = self._stream.read(size)
         self._at += len(chunk)
-        if self._at > self._limit:
-            raise tarfile.ReadError(f"it has more than {self._limit:,} bytes")
         self.tail = (self.tail + chunk)[-len(TAR_END) :]
         return chunk
 
     def seek(self, to: int) -> None:
         if to < self._at:
             raise tarfile.ReadError("a size is negative")
-        most, self.most = self.most, None
         while self._at < to and self.read(min(CHUNK, to - self._at)):
             pass
-        self.most = most
 
     def tell(self) -> int:
         return self._at
@@ -236,8 +182,7 @@ def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
 
 def _zip_members(source: Path, limit: int) -> Iterator[Member]:
     guard, done = _Guard(source, limit), 0
-    with _Directory(io.FileIO(source)) as raw, zipfile.ZipFile(raw) as archive:
-        raw.most = None
+    with zipfile.ZipFile(source) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
@@ -248,20 +193,6 @@ def _zip_members(source: Path, limit: int) -> Iterator[Member]:
             if not info.is_dir():
                 yield Member(path, partial(archive.open, info), done)
             done += info.compress_size
-
-
-class _Directory(io.BufferedReader):
-    """A zip file. Until `most` is None, no read gives more: zipfile reads the whole central directory at once."""
-
-    most: int | None = LONGEST_DIRECTORY
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        if self.most is None:
-            return super().read(size)
-        content = super().read(self.most + 1 if size is None or size < 0 else min(size, self.most + 1))
-        if len(content) > self.most:
-            raise zipfile.BadZipFile(f"its directory has more than {self.most:,} bytes")
-        return content
 
 
 class _Guard:

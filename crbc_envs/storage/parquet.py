@@ -50,8 +50,6 @@ STEP_COLUMNS = {
     "final_anchor": "string",
     "score": "double",
 }
-ADDED = {"score"}
-"""Columns that older files do not have."""
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
 IMAGE_COLUMNS = {"image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | IMAGE_COLUMNS
@@ -201,7 +199,7 @@ def _header(path: Path, schema: pa.Schema) -> Row:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
     damaged = DataError(f"{path}: its header is damaged; {REMEDY}")
     try:
-        header = parse_json(text, LARGEST_HEADER)
+        header = parse_json(text)
     except ValueError as error:
         raise damaged from error
     if not isinstance(header, dict):
@@ -237,10 +235,6 @@ def require_anchor(path: Path, header: Row, anchor: str | None) -> None:
         )
 
 
-LARGEST_HEADER = 16 << 20
-"""The most bytes of the JSON header. One with a million rollouts has about 4 MB."""
-
-
 def _are_lengths(value: Any) -> bool:
     """Whether the value gives at least one step to each rollout of each group, and not more steps than are read."""
     if not isinstance(value, list) or not value or not all(isinstance(members, list) and members for members in value):
@@ -258,8 +252,6 @@ def _fault(table: pa.Table) -> str:
     turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(found) else {}
     for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in found else {})):
         if name not in found:
-            if name in ADDED:
-                continue
             return f"it has no column {name!r}"
         column = table.column(name)
         kind = _plain(column.type)

@@ -122,8 +122,8 @@ class GeneratorConfig(Section):
 
 
 class RolloutConfig(Section):
-    num_groups: int = Field(16, ge=1)
-    group_size: int = Field(8, ge=1)
+    num_groups: int = Field(16, ge=1, le=65_536)
+    group_size: int = Field(8, ge=1, le=4_096)
     temperature: float = Field(1.0, gt=0)
     max_new_tokens: int = Field(16, ge=1)
     max_prompt_tokens: int | None = Field(None, ge=1)
@@ -335,7 +335,7 @@ class TrainConfig(RunConfig):
     tracking: Literal["wandb", "trackio"] | None = None
     """Where metrics and config go besides the run folder: Weights & Biases, or Trackio. It may change in a resumed
     run."""
-    threads: int = Field(2, ge=1)
+    threads: int = Field(2, ge=1, le=1_024)
     """CPU threads of torch. It is part of the config because it determines the order of float sums."""
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()

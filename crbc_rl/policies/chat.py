@@ -247,6 +247,8 @@ def _require_address(url: str) -> None:
     keep_secret(address.password)
     if address.scheme not in ("http", "https") or not address.host:
         raise ValueError("write it as http://HOST:PORT/v1, or with https")
+    if not 0 < (address.port or 80) <= 65_535:
+        raise ValueError("a port is a number from 1 to 65535")
 
 
 def _usage(told: object) -> tuple[int, int] | None:

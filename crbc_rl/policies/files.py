@@ -25,12 +25,13 @@ from transformers import (
     PreTrainedModel,
 )
 
-from crbc_envs.storage.files import parse_json, read_bytes
+from crbc_envs.storage.files import read_json
 from crbc_rl.errors import ConfigError
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 TOKENIZER, TOKENIZER_CONFIG, ADAPTER = "tokenizer.json", "tokenizer_config.json", "adapter_config.json"
 BESIDE = (
+    TOKENIZER,
     TOKENIZER_CONFIG,
     "vocab.json",
     "special_tokens_map.json",
@@ -40,7 +41,6 @@ BESIDE = (
     "processor_config.json",
 )
 """Other files that the library reads, each an object."""
-TEXTS = ("merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json")
 
 FROM_HUB = ["*.json", "*.jinja", "*.txt", "*.model", WEIGHTS, "model-*.safetensors"]
 
@@ -62,17 +62,8 @@ FAULTS = (
 )
 """What the libraries raise about a damaged model; tokenizers also raises `Exception` itself, and worse."""
 
-LARGEST_CONFIG, LARGEST_FILE, LARGEST_HEADER = 4 << 20, 40 << 20, 16 << 20
-"""Bytes of config.json, of a tokenizer's file, and of the header of weights."""
-LARGEST_NUMBER = 1 << 24
-"""A whole number in config.json, such as a width or the size of a vocabulary. Frequencies may be larger."""
-MOST_LAYERS, MOST_LABELS, LARGEST_FRAME = 1_024, 65_536, 1 << 20
-MOST_TOKENS = 65_536
-"""Tokens that a tokenizer adds to those of its vocabulary."""
-MOST_LISTS = 2_000_000
-"""Lists and objects in a JSON file: an empty one takes thirty times its text."""
-LARGEST_BUFFERS = 1 << 30
-"""Bytes of a model's tensors that are not weights, such as masks."""
+LARGEST_CONFIG, LARGEST_FILE = 4 << 20, 40 << 20
+"""Bytes of config.json, and of a tokenizer's file."""
 
 
 def model_folder(source: Path | str, revision: str | None = None) -> Path:
@@ -92,7 +83,7 @@ def commit_of(model: str, revision: str | None) -> str:
 
 
 def read_config(folder: Path) -> PretrainedConfig:
-    """The config.json of a model. Raises `ConfigError` where it is damaged, names code, or has numbers of no model."""
+    """The config.json of a model. Raises `ConfigError` where it is damaged, or names code."""
     place = folder / CONFIG
     if not place.exists():
         raise ConfigError(
@@ -109,7 +100,6 @@ def read_config(folder: Path) -> PretrainedConfig:
     for key, value in _leaves(data):
         if isinstance(value, str) and "implementation" in key and "/" in value:
             raise ConfigError(f"{place}: {key.removeprefix('.')}: {value[:80]!r} is code on the hub: remove the key")
-    _check_numbers(place, data)
     with told(f"{place} cannot be read"):
         return AutoConfig.from_pretrained(folder, **SAFE)
 
@@ -122,14 +112,10 @@ def family(config: PretrainedConfig) -> type[AutoModelForCausalLM] | type[AutoMo
 def shape(config: PretrainedConfig, source: str) -> PreTrainedModel:
     """The model of a config on torch's meta device, where a tensor has a shape but no memory.
 
-    Raises `ConfigError` naming `source` where it is no language model, or its masks would take too much memory.
+    Raises `ConfigError` naming `source` where it is no language model.
     """
     with told(f"model: no language model can be built of {source}"), torch.device("meta"):
         model: PreTrainedModel = family(config).from_config(deepcopy(config), trust_remote_code=False)
-    if (size := sum(buffer.numel() * buffer.element_size() for buffer in model.buffers())) > LARGEST_BUFFERS:
-        raise ConfigError(
-            f"model: {source}: its buffers would take {size:,} bytes, and at most {LARGEST_BUFFERS:,} are"
-        )
     return model
 
 
@@ -157,13 +143,6 @@ def check_weights(folder: Path, model: PreTrainedModel) -> None:
         pickles = sorted(path.name for path in folder.glob("*.bin"))
         why = f"; {pickles[0]} is a pickle, which may run code: save the model as safetensors" if pickles else ""
         raise ConfigError(f"{folder} has no weights in safetensors{why}")
-    for file in files:
-        with file.open("rb") as content:
-            header = int.from_bytes(content.read(8), "little")
-        if header > LARGEST_HEADER:
-            raise ConfigError(
-                f"{file} cannot be loaded: its header has {header:,} bytes, at most {LARGEST_HEADER:,} are read"
-            )
     parameters, held = sum(weight.numel() for weight in model.parameters()), sum(file.stat().st_size for file in files)
     if parameters > held:
         raise ConfigError(
@@ -178,21 +157,11 @@ def check_tokenizer(folder: Path) -> None:
         raise ConfigError(f"{folder / ADAPTER}: an adapter, whose base may be anywhere: merge it into a model")
     for name in BESIDE:
         if (folder / name).exists():
-            data = _object(folder / name, LARGEST_FILE if name == "vocab.json" else LARGEST_CONFIG)
-            if "processor" in name:
-                _check_numbers(folder / name, data)
-    for name in TEXTS:
-        if (folder / name).exists():
-            with told(f"{folder / name} cannot be read"):
-                read_bytes(folder / name, LARGEST_FILE)
+            _object(folder / name, LARGEST_FILE if name in (TOKENIZER, "vocab.json") else LARGEST_CONFIG)
     settings = _object(folder / TOKENIZER_CONFIG, LARGEST_CONFIG) if (folder / TOKENIZER_CONFIG).exists() else {}
     kind = settings.get("tokenizer_class") or "Tokenizer"
     if not re.fullmatch(r"\w*Tokenizer(Fast)?|TokenizersBackend", str(kind)):
         raise ConfigError(f"{folder / TOKENIZER_CONFIG}: tokenizer_class: {str(kind)[:80]!r} is no tokenizer")
-    if (place := folder / TOKENIZER).exists():
-        added = _object(place, LARGEST_FILE).get("added_tokens") or []
-        if not isinstance(added, list) or len(added) > MOST_TOKENS:
-            raise ConfigError(f"{place}: added_tokens: not a list of at most {MOST_TOKENS:,} tokens")
 
 
 class told:
@@ -218,22 +187,12 @@ def reason(error: BaseException) -> str:
 def _object(place: Path, most: int) -> dict[str, Any]:
     """The object in a JSON file."""
     try:
-        content = read_bytes(place, most)
-        if (lists := content.count(b"[") + content.count(b"{")) > MOST_LISTS:
-            raise ValueError(f"it has {lists:,} lists and objects, and at most {MOST_LISTS:,} are read")
-        data = parse_json(content)
+        data = read_json(place, most)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{place} cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{place} cannot be read: it is no object of names and values")
     return data
-
-
-def _check_numbers(place: Path, data: dict[str, Any]) -> None:
-    """Raise `ConfigError` for a whole number that no model has."""
-    for key, value in _leaves(data):
-        if isinstance(value, int) and abs(value) > (most := _most(key)):
-            raise ConfigError(f"{place}: {key.removeprefix('.')}: {str(value)[:20]} is more than {most:,}")
 
 
 def _leaves(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -247,15 +206,3 @@ def _leaves(data: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             left += [(key, inner) for inner in value]
         else:
             yield key, value
-
-
-def _most(key: str) -> float:
-    """The bound of the whole number at a key of config.json."""
-    name = key.rpartition(".")[2]
-    if "theta" in name:
-        return float("inf")
-    if "layer" in name or name == "depth":
-        return MOST_LAYERS
-    if name in ("shortest_edge", "min_pixels"):  # of the image processor: every frame becomes as large
-        return LARGEST_FRAME
-    return MOST_LABELS if name == "num_labels" else LARGEST_NUMBER

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import threading
-import zlib
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -25,7 +24,7 @@ T = TypeVar("T")
 
 
 class ReplyError(Exception):
-    """A reply is not read: it is too large, packed in an unknown way or damaged. The message says which."""
+    """A reply is not read: it is too large or damaged. The message says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +113,13 @@ def _client(headers: dict[str, str], connections: int) -> httpx.AsyncClient:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """The unpacked body. httpx would unpack whole chunks, each to a thousand times its size or more."""
-    packing = response.headers.get("content-encoding", "identity").strip().lower()
-    if packing not in ("identity", "gzip", ""):
-        raise ReplyError(f"packed its reply as {packing[:40]!r}, and it was asked for gzip or none")
-    unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if packing == "gzip" else None
+    """The unpacked body."""
     body = bytearray()
-    async for chunk in response.aiter_raw():
-        try:
-            body += unpacker.decompress(chunk, LARGEST_REPLY - len(body) + 1) if unpacker else chunk
-        except zlib.error as error:
-            raise ReplyError(f"sent a damaged reply ({error})") from error
-        if len(body) > LARGEST_REPLY:
-            raise ReplyError(f"sent a reply of more than {LARGEST_REPLY >> 20} MiB")
+    try:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > LARGEST_REPLY:
+                raise ReplyError(f"sent a reply of more than {LARGEST_REPLY >> 20} MiB")
+    except httpx.DecodingError as error:
+        raise ReplyError(f"sent a damaged reply ({error})") from error
     return bytes(body)

@@ -35,7 +35,7 @@ def prompt_options(config: RunConfig) -> PromptOptions:
 def jinja_template(text: str, settings: EnvConfig) -> Template:
     """A template of the fields of `crbc_envs.View`, and `image`, the place of the frame.
 
-    It runs in a sandbox, within bounds: a template may come from a stranger. Raises `ConfigError` naming the line.
+    It runs in a sandbox: a template may come from a stranger. Raises `ConfigError` naming the line.
     """
     name = settings.prompt if settings.prompt.endswith(".j2") else "env.template"
     try:

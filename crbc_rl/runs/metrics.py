@@ -10,7 +10,7 @@ from typing import Any
 
 from crbc_rl.runs.board import Board, TensorBoard
 from crbc_rl.runs.lines import Record, append_line, cut_lines, read_lines
-from crbc_rl.runs.metric_table import metric_of, scalars_of
+from crbc_rl.runs.metric_table import scalars_of
 
 log = logging.getLogger(__name__)
 
@@ -29,23 +29,14 @@ def read_metrics(run: Path) -> list[Record]:
         wrong += record["update"] in found
         found[record["update"]] = sound
     if wrong:
-        log.warning("%s: %d figures are left out: they are repeated, no numbers or out of range", path, wrong)
+        log.warning("%s: %d figures are left out: they are repeated, or no numbers", path, wrong)
     return [found[update] for update in sorted(found)]
 
 
 def is_figure(key: str, value: Any) -> bool:
-    """Whether a value can be that of a metric: a finite number, a share within [0, 1], a whole count."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-        return False
-    if not key.isprintable():
-        return False
-    try:
-        unit = metric_of(key).unit
-    except KeyError:  # of another version
-        return True
-    if unit == "count":
-        return value >= 0 and value == int(value)
-    return not (unit == "seconds" and value < 0) and not (unit == "share" and not 0 <= value <= 1)
+    """Whether a value can be that of a metric: a finite number."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and abs(value) < math.inf and key.isprintable()
 
 
 def _not_finite(value: Any) -> bool:

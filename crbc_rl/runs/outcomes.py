@@ -22,8 +22,6 @@ Ints = NDArray[np.int64]
 log = logging.getLogger(__name__)
 
 OUTCOMES = "outcomes.jsonl"
-LARGEST = 1e9
-"""The largest score or return, and the largest number of a task, that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,8 @@ def _outcomes(record: Mapping[str, Any]) -> Outcomes:
     numbers = {name: np.array(record[name], dtype=float) for name in ("task", "score", "reward")}
     if any(np.shape(column) != (len(won),) for column in (*numbers.values(), *texts.values())):
         raise ValueError("its columns differ in length")
-    if not all((np.abs(column) <= LARGEST).all() for column in numbers.values()):
-        raise ValueError("a number is out of range")
+    if not all((np.isfinite(column)).all() for column in numbers.values()):
+        raise ValueError("a number is not finite")
     return Outcomes(
         update=record["update"],
         split=record["split"],

@@ -87,9 +87,7 @@ LONGEST_TEXT = 64 << 10
 """The most characters of a domain or a grammar. The published ones have 17,200 and 13,111."""
 
 LONGEST_COMMAND = 1_000
-"""The most characters of a command, and of a template. The names of a game have at most `pddl.LONGEST_NAME` each."""
-
-LONGEST_FEEDBACK = 4_000
+"""The most characters of a command. The names of a game have at most `pddl.LONGEST_NAME` each."""
 
 _TASK = '"Your task is to: '
 _SENTENCE = re.compile(r'((?:[^"\\]|\\.)*)"')
@@ -191,8 +189,6 @@ def _first_rule(rules: Any) -> str:
 
 def _command(verb: str, template: str, slots: dict[str, str]) -> str:
     """A command as a format string. Each of its slots occurs once, or reading it back would be ambiguous."""
-    if len(template) > LONGEST_COMMAND:
-        raise DataError(f"the grammar's command for {verb} has {len(template):,} characters")
     text = _format(_GO.sub(r"{\1}", template), slots)
     if "".join(sorted(_SLOT.findall(text))) != SLOTS.get(verb, ""):
         raise DataError(f"the grammar is of an unknown version: its command for {verb} is {shown(template)}")
@@ -249,8 +245,8 @@ def _slots(parameters: list[str]) -> dict[str, str]:
 def _format(text: str, slots: dict[str, str]) -> str:
     """A text of the grammar as a Python format string."""
     text = _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
-    if re.search(r"[{}]", _OURS.sub("", text)) or len(text) > LONGEST_FEEDBACK:
-        raise DataError(f"the grammar is of an unknown version: {shown(text)} has an unknown slot, or is too long")
+    if re.search(r"[{}]", _OURS.sub("", text)):
+        raise DataError(f"the grammar is of an unknown version: {shown(text)} has an unknown slot")
     return text
 
 

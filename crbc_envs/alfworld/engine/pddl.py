@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeVar
 
@@ -25,9 +25,6 @@ DEEPEST = 64
 
 LONGEST_NAME = 128
 """The most characters of a name. Published ones have up to 87; the planner of TextWorld joins five in 1,024 bytes."""
-
-MOST_BINDINGS = 50_000
-"""The most bindings of its variables that a goal is tried with. Published goals have up to 543."""
 
 _LOGIC = {"and", "or", "not", "exists", "=", "forall", "imply", "when"}
 _TOKEN = re.compile(r"[()]|[^\s()]+")
@@ -122,10 +119,9 @@ class Grounder:
         self.names = names
         self.fluents = fluents
         self._matched: dict[tuple[str, tuple[str, ...]], list[dict[str, str]]] = {}
-        self._bindings_left = MOST_BINDINGS
 
     def test(self, goal: Formula) -> Test[Any]:
-        """The test of a goal that `check_goal` accepts. Raises `DataError` if it has too many bindings."""
+        """The test of a goal that `check_goal` accepts."""
         found = self._ground(goal, {})
         return (lambda state: found) if isinstance(found, bool) else found
 
@@ -162,19 +158,11 @@ class Grounder:
         # A variable shadows an outer one of the same name.
         found = [{name: value for name, value in bound.items() if name not in types}]
         for predicate, *arguments in sorted(facts, key=lambda part: sum(name in types for name in part[1:])):
-            matches = ((each, more) for each in found for more in self._matches(predicate, arguments, each))
-            found = [{**each, **more} for each, more in self._counted(matches)]
+            found = [{**each, **more} for each in found for more in self._matches(predicate, arguments, each)]
         for each in found:
             free = [name for name in types if name not in each]
-            for values in self._counted(product(*(self.names.get(types[name], ()) for name in free))):
+            for values in product(*(self.names.get(types[name], ()) for name in free)):
                 yield {**each, **dict(zip(free, values, strict=True))}
-
-    def _counted(self, bindings: Iterable[T]) -> Iterator[T]:
-        for binding in bindings:
-            self._bindings_left -= 1
-            if self._bindings_left < 0:
-                raise DataError(f"the goal has more than {MOST_BINDINGS:,} bindings of its variables")
-            yield binding
 
     def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Sequence[dict[str, str]]:
         """All bindings of the free variables for which the fact holds."""

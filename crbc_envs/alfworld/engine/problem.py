@@ -37,9 +37,6 @@ ARITY = {
 }
 """The domain's predicates, and the number of names of each."""
 
-LONGEST_PROBLEM, MOST_NAMES, MOST_FACTS = 1 << 20, 2_000, 20_000
-"""The most characters, names and facts of a problem. Published ones have up to 104,757, 363 and 1,144."""
-
 Fluent = Callable[..., Test[State] | bool]
 """Makes the test of a fact from its arguments. False if the fact can never hold."""
 
@@ -48,8 +45,6 @@ class Problem:
     """A parsed PDDL problem with numbered names."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > LONGEST_PROBLEM:
-            raise DataError(f"the problem has {len(text):,} characters, and at most {LONGEST_PROBLEM:,} are read")
         head, _, rest = strip_comments(text).lower().partition("(:init")
         init, _, goal = rest.partition("(:goal")
         if "(:objects" not in head or not goal:
@@ -137,16 +132,13 @@ class Problem:
 
 
 def _check(types: Mapping[str, str], facts: Facts) -> None:
-    """Raise `DataError` for a fact that the domain does not have, and for more than any household needs."""
+    """Raise `DataError` for a fact that the domain does not have, and for a name that cannot be shown."""
     for predicate, found in facts.items():
         if predicate not in ARITY:
             raise DataError(f"the problem uses {shown(predicate)}, which the domain does not have")
         wrong = next((fact for fact in found if len(fact) != ARITY[predicate]), None)
         if wrong is not None:
             raise DataError(f"the problem uses {predicate} with {len(wrong)} names; it has {ARITY[predicate]}")
-    count = sum(map(len, facts.values()))
-    if len(types) > MOST_NAMES or count > MOST_FACTS:
-        raise DataError(f"the problem has {len(types):,} names and {count:,} facts; more than a household needs")
     names = set(types).union(*(fact for found in facts.values() for fact in found))
     hidden = next((name for name in sorted(names) if not name.isprintable()), None)
     if hidden is not None:

@@ -7,6 +7,7 @@ written by people.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,11 +29,6 @@ NO_PRICE = 100.0
 """The price in dollars of a product for which the files give none."""
 
 MAX_ASIN = 10
-
-MOST_OPTIONS = 10_000
-"""The most option values of a product."""
-
-HIGHEST_PRICE = 1e9
 
 FIX = "download the file again, then install it with: crbc data webshop --from DIR"
 
@@ -214,12 +210,12 @@ def product_of(item: Any, instruction: Any, human: Any = ()) -> Product:
         instruction_attributes=told.texts(asked) if instruction.get(asked) is not None else (),
         human=tuple(_human(Record(one, _HUMAN)) for one in as_list(human, _HUMAN.strip())),
     )
-    check_sizes(product)
+    check_prices(product)
     return product
 
 
 def check_product(product: Product) -> None:
-    """Raise `ValueError` for a value of another type, and for what `check_sizes` refuses."""
+    """Raise `ValueError` for a value of another type, and for what `check_prices` refuses."""
     people = [part for one in product.human for part in (one.text, *one.attributes, *one.options)]
     texts = [product.asin, product.title, product.description, product.category, product.query, product.image]
     texts += [product.product_category, product.instruction or "", *product.bullets, *product.attributes]
@@ -228,18 +224,13 @@ def check_product(product: Product) -> None:
     wrong = next((text for text in (*texts, *values) if not isinstance(text, str)), None)
     if wrong is not None:
         raise ValueError(f"{shown(wrong)} is no text")
-    check_sizes(product)
+    check_prices(product)
 
 
-def check_sizes(product: Product) -> None:
-    """Raise `ValueError` for a price that is no amount, and for far too many options."""
-    count = sum(map(len, product.options.values()))
-    if count > MOST_OPTIONS:
-        raise ValueError(
-            f"customization_options: a product has {count:,} option values, and at most {MOST_OPTIONS:,} are read"
-        )
+def check_prices(product: Product) -> None:
+    """Raise `ValueError` for a price that is no amount."""
     amounts = product.prices
-    if len(amounts) > 2 or not all(isinstance(a, float) and 0 <= a <= HIGHEST_PRICE for a in amounts):
+    if len(amounts) > 2 or not all(isinstance(a, float) and 0 <= a < math.inf for a in amounts):
         raise ValueError(f"pricing: {shown(amounts)} is no price")
 
 

@@ -33,7 +33,6 @@ from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.storage.files import open_regular, parse_json, replacing_folder
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
-    MEND,
     HumanInstruction,
     Label,
     Product,
@@ -60,8 +59,6 @@ _ARRAYS = {
     "query": "<u8",
     "kinds": "<i4",
 }
-LONGEST_RECORD = 1 << 24
-"""The most bytes of a product. The catalogue's have some thousands."""
 
 _SYNTHETIC, _HUMAN = 1, 2
 _LABELS: tuple[Label, ...] = get_args(Label)
@@ -161,8 +158,7 @@ def _agree(arrays: Mapping[str, Array], products: int, size: int) -> bool:
         if values.dtype != np.dtype(_ARRAYS[name]) or values.shape != shapes.get(name, (products,)):
             return False
     starts, order = arrays["starts"], arrays["sorted"]
-    lengths = np.diff(starts)
-    if products < 1 or starts[0] != 0 or starts[-1] != size or lengths.min() < 0 or lengths.max() > LONGEST_RECORD:
+    if products < 1 or starts[0] != 0 or starts[-1] != size or np.diff(starts).min() < 0:
         return False
     return bool(min(order.min(), arrays["kinds"].min()) >= 0 and order.max() < products)
 
@@ -237,12 +233,7 @@ def write_store(folder: Path, products: Iterable[Product]) -> int:
     kinds, numbers = array("i"), dict[ProductKind, int]()
     with (folder / _RECORDS).open("wb") as records:
         for product in products:
-            line = _encode(product)
-            if len(line) > LONGEST_RECORD:
-                raise DataError(
-                    f"product {product.asin} has {len(line):,} bytes, and at most {LONGEST_RECORD:,} are read; {MEND}"
-                )
-            records.write(line)
+            records.write(_encode(product))
             starts.append(records.tell())
             asins += _fixed(product.asin)
             prices.extend((*product.prices, math.nan, math.nan)[:2])

@@ -13,10 +13,6 @@ from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.webshop.products.catalogue import FIX
 
 _CHUNK = 1 << 20
-_LONGEST = 1 << 24
-"""Maximum length of an entry, in characters. Valid entries are far shorter; a broken file is not read to its end."""
-_MOST = 3_000_000
-"""The most entries of a file. The full catalogue has 1.18 million."""
 _BLANKS = re.compile(r"\s*")
 _ENDS = ",:]} \t\r\n"
 
@@ -68,8 +64,6 @@ class _Reader:
             while self._peek() == ",":
                 self._at += 1
                 self._entry += 1
-                if self._entry > _MOST:
-                    raise self._broken(f"more than {_MOST:,} entries")
                 yield
         self.expect(closing)
         if self._peek():
@@ -115,8 +109,6 @@ class _Reader:
 
         What is left is doubled at least, so that an entry is not parsed again for each chunk of it.
         """
-        if len(self._text) - self._at > _LONGEST:
-            raise self._broken("an entry does not end")
         try:
             more = self._file.read(max(self._chunk, len(self._text) - self._at))
         except UnicodeDecodeError as error:

@@ -26,6 +26,9 @@ from crbc_rl.version import __version__
 
 log = logging.getLogger(__name__)
 
+BODY_SECONDS = 30.0
+"""For the whole body of a request, however its bytes are spread."""
+
 Body = dict[str, Any]
 T = TypeVar("T")
 
@@ -176,12 +179,16 @@ class Endpoint:
 
 
 async def _body(request: Request) -> bytes:
-    """The body of a request. Raises `Refused` for one that is too large."""
+    """The body of a request. Raises `Refused` for one that is too large or takes too long."""
     content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > LARGEST_BODY:
-            raise Refused(f"the body has more than {LARGEST_BODY:,} bytes", None, 413)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                content += chunk
+                if len(content) > LARGEST_BODY:
+                    raise Refused(f"the body has more than {LARGEST_BODY:,} bytes", None, 413)
+    except TimeoutError as error:
+        raise Refused(f"the body did not arrive within {BODY_SECONDS:g} s", None, 408) from error
     return bytes(content)
 
 
@@ -206,7 +213,7 @@ async def _gone(request: Request) -> None:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     # A body that was not read to its end would be taken for the next request.
-    close = {"Connection": "close"} if error.status in (413, 415, 421, 401) else {}
+    close = {"Connection": "close"} if error.status in (408, 413, 415, 421, 401) else {}
     return JSONResponse(error.answer(), error.status, close)
 
 

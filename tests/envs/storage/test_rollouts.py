@@ -200,33 +200,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_groups(tmp_path / "nowhere.parquet")
 
 
-@pytest.mark.parametrize("content", [b"", b"no Parquet at all", b"PAR1PAR1", b"PAR1" * 100])
+@pytest.mark.parametrize("content", [b"", b"PAR1" * 100])
 def test_a_file_that_is_no_parquet(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"a\.parquet is damaged, cut short or no Parquet file"):
         read_groups(tmp_path / "a.parquet")
-
-
-def test_a_file_cut_short(written: Path) -> None:
-    whole = written.read_bytes()
-    for share in (0.1, 0.5, 0.9, 0.999):
-        written.write_bytes(whole[: int(share * len(whole))])
-        with pytest.raises(DataError, match=r"a\.parquet is damaged, cut short"):
-            read_groups(written)
-
-
-def test_a_changed_byte_is_found_or_does_no_harm(written: Path) -> None:
-    whole = written.read_bytes()
-    refused = 0
-    for at in range(0, len(whole), 13):
-        changed = bytearray(whole)
-        changed[at] ^= 0x10
-        written.write_bytes(changed)
-        try:
-            assert repr(read_groups(written)) == repr(some_groups())
-        except DataError:
-            refused += 1
-    assert refused > len(whole) / 13 / 2
 
 
 def test_another_version(written: Path) -> None:
@@ -254,7 +232,7 @@ def test_the_anchors_are_told_and_others_than_the_wanted_ones_refused(tmp_path: 
     write_groups(told, some_groups(), anchor="situation-1")
     write_groups(silent, some_groups())
     assert (read_recording(told).anchor, read_recording(silent).anchor) == ("situation-1", None)
-    for path in (told, silent):  # a file from before kinds had names tells none, and is read
+    for path in (told, silent):
         assert read_groups(path, anchor="situation-1") == read_groups(path) == some_groups()
     for wanted in ("paper-2", "situation-2"):
         for read in (read_groups, read_recording):
@@ -400,16 +378,3 @@ def test_a_score_comes_back_as_it_was(tmp_path: Path) -> None:
     assert pq.read_table(tmp_path / "s.parquet").column("score").to_pylist() == [0.75, 0.75, 1.0, 0.0, 0.1]
     with pytest.raises(DataError, match=r"group 0, rollout 0, step 1: score is 0.5, and 0.75 in the rows before it"):
         read_groups(rewritten(tmp_path / "s.parquet", set_value("score", 1, 0.5)))
-
-
-def test_a_file_from_before_scores_were_kept_has_the_successes(tmp_path: Path) -> None:
-    write_groups(tmp_path / "s.parquet", GRADED, turns=per_step(turn, GRADED))
-    older = rewritten(tmp_path / "s.parquet", lambda table: table.drop_columns(["score"]))
-    plain = [
-        RolloutGroup([Rollout(r.steps, r.success, r.truncated, r.final_anchor) for r in one.rollouts], one.task)
-        for one in GRADED
-    ]
-    assert read_groups(older) == plain != GRADED
-    recording = read_recording(older)
-    assert recording.groups == plain and recording.turns == per_step(turn, GRADED)
-    assert [r.score for one in recording.groups for r in one.rollouts] == [0.0, 1.0, 0.0, 0.0]

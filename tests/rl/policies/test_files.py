@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +63,9 @@ def test_a_pickle_is_no_model(model: Path) -> None:
     (model / "model.safetensors").unlink()
     with pytest.raises(ConfigError, match=r"pytorch_model\.bin is a pickle"):
         load_policy(model)
-    (model / "pytorch_model.bin").write_bytes(pickle.dumps(os.getcwd))
-    with pytest.raises(ConfigError, match=r"pytorch_model\.bin is a pickle"):
-        load_policy(model)
 
 
-@pytest.mark.parametrize("name", ["../w.safetensors", "/w.safetensors", "a/w.safetensors", "w.bin", "", ".safetensors"])
+@pytest.mark.parametrize("name", ["../w.safetensors", "/w.safetensors", "w.bin", ""])
 def test_an_index_names_files_beside_it(model: Path, name: str) -> None:
     (model / "model.safetensors").unlink()
     change(model / files.INDEX, weight_map={"w": name})
@@ -81,11 +76,6 @@ def test_an_index_names_files_beside_it(model: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"hidden_size": 10**9}, "hidden_size: 1000000000 is more than 16,777,216"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers: 1000000000 is more than 1,024"),
-        ({"text_config": {"num_hidden_layers": 2_000}}, "text_config.num_hidden_layers"),
-        ({"num_labels": 10**9}, "num_labels"),
-        ({"vocab_size": 10**400}, "vocab_size: 10000000000000000000 is more"),
         ({"hidden_size": 4_096, "num_attention_heads": 4}, "and the files have"),
         ({"attn_implementation": "someone/kernel"}, "is code on the hub"),
         ({"quantization_config": {"quant_method": "gptq"}}, "not quantized"),
@@ -105,7 +95,6 @@ def test_a_shape_that_no_model_has_takes_no_memory(model: Path, changes: dict[st
         ("config.json", "[" * 100_000, "nested too deeply"),
         ("tokenizer_config.json", "[]", "is no object"),
         ("tokenizer_config.json", '{"tokenizer_class": "AutoModel"}', "'AutoModel' is no tokenizer"),
-        ("tokenizer.json", '{"added_tokens": 3}', "added_tokens"),
         ("tokenizer.json", '{"version": "1.0"}', "cannot be loaded"),
         ("adapter_config.json", "{}", "an adapter"),
         ("generation_config.json", "{", "cannot be read"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,18 +13,12 @@ CONFIG = "config.yaml"
 HEAD = "name: run\nmodel: model\n"
 Make = Callable[[Path], None]
 
-NUMBERS = {
-    "depth-negative": "credit: {crbc: {depth: -1}}",
+TEXTS = {
     "weight-infinite": "credit: {crbc: {w_step: -.inf}}",
-}
-"""Wrong numbers, and values of wrong types, by name."""
-
-YAML = {
-    "deeper": "env: " + "[" * 100_000,
     "python": "name: !!python/object/apply:os.system ['true']",
     "control": r'credit: {method: "\e[2J\u202e"}',
 }
-"""Texts that are no honest YAML, by name."""
+"""Texts that are no honest config, by name."""
 
 
 def written(text: str) -> Make:
@@ -78,58 +71,30 @@ def linked_template(folder: Path) -> None:
     (folder / HERE / "p.j2").symlink_to(folder / HERE / "key")
 
 
-def pipe_template(folder: Path) -> None:
-    written("env: {kwargs: {observation: text}, prompt: p.j2}")(folder)
-    os.mkfifo(folder / HERE / "p.j2")
-
-
 NAMES = {
     "credit": ("evil", "credit: {method: 'evil:method'}"),
     "package": ("evil.inner.deep", "env: {id: 'evil.inner.deep:Foo-v0'}"),
 }
 """Places of a config that name a module."""
 
-TEMPLATES = {
-    "escapes": "{{ task.__class__.__mro__[1].__subclasses__() }}",
-    "includes": "{% include '/etc/passwd' %}",
-}
-
 
 def cases() -> list[Case]:
-    bounds, code = "numbers in configs", "no code from data: modules"
+    code = "no code from data: modules"
+    escapes = "{{ task.__class__.__mro__[1].__subclasses__() }}"
     return [
         Case("config-honest", "what is honest still works", 0, make=written("updates: 3"), argv=DRY),
-        *(Case(f"config-{name}", bounds, 2, make=written(text), argv=DRY) for name, text in NUMBERS.items()),
-        *(Case(f"yaml-{name}", "YAML", 2, make=written(text), argv=DRY) for name, text in YAML.items()),
+        *(Case(f"config-{name}", "values", 2, make=written(text), argv=DRY) for name, text in TEXTS.items()),
         *(
             Case(
                 f"module-{name}{flag}", code, 2, ("--allow-import", ".py"), make=module(*named), argv=(*DRY[:2], *argv)
             )
             for (name, named), (flag, argv) in zip(NAMES.items(), (("", ()), ("-dry-run", DRY[2:])), strict=True)
         ),
-        Case(
-            "module-not-allowed",
-            code,
-            2,
-            ("--allow-import",),
-            make=module(*NAMES["credit"]),
-            argv=DRY,
-            env={"CRBC_ALLOW_IMPORT": "0"},
-        ),
         Case("module-placed", code, 2, ("elsewhere/numpy_extras.py", "--allow-import"), make=placed, argv=DRY),
-        Case(
-            "module-library",
-            code,
-            2,
-            ("no module 'os'",),
-            make=module("os", "credit: {method: 'os:system'}", "unused.py"),
-            argv=DRY,
-        ),
-        *(Case(f"jinja-{name}", code, 2, ("p.j2",), make=jinja(text), argv=DRY) for name, text in TEMPLATES.items()),
+        Case("jinja-escapes", code, 2, ("p.j2",), make=jinja(escapes), argv=DRY),
         Case(
             "jinja-link", "no read elsewhere", 2, ("p.j2", "link"), never=("PRIVATE",), make=linked_template, argv=DRY
         ),
-        Case("jinja-pipe", "bounds: templates", 2, ("p.j2",), make=pipe_template, argv=DRY),
     ]
 
 

@@ -1,11 +1,10 @@
-"""Chat servers, clients of the site's server, and texts that would act on the terminal."""
+"""Chat servers, and texts that would act on the terminal."""
 
 from __future__ import annotations
 
-import base64
+import gzip
 import json
 import os
-import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,23 +15,10 @@ from hostile.case import Case
 
 KEY = 'sk-not/a+re"al=key-93517'
 ASKS = ("eval", "sokoban-tiny", "--episodes", "2", "--endpoint", "{url}", "--model", "m")
-WITH_KEY = (*ASKS, "--key-variable", "SOME_KEY")
 ESCAPES = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\r\b"
 
 
-def packed(mebibytes: int) -> bytes:
-    """So many MiB of blanks, packed: one block again and again."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
-    blanks = b" " * 2**20
-    first = packer.compress(blanks) + packer.flush(zlib.Z_FULL_FLUSH)
-    again = packer.compress(blanks) + packer.flush(zlib.Z_FULL_FLUSH)
-    return first + again * (mebibytes - 1)
-
-
 COMPLETION = json.dumps({"choices": [{"message": {"content": "up"}}]}).encode()
-
-
-NO_COMPLETION = ("answered something else than a chat completion",)
 
 
 def chat(name: str, finding: str, says: tuple[str, ...], data: bytes, **options: object) -> Case:
@@ -49,35 +35,18 @@ def chat(name: str, finding: str, says: tuple[str, ...], data: bytes, **options:
     )  # type: ignore[arg-type]
 
 
-def echoes(name: str, form: str) -> Case:
-    """A server that repeats the key in some form."""
-    data = reply(f"no such key: {form} .".encode(), "401 Unauthorized")
-    pieces = ("real", "93517", "35\\u0031", "%2a%72", base64.b64encode(KEY.encode()).decode()[8:20])
-    return chat(
-        f"echoes-key-{name}",
-        "a key is in no message",
-        ("answered 401", "[key]"),
-        data,
-        argv=WITH_KEY,
-        never=pieces,
-        env={"SOME_KEY": KEY},
-    )
-
-
 BOUND = "one reply's bytes"
 CHAT = [
     chat("honest", "what is honest still works", ("success",), reply(COMPLETION), status=0),
-    chat("gzip-bomb", BOUND, ("more than 8 mib",), reply(packed(1_500), Content_Encoding="gzip")),
-    chat("deep-lists", "numbers and types in a reply", NO_COMPLETION, reply(b"[" * 1_000_000)),
-    echoes("raw", KEY),
-    echoes("base64", base64.b64encode(f"Bearer {KEY}".encode()).decode()),
-    Case(
-        "chat-password-in-address",
+    chat("gzip-bomb", BOUND, ("more than 8 mib",), reply(gzip.compress(b" " * 2**28), Content_Encoding="gzip")),
+    chat(
+        "echoes-key",
         "a key is in no message",
-        2,
-        ("//[key]@",),
-        ("hush",),
-        argv=("eval", "sokoban-tiny", "--endpoint", "http://me:hush-hush@no.invalid/v1", "--model", "m"),
+        ("answered 401", "[key]"),
+        reply(f"no such key: {KEY} .".encode(), "401 Unauthorized"),
+        argv=(*ASKS, "--key-variable", "SOME_KEY"),
+        never=("real", "93517"),
+        env={"SOME_KEY": KEY},
     ),
     chat(
         "escapes",
@@ -164,10 +133,6 @@ TEXTS = {
 }
 
 
-def is_short(folder: Path) -> None:
-    assert (folder / "stdout").stat().st_size < 300_000
-
-
 PRINTED = [
     Case(
         f"{what}-{name}",
@@ -177,7 +142,6 @@ PRINTED = [
         make=make(text),
         argv=argv,
         stdin="\nquit\n",
-        check=is_short,
     )
     for what, make, argv, names in (
         ("play", game, ("play", "hostile_game:Hostile-v0"), ("escapes", "markup")),

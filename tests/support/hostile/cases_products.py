@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from crbc_envs.webshop.products.catalogue import products_of
 from crbc_envs.webshop.products.store import build_store
@@ -40,10 +36,6 @@ def items(text: str) -> Callable[[Path], None]:
     return make
 
 
-def item(**changed: Any) -> Callable[[Path], None]:
-    return items(json.dumps([ITEM | changed]))
-
-
 def store(change: Callable[[Path], None]) -> Callable[[Path], None]:
     """Lays out FOLDER/here/shop as a store of three products, after `change`."""
 
@@ -53,10 +45,6 @@ def store(change: Callable[[Path], None]) -> Callable[[Path], None]:
         change(shop)
 
     return make
-
-
-def saved(name: str, values: Any) -> Callable[[Path], None]:
-    return lambda shop: np.save(shop / f"{name}.npy", np.asarray(values))
 
 
 def piped(shop: Path) -> None:
@@ -74,10 +62,8 @@ def all_products(folder: Path) -> None:
 
 ITEMS: dict[str, Callable[[Path], None]] = {
     "deep": items("[" * 200_000),
-    "title-is-a-list": item(name=["soap"]),
 }
 STORES: dict[str, Callable[[Path], None]] = {
-    "offsets-outside": saved("starts", np.array([0, 10**12, 5, 300], "<i8")),
     "pipe": piped,
 }
 CASES = [

@@ -46,10 +46,6 @@ def head(**changed: Any) -> Callable[[Any], Any]:
     return change
 
 
-def raw_head(text: str) -> Callable[[Any], Any]:
-    return lambda table: table.replace_schema_metadata({"crbc": text})
-
-
 def times(count: int) -> Callable[[Any], Any]:
     """So many rows, all of them the first one."""
     return lambda table: table.take(np.zeros(count, np.int64))
@@ -91,10 +87,8 @@ def read_frames(folder: Path) -> None:
 
 PARQUET: dict[str, tuple[str, Callable[[Path], None]]] = {
     "rows-2-million": ("rows", parquet(times(2_000_000))),
-    "version-of-a-megabyte": ("record version", parquet(head(version="9\x1b[2J" * 100_000))),
-    "header-deep": ("header is damaged", parquet(raw_head("[" * 200_000))),
 }
-FRAMES = {"image-of-1e9-pixels": with_image(big_png(32_000)), "image-cut-short": with_image(big_png(64)[:60])}
+FRAMES = {"image-of-1e9-pixels": with_image(big_png(32_000))}
 CASES = [
     Case(
         "recording-honest",

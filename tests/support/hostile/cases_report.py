@@ -81,8 +81,6 @@ RECORDS = [
         *(record(2 + i, **dict.fromkeys(FIGURES, value)) for i, value in enumerate(WRONG)),
         says=(LEFT_OUT,),
     ),
-    drawn("metrics-out-of-order", *(json.dumps({"update": u, "reward": u}) for u in (9, 3, 3, 2, 7)), says=(LEFT_OUT,)),
-    drawn("metrics-bytes", "\x00\x00", "{", "[]", "null", "\u2028", record(2, reward='"\\ud800"'), says=(LEFT_OUT,)),
 ]
 
 GROUPS = [

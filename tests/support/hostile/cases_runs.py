@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
 from hostile.case import Case
-from hostile.runs import LAST, MORE, drawn_run, lead_out, seal, spoiled, trained_run
+from hostile.runs import LAST, MORE, drawn_run, lead_out, spoiled, trained_run
 
 RESUME = ("train", "config.yaml", "--run", "run", "--resume", *MORE)
 LINKS, DELETES, NUMBERS = "no write elsewhere", "no delete elsewhere", "numbers in a run folder"
@@ -33,22 +32,8 @@ def went_on(folder: Path) -> None:
 # ---- links and pipes -------------------------------------------------------------------------
 
 
-def lock_leads_out(folder: Path) -> None:
-    """A folder for a new run, with nothing but a lock that is a link."""
-    trained_run(folder)
-    shutil.rmtree(folder / "here/run")
-    (folder / "here/run").mkdir()
-    (folder / "here/run/.lock").symlink_to(folder / "outside/precious.txt")
-
-
 def honest_run(folder: Path) -> None:
     drawn_run(folder)
-
-
-def run_on_another_disk(folder: Path) -> None:
-    (folder / "here/disk").mkdir()
-    shutil.move(drawn_run(folder), folder / "here/disk/real")
-    (folder / "here/run").symlink_to(folder / "here/disk/real")
 
 
 def years_outside(run: Path, outside: Path) -> None:
@@ -68,11 +53,6 @@ def warm_start_leads_out(folder: Path) -> None:
 def warm_start(folder: Path, out: str = "out") -> None:
     env = "{id: CRBC-Sokoban-v0, kwargs: {observation: text}}"
     (folder / "here/warm.yaml").write_text(f"out: {out}\nenv: {env}\nsteps: 1\nbatch: 2\n")
-
-
-def pipe(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
 
 
 def write_board(folder: Path) -> None:
@@ -100,26 +80,8 @@ LINKED = [
         argv=RESUME,
         check=went_on,
     ),
-    Case(
-        name="run-below-a-link-honest",
-        finding="what is honest still works",
-        status=0,
-        make=run_on_another_disk,
-        argv=("report", "run"),
-    ),
     through("report-through-a-link", "report.html", argv=("report", "run")),
-    through("eval-model-file-link", f"{LAST}/tokenizer.json", argv=("eval", "run", "--episodes", "2")),
-    through("resume-metrics-link", "metrics.jsonl"),
-    through("resume-model-link", "model"),
     refused("resume-years-outside", years_outside, "checkpoints", "is a link to", finding=DELETES),
-    Case(
-        name="start-lock-link",
-        finding=LINKS,
-        status=2,
-        says=(".lock", "is a link to"),
-        make=lock_leads_out,
-        argv=RESUME[:4],
-    ),
     Case(
         name="warmstart-out-link",
         finding=DELETES,
@@ -136,7 +98,6 @@ LINKED = [
         make=lambda folder: (folder / "here/my_env").symlink_to(folder / "outside/new"),
         argv=("init", "my_env"),
     ),
-    refused("report-metrics-pipe", lambda run, out: pipe(run / "metrics.jsonl"), "no regular", argv=("report", "run")),
     Case(
         name="tensorboard-hostname-is-a-path",
         finding=LINKS,
@@ -147,29 +108,6 @@ LINKED = [
 
 
 # ---- what is deleted -------------------------------------------------------------------------
-
-
-def publish_beside_others(folder: Path) -> None:
-    from crbc_rl.training.folders import publish
-
-    for update in (1, 2, 3):
-        publish(folder / "here/checkpoints", update, lambda place: None, keep=1)
-
-
-KEPT = ("2019", "000010-paper-result", "000002", "000007", ".notes.tmp", ".000008.tmp", "1000000000000000000000000")
-
-
-def make_others(folder: Path) -> None:
-    for name in KEPT:
-        (folder / "here/checkpoints" / name).mkdir(parents=True)
-        (folder / "here/checkpoints" / name / "result.txt").write_text("years of work\n")
-
-
-def check_others(folder: Path) -> None:
-    found = {path.parent.name.partition("-kept-")[0] for path in (folder / "here/checkpoints").rglob("result.txt")}
-    lost = set(KEPT) - found
-    assert not lost, f"deleted: {sorted(lost)}"
-    assert (folder / "here/checkpoints/000003").is_dir() and not (folder / "here/checkpoints/000001").exists()
 
 
 def model_of_a_user(folder: Path) -> None:
@@ -197,14 +135,6 @@ def still_there(path: str) -> Any:
 
 DELETED = [
     Case(
-        name="publish-deletes-only-checkpoints",
-        finding=DELETES,
-        status=0,
-        make=make_others,
-        probe=publish_beside_others,
-        check=check_others,
-    ),
-    Case(
         name="start-in-a-folder-with-a-lock",
         finding=DELETES,
         status=2,
@@ -228,50 +158,16 @@ DELETED = [
 # ---- checkpoints -----------------------------------------------------------------------------
 
 
-def names(*paths: str) -> Any:
-    """A checkpoint whose manifest names these files; the one before it is gone."""
-
-    def spoil(run: Path, outside: Path) -> None:
-        shutil.rmtree(run / "checkpoints/000001")
-        manifest = run / LAST / "manifest.json"
-        content = json.loads(manifest.read_text())
-        manifest.write_text(json.dumps({**content, "sha256": {**dict.fromkeys(paths, "0" * 64), **content["sha256"]}}))
-
-    return spoil
+def leads_out(run: Path, outside: Path) -> None:
+    """A checkpoint whose manifest names a file outside; the one before it is gone."""
+    shutil.rmtree(run / "checkpoints/000001")
+    manifest = run / LAST / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["sha256"]["../../../../outside/precious.txt"] = "0" * 64
+    manifest.write_text(json.dumps(content))
 
 
-def name_a_pipe(run: Path, outside: Path) -> None:
-    pipe(run / LAST / "pipe")
-    names("pipe")(run, outside)
-
-
-def deep_manifests(run: Path, outside: Path) -> None:
-    for path in run.glob("checkpoints/*/manifest.json"):
-        path.write_text("[" * 99_999)
-
-
-def optimizer(change: Any) -> Any:
-    """A checkpoint whose optimizer's file was changed by `change`."""
-
-    def spoil(run: Path, outside: Path) -> None:
-        (path,) = (run / LAST).glob("trainer-*.safetensors")
-        change(path)
-        seal(run / LAST)
-
-    return spoil
-
-
-CHECKPOINTS = [
-    refused("manifest-leads-out", names("../../../../outside/precious.txt"), "manifest.json names"),
-    refused("manifest-names-a-pipe", name_a_pipe, "no regular file"),
-    refused("manifest-deep", deep_manifests, "damaged"),
-    refused(
-        "optimizer-of-letters",
-        optimizer(lambda path: path.rename(path.with_name("trainer-x.safetensors"))),
-        "optimizer",
-    ),
-    refused("optimizer-no-tensors", optimizer(lambda path: path.write_bytes(b"\xff" * 4000)), "safetensors"),
-]
+CHECKPOINTS = [refused("manifest-leads-out", leads_out, "manifest.json names")]
 
 TESTED = {"low": 0.4, "high": 0.6, "successes": 5, "episodes": 10}
 

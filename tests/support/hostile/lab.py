@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -51,6 +50,7 @@ def judge(case: Case, outcome: Ended) -> None:
     text = outcome.out + outcome.err
     assert "Traceback" not in text and "a bug in crbc" not in text, f"a traceback{told}"
     assert outcome.status == case.status, f"status {outcome.status}, not {case.status}{told}"
+    assert len(text) < 300_000, f"{len(text):,} characters"
     said = " ".join(text.lower().split())
     tight = said.replace(" ", "")
     missing = [word for word in case.says if word not in said and word.replace(" ", "") not in tight]
@@ -78,7 +78,3 @@ def replaced(word: str, places: dict[str, str]) -> str:
     for place, value in places.items():
         word = word.replace(place, value)
     return word
-
-
-def scratch() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="hostile-", ignore_cleanup_errors=True)

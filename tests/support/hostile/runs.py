@@ -11,8 +11,6 @@ from pathlib import Path
 
 from learner_fixtures import fresh_policy, small, write_config
 
-from crbc_rl.training.files import MANIFEST, digests
-
 SETTINGS = {"updates": 2, "save_every": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
 LAST = "checkpoints/000002"
 MORE = ("--set", "updates=3")
@@ -71,9 +69,3 @@ def lead_out(path: Path, outside: Path) -> None:
     else:
         target.mkdir()
     path.symlink_to(target)
-
-
-def seal(place: Path) -> None:
-    """Write the digests of the files of a checkpoint again: an attacker can do that."""
-    manifest = place / MANIFEST
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "sha256": digests(place)}))
