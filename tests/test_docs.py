@@ -93,21 +93,6 @@ def test_public_names_are_what_they_say(package):
         module.nonsense  # noqa: B018
 
 
-def test_people_find_what_they_use_at_the_top():
-    from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step, TransitionCounts, anchor_key
-    from crbc_envs import GroupVectorEnv, check_anchor_env, read_groups
-    from crbc_rl import Learner, TrainConfig, TransformersPolicy, collect, credit, evaluate, load_config, load_policy
-
-    assert all([EmpiricalProcess, Rollout, RolloutGroup, Step, TransitionCounts, anchor_key])
-    assert all([GroupVectorEnv, check_anchor_env, read_groups, Learner, TrainConfig, TransformersPolicy])
-    assert all([collect, credit.advantages, evaluate, load_config, load_policy])
-
-
-def test_the_docs_make_environments_without_an_import_of_ours():
-    pages = "".join(text(page) for page in PAGES)
-    assert 'gymnasium.make("crbc_envs:CRBC-ALFWorld-v0"' in pages
-
-
 def test_the_documents_figures_are_of_todays_rooms():
     """A new panel makes warm start, figures and pictures out of date: `bash scripts/figures.sh` makes them anew."""
     today = PANELS[0]

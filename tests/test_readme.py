@@ -92,12 +92,7 @@ def short_form(command: str) -> str:
     return f"{command} {added}".strip() if "--dry-run" not in command else command
 
 
-def test_the_readme_has_commands() -> None:
-    assert len(list(commands())) >= 18
-    assert set(ELSEWHERE) <= set(commands())
-
-
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_commands_work_as_printed_and_in_this_order(crbc: Callable[..., Ended], folder: Path) -> None:
     for command in commands():
         if is_run_elsewhere(command):
@@ -134,7 +129,7 @@ def serve_and_stop(folder: Path, command: str) -> None:
     assert process.returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_python_blocks_run_one_after_another(warm: Warm, folder: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     assert len(blocks) >= 3

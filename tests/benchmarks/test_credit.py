@@ -78,8 +78,3 @@ def test_public_code_is_loaded_from_where_the_user_says_and_compared(tmp_path):
         public_credit.difference("gigpo", theirs, rollouts)
     ours = credit.advantages_interned(rollouts, "gigpo", weighting="step")
     assert public_credit.difference("gigpo", ours, rollouts) == 0.0
-
-
-def test_public_code_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"recipe/hgpo/core_hgpo.py is in none of"):
-        public_credit.load("hgpo", [tmp_path])

@@ -13,7 +13,6 @@ import fake_gpu_checks as fakes
 import pytest
 from paths import ROOT
 
-from benchmarks.gpu import __main__ as command
 from benchmarks.gpu.record import Figure, Machine, append, latest, read, record_of
 from benchmarks.gpu.runner import run, table
 
@@ -83,13 +82,6 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def test_half_a_line_is_left_out_and_not_added_to(machine: Machine, tmp_path: Path) -> None:
-    out = tmp_path / "out.jsonl"
-    out.write_text('{"name": "torn", "o')
-    append(out, record_of("whole", machine, {}, 1.0))
-    assert [record["name"] for record in read(out)] == ["whole"]
-
-
 def test_records_of_another_device_or_form_do_not_count(machine: Machine, tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     append(out, record_of("one", Machine("cuda", small=True, folder=tmp_path), {}, 1.0))
@@ -110,37 +102,3 @@ def test_records_of_another_device_or_form_do_not_count(machine: Machine, tmp_pa
 )
 def test_a_figure_keeps_its_bounds(figure: Figure, ok: bool) -> None:
     assert figure.ok is ok
-
-
-def test_the_status_says_that_a_check_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from benchmarks.gpu import checks
-
-    monkeypatch.setattr(checks, "CHECKS", {"bad": fakes.fails, "good": fakes.passes})
-    given = ["--small", "--out", str(tmp_path / "out.jsonl")]
-    assert command.main([*given, "--only", "good"]) == 0
-    assert command.main(given) == 1
-    assert "checks FAILED" in capsys.readouterr().out
-    with pytest.raises(SystemExit):
-        command.main([*given, "--only", "other"])
-    assert "--only other: there are bad, good" in capsys.readouterr().err
-
-
-def test_missing_packages_are_named_with_how_to_bring_them(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda name: None if name in ("PIL", "peft") else name)
-    assert command.main(["--small"]) == 2
-    assert "pip install --no-index --find-links wheels peft pillow" in capsys.readouterr().err
-
-
-def test_without_a_gpu_the_large_checks_do_not_start(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import torch
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SystemExit) as ended:
-        command.main([])
-    assert ended.value.code == 2 and "add --small" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ from learner_fixtures import write_config
 from paths import ROOT
 
 from benchmarks import learner
-from crbc_envs.errors import install_extra
 
 MODEL = ROOT / "warmstarts" / "sokoban-tiny"
 
@@ -48,20 +46,3 @@ def test_the_parts_of_a_phase_make_up_the_whole(config: Path, tmp_path: Path) ->
         assert 0 < inside <= update[phase] < update["update"]
     asked = sum(len(prompts) for prompts, *_ in found.asked)
     assert asked == len(found.batch), "one prompt a row"
-
-
-def test_what_is_missing_is_named_with_the_command_that_brings_it(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    learner.main(["--config", str(config), "--updates", "1", "--set", "rollout.num_groups=1", "--parts", "trl"])
-    printed = capsys.readouterr().out
-    assert "all at once" not in printed
-    assert "TRL is not installed; to compare with it: " + install_extra("dev") in printed
-    assert "/ ours" not in printed
-
-
-def test_wrong_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        learner.main(["--updates", "0"])
-    assert "--updates must be positive, got 0" in capsys.readouterr().err

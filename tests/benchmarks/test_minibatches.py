@@ -11,6 +11,7 @@ from benchmarks import minibatches
 from crbc_rl.config import load_config
 
 
+@pytest.mark.slow
 def test_every_order_is_told_on_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
     minibatches.main(["--agents", "sokoban_tiny", "--sizes", "64", "--set", "rollout.num_groups=3"])
     lines = capsys.readouterr().out.splitlines()
@@ -23,6 +24,7 @@ def test_the_variance_is_relative_to_the_mean() -> None:
     assert minibatches.variance(np.array([[3.0, 0.0], [1.0, 0.0]])) == pytest.approx(1 / 4)
 
 
+@pytest.mark.slow
 def test_a_sketch_keeps_lengths_and_angles_of_gradients(tmp_path: Path) -> None:
     """The gradient of an update, from the sketches of its turns, is as long as the optimizer's."""
     changes = [

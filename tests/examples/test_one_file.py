@@ -13,18 +13,6 @@ from crbc_rl.config import load_config
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 
-ALLOWED = {
-    "argparse",
-    "collections",
-    "dataclasses",
-    "pathlib",
-    "numpy",
-    "torch",
-    "transformers",
-    "crbc_envs",
-    "crbc_rl",
-}
-
 
 @pytest.fixture
 def one_file(project, monkeypatch):
@@ -35,6 +23,7 @@ def one_file(project, monkeypatch):
     return module
 
 
+@pytest.mark.slow
 def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, capsys):
     # Enough groups that some are mixed. Else gradients are near zero, and Adam turns their rounding into steps.
     sizes = ["updates=2", "threads=1", "rollout.num_groups=8", "rollout.group_size=4", "optim.minibatch=64"]
@@ -60,12 +49,3 @@ def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, 
     assert moved.abs().mean() > 1e-4
     assert apart.abs().mean() < 1e-4 * moved.abs().mean()
     assert apart.abs().max() < 1e-2 * moved.abs().max()
-
-
-def test_it_imports_environments_templates_models_and_credit_alone(project):
-    text = (project / "examples" / "one_file.py").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 330
-    lines = [line for line in text.splitlines() if line.startswith(("import ", "from "))]
-    assert {line.split()[1].split(".")[0] for line in lines} <= ALLOWED | {"__future__"}
-    ours = [line for line in lines if line.split()[1].startswith("crbc")]
-    assert ours == ["from crbc_envs import GroupVectorEnv, PromptWindow", "from crbc_rl import credit"]

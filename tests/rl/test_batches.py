@@ -72,12 +72,6 @@ def test_an_idle_process_reads_a_turn_that_counts_for_nothing() -> None:
     assert idle.advantages.shape == idle.old_logprobs.shape == (0, idle.response_length)
 
 
-def test_turns_with_other_frames_are_other_turns() -> None:
-    frames = [np.full((2, 2, 3), value, np.uint8) for value in (0, 1, 0)]
-    turns = [Turn([1], [2], [0.0], images=(frame,)) for frame in frames]
-    assert len(collate(table(turns), 0).ids) == 2
-
-
 def test_like_lengths_stand_together() -> None:
     lengths = [batch.ids.shape[1] for batch in micro_batches(_rows(80), np.arange(80), None, 0, size=8)]
     assert lengths[-1] > lengths[0]

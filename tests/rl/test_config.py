@@ -6,7 +6,6 @@ from paths import ROOT
 
 from crbc_rl.commands.warmstart import load_warmstart_config
 from crbc_rl.config import load_config, parse_config
-from crbc_rl.credit import METHODS
 from crbc_rl.errors import ConfigError
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
@@ -26,20 +25,9 @@ def test_every_shipped_config_is_valid(path: Path) -> None:
         ({"credit": {"method": "crcb"}}, r"credit.method: no estimator 'crcb'; did you mean 'crbc'\?"),
         ({"credit": {"crbc": {"w_stp": 1.0}}}, r"credit: crbc has no option 'w_stp'; did you mean 'w_step'\?"),
         ({"credit": {"crbc": {"beta": 1.5}}}, r"credit: crbc: beta must lie in \(0, 1\], got 1.5"),
-        ({"credit": {"crbc": {"beta": "much"}}}, r"credit: crbc: beta must lie in \(0, 1\], got 'much'"),
-        (
-            {"credit": {"graphgpo": {"reward": "score"}}},
-            "credit: graphgpo: reward must be 'outcome' here, got",
-        ),
-        (
-            {"credit": {"g2po": {"reward": "step"}}},
-            "credit: g2po: reward must be 'outcome' or 'score' here",
-        ),
+        ({"credit": {"graphgpo": {"reward": "score"}}}, "credit: graphgpo: reward must be 'outcome' here, got"),
         ({"credit": {"method": "scores"}}, r"credit: credit.method: no estimator 'scores'; .* as module:attribute"),
-        ({"credit": {"scores": {"kind": "reward"}}}, r"credit: no estimator 'scores'; .* as module:attribute"),
-        ({"credit": {"crbc": 5}}, r"credit: 'crbc' must be a section with a method's options"),
         ({"credit": {"beta": 0.9}}, r"credit: 'beta' must be a section with a method's options; known: crbc, "),
-        ({"credit": {"crcb": {}}}, r"credit: unknown credit method 'crcb'; did you mean 'crbc'\?"),
         ({"env": {"kwargs": {"split": "test"}}}, r"env.kwargs: .*split is set by the command"),
         (
             {"env": {"kwargs": {"unsafe_root": True}}},
@@ -74,14 +62,6 @@ def test_overrides_reach_into_sections_and_are_checked() -> None:
         load_config(path, ["rollout.num_group=4"])
     with pytest.raises(ConfigError, match=r"write it as section\.key=value"):
         load_config(path, ["seed"])
-
-
-def test_the_estimator_is_chosen_by_one_key() -> None:
-    path = next(path for path in CONFIGS if path.name == "sokoban_tiny.yaml")
-    for method in METHODS:
-        config = load_config(path, [f"credit.method={method}"])
-        assert config.credit.method == method
-        assert "beta" not in config.credit.options or method == "crbc"
 
 
 def test_a_relative_model_is_taken_from_the_config_file() -> None:

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -35,12 +36,19 @@ def _same_weights(a: Path, b: Path) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_two_seeded_trainings_are_equal(model: Path, tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        Learner(small(model), Run.start(tmp_path / name, small(model), resume=False)).train()
-    assert without_times(read_metrics(tmp_path / "a")) == without_times(read_metrics(tmp_path / "b"))
-    assert _same_weights(tmp_path / "a/checkpoints/000004", tmp_path / "b/checkpoints/000004")
-    assert not _same_weights(tmp_path / "a/checkpoints/000004", model)
+@pytest.fixture(scope="module")
+def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from its start to its end."""
+    folder = tmp_path_factory.mktemp("whole")
+    Learner(small(model), Run.start(folder, small(model), resume=False)).train()
+    return folder
+
+
+def test_two_seeded_trainings_are_equal(model: Path, whole: Path, tmp_path: Path) -> None:
+    Learner(small(model), Run.start(tmp_path, small(model), resume=False)).train()
+    assert without_times(read_metrics(tmp_path)) == without_times(read_metrics(whole))
+    assert _same_weights(tmp_path / "checkpoints/000004", whole / "checkpoints/000004")
+    assert not _same_weights(tmp_path / "checkpoints/000004", model)
 
 
 @pytest.mark.slow
@@ -54,24 +62,21 @@ def test_environments_in_worker_processes_train_the_same_weights(model: Path, tm
     assert not workers()
 
 
-def test_a_run_folder_holds_what_it_promises(model: Path, tmp_path: Path) -> None:
-    Learner(small(model), Run.start(tmp_path, small(model), resume=False)).train()
-    records = read_metrics(tmp_path)
+def test_a_run_folder_holds_what_it_promises(whole: Path) -> None:
+    records = read_metrics(whole)
     assert [record["update"] for record in records] == [0, 1, 2, 3, 4]
     assert "test/success" in records[0] and "test/success" in records[-1]
     assert {"success", "kl", "clip_share", "seconds/generate", "seconds/step_credit", "seconds/train"} <= set(
         records[1]
     )
-    assert (
-        json.loads((tmp_path / "versions.json").read_text())["torch"].split("+")[0] == torch.__version__.split("+")[0]
-    )
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["000002", "000004"]
-    run = Run.open(tmp_path)
-    assert run.config == small(tmp_path / "model")
+    assert json.loads((whole / "versions.json").read_text())["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert sorted(path.name for path in (whole / "checkpoints").iterdir()) == ["000002", "000004"]
+    run = Run.open(whole)
+    assert run.config == small(whole / "model")
     assert run.best() is not None and load_policy(run.best())
     assert set(run.groups()) == {1, 2, 3, 4}
-    assert not (tmp_path / "rollouts").exists()  # unless `record_every` asks for them
-    assert list((tmp_path / "tensorboard").iterdir())
+    assert not (whole / "rollouts").exists()  # unless `record_every` asks for them
+    assert list((whole / "tensorboard").iterdir())
 
 
 class StopAfter(Callback):
@@ -84,10 +89,8 @@ class StopAfter(Callback):
             self.learner.stop()  # as Ctrl-C does, after the checkpoint: the next update ends and is saved
 
 
-def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, whole: Path, tmp_path: Path) -> None:
     config = small(model)
-    Learner(config, Run.start(tmp_path / "whole", config, resume=False)).train()
-
     callback = StopAfter(3)
     callback.learner = Learner(config, Run.start(tmp_path / "cut", config, resume=False), callback)
     callback.learner.train()
@@ -95,8 +98,8 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) ->
     assert read_metrics(tmp_path / "cut")[-1]["update"] == 3
     Learner(config, Run.start(tmp_path / "cut", config, resume=True)).train()
 
-    assert without_times(read_metrics(tmp_path / "cut")) == without_times(read_metrics(tmp_path / "whole"))
-    assert _same_weights(tmp_path / "cut/checkpoints/000004", tmp_path / "whole/checkpoints/000004")
+    assert without_times(read_metrics(tmp_path / "cut")) == without_times(read_metrics(whole))
+    assert _same_weights(tmp_path / "cut/checkpoints/000004", whole / "checkpoints/000004")
 
 
 @pytest.mark.slow
@@ -143,20 +146,14 @@ def test_an_option_left_out_on_resuming_is_a_change_too(model: Path, tmp_path: P
         Run.start(tmp_path, small(model), resume=True)
 
 
-def test_a_damaged_run_config_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("name: [")
-    with pytest.raises(ConfigError, match=r"config\.yaml is not YAML"):
-        Run.open(tmp_path)
-
-
-def test_a_checkpoint_of_another_architecture_is_refused(model: Path, tmp_path: Path) -> None:
-    config = small(model)
-    Learner(config, Run.start(tmp_path, config, resume=False)).train()
-    file = tmp_path / "checkpoints/000004/config.json"
+def test_a_checkpoint_of_another_architecture_is_refused(model: Path, whole: Path, tmp_path: Path) -> None:
+    config, folder = small(model), tmp_path / "run"
+    shutil.copytree(whole, folder)
+    file = folder / "checkpoints/000004/config.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "num_hidden_layers": 6}))  # says 4 elsewhere
     write_manifest(file.parent)
     with pytest.raises(ConfigError, match=r"config\.json cannot be read: .*layer"):
-        Learner(config, Run.start(tmp_path, config, resume=True))
+        Learner(config, Run.start(folder, config, resume=True))
 
 
 def test_metrics_drop_what_lies_behind_the_checkpoint(tmp_path: Path) -> None:
@@ -247,16 +244,7 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "count"),
-    [
-        ("eval", 2),
-        ("eval", 3),
-        ("rollout", 3),
-        ("credit", 1),
-        ("train", 2),
-        ("replace", 4),
-        ("fsync", 20),
-        ("fsync", 35),
-    ],
+    [("eval", 2), ("eval", 3), ("rollout", 3), ("credit", 1), ("train", 2), ("replace", 4), ("fsync", 35)],
 )
 def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
     warm: Warm, undisturbed: tuple[Path, Path], tmp_path: Path, where: str, count: int

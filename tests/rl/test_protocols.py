@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from learner_fixtures import small, small_config, write_config
 
-from crbc_rl import cli, credit
+from crbc_rl import credit
 from crbc_rl.config import load_config, parse_config
 from crbc_rl.config.protocols import PROTOCOLS, choices, deviations
 from crbc_rl.errors import ConfigError
@@ -64,12 +64,8 @@ def test_verl_agent_s_rewards_are_the_environment_s_in_sokoban() -> None:
     ("change", "message"),
     [
         ({"protocol": "verl"}, r"protocol: .*'verl-agent' or 'paper' \(got 'verl'\)"),
-        ({"protocol": ["paper"]}, r"protocol: .*'verl-agent' or 'paper'"),
-        ({"protocol": "paper", "loss": 3}, r"loss: .*\(got 3\)"),
-        ({"protocol": "paper", "env": "CRBC-Sokoban-v0"}, r"env: "),
         ({"protocol": "paper", "loss": {"ratios": "token"}}, r"unknown key 'loss.ratios'; did you mean 'ratio'"),
         ({"credit": {"reward": "score"}}, r"credit.reward: .*'outcome' or 'environment' \(got 'score'\)"),
-        ({"credit": {"weighting": "row"}}, r"credit.weighting: .*'rollout' or 'step' \(got 'row'\)"),
     ],
 )
 def test_a_wrong_key_is_named(change: dict[str, Any], message: str) -> None:
@@ -130,14 +126,3 @@ def test_every_method_s_defaults_learn(method: str, model: Path) -> None:
     check_run(small(model, credit={"method": method, "reward": "environment"}))
     with pytest.raises(ConfigError, match=r"rollout.group_size: 1, .* every advantage would be 0"):
         check_run(small(model, credit={"method": method}, rollout={"group_size": 1}))
-
-
-def test_the_dry_run_lists_the_protocol_and_where_the_config_differs(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_config(tmp_path / "c.yaml", model, protocol="paper", loss={"entropy": 0.5})
-    cli.main(["train", str(path), "--dry-run"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "paper: credit.reward=outcome" in said
-    assert "loss.dual_clip=null" in said
-    assert "This config differs: loss.entropy=0.5 (there 0.0)" in said

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
-from paths import ROOT
 
 from crbc_rl import cli
 from crbc_rl.config import extensions
@@ -60,6 +58,7 @@ def test_a_run_that_exists_is_continued_as_told(folder: Path, shell: Shell) -> N
     assert "held-out success" in shell.run(shlex.join(TRAIN), "--resume")
 
 
+@pytest.mark.full
 def test_each_kind_of_config_names_its_command(folder: Path, shell: Shell) -> None:
     told = shell.refused("train", "warmstart-sokoban")
     shell.run(command(told, r"crbc warmstart \S+"), "--steps", "1", "--out", "w")
@@ -79,38 +78,10 @@ def test_a_misspelt_name_is_replaced_as_told(folder: Path, shell: Shell) -> None
     assert "nothing is started" in shell.run(f"crbc train sokoban-tiny {command(told, r'--set updates=3')} --dry-run")
 
 
-def test_an_option_that_is_close_is_named(folder: Path, shell: Shell) -> None:
-    told = shell.refused("train", "sokoban-tiny", "--dryrun")
-    assert "nothing is started" in shell.run(f"crbc train sokoban-tiny {command(told, r'--dry-run')}")
-
-
-def test_a_module_may_run_as_told(folder: Path, shell: Shell) -> None:
-    shutil.copy(ROOT / "tests/support/toy_env.py", folder / "my_toy.py")
-    sets = ["--set", "env.id=my_toy:Toy-v0", "env.kwargs={}", "env.prompt=text"]
-    told = shell.refused("train", "sokoban-tiny", "--dry-run", *sets)
-    allow = command(told, r"--allow-import")
-    before = shell.refused("train", "sokoban-tiny", "--dry-run", allow, *sets)
-    assert "my_toy registers none of that name" in before  # it ran: it registers another id
-
-
-def test_the_observation_is_set_as_told(folder: Path, shell: Shell) -> None:
-    told = shell.refused("train", "sokoban-tiny", "--dry-run", "--set", "env.kwargs.observation=rgb")
-    right = command(told, r"env\.kwargs\.observation=text")
-    assert "nothing is started" in shell.run(f"crbc train sokoban-tiny --dry-run --set {right}")
-
-
+@pytest.mark.full
 def test_a_missing_model_is_made_as_told(folder: Path, shell: Shell) -> None:
     (folder / "empty").mkdir()
     told = shell.refused("train", "sokoban-tiny", "--set", "model=empty", *TINY)
     assert "crbc warmstart" in told
     shell.run("crbc warmstart warmstart-sokoban", "--steps", "1", "--out", "empty")
     assert "held-out success" in shell.run(shlex.join(["train", "sokoban-tiny", "--set", "model=empty", *TINY]))
-
-
-def test_eval_of_a_config_says_how_a_server_is_evaluated(folder: Path, shell: Shell) -> None:
-    config = str(ROOT / "configs/sokoban_tiny.yaml")
-    assert "--endpoint URL --model NAME" in shell.refused("eval", config)
-    told = shell.refused(
-        "eval", config, "--endpoint", "http://127.0.0.1:9/v1", "--model", "m", "--key-variable", "NONE"
-    )
-    assert "--key-variable NONE: there is no such environment variable" in told

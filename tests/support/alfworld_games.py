@@ -20,16 +20,8 @@ from crbc_envs.tasks import Task, TaskPanel
 
 PUBLISHED = SHARED / "data" / "alfworld"
 
-OBJECTS = {
-    "apple_bar_1": "Apple",
-    "apple_bar_2": "Apple",
-    "bowl_bar_1": "Bowl",
-    "bread_bar_1": "Bread",
-    "desklamp_bar_1": "DeskLamp",
-    "egg_bar_1": "Egg",
-    "knife_bar_1": "Knife",
-    "mug_bar_1": "Mug",
-}
+OBJECTS = {f"{kind.lower()}_bar_1": kind for kind in ("Apple", "Bowl", "Bread", "DeskLamp", "Egg", "Knife", "Mug")}
+OBJECTS = dict(sorted({**OBJECTS, "apple_bar_2": "Apple"}.items()))
 
 RECEPTACLES = {
     "cabinet_bar_1": ("Cabinet", "loc_bar_2"),
@@ -98,48 +90,24 @@ def kitchen(goal: str = GOAL, verb: str = "move", more: str = "") -> GameFile:
     sentence = rules.grammar.index("Your task is to: ") + len("Your task is to: ")
     end = rules.grammar.index('"', sentence)
     grammar = rules.grammar[:sentence] + TASK + rules.grammar[end:]
-    walkthrough = (
-        "go to countertop 1",
-        "take apple 2 from countertop 1",
-        "go to microwave 1",
-        "heat apple 2 with microwave 1",
-        "go to drawer 1",
-        "open drawer 1",
-        "move apple 2 to drawer 1" if verb == "move" else "put apple 2 in/on drawer 1",
-    )
+    way = "go to countertop 1, take apple 2 from countertop 1, go to microwave 1, heat apple 2 with microwave 1, "
+    way += "go to drawer 1, open drawer 1, "
+    way += "move apple 2 to drawer 1" if verb == "move" else "put apple 2 in/on drawer 1"
+    walkthrough = tuple(way.split(", "))
     return replace(rules, name="kitchen", grammar=grammar, problem=problem(goal, more), walkthrough=walkthrough)
 
 
 def tour(verb: str = "move") -> tuple[str, ...]:
     """A way through the kitchen with every kind of command, whose last one wins."""
     put = "move {} to {}" if verb == "move" else "put {} in/on {}"
-    return (
-        "go to cabinet 1",
-        "open cabinet 1",
-        "take knife 1 from cabinet 1",
-        "examine knife 1",
-        "go to countertop 1",
-        "slice apple 2 with knife 1",
-        "clean knife 1 with sinkbasin 1",
-        put.format("knife 1", "sinkbasin 1"),
-        "look",
-        "use desklamp 1",
-        "take apple 2 from countertop 1",
-        "examine apple 2",
-        "clean apple 2 with sinkbasin 1",
-        "examine apple 2",
-        "go to fridge 1",
-        "cool apple 2 with fridge 1",
-        "examine apple 2",
-        "open fridge 1",
-        "close fridge 1",
-        "go to microwave 1",
-        "heat apple 2 with microwave 1",
-        "examine apple 2",
-        "go to drawer 1",
-        "open drawer 1",
-        put.format("apple 2", "drawer 1"),
+    commands = (
+        "go to cabinet 1, open cabinet 1, take knife 1 from cabinet 1, examine knife 1, go to countertop 1, "
+        "slice apple 2 with knife 1, clean knife 1 with sinkbasin 1, " + put.format("knife 1", "sinkbasin 1") + ", "
+        "look, use desklamp 1, take apple 2 from countertop 1, examine apple 2, clean apple 2 with sinkbasin 1, "
+        "examine apple 2, go to fridge 1, cool apple 2 with fridge 1, examine apple 2, open fridge 1, close fridge 1, "
+        "go to microwave 1, heat apple 2 with microwave 1, examine apple 2, go to drawer 1, open drawer 1, "
     )
+    return (*commands.split(", ")[:-1], put.format("apple 2", "drawer 1"))
 
 
 class Games(TaskPanel[GameFile]):

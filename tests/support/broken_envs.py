@@ -115,14 +115,6 @@ class AnchorForgetsTheKey(CorridorEnv):
         return anchor_key(f"cell {self.cell}")
 
 
-class LabelForgetsTheKey(CorridorEnv):
-    def _label(self):
-        return f"cell {self.cell}"
-
-    def _anchor(self):
-        return anchor_key(f"cell {self.cell}, key {self.held}")
-
-
 class OneListForAllSteps(CorridorEnv):
     """A list is not among what Gymnasium's own check compares."""
 
@@ -142,16 +134,6 @@ class ViewsOfOneBuffer(CorridorEnv):
         row = next(self.buffer)
         row[:] = self.cell, self.held
         return super()._info() | {"features": row[:]}
-
-
-class ListGrowsBehindTheReader(CorridorEnv):
-    def _begin(self, task):
-        super()._begin(task)
-        self.cells = []
-
-    def _info(self):
-        self.cells.append(self.cell)
-        return super()._info() | {"cells": [self.cells]}
 
 
 class PlaysWhatItHandsOut(CorridorEnv):

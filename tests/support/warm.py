@@ -59,6 +59,10 @@ class Fork:
         )
         return Ended(out=out, err=err, **used)
 
+    def shown(self) -> str:
+        """What it has printed so far."""
+        return (self._streams / "stdout").read_text(encoding="utf-8")
+
     def until(self, reached: Callable[[], bool], seconds: float = 300.0) -> None:
         """Wait until something is so. Raises `AssertionError` where the process ends before."""
         end = time.monotonic() + seconds

@@ -11,21 +11,12 @@ import pytest
 from paths import ROOT
 from play_session import typed
 from rich.console import Console
-from scripted_model import (
-    FaultyModel,
-    ScriptedPolicy,
-    agents_config,
-    play,
-    served,
-    wanderer,
-    write_agents_config,
-)
+from scripted_model import FaultyModel, ScriptedPolicy, agents_config, play, served, wanderer, write_agents_config
 
 from crbc_envs.storage.rollouts import read_groups
 from crbc_rl import cli
-from crbc_rl.agents.config import AgentsConfig, load_agents_config
+from crbc_rl.agents.config import load_agents_config
 from crbc_rl.commands.replay import replay
-from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
 
 CONFIGS = sorted((ROOT / "configs/agents").glob("*.yaml"))
@@ -57,17 +48,6 @@ def test_the_shipped_configs_are_valid_and_named_as_their_files(path: Path) -> N
     assert load_agents_config(Path(f"agents/{config.name}"), (), "http://x/v1", "m").identity() == config.identity()
 
 
-def test_there_is_one_for_each_agent_and_environment() -> None:
-    assert len(CONFIGS) == 9
-
-
-def test_the_address_overrides_the_config(tmp_path: Path) -> None:
-    path = write_agents_config(tmp_path / "config.yaml")
-    config = load_agents_config(path, ["model.temperature=0", "episodes=3"], "https://a/v1", "other", "KEY")
-    assert (config.model.endpoint, config.model.name) == ("https://a/v1", "other")
-    assert (config.model.key_variable, config.model.temperature, config.episodes) == ("KEY", 0, 3)
-
-
 def test_a_model_folder_is_relative_to_the_config_or_to_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,11 +67,7 @@ def test_a_model_folder_is_relative_to_the_config_or_to_the_current_folder(
         ({"agent": "reacts"}, "agent: .*'direct', 'react' or 'reflexion'"),
         ({"seeds": [1, 1]}, "seeds: name different whole numbers"),
         ({"limits": {"money": 1.0}}, "limits.money: a budget in money needs prices.input"),
-        ({"limits": {"retry": 1}}, "unknown key 'limits.retry'; did you mean 'retries'"),
         ({"model": {"options": {"stream": True}}}, "model.options: 'stream' is set by the command"),
-        ({"model": {"name": ""}}, "model.name: name a model: --endpoint URL --model NAME"),
-        ({"model": {"endpoint": "localhost:80"}}, "write it as http://HOST:PORT/v1"),
-        ({"react": {"file": "none.txt"}}, "react.file: .*none.txt cannot be read"),
         ({"env": {"kwargs": {"observation": "rgb"}}}, "react keeps a transcript of texts"),
     ],
 )
@@ -100,13 +76,6 @@ def test_a_wrong_config_is_told(tmp_path: Path, changes: dict[str, Any], said: s
     with pytest.raises(ConfigError, match=said) as error:
         load_agents_config(write_agents_config(tmp_path / "config.yaml", agent, **changes))
     assert "\n" not in str(error.value)
-
-
-def test_configs_of_others_are_told_apart(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is no config of a prompting agent: it has no key 'agent'"):
-        load_agents_config(ROOT / "configs/sokoban_tiny.yaml")
-    with pytest.raises(ConfigError, match="is the config of a prompting agent: crbc agents "):
-        load_config(write_agents_config(tmp_path / "config.yaml"))
 
 
 def test_a_file_of_own_examples_replaces_the_expert_s(tmp_path: Path) -> None:
@@ -162,25 +131,8 @@ def test_the_command_plays_tells_and_continues(
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("agents",), "CONFIG"),
-        (("agents", "nowhere.yaml", "--model", "m"), "nowhere.yaml: No such file"),
         (("agents", "agents/alfworld-reakt"), "did you mean 'agents/alfworld-react'"),
         (("agents", "agents/alfworld-react"), "--endpoint URL --model NAME, or --model DIR"),
-        (("agents", "agents/alfworld-react", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m"), "--endpoint"),
-        (
-            (
-                "agents",
-                "agents/sokoban-react",
-                "--endpoint",
-                "http://x/v1",
-                "--model",
-                "m",
-                "--set",
-                "episodes=9999999",
-            ),
-            "tasks",
-        ),
-        (("agents", "agents/sokoban-react", "--model", "m", "--set"), "section.key=value"),
     ],
 )
 def test_a_mistake_is_one_line_and_status_two(
@@ -224,12 +176,3 @@ def test_transcripts_are_readable(tmp_path: Path) -> None:
     assert "\x1b" not in prompt
     (group,) = read_groups(path, anchor="paper-1")
     assert [len(rollout) for rollout in group.rollouts] == [2, 2]
-
-
-def test_the_config_of_a_run_is_plain(tmp_path: Path) -> None:
-    config = agents_config(tmp_path)
-    assert isinstance(config, AgentsConfig)
-    play(config, tmp_path / "run", ScriptedPolicy(wanderer))
-    kept = json.loads((tmp_path / "run/settings.json").read_text())
-    assert kept["config"] == json.loads(json.dumps(config.identity())) and "endpoint" not in kept["config"]["model"]
-    assert kept["panel"]["digest"] == json.loads((tmp_path / "run/agents.json").read_text())["panel"]["digest"]

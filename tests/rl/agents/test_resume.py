@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -14,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from effort import effort
-from paths import ROOT
 from scripted_model import (
     KINDS,
     FaultyModel,
@@ -26,8 +23,8 @@ from scripted_model import (
     wanderer,
     write_agents_config,
 )
+from warm import Warm
 
-from crbc_rl.agents.journal import Journal
 from crbc_rl.agents.ledger import Answer, Ledger
 from crbc_rl.errors import ConfigError
 
@@ -100,16 +97,6 @@ def test_a_line_that_a_kill_has_cut_is_dropped(tmp_path: Path, caplog: pytest.Lo
     calls.write_bytes(b"\xff{]\n[1]\n" + b"[" * 100_000 + b"\n" + calls.read_bytes() + b'{"key": 3}\n{"key": "a"}\n')
     told = play(config, tmp_path / "run", ScriptedPolicy(wanderer))
     assert outcome(told) == outcome(whole) and "3 damaged lines are left out" in caplog.text
-
-
-def test_a_journal_grows_by_whole_lines(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "j.jsonl")
-    assert list(journal.read()) == []
-    journal.append({"a": "x\ny"})
-    (tmp_path / "j.jsonl").open("ab").write(b'{"b": 1')
-    assert list(journal.read()) == [{"a": "x\ny"}]
-    journal.append({"c": 2})
-    assert list(journal.read()) == [{"a": "x\ny"}, {"c": 2}]
 
 
 def test_calls_differ_by_all_that_an_answer_depends_on(tmp_path: Path) -> None:
@@ -205,40 +192,32 @@ def test_seeds_are_separate_episodes_of_the_same_tasks(tmp_path: Path) -> None:
 # ---- kill -9 ----------------------------------------------------------------------------------------
 
 
-def killing(process: subprocess.Popen[bytes], at: int | None) -> Callable[[int], None]:
+def killing(pid: int, at: int | None) -> Callable[[int], None]:
     """Kill the process once, after so many answers."""
     killed = threading.Event()
 
     def kill(count: int) -> None:
         if at is not None and count >= at and not killed.is_set():
             killed.set()
-            process.send_signal(signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     return kill
 
 
 @pytest.mark.full
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
+def test_a_killed_run_goes_on(warm: Warm, tmp_path: Path) -> None:
     """SIGKILL at any call, again and again, with faults besides; then the result is that of the quiet run."""
     with served(FaultyModel(wanderer)) as url:
         whole = play(agents_config(tmp_path, "reflexion", url, reflexion={"trials": 2}), tmp_path / "whole")
     model = FaultyModel(wanderer, KINDS, rate=0.3)
-    variables = {**os.environ, "NO_PROXY": "127.0.0.1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     write_agents_config(tmp_path / "config.yaml", "reflexion", reflexion={"trials": 2})
     with served(model) as url:
-        command = [sys.executable, "-m", "crbc_rl.cli", "agents", str(tmp_path / "config.yaml"), "--endpoint", url]
+        command = ["agents", tmp_path / "config.yaml", "--endpoint", url, "--run", "run"]
         for kill_at in [*range(5, 5 + 11 * effort(3, full=8), 11), None]:
-            process = subprocess.Popen(
-                [*command, "--run", "run"],
-                cwd=tmp_path,
-                env=variables,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-            )
-            model.on_answer = killing(process, kill_at)
-            shown = process.communicate(timeout=300)[0].decode()
-            if kill_at is None:
-                assert process.returncode == 0, shown
+            process = warm.start(command, tmp_path)
+            model.on_answer = killing(process.pid, kill_at)
+            ended = process.wait()
+            assert kill_at is not None or ended.status == 0, ended
     told = json.loads((tmp_path / "run/agents.json").read_text())
     assert outcome(told) == outcome(whole)
     lines = (tmp_path / "run/episodes.jsonl").read_text().splitlines()

@@ -89,13 +89,6 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_turns_alone() -> None:
     assert bare == f"{head.text()}[...]\n>", "examples, memory and task stay, even where they alone are longer"
 
 
-def test_a_policy_can_shorten_a_transcript_further() -> None:
-    head = Head(LINE, "Do it.", (), "", "A room.")
-    prompt = transcript_prompt(head, [(f"go {n}", "Fine.") for n in range(9)], (), None, 10_000)
-    shorter = prompt.shortened(lambda one: len(one.text) < 200)
-    assert shorter is not None and shorter.text.startswith(head.text() + "[...]\n") and "go 8" in shorter.text
-
-
 @pytest.mark.parametrize(
     ("reply", "line", "thought"),
     [

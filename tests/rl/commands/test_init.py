@@ -53,13 +53,6 @@ def test_its_configs_fit_each_other_and_name_its_module(package):
     assert yaml.safe_load((package / "configs/train.yaml").read_text())["name"] == "init_probe"
 
 
-def test_the_name_is_in_every_place(package):
-    texts = {path: path.read_text() for path in package.rglob("*.*") if path.is_file()}
-    assert len(texts) == 7
-    assert not [path for path, text in texts.items() if "$" in text]
-    assert 'pip install -e ".[test]"' in texts[package / "README.md"]
-
-
 @pytest.mark.parametrize("name", ["Demo", "my-env", "1st", "class", "json", "crbc_envs", "../up", "", "a b"])
 def test_a_name_that_no_package_can_have_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="name"):

@@ -41,10 +41,6 @@ def test_the_board_has_the_symbols_of_the_text():
     assert "right  reward -0.1  score 0.00" in moved
 
 
-def test_nothing_but_text_is_written_where_there_is_no_terminal():
-    assert "\x1b" not in "".join(session("r", "hint", "help", "again", "quit"))
-
-
 def test_a_line_that_is_no_action_is_sent_only_if_it_is_entered_again():
     _, refused, sent, suggested, _ = session("bogus", "bogus", "rigth")
     assert "'bogus' is no action here" in refused and "step" not in refused
@@ -63,40 +59,6 @@ def test_play_ends_the_episode_at_its_limit():
     assert "train/12  step 0" in restarted
 
 
-def test_next_is_another_task():
-    _, shown, _ = session("next", "quit")
-    assert "step 0 of 15" in shown and "train/12 " not in shown
-
-
-def test_help_names_everything_and_costs_no_step():
-    _, shown, moved, _ = session("?", "r")
-    for command in ("help:", "hint:", "again:", "next:", "quit:"):
-        assert command in shown
-    assert "$ box" in shown and "up, down, left, right" in shown
-    assert "step 1 of 15" in moved
-
-
-def test_an_action_that_has_the_name_of_a_command_can_be_sent_too():
-    env_id = "CRBC-ALFWorld-v0"
-    _, shown, sent, _ = session("help", "<think></think><action>help</action>", env_id=env_id, task=3)
-    assert "<think></think><action>help</action>" in shown
-    assert "step 1 of 50" in sent and "help  reward" in sent
-
-
-def test_a_long_list_of_actions_is_grouped_and_not_repeated():
-    first, *_ = session(env_id="CRBC-ALFWorld-v0", task=3, width=80)
-    assert "go to  cabinet 1-20, coffeemachine 1" in first
-    assert "Admissible commands: listed below" in first
-    assert first.count("coffeemachine 1,") == 2  # in the game's text, and in the list
-    assert all(len(line) <= 80 for line in first.splitlines())
-
-
-def test_the_task_is_shown_with_every_observation_that_leaves_it_out():
-    first, second, _ = session("look", env_id="CRBC-ALFWorld-v0", task=3, width=80)
-    assert first.count("put a hot mug in cabinet") == 1
-    assert "Task: put a hot mug in cabinet." in second
-
-
 def test_the_shop_is_a_page():
     first, results, item, _ = session("search remote control", "click[b0", env_id="CRBC-WebShop-v0", task=3, width=80)
     assert "Instruction:  " in first and "[search]" in first
@@ -105,11 +67,6 @@ def test_the_shop_is_a_page():
     assert "search[remote control]  reward +0.0" in results
     assert "'click[b0' may be: click[b0gen" in item
     assert all(len(line) <= 80 for line in (first + results).splitlines())
-
-
-def test_words_of_ones_own_are_accepted_where_the_page_does_not_list_them():
-    _, results, again, _ = session("search[lamp]", "search mug", env_id="CRBC-WebShop-v0", task=3)
-    assert "step 1 of 15" in results and "step 2 of 15" in again and "search[mug]  reward" in again
 
 
 def test_a_button_that_is_called_like_a_command():
@@ -132,11 +89,9 @@ def test_any_environment_that_keeps_the_contract_can_be_played():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"env_id": "CRBC-Nowhere-v0"}, "known: CRBC-ALFWorld-v0"),
         ({"env_id": "CartPole-v1"}, "CartPole-v1 cannot be played: info has no 'anchor' at reset; .*AnchorWrapper"),
         ({"env_id": "foreign_envs:NumberedSokoban-v0"}, "its actions are not text but Discrete"),
         ({"env_id": "foreign_envs:Countdown-v0", "split": "test"}, "--split test: foreign_envs:Countdown-v0 has no"),
-        ({"task": -1}, "--task -1: the train panel of CRBC-Sokoban-v0 has tasks 0 to 99999"),
         ({"task": 100_000}, "--task 100000: "),
         ({"env_id": "Narrow-v0", "task": 0}, "task 0: FrozenLake: none of 200 seeds begins a task"),
     ],
@@ -156,13 +111,6 @@ def narrow_lake(split: str = "train", **options: object) -> gymnasium.Env:
 
 
 gymnasium.register("Narrow-v0", entry_point=narrow_lake)
-
-
-def test_a_seed_is_not_negative(capsys):
-    with pytest.raises(SystemExit) as caught:
-        cli.main(["play", "CRBC-Sokoban-v0", "--seed", "-1"])
-    assert caught.value.code == 2
-    assert "--seed: '-1' is not" in capsys.readouterr().err
 
 
 def test_input_that_is_closed_ends_the_game(monkeypatch, capsys):

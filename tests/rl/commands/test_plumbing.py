@@ -75,12 +75,3 @@ def test_a_training_without_credit_fails(monkeypatch, capsys):
         main(["study", "coverage", "--scale", "paper", "--tiny"])
     assert ended.value.code == 1
     assert "paper/alfworld-1.5b/crbc had no gradient" in capsys.readouterr().out
-
-
-@pytest.mark.full
-def test_the_command_makes_one_of_every_training(capsys):
-    main(["study", "depth", "--scale", "paper", "--tiny"])
-    told = capsys.readouterr().out
-    for key in ("crbc,depth=0", "crbc,depth=1", "crbc,depth=2", "crbc,depth=3", "crbc: "):
-        assert f"paper/alfworld-1.5b/{key}" in told
-    assert "say nothing about success" in " ".join(told.split())

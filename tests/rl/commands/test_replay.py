@@ -14,7 +14,7 @@ from strategies import group, random_group
 from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
-from crbc_rl import cli, credit
+from crbc_rl import credit
 from crbc_rl.commands.replay import replay, step_values
 from crbc_rl.errors import ConfigError
 
@@ -78,12 +78,6 @@ def test_a_reply_is_shown_and_cannot_steer_the_terminal(recorded: Path) -> None:
     assert "\x1b" not in shown and "\ufffd[2J" in shown
 
 
-def test_without_turns_there_is_no_reply(tmp_path: Path) -> None:
-    write_groups(tmp_path / "a.parquet", GROUPS[:1])
-    first, asked, _ = session(tmp_path / "a.parquet", "p", "q")
-    assert "  1 group  " in first and "reply" not in first and "This recording has no prompts." in asked
-
-
 def test_the_prompt_of_a_step_is_shown_on_demand(tmp_path: Path) -> None:
     turns = [RecordedTurn(f"prompt {n}\nof [bold]two[/] lines\x1b[2J", "up", 0.0, (), ()) for n in range(4)]
     write_groups(tmp_path / "a.parquet", GROUPS, turns=turns)
@@ -117,28 +111,3 @@ def test_values_are_those_of_the_groups_closure() -> None:
             pair = pairs[index[step.anchor], step.action]
             assert (v, q, a) == (result.V[index[step.anchor]], result.Q[pair], result.A[pair])
     assert step_values(group("s:a -"))[0].tolist() == [[0.0, 0.0, 0.0]]
-
-
-def test_from_the_command_line(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("\nq\n"))
-    cli.main(["play", "--replay", str(recorded), "--group", "0"])
-    assert "Q - V" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("args", "message"),
-    [
-        (("play",), "or a file with --replay FILE"),
-        (("play", "--replay", "nowhere.parquet"), "nowhere.parquet: no such file"),
-    ],
-)
-def test_a_mistake_is_one_line_and_status_two(
-    args: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    with pytest.raises(SystemExit) as exit_info:
-        cli.main(list(args))
-    assert exit_info.value.code == 2
-    shown = capsys.readouterr().err
-    assert message in shown and "Traceback" not in shown

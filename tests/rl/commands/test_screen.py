@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.rules import SYMBOLS
 from crbc_rl.commands import screen
 
 SHOP = [
@@ -33,16 +31,6 @@ def test_a_board_has_the_symbols_of_the_text_each_in_its_colour():
     assert styles(drawn) == {symbol: SokobanEnv.legend[symbol][1] for symbol in "#@$.*+"}
 
 
-def test_text_that_is_no_board_has_no_colours():
-    for text, legend in (("# a @", SokobanEnv.legend), ("# @", {})):
-        assert screen.picture(text, legend) == Text(text)
-
-
-def test_the_legend_explains_every_symbol():
-    assert set(SokobanEnv.legend) == set(SYMBOLS)
-    assert screen.explained({"#": ("wall", "red"), "@": ("you", "green")}).plain == "# wall, @ you"
-
-
 def test_the_legend_of_a_recording_is_that_of_its_environment():
     assert screen.legend_of("CRBC-Sokoban-v0") is SokobanEnv.legend
     assert screen.legend_of("CRBC-ALFWorld-v0") == screen.legend_of("CRBC-Sokoban-v1") == screen.legend_of("") == {}
@@ -62,20 +50,11 @@ def test_a_page_is_a_table_that_wraps_beside_its_columns():
     assert styles(text) == {"[back]": "cyan", "[next >]": "cyan", "[b01]": "cyan", "[b02]*": "bold green"}
 
 
-def test_what_cannot_be_clicked_is_not_coloured():
-    assert styles(screen.page([("[back] to [nowhere]",)], ACTIONS, 40)) == {"[back]": "cyan"}
-
-
 def test_only_lists_are_cut_and_only_where_the_page_would_scroll():
     assert screen.page(SHOP, ACTIONS, 40, height=7).plain == screen.page(SHOP, ACTIONS, 40).plain
     cut = screen.page([*SHOP, ("size:", "[s] " * 20)], ACTIONS, 40, height=7).plain.splitlines()
     assert cut[3:5] == ["[b01]   $9.5    A lamp with a long ti...", "[b02]*  $10.25  Another lamp"]
     assert "".join(cut[5:]).count("[s]") == 20
-
-
-def test_lines_break_between_buttons_if_they_can():
-    row = ("[pack of 1]  [pack of 2]  [pack of 3]  [pack of 4]",)
-    assert screen.page([row], (), 45).plain.splitlines() == ["[pack of 1]  [pack of 2]  [pack of 3]", "[pack of 4]"]
 
 
 cells = st.text("ab [$]", max_size=30)
@@ -101,16 +80,3 @@ def test_actions_that_begin_alike_are_one_row():
         ("take", "egg 1 from bed 1, mug 1 from bed 1"),
         ("", "look"),
     ]
-
-
-@pytest.mark.parametrize(
-    ("actions", "rows"),
-    [
-        (("0", "1"), [("", "0, 1")]),
-        (("u v", "u w", "u"), [("", "u v, u w, u")]),
-        (("click[next >]", "click[b]"), [("click", "[next >], [b]")]),
-        ((), []),
-    ],
-)
-def test_odd_actions_are_all_named(actions, rows):
-    assert screen.grouped(actions) == rows

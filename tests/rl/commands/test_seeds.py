@@ -9,7 +9,7 @@ import pytest
 from learner_fixtures import small_config, write_config
 
 from crbc_rl.cli import main
-from crbc_rl.commands import parse, seeds
+from crbc_rl.commands import parse
 from crbc_rl.runs.cells import Cell
 from crbc_rl.runs.folder import finished
 from crbc_rl.runs.lock import lock
@@ -73,7 +73,7 @@ def tiny(model: Path, tmp_path: Path) -> Callable[..., int | str | None]:
     return run
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_several_seeds_run_and_resume(
     tiny: Callable[..., int | str | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,10 +110,3 @@ def test_a_mistake_in_the_config_starts_nothing(
     assert tiny("--seeds", "0-2", "--set", "eval.test_episodes=100000") == 2
     assert "can never work" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
-
-
-def test_default_folders_are_those_of_single_runs(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from learner_fixtures import small
-
-    assert seeds._cell(small(model), 3, None).folder == Path("runs/small-seed3")
-    assert seeds._cell(small(model), 3, tmp_path).config.seed == 3

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from learner_fixtures import small
+from warm import Warm
 
 from crbc_rl import cli
 from crbc_rl.commands import serve
@@ -48,18 +49,11 @@ def test_the_last_policy_of_a_run_is_meant(run: Path) -> None:
         serve.load(run, None)
 
 
-def test_a_model_folder_has_no_best_policy(model: Path) -> None:
-    assert serve.load(model, None).max_prompt_tokens is None
-    with pytest.raises(ConfigError, match="no run folder"):
-        serve.load(model, "best")
-
-
 @pytest.mark.slow
-def test_ctrl_c_ends_the_server_while_it_generates(model: Path) -> None:
-    command = [sys.executable, "-m", "crbc_rl.cli", "serve", "model", str(model), "--port", "0", "--name", "tiny"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    line = process.stdout.readline()
+def test_ctrl_c_ends_the_server_while_it_generates(warm: Warm, model: Path, tmp_path: Path) -> None:
+    process = warm.start(["serve", "model", model, "--port", "0", "--name", "tiny"], tmp_path)
+    process.until(lambda: "\n" in process.shown())
+    line = process.shown()
     assert line.startswith("model tiny at http://127.0.0.1:") and "(Ctrl-C ends it)" in line
     url = line.split()[3]
     body = {"model": "tiny", "prompt": "Go.", "max_tokens": 2_000, "n": 128}
@@ -71,10 +65,10 @@ def test_ctrl_c_ends_the_server_while_it_generates(model: Path) -> None:
     thread = threading.Thread(target=ask)
     thread.start()
     time.sleep(1.0)
-    process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=60)
+    os.kill(process.pid, signal.SIGINT)
+    ended = process.wait()
     thread.join()
-    assert (rest, errors, process.returncode) == ("closed\n", "", 0) and answers == [500]
+    assert (ended.out, ended.err, ended.status) == (f"{line}closed\n", "", 0) and answers == [500]
 
 
 def test_openenv_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,20 +84,6 @@ def test_openenv_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     del options["console"]
     limits = {"sessions": 3, "idle_seconds": 600.0}
     assert options == {"host": "127.0.0.1", "port": 0, "exposed": False, **limits}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(["--set", "size"], "--set 'size': write an option"), (["--sessions", "0"], "a whole number of at least 1")],
-)
-def test_a_wrong_option_of_openenv_is_told(
-    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(cli, "require", lambda *asked: None)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["serve", "openenv", "CRBC-Sokoban-v0", *words])
-    told = capsys.readouterr().err
-    assert ended.value.code == 2 and said in told and told.count("\n") == 1
 
 
 def test_each_command_asks_for_its_own_extras(
@@ -132,21 +112,3 @@ def test_reading_a_command_line_needs_no_learner(run_python: Callable[..., str])
     loaded = set(run_python(code).split())
     assert "tyro" in loaded
     assert not loaded & {"torch", "transformers", "pydantic", "jinja2", "httpx", "starlette", "openenv"}
-
-
-def test_the_line_says_what_a_client_must_know(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The model's name, the address, and that nobody has to log in."""
-    printed: list[str] = []
-
-    class Console:
-        def print(self, text: str, **_: Any) -> None:
-            printed.append(text)
-
-    class Server:
-        def run(self, sockets: Any) -> None:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("crbc_rl.policies.endpoint.server.server", lambda *args, **options: Server())
-    serve.serve_model(model, None, None, "127.0.0.1", 0, True, None, 0, Console())  # type: ignore[arg-type]
-    assert printed[0].startswith(f"model {model.name} at ") and "without a login" in printed[0]
-    assert printed[1] == "closed"

@@ -144,31 +144,6 @@ def test_keys_work_again_after_a_shell_has_set_its_mode(screens):
     screen.end("Q")
 
 
-def test_commands_of_a_text_world_are_completed(screens):
-    screen = started(screens, "CRBC-ALFWorld-v0", "--task", "3")
-    assert "Tab completes" in screen.asked()
-    screen.press("go to fr\t\r")
-    assert "go to fridge 1  reward +0.0" in screen.until("reward +0.0")
-    screen.asked()
-    screen.press("o\t\r")
-    assert "open fridge 1  reward +0.0" in screen.until("reward +0.0")
-    screen.asked()
-    screen.press(UP + UP + "\r")  # the lines typed before
-    assert "'go to fridge 1' is no action here" in screen.until("no action here")
-    screen.asked()
-    assert "Traceback" not in screen.end(CTRL_D)
-
-
-def test_results_of_the_shop_fit_a_terminal_that_is_high_enough(screens):
-    screen = started(screens, "CRBC-WebShop-v0", "--task", "3")
-    screen.asked()
-    screen.press("search remote\t control\r")
-    shown = screen.until("step 1 of 15") + screen.asked()
-    assert shown.count("[b0gen") == 10 and "..." in shown
-    assert len(shown.rpartition("step 1 of 15")[2].splitlines()) <= 24
-    screen.end(CTRL_D)
-
-
 def test_a_terminal_that_can_do_nothing_reads_lines(screens):
     screen = started(screens, "CRBC-Sokoban-v0", "--task", "12", TERM="dumb")
     assert "arrow keys" not in screen.asked()

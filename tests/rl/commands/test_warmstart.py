@@ -29,12 +29,17 @@ from crbc_rl.commands.warmstart import (
 )
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies import tiny
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.evaluate import BATCH
 
 TEXT_WORLDS = ["alfworld", "webshop"]
+
+
+@pytest.fixture(autouse=True)
+def few_lessons(monkeypatch):
+    """A vocabulary from a tenth of the lessons: to make them takes most of a short warm start."""
+    monkeypatch.setattr(warmstart_module, "SAMPLE", 200)
 
 
 def gradients(turns, parts):
@@ -52,16 +57,8 @@ def test_a_batch_read_in_parts_has_the_gradient_of_the_whole():
 
 def test_a_step_of_the_decay_is_a_step_at_a_smaller_rate(tmp_path):
     def weights(**changes):
-        config = WarmstartConfig(
-            out=str(tmp_path / "w"),
-            threads=1,
-            teacher={"hasty": 0.5},
-            steps=1,
-            batch=4,
-            warmup=1,
-            eval={"test_episodes": 1},
-            **changes,
-        )
+        few = {"threads": 1, "steps": 1, "batch": 4, "warmup": 1, "max_new_tokens": 4, "eval": {"test_episodes": 1}}
+        config = WarmstartConfig(out=str(tmp_path / "w"), teacher={"hasty": 0.5}, **few, **changes)
         return warmstart(config).model.state_dict()
 
     decayed, small, full = weights(lr=4e-3, decay=4), weights(lr=1e-3), weights(lr=4e-3)
@@ -92,17 +89,9 @@ def test_lessons_come_from_each_environment_in_turn(tmp_path):
     assert rows == [6, 8, 7] * 10
 
 
-def test_each_environment_of_the_lessons_is_checked(tmp_path):
-    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, also=[{"level": "9x9"}])
-    with pytest.raises(ConfigError, match="9x9"):
-        warmstart(config)
-    assert not (tmp_path / "w").exists()
-
-
 def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
-    config = WarmstartConfig(
-        out=str(tmp_path / "w"), env=SOKOBAN, threads=1, steps=2, batch=4, made_up=0.5, eval={"test_episodes": 6}
-    ).model_copy(update={"also": [{"level": "8x8-1box"}]})
+    few = {"threads": 1, "steps": 2, "batch": 4, "max_new_tokens": 4, "eval": {"test_episodes": 6}}
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, made_up=0.5, **few, also=[{"level": "8x8-1box"}])
     found = []
     policy = warmstart(config, on_test=found.append)
     told = json.loads((tmp_path / "w" / "warmstart.json").read_text())
@@ -135,9 +124,8 @@ def test_corrections_are_lessons_of_the_second_half(tmp_path, monkeypatch):
         "_corrections",
         lambda config, policy: (asked.append(1) or pair for pair in _demonstrations(config)),
     )
-    config = WarmstartConfig(
-        out=str(tmp_path / "w"), env=SOKOBAN, threads=1, steps=5, batch=8, dagger=0.5, eval={"test_episodes": 1}
-    )
+    few = {"threads": 1, "steps": 5, "batch": 8, "max_new_tokens": 4, "eval": {"test_episodes": 1}}
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, dagger=0.5, **few)
     seen = []
     warmstart(config, tell=lambda step, nll: seen.append(len(asked)))
     assert seen == [0, 0, 4, 8, 12]
@@ -165,13 +153,6 @@ def test_a_lapse_is_said_and_what_the_expert_says_is_done(tmp_path):
 def test_nobody_can_correct_without_an_expert(tmp_path):
     with pytest.raises(ConfigError, match="dagger: Corridor-v0 has no expert"):
         warmstart(own(tmp_path, dagger=0.5))
-
-
-def test_texts_apart_are_tokens_of_their_own():
-    texts = ["click[blue shirt]</action> 12 blue"] * 50
-    tokenizer = tiny.train_tokenizer(texts, 400, [" ", "["])
-    tokens = [tokenizer.decode([token]) for token in tokenizer.encode("click[blue shirt]</action> blue")]
-    assert tokens == ["click", "[", "blue", " ", "shirt", "]", "</action>", " ", "blue"]
 
 
 # ---- without an expert -----------------------------------------------------------------------------
@@ -224,7 +205,8 @@ def test_a_warm_start_makes_the_checks_of_a_run(tmp_path):
 
 
 def test_a_warm_start_replaces_a_warm_start_and_nothing_else(tmp_path):
-    config = WarmstartConfig(out=str(tmp_path / "w"), threads=1, steps=1, batch=2)
+    few = {"threads": 1, "steps": 1, "batch": 2, "max_new_tokens": 4, "eval": {"test_episodes": 1}}
+    config = WarmstartConfig(out=str(tmp_path / "w"), **few)
     for _ in range(2):
         warmstart(config)
     assert [path.name for path in tmp_path.iterdir()] == ["w"]

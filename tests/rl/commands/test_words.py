@@ -25,13 +25,9 @@ def read(line, actions, forms=()):
     ("line", "actions", "reply"),
     [
         ("u", MOVES, "up"),
-        ("D", MOVES, "down"),
-        ("left", MOVES, "left"),
         ("Right", MOVES, "Right"),
         ("go to b", ROOM, "go to bed 1"),
         ("desk 2", ROOM, "go to desk 2"),
-        ("egg", ROOM, "heat egg 1 with microwave 1"),
-        ("lo", ROOM, "look"),
         ("back", RESULTS, "click[back to search]"),
         ("B0GEN2", RESULTS, "click[b0gen2]"),
     ],
@@ -44,7 +40,6 @@ def test_an_action_may_be_cut_where_it_is_clear(line, actions, reply):
     ("line", "actions", "choices"),
     [
         ("go to d", ROOM, ("go to desk 1", "go to desk 2")),
-        ("desk", ROOM, ("go to desk 1", "go to desk 2")),
         ("he", ROOM, ("help", "heat egg 1 with microwave 1")),
         ("h", MOVES, ("help", "hint")),
         ("ne", RESULTS, ("next", "click[next >]")),
@@ -81,7 +76,6 @@ def test_an_action_without_its_words_is_not_sent(line):
     ("line", "actions", "near"),
     [
         ("rigth", MOVES, "right"),
-        ("hlep", MOVES, "help"),
         ("bogus", MOVES, ""),
         ("go to bde 1", ROOM, "go to bed 1"),
         ("click[b0gen3]", RESULTS, "click[b0gen2]"),
@@ -90,8 +84,3 @@ def test_an_action_without_its_words_is_not_sent(line):
 )
 def test_any_other_line_is_no_reply(line, actions, near):
     assert read(line, actions) == Meaning(near=near)
-
-
-def test_what_the_environment_accepts_is_sent_as_it_was_typed():
-    tagged = "<think>u</think><action>up</action>"
-    assert meaning(tagged, MOVES, lambda reply: reply == tagged) == Meaning(reply=tagged)

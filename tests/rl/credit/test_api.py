@@ -61,6 +61,26 @@ def test_crbc_is_the_weighted_sum_of_group_advantage_and_step_credit(drawn, w_gr
             np.testing.assert_allclose(got, w_group * broadcast + w_step * step, rtol=0, atol=1e-12)
 
 
+FLAT = {
+    "all fail": group("s:a m:b -", "s:b -", "s:a s:a m:a -"),
+    "one path": group(*["s:a m:b u:c +"] * 7),
+    "one step": group(*["s:a +"] * 7),
+    "one success": group("s:a m:b +"),
+    "one failure": group("s:<invalid> -"),
+    "equally malformed": group(*["s:<invalid> m:<invalid> -"] * 7),
+}
+BY_MODE = [
+    (name, {"mode": mode}) for name in ("gigpo", "hgpo", "g2po", "gagpo") for mode in ("mean_std_norm", "mean_norm")
+]
+
+
+@pytest.mark.parametrize("flat", FLAT)
+@pytest.mark.parametrize(("method", "options"), [*BY_MODE, ("graft", {"lam": 0.0}), ("graft", {"lam": 0.9})], ids=str)
+def test_a_flat_group_gets_exact_zeros(method, options, flat):
+    if method != "g2po" or flat not in ("one path", "one success"):  # it compares the steps of a rollout, too
+        assert not np.concatenate(credit.advantages(FLAT[flat], method, success_reward=0.1, **options)).any()
+
+
 def test_crbc_defaults_are_those_of_the_paper():
     spelled = {"beta": 0.98, "depth": None, "sigma_min": 0.1, "w_group": 1.0, "w_step": 5.0, "group": "grpo"}
     for default, explicit in zip(credit.advantages(MIXED), credit.advantages(MIXED, "crbc", **spelled), strict=True):
@@ -107,11 +127,6 @@ def test_an_unknown_method_names_its_nearest_neighbour(typo, meant):
         credit.advantages(MIXED, typo)
 
 
-def test_a_method_like_no_other_lists_them_all():
-    with pytest.raises(credit.CreditError, match=r"unknown credit method 'zzz'; known: .*crbc"):
-        credit.advantages(MIXED, "zzz")
-
-
 @pytest.mark.parametrize(
     ("method", "typo", "meant"),
     [("crbc", "betta", "beta"), ("crbc", "w_steps", "w_step"), ("grpo", "succes_reward", "success_reward")],
@@ -127,20 +142,10 @@ def test_options_are_checked_before_any_rollout_is_touched():
         credit.advantages_batch([], "grpo", beta=0.9)
 
 
-def test_the_process_is_no_option():
-    with pytest.raises(credit.CreditError, match="no option 'process'"):
-        credit.check_options("crbc", {"process": None})
-
-
 @pytest.mark.parametrize("weights", [{"w_group": -1.0}, {"w_step": -0.1}, {"w_step": float("nan")}])
 def test_weights_that_are_not_non_negative_numbers_are_refused(weights):
     with pytest.raises(credit.CreditError, match="w_group and w_step must be finite and >= 0"):
         credit.advantages(MIXED, **weights)
-
-
-def test_an_unknown_group_advantage_is_refused():
-    with pytest.raises(credit.CreditError, match="group must be one of grpo, drgrpo, rloo; got 'ppo'"):
-        credit.advantages(MIXED, group="ppo")
 
 
 # ---- estimators of one's own -----------------------------------------------------------------------

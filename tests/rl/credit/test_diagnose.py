@@ -81,17 +81,6 @@ def test_no_residual_by_anchor_does_not_mean_none_by_pair():
     assert not any(way.gain.any() for way in found.directions)
 
 
-def test_the_table_has_a_row_for_each_depth_and_direction():
-    text = str(credit.diagnose(EmpiricalProcess.from_group(STITCHED), 0.5, depths=(1, 4)))
-    assert "3 anchors, 2 with actions of different value" in text
-    assert "residual of the visit means: 0.125 by anchor" in text
-    assert "certified from depth 1 (first anchor), 1 (half of them), 4 (all)" in text
-    rows = [line.split() for line in text.splitlines()]
-    assert ["4", "0", "0", "0.0312", "2", "of", "2"] in rows
-    heads = [row[0] for row in rows if row and row[0] in ("closure", "step", "depth")]
-    assert heads == ["depth", "closure", "step", "depth", "depth"]
-
-
 # ---- on random groups -----------------------------------------------------------------------------
 
 

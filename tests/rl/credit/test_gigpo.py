@@ -49,22 +49,6 @@ def test_the_penalty_stays_with_the_malformed_step():
     np.testing.assert_allclose(np.concatenate(got), [0.1 / 3, -0.2 / 3, 0, 0.1 / 3], **TIGHT)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "flat",
-    [
-        group("s:a m:b -", "s:b -", "s:a s:a m:a -"),
-        group(*["s:a m:b u:c +"] * 7),
-        group("s:a m:b +"),
-        group("s:<invalid> -"),
-        group(*["s:<invalid> m:<invalid> -"] * 7),
-    ],
-    ids=["all fail", "equal returns", "one success", "one failure", "equally malformed"],
-)
-def test_a_flat_group_gets_exact_zeros(mode, flat):
-    assert not np.concatenate(credit.advantages(flat, "gigpo", mode=mode, success_reward=0.1)).any()
-
-
 @pytest.mark.parametrize("method", ["gigpo", "hgpo"])
 @pytest.mark.parametrize("mode", MODES)
 def test_returns_that_differ_by_rounding_alone_are_flat(method, mode):

@@ -121,16 +121,6 @@ def test_a_truncated_step_that_leads_on_by_hand():
 
 
 @pytest.mark.parametrize(
-    "flat",
-    [group("s:a m:b -", "s:b -"), group(*["s:a m:b u:c +"] * 7), group("s:a +"), group("s:<invalid> -")],
-    ids=["all fail", "one path", "one success", "one failure"],
-)
-@pytest.mark.parametrize("lam", [0.0, 0.9])
-def test_a_flat_group_gets_exact_zeros(flat, lam):
-    assert not np.concatenate(credit.advantages(flat, "graft", lam=lam)).any()
-
-
-@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"lam": 1.5}, r"lam must lie in \[0, 1\], got 1.5"),

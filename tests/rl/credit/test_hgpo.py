@@ -64,21 +64,6 @@ def test_a_context_reaches_no_further_than_its_rollout():
     np.testing.assert_allclose(np.concatenate(got), [-5, 0, 5], **TIGHT)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    "flat",
-    [
-        group("s:a m:b -", "s:b -", "s:a s:a m:a -"),
-        group(*["s:a m:b u:c +"] * 7),
-        group("s:a m:b +"),
-        group("s:<invalid> -"),
-    ],
-    ids=["all fail", "equal returns", "one success", "one failure"],
-)
-def test_a_flat_group_gets_exact_zeros(mode, flat):
-    assert not np.concatenate(credit.advantages(flat, "hgpo", mode=mode, success_reward=0.1)).any()
-
-
 def test_one_malformed_reply_among_failures():
     got = credit.advantages(group("s:<invalid> -", "s:a -"), "hgpo", mode="mean_norm")
     np.testing.assert_allclose(np.concatenate(got), [-0.05, 0.05], **TIGHT)

@@ -156,10 +156,7 @@ def test_counts_alone_have_no_rewards():
 # ---- what an invalid reply costs ------------------------------------------------------------------
 
 REFUSED = RolloutGroup(
-    [
-        Rollout([Step("s", INVALID), Step("s", "a")], success=True),
-        Rollout([Step("s", "b")], success=False),
-    ]
+    [Rollout([Step("s", INVALID), Step("s", "a")], success=True), Rollout([Step("s", "b")], success=False)]
 )
 
 

@@ -178,18 +178,6 @@ def test_success_excludes_truncation() -> None:
         credit.advantages_from_rows(**columns)
 
 
-def test_scores_reach_a_method_that_wants_them() -> None:
-    def judged(process: Any, scores: Any) -> Any:
-        return np.asarray(scores)
-
-    columns, order = shuffled(rows_of(two_groups()), 5)
-    scores = [float(i) for i in order]
-    found = credit.advantages_from_rows(**columns, scores=scores, method=judged)
-    np.testing.assert_array_equal(found, scores)
-    with pytest.raises(credit.CreditError, match="crbc has no option 'scores'"):
-        credit.advantages_from_rows(**columns, scores=scores)
-
-
 def test_per_token() -> None:
     mask = [[1, 1, 0], [1, 0, 0]]
     wanted = [[2.0, 2.0, 0.0], [-1.0, 0.0, 0.0]]
@@ -201,13 +189,3 @@ def test_per_token() -> None:
         credit.per_token([1.0, 2.0, 3.0], np.array(mask))
     with pytest.raises(GroupError, match="per_token"):
         credit.per_token([1.0], [1.0])
-
-
-def test_what_people_pass_by_mistake_gets_a_sentence() -> None:
-    group = two_groups()[0]
-    for wrong in ([group], group.rollouts[0], (one for one in [group]), None, {"group": group}):
-        with pytest.raises(credit.CreditError, match="advantages takes one RolloutGroup, got a"):
-            credit.advantages(wrong)  # type: ignore[arg-type]
-    for wrong in (group, (one for one in [group]), [group.rollouts[0]], None):
-        with pytest.raises(credit.CreditError, match="advantages_batch takes a list of RolloutGroup"):
-            credit.advantages_batch(wrong)  # type: ignore[arg-type]

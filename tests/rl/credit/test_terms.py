@@ -80,11 +80,3 @@ def test_only_the_terms_that_a_method_has_are_made_and_timed(method, options, gr
     assert set(timed) == {
         name for name, there in (("group_advantage", group_term), ("step_credit", step_term)) if there
     }
-
-
-def test_options_are_checked_as_ever() -> None:
-    for options in ({"w_grop": 1.0}, {"w_group": -1.0}):
-        with pytest.raises(credit.CreditError):
-            terms(PROCESS, "crbc", **options)
-    with pytest.raises(credit.CreditError, match="2 finite numbers|finite"):
-        terms(PROCESS, lambda process: np.ones(1))

@@ -63,10 +63,7 @@ def test_by_step_each_outcome_counts_once_per_step(method, won, lost):
 
 @pytest.mark.parametrize(
     ("method", "expected"),
-    [
-        ("drgrpo", [10 - 9.7 / 3, -0.2 - 9.7 / 3, -0.1 - 9.7 / 3]),
-        ("rloo", [10.15, -0.2 - 4.95, -0.1 - 4.9]),
-    ],
+    [("drgrpo", [10 - 9.7 / 3, -0.2 - 9.7 / 3, -0.1 - 9.7 / 3]), ("rloo", [10.15, -0.2 - 4.95, -0.1 - 4.9])],
 )
 def test_the_penalty_is_charged_per_malformed_reply(method, expected):
     np.testing.assert_allclose(per_rollout(PENALISED, method), expected, **TIGHT)

@@ -1,6 +1,5 @@
 """check_run: one line with the nearest name for what is misspelt, and nothing written."""
 
-import io
 import shutil
 from pathlib import Path
 
@@ -10,16 +9,14 @@ import pytest
 import yaml
 from huggingface_hub.errors import RepositoryNotFoundError
 from learner_fixtures import small, small_config, write_config
-from rich.console import Console
 
 from crbc_envs.errors import DataError
 from crbc_rl import cli
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan import architecture, environment, make_plan
+from crbc_rl.plan import architecture, environment
 from crbc_rl.plan.check import check_run
 from crbc_rl.plan.findings import Finding, package
-from crbc_rl.plan.show import show
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.rollout.prompts import prompt_options
 
@@ -80,23 +77,6 @@ def test_a_model_that_the_hub_does_not_have_leaves_no_folder(config, capsys, mon
     assert not run.exists()
 
 
-@pytest.mark.slow
-def test_the_corrected_command_then_starts(config, capsys):
-    run = config.parent / "run"
-    assert crbc(capsys, "train", config, "--run", run, "--set", "env.prompt=compct")[0] == 2
-    assert crbc(capsys, "train", config, "--run", run)[0] == 0
-    assert (run / "report.html").is_file()
-
-
-def test_evaluation_makes_the_same_checks(config, capsys):
-    chat = ("--endpoint", "http://127.0.0.1:9/v1", "--model", "m")
-    status, shown = crbc(capsys, "eval", config, *chat, "--episodes", "0")
-    assert status == 2 and "--episodes: '0' is not a whole number of at least 1" in shown
-    config.write_text(config.read_text() + "env: {id: CRBC-Sokban-v0}\n")
-    status, shown = crbc(capsys, "eval", config, *chat)
-    assert status == 2 and "did you mean 'CRBC-Sokoban-v0'?" in shown
-
-
 def test_evaluation_needs_the_data_of_its_split_alone(model, monkeypatch):
     def made(spec, kwargs, make=environment.make_member):
         if kwargs["split"] != "train":
@@ -113,11 +93,6 @@ def test_evaluation_needs_the_data_of_its_split_alone(model, monkeypatch):
             checked.require()
 
 
-def test_a_plan_shows_a_missing_model_with_the_nearest(config, capsys):
-    status, shown = crbc(capsys, "train", config, "--dry-run", "--set", "model=modl")
-    assert status == 0 and "did you mean 'model'?" in " ".join(shown.split())
-
-
 # ---- combinations that cannot learn ----------------------------------------------------------------
 
 
@@ -127,12 +102,6 @@ def test_a_group_of_one_teaches_nothing(model, method):
     with pytest.raises(ConfigError, match=f"rollout.group_size: 1, and {method} compares the rollouts of a group"):
         check_run(small(model, rollout=rollout, credit={"method": method}))
     check_run(small(model, rollout=rollout, credit={"method": "gae"}))
-
-
-def test_frames_are_for_models_that_see(model):
-    env = {"id": "CRBC-Sokoban-v0", "kwargs": {}, "prompt": "image"}
-    with pytest.raises(ConfigError, match="shows frames, and .* sees no images"):
-        check_run(small(model, env=env))
 
 
 def test_a_frame_without_a_place_in_the_prompt_is_not_seen(model):
@@ -194,12 +163,6 @@ def test_an_allocator_with_which_vllm_cannot_sleep_stops_a_start(model, monkeypa
     check_run(small(model, generator={"engine": "vllm"})).require()
 
 
-def test_the_first_prompt_is_the_one_that_training_asks(model):
-    found = check_run(small(model)).env
-    assert found.prompt is not None and found.prompt.text.startswith("Sokoban\n")
-    assert (found.max_steps, found.panels["train"] > 1000, found.stochastic) == (15, True, False)
-
-
 NOISY = {"prompt": "compact", "kwargs": {}}
 
 
@@ -209,16 +172,6 @@ def test_noise_that_copies_cannot_have_of_their_own_is_said_at_once(model):
         check_run(config)
     shared = {"num_groups": 2, "group_size": 2, "max_new_tokens": 4, "dynamics": "shared"}
     assert check_run(small(model, env={"id": "OwnGenerator-v0", **NOISY}, rollout=shared)).env.dynamics == "shared"
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"), [(None, "their own noise each"), ("shared", "one stream of noise together")]
-)
-def test_a_plan_tells_the_noise(model, asked, told):
-    rollout = {"num_groups": 2, "group_size": 2, "max_new_tokens": 4, "dynamics": asked}
-    console = Console(file=io.StringIO(), width=1_000)
-    show(make_plan(small(model, env={"id": "Windy-v0", **NOISY}, rollout=rollout)), console, Path("runs"))
-    assert f"stochastic, the copies of a group have {told}" in console.file.getvalue()
 
 
 # ---- prompts of the config -------------------------------------------------------------------------
@@ -253,11 +206,6 @@ def test_a_template_file_makes_the_prompts_and_is_kept_in_the_config(model, tmp_
 def test_a_template_with_a_fault_or_with_designs_is_refused(model, tmp_path, text, message):
     with pytest.raises(ConfigError, match=message):
         check_run(with_template(model, tmp_path, text))
-
-
-def test_a_template_that_is_not_there(model):
-    with pytest.raises(ConfigError, match=r"env.prompt: .*nowhere.j2 cannot be read"):
-        small(model, env={"prompt": "nowhere.j2"})
 
 
 def test_history_and_system_reach_the_rollouts(model):

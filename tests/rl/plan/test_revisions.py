@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -20,9 +19,7 @@ from crbc_rl.commands.data import install_or_verify
 from crbc_rl.config.revisions import data_digest, model_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
-from crbc_rl.plan import make_plan
 from crbc_rl.plan.check import check_run
-from crbc_rl.plan.show import show
 from crbc_rl.policies import files
 from crbc_rl.runs import model as run_model
 from crbc_rl.runs.folder import Run, own_model, read_versions
@@ -154,14 +151,3 @@ def test_a_revision_chooses_the_commit(hub: Hub, model: Path, tmp_path: Path) ->
     assert weights(Path(run.config.model)) == weights(hub.place / SECOND) != weights(hub.place / FIRST)
     with pytest.raises(ConfigError, match=r"revision v9 is not on the hub, nor in its cache"):
         run_model.revision(from_hub(model, revision="v9"), tmp_path)
-
-
-def test_a_plan_says_where_a_model_is_not_pinned(model: Path) -> None:
-    def told(**changes: Any) -> str:
-        config = small(model, **changes).model_copy(update={"model": "Qwen/Qwen2.5-1.5B-Instruct"})
-        output = io.StringIO()
-        show(make_plan(config), Console(file=output, width=300), Path("runs"))
-        return output.getvalue()
-
-    assert "not pinned: set `revision` to a commit" in told()
-    assert f"revision {FIRST}" in told(revision=FIRST) and "not pinned" not in told(revision=FIRST)

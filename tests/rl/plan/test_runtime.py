@@ -15,22 +15,9 @@ from crbc_rl.plan.hardware import DECODED, HARDWARE, Hardware, fewest_nodes, fin
 from crbc_rl.plan.paper_runtime import BLOCKS, PAPER, REST, blocks, paper_phases
 from crbc_rl.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total
 from crbc_rl.plan.workload import MEASURED, Workload, as_verl_agent, going_on, longest_chain, spread, workload_of
-from crbc_rl.runs.phases import SECONDS
 
-TOY = Architecture(
-    source="by hand",
-    parameters=1_040,
-    block=500,
-    outside=40,
-    layers=2,
-    hidden=4,
-    intermediate=8,
-    heads=2,
-    kv_heads=1,
-    vocabulary=10,
-    context=4_096,
-    vision=False,
-)
+SIZES = {"parameters": 1_040, "block": 500, "outside": 40, "layers": 2, "hidden": 4, "intermediate": 8}
+TOY = Architecture(source="by hand", **SIZES, heads=2, kv_heads=1, vocabulary=10, context=4_096, vision=False)
 """Two blocks of 500 weights, and tied embeddings of 10 x 4. Keys and values of a token take 16 bytes."""
 
 ROUND = Hardware("round", flops=1e4, memory=1e3, link=100, network=10, flops_share=0.5, memory_share=0.8, layer=0.25)
@@ -258,12 +245,6 @@ def test_phases_follow_the_config() -> None:
     assert "old log-probabilities" not in of_paper("generator.engine=transformers")
 
 
-def test_every_phase_is_recorded_by_runs_too() -> None:
-    phases = (*paper_phases(paper_runtime.CONFIGS[0]), *make_plan(load_config(ALFWORLD, ["credit.method=gae"])).phases)
-    assert {phase.key for phase in phases} <= {metric.key for metric in SECONDS}
-    assert all(phase.seconds > 0 for phase in phases)
-
-
 # ---- mistakes -------------------------------------------------------------------------------------------------------
 
 
@@ -280,12 +261,6 @@ def test_unknown_hardware_is_named() -> None:
 def test_gpus_that_cannot_be_dealt_are_refused(gpus: int, nodes: int, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         make_plan(load_config(ALFWORLD), gpus=gpus, nodes=nodes)
-
-
-def test_groups_that_cannot_be_dealt_to_the_nodes_are_refused() -> None:
-    for refused in (lambda: of_paper(gpus=32, nodes=4), lambda: make_plan(load_config(ALFWORLD), nodes=4)):
-        with pytest.raises(ConfigError, match="16 groups cannot be dealt evenly to 32 generators"):
-            refused()
 
 
 def test_lengths_that_nobody_measured_are_asked_for() -> None:
@@ -322,6 +297,7 @@ def test_the_fewest_nodes_hold_the_gpus() -> None:
     assert [fewest_nodes(gpus) for gpus in (1, 8, 9, 12, 16, 24)] == [1, 1, 3, 2, 2, 3]
 
 
+@pytest.mark.slow
 def test_the_document_has_the_computed_tables() -> None:
     text = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
     tables = ("comparison", "by_phase", "sensitivity", "elsewhere", "scaling")

@@ -7,17 +7,14 @@ import io
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from chat_server import Answer, Server, completion, echo
-from learner_fixtures import write_config
 from PIL import Image
 
 from crbc_envs.prompts import Prompt
-from crbc_rl import cli
 from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat import ChatPolicy
@@ -75,11 +72,6 @@ def test_each_prompt_gets_its_reply(server: Server, late: int) -> None:
         "max_tokens": 32,
         "seed": 7,
     }
-
-
-def test_a_turn_has_no_token_ids(server: Server) -> None:
-    (turn,) = ChatPolicy(server.url, "m").generate([Prompt("up")], [1], 1.0, 8)
-    assert (turn.prompt, turn.response, turn.logprobs) == ([], [], [])
 
 
 def test_log_probabilities_are_those_the_server_gives(server: Server) -> None:
@@ -146,11 +138,6 @@ def test_options_are_added_to_the_body_and_none_takes_a_field_out(server: Server
 def test_seeds_are_cut_to_what_every_server_takes(server: Server) -> None:
     ChatPolicy(server.url, "m").generate([Prompt("p")], [2**62 + 5], 1.0, 8)
     assert server.bodies[0]["seed"] == 5
-
-
-def test_a_reply_without_words_is_empty(server: Server) -> None:
-    server.answer = lambda body: completion(None)
-    assert ask(ChatPolicy(server.url, "m"), "p") == [""]
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])
@@ -236,18 +223,3 @@ def test_a_missing_key_is_named_and_a_damaged_one_is_not_shown(monkeypatch: pyte
     with pytest.raises(ConfigError, match="characters that no API key has") as damaged:
         ChatPolicy("http://127.0.0.1:1/v1", "m", key_variable="A_SERVICE_KEY")
     assert KEY not in str(damaged.value)
-
-
-def test_an_endpoint_is_evaluated_from_the_command_line(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    server.answer = lambda body: completion("<think>left it is</think><action>left</action>")
-    config = write_config(tmp_path / "c.yaml", tmp_path / "no model needed")
-    cli.main(["eval", str(config), "--endpoint", server.url, "--model", "some-model", "--episodes", "3"])
-    out = capsys.readouterr().out
-    assert "some-model: success" in out and "3 test tasks" in out and "invalid 0.0%" in out
-    assert {body["model"] for body in server.bodies} == {"some-model"}
-
-    with pytest.raises(SystemExit):
-        cli.main(["eval", str(config), "--endpoint", server.url])
-    assert "--endpoint and --model go together" in capsys.readouterr().err

@@ -111,18 +111,11 @@ def test_a_frame_has_its_tokens_and_a_text_does_not() -> None:
     assert honest == plain
 
 
-@pytest.mark.parametrize("template", ["{% for %}", "{{ messages | nothing }}"])
-def test_a_template_that_cannot_be_read_is_named(template: str) -> None:
+def test_a_template_that_cannot_be_read_or_fails_is_named() -> None:
     with pytest.raises(ConfigError, match="the model's chat template cannot be used"):
-        ChatTokens(tokenizer_of(template))
-
-
-@pytest.mark.parametrize(
-    "template", ["{{ raise_exception('no system') }}", "{{ messages[7].content.x.y }}", "{{ 1 / 0 }}"]
-)
-def test_a_template_that_fails_is_named(template: str) -> None:
+        ChatTokens(tokenizer_of("{% for %}"))
     with pytest.raises(ConfigError, match="the model's chat template fails"):
-        ChatTokens(tokenizer_of(template)).encode("Go.", None)
+        ChatTokens(tokenizer_of("{{ 1 / 0 }}")).encode("Go.", None)
 
 
 def test_a_tokenizer_that_backtracks_without_end_is_named() -> None:

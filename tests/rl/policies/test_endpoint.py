@@ -214,9 +214,3 @@ def test_frames_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
         assert answer.json()["prompt_token_ids"] == policy.encode(prompts[0])
         body = {"prompt": [policy.image_token]}
         assert Client(url).refusal("completions", body)[0] == 400
-
-
-def test_openai_names_the_model(client: Client, policy: TransformersPolicy) -> None:
-    listed = client.http.get(f"{client.url}/models").json()
-    assert [entry["id"] for entry in listed["data"]] == ["model"]
-    assert listed["data"][0]["max_model_len"] == policy.model.config.max_position_embeddings

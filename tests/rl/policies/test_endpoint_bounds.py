@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -20,6 +22,7 @@ from crbc_envs.chat import messages
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.endpoint import app, batcher, requests
+from crbc_rl.policies.endpoint import server as serving_module
 from crbc_rl.policies.endpoint.server import bind, serving
 from crbc_rl.policies.transformers import TransformersPolicy
 
@@ -178,6 +181,36 @@ def test_more_than_can_wait_is_told_to_come_again(client: Client, monkeypatch: p
     monkeypatch.setattr(batcher, "MOST_WAITING", 8)
     assert client.refusal("chat/completions", {**ASK, "n": 9})[0] == 429
     assert len(client.chat("Go.", n=8, max_tokens=2)["choices"]) == 8
+
+
+def test_a_body_that_comes_slowly_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
+    url = httpx.URL(client.url)
+    with socket.create_connection((url.host, url.port), 30) as slow:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {url.host}:{url.port}\r\nContent-Type: application/json\r\n"
+        slow.sendall(head.encode() + b"Content-Length: 1000\r\n\r\n{")
+        assert b"408" in slow.recv(4_096)
+        while slow.recv(4_096):  # and the connection ends
+            pass
+
+
+def test_a_connection_without_a_request_ends(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_module, "SECONDS", 0.2)
+    with serving(policy) as url:
+        place = httpx.URL(url)
+        for said in (b"", b"GET /v1/mod", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n"):
+            with socket.create_connection((place.host, place.port), 30) as slow:
+                slow.sendall(said)
+                slow.settimeout(30)
+                with suppress(ConnectionResetError):
+                    assert not slow.recv(1)
+        # A connection that asks one thing after another stays.
+        connection = http.client.HTTPConnection(place.host, place.port)
+        for _ in range(4):
+            connection.request("GET", "/v1/models")
+            assert connection.getresponse().read()
+            time.sleep(0.05)
+        connection.close()
 
 
 def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:

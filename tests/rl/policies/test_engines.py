@@ -5,11 +5,10 @@ from learner_fixtures import small
 
 from crbc_rl.config import extensions, read
 from crbc_rl.distributed import Distributed
-from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.plan import make_plan
 from crbc_rl.policies import engines
-from crbc_rl.policies.engines import ENGINES, Engine, engine_of
+from crbc_rl.policies.engines import Engine, engine_of
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.folder import Run
@@ -31,14 +30,6 @@ def own(monkeypatch):
     found = {"mine:clerk": clerk, "mine:Shop.engine": Shop.engine}
     monkeypatch.setattr(engines, "load", lambda name, modules, key: found[name])
     monkeypatch.setattr(read, "locate", lambda module, folders, key: extensions.Module(file="x", sha256="y"))
-
-
-def test_the_names_and_what_they_need(model):
-    assert engine_of(small(model)) is ENGINES["transformers"]
-    assert ENGINES["transformers"].same and not ENGINES["transformers"].package
-    assert (ENGINES["vllm"].package, ENGINES["vllm"].extra, ENGINES["vllm"].splits) == ("vllm", "vllm", True)
-    with pytest.raises(ConfigError, match="no engine 'vlm'; did you mean 'vllm'"):
-        engine_of(small(model, generator={"engine": "vlm"}))
 
 
 def test_a_function_is_an_engine_that_samples_apart_from_the_trained_model(model, own):

@@ -194,10 +194,6 @@ def test_a_saved_policy_is_an_ordinary_checkpoint(policy: TransformersPolicy, tm
     assert load_policy(tmp_path).encode_text("up") == policy.encode_text("up")
 
 
-def test_tags_are_one_token_each(policy: TransformersPolicy) -> None:
-    assert len(policy.tokenizer.encode("<think></think><action></action>")) == 4
-
-
 def test_loading_tells_what_is_wrong(policy: TransformersPolicy, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is no model folder: it has no config\.json"):
         load_policy(tmp_path)
@@ -205,10 +201,6 @@ def test_loading_tells_what_is_wrong(policy: TransformersPolicy, tmp_path: Path)
     config = json.loads((tmp_path / "config.json").read_text())
 
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 64}))
-    with pytest.raises(ConfigError, match="the weights are not those of the architecture|cannot be loaded"):
-        load_policy(tmp_path)
-
-    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "bert", "architectures": None}))
     with pytest.raises(ConfigError, match="the weights are not those of the architecture|cannot be loaded"):
         load_policy(tmp_path)
 
@@ -220,7 +212,7 @@ def test_loading_tells_what_is_wrong(policy: TransformersPolicy, tmp_path: Path)
         load_policy(tmp_path)
 
     (tmp_path / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(ConfigError, match="cannot be loaded"):
+    with pytest.raises(ConfigError, match="the weights are not those of the architecture|cannot be loaded"):
         load_policy(tmp_path)
 
 

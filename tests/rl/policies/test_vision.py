@@ -124,7 +124,7 @@ def test_it_is_saved_and_loaded_like_any_checkpoint(policy: VisionPolicy, tmp_pa
         load_policy(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
     fresh_vision_policy().save(tmp_path / "model")
     data = small_config(tmp_path / "model", updates=2, credit={"method": "gae"}, critic={"lr": 1e-2})
@@ -151,7 +151,7 @@ def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
     assert not np.allclose(other, together[1], atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_trains_on_frames_of_sokoban(tmp_path: Path) -> None:
     fresh_vision_policy().save(tmp_path / "model")
     # All its replies are malformed alike, so there is no credit; the entropy has a gradient.

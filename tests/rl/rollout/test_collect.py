@@ -156,17 +156,8 @@ class Batches(Scripted):
 def played(policy: object, waves: int = 1, clock: Clock | None = None, **options: object) -> RolloutBatch:
     settings = {"observation": "text", "require_tags": True, "max_steps": 12, **options}
     with_groups = GroupVectorEnv("CRBC-Sokoban-v0", 5, 3, **settings)
-    sample = collect(
-        with_groups,
-        policy,
-        range(5),
-        range(5),
-        prompt="compact",
-        temperature=1.0,
-        max_new_tokens=4,
-        waves=waves,
-        clock=clock,
-    )
+    asked = {"prompt": "compact", "temperature": 1.0, "max_new_tokens": 4}
+    sample = collect(with_groups, policy, range(5), range(5), **asked, waves=waves, clock=clock)
     with_groups.close()
     return sample
 

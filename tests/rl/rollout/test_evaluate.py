@@ -48,13 +48,6 @@ def test_every_task_is_played_once_whatever_the_batch(policy, monkeypatch, batch
     assert told == evaluate(policy, config, "test", 10, 0) and told.episodes == 10
 
 
-def test_a_panel_without_kinds_is_told_as_a_whole(policy):
-    told = evaluate(policy, small(Path("unused")), "test", 3, seed=0)
-    assert told.kinds == {}
-    assert not [name for name in told.to_dict() if "/" in name]
-    assert told.episodes == 3
-
-
 def test_the_interval_is_one_over_rooms(policy):
     """The paper's panel repeats boards; the suite's own has no layout twice."""
     own, paper = (

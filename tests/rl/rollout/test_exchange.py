@@ -11,7 +11,7 @@ from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.distributed import Distributed, to_bytes
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.exchange import pack, read_texts, texts, unpack
+from crbc_rl.rollout.exchange import pack, unpack
 
 DICE = np.random.default_rng(0)
 FRAMES = [DICE.integers(256, size=shape, dtype=np.uint8) for shape in ((2, 3, 3), (4, 1, 3), (3, 2, 3), (1, 1, 3))]
@@ -94,11 +94,6 @@ def test_columns_cut_out_of_a_table_are_sent_as_they_read() -> None:
     for name, column in columns.items():
         np.testing.assert_array_equal(found[name], column)
         assert found[name].shape == column.shape
-
-
-@pytest.mark.parametrize("values", [[], [""], ["", ""], TEXTS])
-def test_texts_come_back_as_they_were(values: list[str]) -> None:
-    assert read_texts("x", texts("x", values)) == values
 
 
 # ---- one process --------------------------------------------------------------------------------------

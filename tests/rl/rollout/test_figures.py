@@ -99,11 +99,6 @@ def test_success_by_kind_of_task(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(expected) == 2
 
 
-def test_tasks_without_a_kind_have_no_success_by_kind() -> None:
-    worker, _ = mixed_worker(1)
-    assert not [key for key in rollout_figures(worker.sample(1), worker.kinds, END) if "/" in key]
-
-
 # ---- tokens, by hand ------------------------------------------------------------------------------
 
 
@@ -113,11 +108,7 @@ def three_turns() -> RolloutBatch:
         RolloutGroup([Rollout([Step("s", "a")], True)]),
         RolloutGroup([Rollout([Step("s", "a"), Step("t", "b")], False)]),
     ]
-    turns = [
-        Turn([5] * 4, [7, 9], [0.0] * 2),
-        Turn([5] * 6, [9], [0.0]),
-        Turn([5] * 8, [7, 7, 7], [0.0] * 3),
-    ]
+    turns = [Turn([5] * 4, [7, 9], [0.0] * 2), Turn([5] * 6, [9], [0.0]), Turn([5] * 8, [7, 7, 7], [0.0] * 3)]
     return RolloutBatch.of(InternedRollouts.from_groups(groups), turns)
 
 

@@ -20,7 +20,7 @@ from crbc_envs.tasks import Task, TaskPanel
 from crbc_rl.errors import ConfigError
 from crbc_rl.plan.check import check_run
 from crbc_rl.rollout.evaluate import play_panel, summarise
-from crbc_rl.rollout.panel import Name, apportioned, choose, eval_panel
+from crbc_rl.rollout.panel import Name, apportioned, choose
 
 SEEN = {"look": 13, "pick": 35, "clean": 27, "cool": 25, "heat": 16, "pick2": 24}
 """The games of the published valid_seen by family, in the order of their folders' names."""
@@ -143,10 +143,3 @@ def test_a_panel_that_there_is_not_is_said_before_anything_is_played(
     config = small(Path("unused"), env=env, eval={"episodes": 4, "test_episodes": 6, **options})
     with pytest.raises(ConfigError, match=message):
         check_run(config)
-
-
-def test_households_may_repeat_more_often_than_there_are(model: Path) -> None:
-    env = {"id": "CRBC-ALFWorld-v0", "kwargs": {"rooms": "small"}}
-    config = small(model, env=env, eval={"panel": "paper", "episodes": 2_500, "test_episodes": 6})
-    assert max(eval_panel(config, "validation", 2_500).repeats) > 0
-    check_run(config)

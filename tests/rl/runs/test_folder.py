@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from learner_fixtures import fresh_policy, small, write_config
-from warm import Warm
+from learner_fixtures import fresh_policy, small
 
 from crbc_envs.sokoban import panels
 from crbc_rl.errors import ConfigError
@@ -214,19 +213,6 @@ def test_damaged_versions_are_said_and_no_obstacle(
     with caplog.at_level(logging.WARNING):
         assert Run.open(tmp_path).config.name == "small"
     assert "versions.json is damaged" in caplog.text
-
-
-def test_the_command_says_who_writes_with_status_two(warm: Warm, model: Path, tmp_path: Path) -> None:
-    config = write_config(tmp_path / "c.yaml", model, **TINY)
-    (tmp_path / "run").mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(tmp_path / "run")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-        ended = warm.run(["train", config, "--run", tmp_path / "run"], tmp_path)
-        holder.kill()
-    assert ended.status == 2
-    assert f"in use by pid {holder.pid}" in ended.out + ended.err and "Traceback" not in ended.err
 
 
 # ---- the same tasks ----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from crbc_rl.learner import Learner
 from crbc_rl.rollout.evaluate import Evaluation
 from crbc_rl.runs import metric_table
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.metric_table import METRICS, metric_of, tag_of
+from crbc_rl.runs.metric_table import metric_of
 from crbc_rl.runs.metrics import is_figure, read_metrics
 
 CONFIGS = {
@@ -28,22 +28,6 @@ def test_every_figure_of_a_run_has_an_entry(model, tmp_path, which):
     assert len(records) == 2
     for key in {key for record in records for key in record}:
         assert metric_of(key).meaning, key
-
-
-def test_a_figure_without_an_entry_is_noticed_and_shown_apart():
-    with pytest.raises(KeyError):
-        metric_of("vibes")
-    with pytest.raises(KeyError):
-        metric_of("test/vibes")
-    assert tag_of("vibes") == "other/vibes"
-    assert tag_of("kl") == "loss/kl"
-    assert tag_of("test/success/heat") == "test/success/heat"
-
-
-def test_no_key_is_listed_twice():
-    for table in (METRICS, metric_table.EVALUATION, metric_table.SECONDS):
-        keys = [metric.key for metric in table]
-        assert len(keys) == len(set(keys))
 
 
 def test_the_docs_page_is_made_from_the_table(project):

@@ -71,6 +71,7 @@ def test_a_run_that_has_not_evaluated_its_start_gives_nothing(model, tmp_path, t
     assert train("three", small(model, updates=1), like="first") == ["validation", "test"]
 
 
+@pytest.mark.full
 def test_cells_give_their_start_to_those_that_come_after(model, tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     methods = ("crbc", "grpo")

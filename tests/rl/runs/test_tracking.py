@@ -109,12 +109,6 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     assert [update for update, _ in service.sent] == [1, 2, 3, 4]  # all but the one that failed
 
 
-def test_a_bug_of_ours_is_no_fault_of_a_tracker(service: Service, tmp_path: Path) -> None:
-    service.fault = AssertionError("a bug")
-    with pytest.raises(AssertionError):
-        play(tmp_path, range(1))
-
-
 @pytest.mark.parametrize("text", ["", "[]", '{"id": "../../x"}', '{"id": "0123abcd", "trackio": "7"}', "{"])
 def test_a_damaged_state_makes_a_new_run(
     service: Service, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
@@ -133,13 +127,6 @@ def test_a_trained_run_is_tracked_with_its_config(service: Service, model: Path,
     assert service.settings["optim"]["lr"] == 1e-3
     assert service.settings["model"] == model.name  # no place on this machine
     assert str(tmp_path) not in json.dumps(service.settings)
-
-
-def test_a_resumed_run_may_be_tracked_by_another(service: Service, model: Path, tmp_path: Path) -> None:
-    for tracker, updates in ((None, 1), ("trackio", 2)):
-        config = small(model, updates=updates, save_every=1, tracking=tracker)
-        Learner(config, Run.start(tmp_path / "run", config, resume=tracker is not None)).train()
-    assert [update for update, _ in service.sent] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("kind", ["wandb", "trackio"])

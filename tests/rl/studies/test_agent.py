@@ -78,13 +78,7 @@ def test_words_of_commands_are_not_copied():
     """ "open" is no copying error where it is what every drawer is opened with."""
     assert study.command_words([episode(0, good("Open drawer 1"), bad("eat mug 1"))]) == {*study.GLUE, "open"}
     found = study.analyse([episode(0, good("open drawer 1")), episode(1, bad("open drawer 2"), bad("open safe 2"))])
-    assert found.invalid == {
-        "cut": 0,
-        "form": 0,
-        "repeated": 0,
-        "unknown word": 1 / 3,
-        "not possible here": 1 / 3,
-    }
+    assert found.invalid == {"cut": 0, "form": 0, "repeated": 0, "unknown word": 1 / 3, "not possible here": 1 / 3}
     assert found.replies == 3
 
 
@@ -121,13 +115,6 @@ def test_success_by_kind_and_by_distance_beside_the_teacher():
     assert found.out_of_steps == 1 / 4
     assert [row["distance"] for row in rows(played)] == [2, 7, "no way", None]
     assert study.analyse([episode(0, good())]).success.teacher is None
-
-
-def test_many_distances_are_told_in_ranges():
-    found = study.by_distance([episode(d, good(), distance=d) for d in range(1, 61)])
-    assert [p.name for p in found] == ["1 to 10", "11 to 20", "21 to 30", "31 to 40", "41 to 50", "51 to 60"]
-    few = study.by_distance([episode(i, good(), distance=i % 6) for i in range(60)])
-    assert [(p.name, p.agent.tasks) for p in few] == [(str(d), 10) for d in range(6)]
 
 
 def test_tasks_of_one_content_count_once():
@@ -219,11 +206,7 @@ def test_spread_takes_tasks_from_the_whole_split(run, tmp_path):
     ("arguments", "why"),
     [
         (["--set", "optim.lr=1"], "change what is played"),
-        (["--set", "env.kwargs.levl=1"], "levl"),
-        (["--set", "env.kwargs"], "write it as section.key=value"),
         (["--teacher", "nothing=1"], "--teacher nothing=1: the expert of CRBC-Sokoban-v0 cannot play"),
-        (["--teacher", "hasty"], "--teacher hasty: write an option of the expert as key=value"),
-        (["--episodes", "100000000"], "the test panel has"),
     ],
 )
 def test_a_wrong_command_is_one_line(run, arguments, why, capsys, tmp_path):

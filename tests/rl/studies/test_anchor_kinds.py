@@ -99,12 +99,7 @@ def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [
-        ([], "takes an environment, such as"),
-        (["CRBC-Nothing-v0"], "no environment 'CRBC-Nothing-v0'; known: CRBC-ALFWorld-v0"),
-        (["CRBC-ALFWorld-v0", "--set", "anchor=paper"], "any but anchor or split"),
-        (["CRBC-ALFWorld-v0", "--set", "rooms=tiny"], "its anchors cannot be compared: 'tiny' is not one of"),
-    ],
+    [([], "takes an environment, such as"), (["CRBC-ALFWorld-v0", "--set", "anchor=paper"], "any but anchor or split")],
 )
 def test_a_wrong_command_is_one_line(arguments, why, capsys):
     with pytest.raises(SystemExit) as end:

@@ -46,6 +46,7 @@ def test_every_shipped_study_can_be_read_and_names_its_trainings(name):
             assert len({place for place, _ in places}) == len(places), "two trainings have one place"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", studies())
 def test_every_training_at_the_papers_scale_is_sound_on_its_node(name):
     study = load_study(name)
@@ -76,11 +77,6 @@ def test_the_budget_of_candidates_is_equal():
     ("change", "said"),
     [
         ({"reference": "grbc"}, "did you mean 'crbc'"),
-        ({"variants": {"crbc": {"label": "CRBC", "reference": "gpro"}}}, "no variant 'gpro'"),
-        (
-            {"variants": {**STUDY["variants"], "a": {"label": "A", "reference": "a"}}},
-            "variant 'a' is compared with 'a', which must be another of",
-        ),
         (
             {
                 "variants": {**STUDY["variants"], "a": {"label": "A", "reference": "grpo"}},
@@ -88,7 +84,6 @@ def test_the_budget_of_candidates_is_equal():
             },
             "variant 'a' is compared with 'grpo', which must be another of",
         ),
-        ({"variant": {}}, "unknown key 'variant'"),
         ({"settings": {"labs": {}}}, "settings.labs"),
         (
             {"settings": {"lab": {"x": {"config": "x", "printed": {"table": "sokoban-results", "column": "All"}}}}},
@@ -106,15 +101,6 @@ def assert_refused(data, said):
         with pytest.raises(ConfigError, match=said) as caught:
             load_study(str(file))
     assert "wrong.yaml" in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_an_unknown_study_or_setting_names_the_nearest(study):
-    with pytest.raises(ConfigError, match="'depth'"):
-        load_study("dept")
-    with pytest.raises(ConfigError, match="did you mean 'sokoban'"):
-        study.setting("lab", "socoban")
-    with pytest.raises(ConfigError, match="no such setting"):
-        study.setting("paper", "sokoban")
 
 
 # ---- what determines a training --------------------------------------------------------------------
@@ -250,14 +236,6 @@ def test_what_the_paper_prints_stands_beside_its_rows(study, played):
     assert head.endswith("| the paper, % |") and grpo.endswith("| 46.48±3.64 |") and crbc.endswith("| 82.81±2.30 |")
 
 
-@pytest.mark.parametrize("name", studies())
-def test_a_shipped_setting_finds_two_rows_of_the_paper_beside_it(name):
-    study = load_study(name)
-    for env, setting in study.settings.get("lab", {}).items():
-        cells = [setting.printed and setting.printed.cell(study.variants[one]) for one in study.rows("lab", env)]
-        assert setting.printed is None or len(list(filter(None, cells))) > 1
-
-
 def test_scores_are_means_over_the_seeds(study, played):
     found = rows(study, "lab", "sokoban", played)
     found[1].kept[0].end.update({"success/heat": 0.5})
@@ -333,6 +311,7 @@ def test_a_document_is_made_anew_between_its_marks(tmp_path):
         rebuilt(text.replace("lab", "lap"), tmp_path, lambda name, title, draw: name)
 
 
+@pytest.mark.slow
 def test_the_document_of_results_is_what_the_results_make():
     path = ROOT / "docs/results.md"
     shown = []

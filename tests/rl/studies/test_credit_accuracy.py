@@ -13,7 +13,6 @@ from rich.console import Console
 from scipy.stats import ttest_1samp
 
 from crbc_rl import credit
-from crbc_rl.cli import main
 from crbc_rl.commands import studying
 from crbc_rl.credit.api import check_options
 from crbc_rl.credit.errors import CreditError
@@ -101,11 +100,6 @@ def test_intervals_are_students():
     assert np.isnan(study.interval(values[:1])[1]).all()
 
 
-def test_nan_is_left_out_of_means():
-    assert study.mean(np.array([[1.0, np.nan, 3.0], [np.nan] * 3]), axis=1)[0] == 2.0
-    assert np.isnan(study.mean(np.full((2, 2), np.nan), axis=0)).all()
-
-
 def test_the_mean_gradients_ratio_has_a_jackknife():
     """Against the delete-one jackknife written out."""
     rng = np.random.default_rng(1)
@@ -135,12 +129,6 @@ def test_methods_come_as_trained_on_and_as_step_terms():
     ]
     for estimator in found:
         check_options(estimator.method, dict(estimator.options))
-
-
-def test_behaviours_are_chosen_evenly():
-    assert replace(SMALL, behaviours=3).played(SOKOBAN) == ("mix0", "soft0", "soft1.5")
-    assert replace(SMALL, behaviours=99).played(SOKOBAN) == SOKOBAN.behaviours
-    assert SMALL.groups(4) == 6 and SMALL.groups(64) == 2
 
 
 def test_tables_json_and_picture(cells, tmp_path: Path):
@@ -185,10 +173,3 @@ def test_mistakes_are_refused_before_anything_is_drawn(options, message, tmp_pat
     with pytest.raises(ConfigError, match=message):
         studying.credit_accuracy(out=tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_study_has_no_option_of_another(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(SystemExit) as end:
-        main(["study", "dynamics", "--world", "sokoban"])
-    assert end.value.code == 2
-    assert "options: --world" in capsys.readouterr().err

@@ -124,13 +124,6 @@ def test_repaired_paths_by_hand():
     assert found > 3
 
 
-def test_worlds_without_marks_and_idle_steps_have_no_such_scores():
-    mdp = WORLDS["repair"].make(0, 0)
-    unmarked = TabularMDP(mdp.successor, mdp.probability, mdp.horizon)
-    for group in played(unmarked, behaviour(mdp, "mix0", np.random.default_rng(0)), ["grpo"]):
-        assert metrics.repaired(group) == metrics.leakage(group) == {}
-
-
 def test_parts_of_the_mean_gradient_are_unbiased():
     """Noisy copies of a known vector, in many samples of three: the parts average to their definitions."""
     mdp = WORLDS["stop"].make(0, 0)

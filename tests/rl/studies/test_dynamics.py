@@ -23,6 +23,7 @@ def cells():
     return {(cell.dynamics, cell.group_size): cell for cell in study.run(SMALL)}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("error", study.ERRORS)
 def test_more_rollouts_help_and_more_so_with_noise_of_their_own(cells, error):
     fall = {}

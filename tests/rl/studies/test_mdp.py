@@ -124,8 +124,6 @@ def test_a_play_draws_from_its_own_generator():
     ("change", "message"),
     [
         ({"probability": np.ones((2, 2, 2))}, "add up to 1"),
-        ({"probability": np.ones((2, 2, 1))}, r"probability: expected the shape \(2, 2, 2\)"),
-        ({"horizon": 0}, "horizon must be at least 1, got 0"),
         ({"anchor": np.array([0, 2])}, "without gaps"),
         ({"admissible": np.array([[True, True], [False, False]])}, "state 1 has no action"),
         ({"successor": np.full((2, 2, 2), 4)}, "states are 0 to 3"),

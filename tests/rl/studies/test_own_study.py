@@ -81,10 +81,3 @@ def test_what_is_kept_is_not_written_over(folder: Path, monkeypatch: pytest.Monk
     with pytest.raises(ConfigError, match=r"seed0.json is kept from a training of other settings.*--results"):
         Runner(folder / "runs", folder / "results", 1, Console()).study(untuned, "lab", "sokoban", 1)
     assert kept.read_text(encoding="utf-8") == text and not (folder / "runs").exists()
-
-
-def test_a_word_that_is_neither_study_nor_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    for given, near in (("dept", "depth"), ("dynamcs", "dynamics")):
-        with pytest.raises(SystemExit) as ended:
-            main(["study", given])
-        assert ended.value.code == 2 and f"did you mean {near!r}" in capsys.readouterr().err

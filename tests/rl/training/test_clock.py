@@ -114,8 +114,3 @@ def test_the_phases_of_an_update_add_up_to_it(model: Path, tmp_path: Path, which
         assert set(seconds) <= {phase for phases in BLOCKS.values() for phase in phases}
         if record["update"] == 1:
             assert set(seconds) == ALWAYS | MORE[which]
-
-
-def test_a_phase_that_no_block_names_is_not_lost() -> None:
-    assert blocks({"seconds/update": 3.0, "seconds/train": 1.0, "seconds/new": 2.0}) == {"train": 1.0, "other": 2.0}
-    assert blocks({"update": 0}) == {}

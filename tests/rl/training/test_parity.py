@@ -279,11 +279,7 @@ def theirs(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Tr
         trainer.current_gradient_accumulation_steps = 1  # its loop sets it
         loss = trainer.compute_loss(trainer.model, trainer.inputs(case.batch, np.arange(16)))
         metrics = {name: values[-1] for name, values in trainer._metrics["train"].items()}
-        figures = {
-            "entropy": metrics["entropy"],
-            "kl": metrics["kl"],
-            "clip_share": metrics["clip_ratio/region_mean"],
-        }
+        figures = {"entropy": metrics["entropy"], "kl": metrics["kl"], "clip_share": metrics["clip_ratio/region_mean"]}
         parameters = dict(trainer.model.named_parameters())
         names = [name for name, _ in case.policy.model.named_parameters()]
         grads = torch.autograd.grad(loss, [parameters[name] for name in names])
@@ -329,7 +325,7 @@ def test_an_entropy_bonus_is_trl_s(case: Case, theirs: Callable[[TrainConfig], R
         {"clip": 0.21},
         {"dual_clip": 1.6},
         {"aggregation": "step"},
-        {"entropy": 0.001},
+        {"entropy": 1e-3},
     ],
     ids=lambda other: next(iter(other)),
 )

@@ -135,12 +135,6 @@ def test_the_command_prints_tables_and_writes_both_files(tmp_path, capsys, monke
     assert json.loads(capsys.readouterr().out) == data
 
 
-def test_the_command_says_which_there_are(capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["paper"])
-    assert ended.value.code == 2 and "say which, check" in capsys.readouterr().err
-
-
 def test_the_page_is_the_computation(sections):
     assert page() == check.markdown(list(sections.values()))
 
