@@ -24,10 +24,7 @@ replies = st.lists(
         ("<think>a</think><action>up</action> or down</action>", "up"),
         ("<think><think>a</think></think><action>left</action>", "left"),
         ("<think>a</think><action><action>up</action></action>", "<action>up"),
-        (
-            "<think>a</think><action>search[ein schönes kleid \U0001f457]</action>",
-            "search[ein schönes kleid \U0001f457]",
-        ),
+        ("<think>a</think><action>ein schönes kleid \U0001f457</action>", "ein schönes kleid \U0001f457"),
         ("<think>a</think><action>ÉCLAIR</action>", "éclair"),
         ("<think>a</think><action>\ud800</action>", "\ud800"),
     ],
@@ -68,23 +65,14 @@ def test_a_malformed_reply_asks_for_nothing(reply, require_tags):
     assert requested_action(reply, require_tags) is None
 
 
-@pytest.mark.parametrize(
-    ("reply", "action"),
-    [
-        ("up", "up"),
-        (" Go  To\nDesk 1 ", "go to desk 1"),
-        ("\x00", "\x00"),
-        ("<b>up</b>", "<b>up</b>"),
-        ("<Action>", "<action>"),
-    ],
-)
+LONGEST = "x" * MAX_ACTION_LENGTH
+PLAIN = {" Go  To\nDesk 1 ": "go to desk 1", "\x00": "\x00", "<b>up</b>": "<b>up</b>", "<Action>": "<action>"}
+
+
+@pytest.mark.parametrize(("reply", "action"), [*PLAIN.items(), (LONGEST, LONGEST)], ids=lambda text: repr(text[:20]))
 def test_plain_text_is_the_action_unless_tags_are_required(reply, action):
     assert requested_action(reply) == action
     assert requested_action(reply, require_tags=True) is None
-
-
-def test_the_longest_action_is_still_read():
-    assert requested_action("x" * MAX_ACTION_LENGTH) == "x" * MAX_ACTION_LENGTH
 
 
 @given(replies | st.text(), st.booleans())

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from foreign_envs import CountdownEnv
 
-import crbc_envs
 from anchors import INVALID, GroupError, RolloutGroup
 from crbc_envs import ChatEpisode, GroupVectorEnv, Prompt
 from crbc_envs.actions import tagged
@@ -159,14 +158,6 @@ def test_an_environment_of_another_class() -> None:
     while messages:
         messages = episode.reply("down")
     assert episode.rollout().steps[0].label == episode.rollout().steps[0].anchor
-
-
-def test_member_info_is_what_the_environment_gave() -> None:
-    envs = GroupVectorEnv("CRBC-Sokoban-v0", 1, 3, observation="text")
-    _, infos = envs.reset(seed=0, options={"task": 4})
-    env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0", observation="text")
-    _, alone = env.reset(seed=0, options={"task": 4})
-    assert crbc_envs.member_info(infos, 1) == alone
 
 
 def test_a_judge_is_asked_once_for_a_number_per_step() -> None:

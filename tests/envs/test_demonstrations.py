@@ -59,9 +59,8 @@ def test_corrections_are_the_expert_s_replies_along_another_s_way() -> None:
         board, info = other.reset(options={"task": task})
         shown, replies, over = [], [], False
         while not over:
-            replies.append(
-                "no action" if rng.random() < 0.2 else f"<action>{rng.choice(info['admissible_actions'])}</action>"
-            )
+            move = f"<action>{rng.choice(info['admissible_actions'])}</action>"
+            replies.append("no action" if rng.random() < 0.2 else move)
             shown.append((board, info["action"] if shown else ""))
             board, _, terminated, truncated, info = other.step(replies[-1])
             over = terminated or truncated

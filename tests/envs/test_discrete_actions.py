@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import closing
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
-from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID
 from crbc_envs import DiscreteActions, GroupVectorEnv, VectorDiscreteActions
@@ -60,18 +58,6 @@ class Parrot(gymnasium.Env):
 
 
 # ---- what an agent sees ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("env_id", "kwargs"),
-    [*((env_id, {}) for env_id in VIEWS), ("CRBC-Sokoban-v0", {"observation": "text"})],
-)
-def test_gymnasiums_checker_is_content(env_id, kwargs):
-    env = DiscreteActions(gymnasium.make(env_id, **kwargs), **VIEWS[env_id])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warnings.filterwarnings("ignore", message=".*is different from the unwrapped version")  # it is a wrapper
-        check_env(env)
 
 
 def test_a_text_is_shown_as_its_bytes():
@@ -135,13 +121,6 @@ def test_an_action_with_a_placeholder_is_one_action_per_query_at_its_place(requi
     assert env.action_masks().tolist() == [True] * 3 + [False] * 29
     assert env.step(np.int64(1))[-1]["action"] == "search[soap bar]"
     assert env.texts[0] == "click[back to search]"
-
-
-def test_queries_may_depend_on_the_info():
-    env = shop(by_task)
-    _, info = env.reset(seed=3)
-    assert env.texts[0] == f"search[{info['task']}]"
-    assert env.step(0)[-1]["valid"]
 
 
 def test_after_the_end_nothing_is_admissible_and_the_mask_is_all_true():

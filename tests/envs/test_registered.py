@@ -28,25 +28,16 @@ ACTIONS = {"CRBC-ALFWorld-v0": 128, "CRBC-Sokoban-v0": 4}
 BROWSER = ("CRBC-WebShopSite-v0",)
 """Ids that run a browser: two seconds for every instance and a tenth of one for every step. They are left out
 where a hundred thousand steps or a hundred members are played (as their text twins play them, to which
-`test_webshop_browser.py` holds them), are checked with fewer walks, and only among the slow tests."""
+`test_webshop_browser.py` holds them), are checked with fewer walks, and only by scripts/full.sh."""
 
 WITHOUT_BROWSER = [env_id for env_id in IDS if env_id not in BROWSER]
 
-EVERY_ID = [
-    pytest.param(
-        env_id,
-        marks=[
-            pytest.mark.slow,
-            pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
-        ]
-        if env_id in BROWSER
-        else [],
-    )
-    for env_id in IDS
-]
+WITH_BROWSER = [pytest.mark.full, pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}")]
+EVERY_ID = [pytest.param(env_id, marks=WITH_BROWSER if env_id in BROWSER else []) for env_id in IDS]
 
-RESETS = {"CRBC-BabyAI-v0": 4_000, "CRBC-FrozenLake-v0": 4_000}
-"""How often an id is reset to see whether it leaks; 100,000 times unless named here. These two take a millisecond."""
+RESETS = {"CRBC-BabyAI-v0": 2_000, "CRBC-FrozenLake-v0": 4_000}
+"""How often an id is reset to see whether it leaks; 20,000 times unless named here, and five times as often by
+scripts/full.sh."""
 
 FREE_TEXT = {"CRBC-WebShop-v0": "search["}
 """How actions begin that are admissible whatever they go on with."""
@@ -81,7 +72,11 @@ def test_stable_baselines_checker_is_content(env_id):
 
 @pytest.mark.parametrize("env_id", EVERY_ID)
 def test_our_checker_is_content(env_id):
-    size = {"fuzz": 50, "tasks": 2, "episodes": 2, "split_tasks": 2} if env_id in BROWSER else {"fuzz": 500}
+    size = (
+        {"fuzz": 50, "tasks": 2, "episodes": 2, "split_tasks": 2}
+        if env_id in BROWSER
+        else {"fuzz": 500, "split_tasks": 4}
+    )
     with closing(gymnasium.make(env_id)) as env:
         report = crbc_envs.check_anchor_env(env, **size)
     assert report.fuzzed == size["fuzz"]

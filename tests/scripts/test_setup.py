@@ -96,36 +96,21 @@ def test_the_version_of_torch():
     ("line", "doing"),
     [
         ("  Downloading torch-2.13.0+cpu-cp311-cp311-x.whl (190.0 MB)", "downloading torch-2.13.0+cpu (190.0 MB)"),
-        ("  Downloading rows-1.0.tar.gz (8.1 MB)", "downloading rows-1.0 (8.1 MB)"),
         ("Downloading torch (181.5MiB)", "downloading torch (181.5MiB)"),
         ("  Downloading rich-14.0-py3-none-any.whl.metadata (18 kB)", "looking up rich-14.0-py3-none-any.whl.metadata"),
         ("Collecting numpy>=2 (from crbc==0.1)", "looking up numpy"),
-        (
-            "  Building wheel for fast-x (setup.py): still running...",
-            "building fast-x (it may be compiled, for minutes)",
-        ),
         ("  Getting requirements to build wheel: still running...", "building old (it may be compiled, for minutes)"),
-        ("   Building crbc @ file:///x", "building crbc (it may be compiled, for minutes)"),
         ("  Building editable for crbc (pyproject.toml): started", "building crbc (it may be compiled, for minutes)"),
         ("Building wheels for collected packages: crbc", ""),
         ("Installing collected packages: mpmath, sympy, torch", "installing 3 packages, 1 done"),
         ("Prepared 57 packages in 3.1s", "installing 57 packages, 1 done"),
         ("Installed 60 packages in 1s", "compiling to bytecode"),
-        ("Setting up chromium-driver (150.0) ...", "installing chromium-driver"),
-        ("Building dependency tree...", ""),
         ("WARNING: Retrying (Retry(total=4)) after", "the package index does not answer; trying again"),
         ("Looking in links: here", ""),
     ],
 )
 def test_what_a_step_is_doing(tmp_path, line, doing):
     assert output.activity(["Collecting old", line] if doing else [line], tmp_path, installed=1) == doing
-
-
-def test_a_download_is_measured(tmp_path):
-    (tmp_path / "pip-unpack-x").mkdir()
-    (tmp_path / "pip-unpack-x" / "big-1.0-py3.whl").write_bytes(bytes(3_000_000))
-    doing = output.activity(["  Downloading big-1.0-py3.whl (9.0 MB)"], tmp_path, installed=0)
-    assert doing == "downloading big-1.0 (9.0 MB, 3 MB so far)"
 
 
 def test_a_failure_shows_the_lines_that_matter_and_how_to_mend_it():
@@ -332,13 +317,8 @@ class Clone:
         self.lock("train", "helper==1")
         for file, text in {"pyproject.toml": PYPROJECT, "backend.py": BACKEND, "wheels.py": WHEELS}.items():
             (root / file).write_text(text)
-        self.env = {
-            "PATH": str(root / "bin"),
-            "HOME": str(root),
-            "PIP_CONFIG_FILE": os.devnull,
-            "PIP_NO_CACHE_DIR": "1",
-        }
-        self.env |= {"PIP_INDEX_URL": url, "CRBC_TORCH_INDEX": url}
+        self.env = {"PATH": str(root / "bin"), "HOME": str(root), "PIP_INDEX_URL": url, "CRBC_TORCH_INDEX": url}
+        self.env |= {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
 
     def lock(self, name: str, package: str, digest: str | None = None) -> None:
         entry = f"{package} \\\n    --hash=sha256:{digest or self.digests[package]}\n"

@@ -282,6 +282,7 @@ def facts(node):
     return tuple(frozenset(str(fact) for fact in part if counts(fact.name)) for part in (node.added, node.removed))
 
 
+@pytest.mark.slow
 def test_both_engines_have_the_same_anchors_of_every_kind_and_the_same_states():
     """TextWorld keeps its own facts: one set of them for each exact state, and the other way round."""
     exact, original = (AlfworldEnv(engine=name, rooms="small", anchor="state") for name in ("exact", "textworld"))

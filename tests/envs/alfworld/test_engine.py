@@ -111,12 +111,6 @@ def test_the_older_generation_puts_arrives_at_numbers_and_has_no_help():
     assert engine.step(game, game.start, "help") == (game.start, "Nothing happens.")
 
 
-def test_help_lists_the_commands_from_its_first_line_on():
-    text = said("help")
-    assert text.startswith("Available commands:\n  look: ")
-    assert text.endswith("using a sharp object\n")
-
-
 @pytest.mark.parametrize("command", ["", "fly", "Look", "go to  drawer 1", "open drawer 1", "take apple 2", "help me"])
 def test_a_command_that_is_not_admissible_does_nothing(command):
     game = parse(kitchen())

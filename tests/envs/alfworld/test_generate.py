@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crbc_envs.alfworld.engine import exact as engine
-from crbc_envs.alfworld.engine.game import FAMILIES, parse, read_game_file
+from crbc_envs.alfworld.engine.game import parse, read_game_file
 from crbc_envs.alfworld.engine.state import bits
 from crbc_envs.alfworld.experts.expert import kind_of, plan
 from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, fits, generate_game, write_game
@@ -19,18 +19,11 @@ from crbc_envs.alfworld.games.goal_counts import counts, even_share
 from crbc_envs.alfworld.games.goals import APPLIANCES, TREATED, read_task
 from crbc_envs.alfworld.games.household import SIZES, draw_layout
 from crbc_envs.alfworld.games.tables import (
-    ALSO_IN,
-    BESIDE,
-    CROWD,
-    FIXED,
     FURNITURE,
     HOLDS,
-    OPENABLE,
     PROPERTIES,
     THINGS,
 )
-
-HOLDS_LOWER = {kind.lower(): {thing.lower() for thing in things} for kind, things in HOLDS.items()}
 
 draws = st.tuples(
     st.integers(0, 10**6), st.sampled_from(sorted(ROOMS_OF)), st.sampled_from(SIZES), st.sampled_from(VERBS)
@@ -89,17 +82,6 @@ def test_what_is_asked_for_is_of_the_right_kind_and_fits_where_it_goes(draw):
         assert all(game.accepts[r] >> o & 1 for r in parents for o in wanted)
 
 
-@pytest.mark.parametrize(("size", "receptacles", "things"), [("full", (6, 54), (12, 80)), ("small", (6, 10), (10, 13))])
-def test_households_are_as_large_as_they_are_said_to_be(size, receptacles, things):
-    games = many(size, 25)
-    for numbers, (least, most) in (
-        ([len(game.receptacles) for game in games], receptacles),
-        ([len(game.objects) for game in games], things),
-    ):
-        assert least <= min(numbers) <= max(numbers) <= most
-        assert max(numbers) - min(numbers) >= 0.5 * (most - least)
-
-
 def test_full_households_are_like_the_published_ones():
     # Of the published games 79 in 100 have a place with several receptacles, 44 a thing in several of them.
     games = many("full", 60)
@@ -114,12 +96,6 @@ def test_full_households_are_like_the_published_ones():
     assert 16 < np.median([len(game.receptacles) for game in games]) < 28  # 22
     assert 34 < np.median([len(game.objects) for game in games]) < 50  # 42
     assert len({tuple(game.receptacles) for game in games}) > 0.9 * len(games)
-
-
-def test_a_family_s_sentences_and_goals_vary():
-    texts = {parse(game_of(seed, "clean")).task for seed in range(30)}
-    assert len(texts) > 15
-    assert {text.split()[0] for text in texts} == {"put", "clean"}
 
 
 def test_the_older_generation_has_its_own_words_for_the_same_household():
@@ -140,15 +116,11 @@ def test_a_written_game_is_read_back_as_it_was(tmp_path):
         game = game_of(11, family, "small")
         write_game(game, tmp_path / family / "trial_1")
         read = read_game_file(tmp_path / family / "trial_1")
-        assert (read.family, read.domain, read.grammar, read.problem) == (
-            family,
-            game.domain,
-            game.grammar,
-            game.problem,
-        )
+        assert read.family == family
+        assert (read.domain, read.grammar, read.problem) == (game.domain, game.grammar, game.problem)
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
+@pytest.mark.parametrize("hash_seed", ["0", "random"])
 def test_a_seed_gives_the_same_bytes_in_every_process(run_python, hash_seed):
     code = """
 import hashlib, numpy as np
@@ -172,19 +144,6 @@ def test_unknown_families_rooms_sizes_and_generations_are_named():
         generate_game(rng, "pick", size="tiny")
     with pytest.raises(ValueError, match="verb must be one of move, put; got 'shove'"):
         generate_game(rng, "pick", verb="shove")
-
-
-def test_the_tables_speak_of_the_same_kinds():
-    things = {kind for room in THINGS.values() for kind in room}
-    furniture = {kind for room in FURNITURE.values() for kind in room}
-    assert furniture == set(HOLDS) == set(CROWD)
-    assert set(OPENABLE) | set(BESIDE) <= furniture
-    assert {kind for _, kinds in BESIDE.values() for kind in kinds} <= furniture
-    assert {kind for kinds in HOLDS.values() for kind in kinds} <= things
-    assert things >= FIXED
-    assert set().union(*PROPERTIES.values()) <= things
-    assert all(thing in things and receptacle in furniture for thing, receptacle in ALSO_IN)
-    assert set(ROOMS_OF) == set(FAMILIES.values())
 
 
 @pytest.mark.parametrize("family", sorted(ROOMS_OF))

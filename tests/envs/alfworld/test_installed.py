@@ -204,20 +204,7 @@ def test_an_installation_that_fails_while_moving_puts_everything_back(games, hom
 
 def damaged(rng, text):
     """A text with a few bytes of its own, or of what has a meaning in PDDL, changed, left out or put in."""
-    words = (
-        b"(",
-        b")",
-        b"(exists (?o - object) ",
-        b"(and ",
-        b"(not ",
-        b" - ",
-        b"()",
-        b";",
-        b"\\",
-        b"\0",
-        b"\xff",
-        b"?o",
-    )
+    words = *b"( ) () ; \\ \0 \xff ?o".split(b" "), b"(exists (?o - object) ", b"(and ", b"(not ", b" - "
     data = bytearray(text.encode())
     for _ in range(rng.integers(1, 3)):
         at, other, length = rng.integers(len(data), size=3)

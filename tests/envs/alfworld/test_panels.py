@@ -15,7 +15,6 @@ from alfworld_games import published
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, parse
 from crbc_envs.alfworld.engine.state import bits
 from crbc_envs.alfworld.games.generate import generate_game, write_game
-from crbc_envs.alfworld.games.goal_counts import counts
 from crbc_envs.alfworld.games.goals import read_task
 from crbc_envs.alfworld.games.household import SIZES
 from crbc_envs.alfworld.games.official import OfficialPanel
@@ -24,14 +23,10 @@ from crbc_envs.alfworld.games.tables import ROOMS
 from crbc_envs.errors import DataError
 
 GOLDEN = {
-    ("full", "train"): "07e7bd4cc2283d789cc5c8f7c52df6c20fd1cf31a2266066aba3c937aca2f16a",
-    ("full", "valid_seen"): "9f914997d9517fbff20a44e8bdafe39ed5f97f84073515b24344a113ba2f2109",
-    ("full", "valid_unseen"): "da677d122d11e3d3daa2971dbc495a480838a14909c74a70e596df47af684973",
-    ("small", "train"): "b8f633f3aae2ec8808b949bd3ca075f4696002686cbdb5634d4208266dd3b7a7",
-    ("small", "valid_seen"): "ce5251701eeaee13353ff53eab308a85482ba3d08820675625cd1f7be1ac9a60",
-    ("small", "valid_unseen"): "785bf35b28cd742bdee5f96c8cb54eefff964643d1f76fd7da388810a1df6326",
+    "full": ["07e7bd4cc2283d78", "9f914997d9517fbf", "da677d122d11e3d3"],
+    "small": ["b8f633f3aae2ec88", "ce5251701eeaee13", "785bf35b28cd742b"],
 }
-"""Digests over the first 30 tasks."""
+"""How the digests of the first 30 tasks begin, by rooms and split."""
 
 
 def furniture(game):
@@ -72,11 +67,9 @@ def test_the_panels_are_frozen_whatever_the_hash_seed(run_python, hash_seed):
     code = """
 from crbc_envs.alfworld.games.panels import AlfworldPanel
 for rooms in ("full", "small"):
-    for split in ("train", "valid_seen", "valid_unseen"):
-        print(rooms, split, AlfworldPanel(split, rooms).digest(30))
+    print(*(AlfworldPanel(split, rooms).digest(30)[:16] for split in ("train", "valid_seen", "valid_unseen")))
 """
-    lines = [line.split() for line in run_python(code, hash_seed).splitlines()]
-    assert {(rooms, split): digest for rooms, split, digest in lines} == GOLDEN
+    assert run_python(code, hash_seed).split() == [*GOLDEN["full"], *GOLDEN["small"]]
 
 
 @pytest.mark.parametrize("panel", [AlfworldPanel, OfficialPanel])
@@ -134,67 +127,19 @@ def test_no_two_splits_share_a_puzzle(rooms, count):
         assert not any(own & other for name, other in puzzles.items() if name != split)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rooms", SIZES)
 def test_no_goal_of_a_test_split_is_trained_in_a_room_with_the_same_furniture(rooms):
     """By what the engine plays: the kinds of receptacles, and what the task asks for."""
     pairs = {}
     for split in PANEL_SIZE:
         panel = AlfworldPanel(split, rooms)
-        games = [parse(panel[index].content) for index in range(450)]
+        games = [parse(panel[index].content) for index in range(240)]
         pairs[split] = {(furniture(game), read_task(game.task)) for game in games}
     assert not pairs["train"] & pairs["valid_seen"]
     assert not (pairs["train"] | pairs["valid_seen"]) & pairs["valid_unseen"]
     goals = [{goal for _, goal in own} for own in pairs.values()]
-    assert len(goals[0] & goals[1] & goals[2]) > 100, "the same goals, in other rooms"
-
-
-@pytest.mark.parametrize("split", PANEL_SIZE)
-def test_goals_come_as_often_as_in_the_published_tasks(split):
-    panel = AlfworldPanel(split, "small")
-    tasks = [panel[index] for index in range(1_200)]
-    for family in FAMILIES.values():
-        known = Counter()
-        for asked, upto, before in zip(
-            counts(family).asked, counts(family).sums, (0, *counts(family).sums), strict=False
-        ):
-            known[asked.goal] += upto - before
-        own = Counter(spelled(read_task(task.text), known) for task in tasks if task.kind == family)
-        assert own.total() == 200
-        for part in ("parent", "target"):
-            asked, found = Counter(), Counter()
-            for goal, number in known.items():
-                asked[getattr(goal, part)] += number / known.total()
-            for goal, number in own.items():
-                found[getattr(goal, part)] += number / 200
-            variation = sum(abs(asked[kind] - found[kind]) for kind in asked) / 2
-            assert variation < (0.1 if part == "parent" else 0.25)
-
-
-def spelled(goal, known):
-    """The published goal that a task's sentence means; the sentence is in lower case."""
-    words = (goal.family, goal.target, goal.parent, goal.lamp)
-    return next(k for k in known if (k.family, k.target.lower(), k.parent.lower(), k.lamp.lower()) == words)
-
-
-def test_the_first_goals_of_a_split_are_not_those_of_another():
-    first = {split: [AlfworldPanel(split, "small")[index].text for index in range(60)] for split in PANEL_SIZE}
-    for one, other in (("train", "valid_seen"), ("train", "valid_unseen"), ("valid_seen", "valid_unseen")):
-        assert sum(a == b for a, b in zip(first[one], first[other], strict=True)) < 10
-
-
-def test_both_generations_are_played_in_the_same_households():
-    new, old = (AlfworldPanel("train", "small", verb)[4] for verb in ("move", "put"))
-    assert new.content.problem == old.content.problem
-    assert new.text == old.text
-    assert new.digest != old.digest
-
-
-def test_a_few_games_are_remembered_and_no_more():
-    panel = AlfworldPanel("train", "small")
-    assert panel[0].content is panel[0].content
-    from crbc_envs.alfworld.games.panels import _generated
-
-    assert _generated.cache_info().maxsize <= 1_000
+    assert len(goals[0] & goals[1] & goals[2]) > 60, "the same goals, in other rooms"
 
 
 def test_an_unknown_option_is_named():
@@ -306,8 +251,6 @@ def test_the_published_games_are_all_there(valid_train):
 
 
 def test_published_tasks_are_worded_as_generated_ones_are(valid_train):
-    from crbc_envs.alfworld.games.goals import read_task
-
     panel = OfficialPanel("valid_train", valid_train)
     for index in islice(range(len(panel)), 0, None, 10):
         task = panel[index]

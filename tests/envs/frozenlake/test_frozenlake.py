@@ -118,7 +118,7 @@ def test_play_succeeds_as_often_as_the_values_say():
     env.reset(seed=0, options={"task": 2})
     expected = env.exact_q(steps=30)[env.cell].max()
     assert 0.1 < expected < 0.95
-    for seed in range(600):
+    for seed in range(300):
         observation, info = env.reset(seed=seed, options={"task": 2})
         expert = env.expert(np.random.default_rng(seed))
         over = False
@@ -265,11 +265,3 @@ def test_the_compact_prompt_says_where_the_goal_is_and_what_is_near():
     assert window.prompt("@FH\nHFG\nFFF", info) == "Goal: 1 down, 2 right. Hole: down. Edge: left, up. Your move?"
     assert window.prompt("GFH\nFFF\nF@H", info) == "Goal: 2 up, 1 left. Hole: right. Edge: down. Your move?"
     assert window.prompt("[...]\nFFF", info).startswith("Goal: ")
-
-
-def test_the_text_prompt_has_the_map_and_how_to_reply():
-    env = FrozenLake(slippery=True)
-    observation, info = env.reset(options={"task": 1})
-    text = PromptWindow.of(env, "text").prompt(observation, info)
-    assert observation in text and info["task"] in text and "slippery" in text
-    assert "['left', 'down', 'right', 'up']" in text and "<action> </action>" in text

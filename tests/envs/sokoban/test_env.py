@@ -8,7 +8,6 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -18,7 +17,7 @@ import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID, anchor_key
 from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.render import TILE, atlas, render
+from crbc_envs.sokoban.render import atlas, render
 from crbc_envs.sokoban.rules import MOVES, parse_room
 
 GOLDEN_ANCHOR = "dc24f726ccc34abdaad0458e5aae9990"
@@ -28,22 +27,7 @@ GYM_SOKOBAN_TILES = "9e507fe63d499210ee4c7f3f870ae10e73247959b721c69878ff269349a
 """sha256 of gym-sokoban's wall, floor, target, box on target, box, player, player on target, (7, 16, 16, 3)."""
 
 CORRIDOR = "#######\n#@$_._#\n#_____#\n#######"
-TWO = "#######\n#@$.__#\n#_$.__#\n#######"
-
-
 # ---- frames ---------------------------------------------------------------------------------------
-
-
-def test_the_seven_tiles_look_different_and_fill_the_frame():
-    assert atlas().shape == (7, TILE, TILE, 3)
-    assert len({tile.tobytes() for tile in atlas()}) == 7
-    tiles = np.arange(6, dtype=np.uint8).reshape(2, 3)
-    frame = render(tiles)
-    assert (frame.shape, frame.dtype) == ((32, 48, 3), np.uint8)
-    for r in range(2):
-        for c in range(3):
-            block = frame[r * TILE : (r + 1) * TILE, c * TILE : (c + 1) * TILE]
-            np.testing.assert_array_equal(block, atlas()[tiles[r, c]])
 
 
 def test_the_tiles_are_those_of_gym_sokoban():
@@ -75,42 +59,6 @@ def test_boards_of_equal_bytes_and_unequal_shapes_have_frames_of_their_own():
 # ---- the environment ------------------------------------------------------------------------------
 
 
-def test_a_step_costs_a_tenth_and_the_last_box_earns_eleven():
-    env = on_board(CORRIDOR)
-    assert env.step("down")[1] == pytest.approx(-0.1)
-    env.step("up")
-    assert env.step("right")[1] == pytest.approx(-0.1)
-    _, reward, terminated, truncated, info = env.step("right")
-    assert reward == pytest.approx(10.9)
-    assert (terminated, truncated, info["success"], info["score"]) == (True, False, True, 1.0)
-
-
-def test_taking_a_box_off_its_target_costs_one():
-    env = on_board(TWO)
-    assert env.step("right")[1] == pytest.approx(0.9)  # the first of two boxes comes home
-    assert env.step("right")[1] == pytest.approx(-1.1)
-
-
-def test_the_two_box_win_pays_one_and_ten():
-    env = on_board(TWO)
-    rewards = [env.step(move)[1] for move in ("right", "left", "down")]
-    assert rewards == pytest.approx([0.9, -0.1, -0.1])
-    _, reward, terminated, *_ = env.step("right")
-    assert (reward, terminated) == (pytest.approx(10.9), True)
-
-
-def test_an_episode_is_cut_at_max_steps_and_not_before():
-    env = on_board(CORRIDOR, max_steps=3)
-    flags = [env.step("up")[2:4] for _ in range(3)]
-    assert flags == [(False, False), (False, False), (False, True)]
-
-
-def test_success_on_the_last_step_is_no_truncation():
-    env = on_board(CORRIDOR, max_steps=2)
-    env.step("right")
-    assert env.step("right")[2:4] == (True, False)
-
-
 @pytest.mark.parametrize("moves", [["right", "right"], ["up"] * 15], ids=["won", "cut"])
 def test_stepping_after_the_end_raises(moves):
     env = on_board(CORRIDOR)
@@ -138,15 +86,6 @@ def test_an_invalid_reply_costs_a_step_and_changes_nothing(reply):
     np.testing.assert_array_equal(obs, env._frame())
 
 
-def test_a_whole_reply_and_a_bare_action_are_the_same_step():
-    outcomes = []
-    for reply in ("right", " RIGHT ", "<think>to the target</think><action>right</action>"):
-        env = on_board(CORRIDOR)
-        *_, info = env.step(reply)
-        outcomes.append((info["anchor"], info["action"], info["valid"]))
-    assert set(outcomes) == {(outcomes[0][0], "right", True)}
-
-
 def test_with_require_tags_a_bare_action_is_invalid():
     env = on_board(CORRIDOR, require_tags=True)
     assert env.step("down")[4]["action"] == INVALID
@@ -157,39 +96,6 @@ def test_an_action_that_is_not_text_is_refused():
     env = on_board(CORRIDOR)
     with pytest.raises(TypeError, match="an action must be a str, got int"):
         env.step(2)
-
-
-def test_two_thousand_fuzzed_replies_break_nothing():
-    rng = np.random.default_rng(13)
-    pieces = [
-        *MOVES,
-        "<think>",
-        "</think>",
-        "<action>",
-        "</action>",
-        " ",
-        "\n",
-        "\x00",
-        "\ud800",
-        "é",
-        "😀",
-        "<",
-        "%s",
-        "{}",
-    ]
-    env = SokobanEnv(observation="text", max_steps=10**6)
-    _, info = env.reset(seed=1)
-    valid = 0
-    for t in range(2_000):
-        reply = "".join(rng.choice(pieces, size=rng.integers(0, 9)))
-        before = info["anchor"]
-        _, reward, over, _, info = env.step(reply)
-        valid += info["valid"]
-        assert info["action"] in (*MOVES, INVALID)
-        assert info["valid"] or (info["anchor"] == before and reward == -0.1)
-        if over:
-            _, info = env.reset(options={"task": t})
-    assert 50 < valid < 1_950
 
 
 def test_info_says_what_the_contract_promises():
@@ -282,13 +188,6 @@ def test_without_pillow_the_error_says_how_to_get_it(monkeypatch):
     on_board(CORRIDOR)
 
 
-def test_a_box_in_place_at_the_start_is_counted_at_the_first_step_as_in_gym_sokoban():
-    board = "######\n#@_*_#\n#_$._#\n######"
-    for reply in ("down", "nonsense"):
-        env = on_board(board)
-        assert [env.step(reply)[1] for _ in range(2)] == [-0.1 + 1, -0.1]
-
-
 @given(st.integers(0, 2**31 - 1))
 def test_the_same_seed_begins_the_same_task(seed):
     one, other = SokobanEnv(observation="text"), SokobanEnv(observation="text")
@@ -301,22 +200,10 @@ def test_reset_without_a_seed_goes_on_drawing_tasks():
     assert len({env.reset()[1]["task_id"] for _ in range(20)}) > 15
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1", "random"])
+@pytest.mark.parametrize("hash_seed", ["0", "random"])
 def test_the_first_anchor_is_the_frozen_one_in_any_process(run_python, hash_seed):
     code = 'import gymnasium; print(gymnasium.make("crbc_envs:CRBC-Sokoban-v0").reset(seed=7)[1]["anchor"])'
     assert run_python(code, hash_seed) == GOLDEN_ANCHOR
-
-
-def test_gymnasium_makes_it_by_its_id():
-    env = gymnasium.make("CRBC-Sokoban-v0")
-    assert isinstance(env.unwrapped, SokobanEnv)
-    assert env.reset(seed=7)[1]["anchor"] == GOLDEN_ANCHOR
-
-
-@pytest.mark.parametrize("observation", ["rgb", "text"])
-@pytest.mark.filterwarnings("error")
-def test_gymnasium_finds_nothing_to_complain_about(observation):
-    check_env(gymnasium.make("CRBC-Sokoban-v0", observation=observation, render_mode="rgb_array").unwrapped)
 
 
 def test_rendering_shows_the_current_board():

@@ -110,7 +110,7 @@ def test_frames_are_copies():
 
 def test_it_keeps_the_contract():
     env = gymnasium.make("CRBC-Sokoban-v0", engine="gym", observation="text", disable_env_checker=True)
-    check_anchor_env(env, tasks=2, episodes=4, fuzz=100, split_tasks=4)
+    check_anchor_env(env, tasks=2, episodes=4, fuzz=20, split_tasks=1)
 
 
 @pytest.mark.parametrize("backend", ["sync", "process"])
@@ -118,7 +118,7 @@ def test_it_keeps_the_contract():
 def test_groups_play_it(backend, observation):
     def played(**kwargs):
         rng = np.random.default_rng(1)
-        envs = GroupVectorEnv("CRBC-Sokoban-v0", num_groups=2, group_size=2, observation=observation, **kwargs)
+        envs = GroupVectorEnv("CRBC-Sokoban-v0", 2, 2, observation=observation, max_steps=5, **kwargs)
         try:
             seen = [envs.reset(seed=5)[0]]
             while envs.active.any():
@@ -154,12 +154,12 @@ def test_nobody_else_finds_the_stand_in_for_pkg_resources(run_python):
 
 
 def test_rooms_are_won_pushed_in_and_equal():
-    outcomes = list(play(6, 40, 3, level="8x8-1box"))
-    assert len(outcomes) == 6 and all(outcome.won and not outcome.difference for outcome in outcomes)
+    outcomes = list(play(3, 40, 3, level="8x8-1box"))
+    assert len(outcomes) == 3 and all(outcome.won and not outcome.difference for outcome in outcomes)
     assert all(outcome.steps >= 40 for outcome in outcomes)
     verbs = {name for outcome in outcomes for name in outcome.verbs if outcome.verbs[name]}
     assert verbs == {*MOVES, INVALID, "(pushes)"}
-    assert outcomes == list(play(6, 40, 3, level="8x8-1box")) != list(play(6, 40, 4, level="8x8-1box"))
+    assert outcomes[:1] == list(play(1, 40, 3, level="8x8-1box")) != list(play(1, 40, 4, level="8x8-1box"))
 
 
 def stays_at_the_left(self, state, move):
@@ -178,11 +178,6 @@ Env_execute, Env_info, Batch_step = SokobanEnv._execute, SokobanEnv._info, Sokob
 
 def pays_more(self, action):
     return Env_execute(self, action) + (self.engine == "exact" and self._success())
-
-
-def darker(tiles):
-    frame = render.render(tiles)
-    return frame if tiles[1, 1] else frame - np.uint8(frame[0, 0, 0] > 0)
 
 
 def other_anchor(self):

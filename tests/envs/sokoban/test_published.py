@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 
-import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 import crbc_envs  # noqa: F401  registers the id
 from benchmarks.peers import gym_sokoban_room_utils, their_board
@@ -36,12 +34,6 @@ GOLDEN_TWO_BOXES = {
 }
 """The same of the originals' boards of seeds 0 to 39 at 7x6 with two boxes, drawing on where they fail."""
 
-BOARDS = {
-    0: "###### #____# ##._@# ###$_# ###__# ######",
-    1: "###### #._### #_#### #$_### #@_### ######",
-    2: "###### #_#_@# #_#$_# #___.# #____# ######",
-}
-
 NO_BOARD_OF_THEIR_OWN = (3248, 3701, 7141)
 """Seeds whose first four boards let no box be pulled."""
 
@@ -62,20 +54,6 @@ def digest(rooms):
 @pytest.mark.parametrize("count", GOLDEN_BOARDS)
 def test_the_boards_are_those_the_paper_s_code_family_plays(boards, count):
     assert digest(boards[:count]) == GOLDEN_BOARDS[count]
-
-
-@pytest.mark.parametrize("seed", BOARDS)
-def test_three_boards_one_can_look_at(boards, seed):
-    assert boards[seed] == parse_room(BOARDS[seed].replace(" ", "\n"))
-
-
-def test_every_board_is_solvable_in_the_moves_that_were_measured(boards):
-    moves = [distances(room)[room.start] for room in boards]
-    assert np.bincount(moves).tolist() == [0, *GOLDEN_LENGTHS]
-
-
-def test_of_the_first_two_thousand_boards_some_are_the_same(boards):
-    assert len(set(boards)) == 1_710
 
 
 @pytest.mark.parametrize("room", [paper_room, gym_sokoban_room])
@@ -114,8 +92,7 @@ def test_global_streams_are_neither_read_nor_moved():
     assert (random.getstate(), np.random.get_state()[1].tobytes()) == states  # noqa: NPY002
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "random"])
-def test_a_board_is_the_same_in_other_processes_even_where_verl_agent_s_is_not(run_python, hash_seed):
+def test_a_board_is_the_same_in_other_processes_even_where_verl_agent_s_is_not(run_python):
     code = f"""
 from crbc_envs.sokoban.published import paper_room
 for seed in (0, *{NO_BOARD_OF_THEIR_OWN}):
@@ -123,7 +100,7 @@ for seed in (0, *{NO_BOARD_OF_THEIR_OWN}):
     print(room.text(room.start).replace(" ", ""))
 """
     expected = [paper_room(seed) for seed in (0, *NO_BOARD_OF_THEIR_OWN)]
-    assert run_python(code, hash_seed) == "\n".join(r.text(r.start).replace(" ", "") for r in expected)
+    assert run_python(code, "1") == "\n".join(r.text(r.start).replace(" ", "") for r in expected)
 
 
 def test_a_seed_whose_first_tries_fail_goes_on_to_a_board(monkeypatch):
@@ -197,11 +174,6 @@ def test_the_paper_s_validation_boards_are_partly_its_training_boards(boards):
     assert 0.3 < shared < 0.45
 
 
-def test_no_validation_room_of_v3_is_a_training_room():
-    trained = {SokobanPanel("train")[index].digest for index in range(300)}
-    assert not trained & {SokobanPanel("validation")[index].digest for index in range(100)}
-
-
 def test_solution_lengths_tell_how_a_panel_is_spread():
     assert solution_lengths(PaperPanel("train"), 2_000) == dict(enumerate(GOLDEN_LENGTHS, start=1))
     v3 = solution_lengths(make_panel("v3", "train"), 300)
@@ -227,30 +199,6 @@ def test_the_environment_plays_either_panel():
     _, info = env.reset(options={"task": 12})
     assert (info["task_id"], info["data"]) == ("sokoban-paper/train/12", "generated")
     assert env.room == paper_room(12)
-    for options in ({}, {"panel": "v3"}):
-        _, info = SokobanEnv(**options).reset(options={"task": 12})
-        assert info["task_id"] == "sokoban-v3/train/12"
-    assert SokobanEnv().panel[3] == SokobanPanel("train")[3]
-
-
-@pytest.mark.parametrize("panel", ["Paper", "", "official"])
-def test_a_panel_of_another_name_is_refused(panel):
-    with pytest.raises(ValueError, match=f"panel must be one of v3, paper; got '{panel}'"):
-        SokobanEnv(panel=panel)
-
-
-def test_a_split_of_another_name_is_refused():
-    with pytest.raises(ValueError, match="split must be one of train, validation, test; got 'dev'"):
-        SokobanEnv("dev", panel="paper")
-
-
-def test_a_group_of_the_paper_s_board_starts_alike():
-    envs = gymnasium.make_vec("CRBC-Sokoban-v0", num_envs=3, panel="paper", observation="text")
-    _, infos = envs.reset(options={"task": 7})
-    assert set(infos["task_id"]) == {"sokoban-paper/train/7"}
-    assert len(set(infos["anchor"])) == 1
-
-
-@pytest.mark.filterwarnings("error")
-def test_gymnasium_finds_nothing_to_complain_about():
-    check_env(gymnasium.make("CRBC-Sokoban-v0", panel="paper", render_mode="rgb_array").unwrapped)
+    assert SokobanEnv().panel[3] == SokobanEnv(panel="v3").panel[3] == SokobanPanel("train")[3]
+    with pytest.raises(ValueError, match="panel must be one of v3, paper; got 'Paper'"):
+        SokobanEnv(panel="Paper")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -79,63 +78,6 @@ def test_a_board_that_is_none_is_refused(board, message):
 
 
 # ---- solver ---------------------------------------------------------------------------------------
-
-
-def successors(room, state):
-    """The rules again, on a set of coordinates, sharing nothing with `Room.move`."""
-    boxes = {divmod(box, room.width) for box in state.boxes}
-    floor = {divmod(cell, room.width) for cell in room.floor}
-    r, c = divmod(state.player, room.width)
-    for dr, dc in ((-1, 0), (1, 0), (0, -1), (0, 1)):
-        ahead, beyond = (r + dr, c + dc), (r + 2 * dr, c + 2 * dc)
-        if ahead in floor and ahead not in boxes:
-            moved = boxes
-        elif ahead in boxes and beyond in floor and beyond not in boxes:
-            moved = boxes - {ahead} | {beyond}
-        else:
-            continue
-        yield State(ahead[0] * room.width + ahead[1], frozenset(b[0] * room.width + b[1] for b in moved))
-
-
-def reachable(room):
-    """Every state reachable from the start, with its successors, breadth first."""
-    edges, queue = {}, deque([room.start])
-    while queue:
-        state = queue.popleft()
-        if state not in edges:
-            edges[state] = set(successors(room, state))
-            queue.extend(edges[state])
-    return edges
-
-
-def forward_distance(edges, room, start):
-    """Moves from `start` to the nearest solved state, or None."""
-    seen, layer, depth = {start}, [start], 0
-    while layer:
-        if any(state.boxes == room.targets for state in layer):
-            return depth
-        layer = list({after for state in layer for after in edges[state]} - seen)
-        seen.update(layer)
-        depth += 1
-    return None
-
-
-def test_solver_distances_are_exact(rooms):
-    rng = np.random.default_rng(5)
-    for room in rooms[:100]:
-        distance, edges = distances(room), reachable(room)
-        states = sorted(edges, key=lambda s: (s.player, sorted(s.boxes)))
-        picked = [room.start, *(states[i] for i in rng.integers(len(states), size=5))]
-        for state in picked:
-            assert distance.get(state) == forward_distance(edges, room, state)
-
-
-def test_solver_distances_are_exact_with_two_boxes():
-    rng = np.random.default_rng(6)
-    for _ in range(3):
-        room = generate_room(rng, num_boxes=2)
-        edges = reachable(room)
-        assert distances(room)[room.start] == forward_distance(edges, room, room.start)
 
 
 def test_best_moves_are_exactly_those_that_bring_a_solution_nearer(rooms):
@@ -235,12 +177,6 @@ def test_every_generated_room_starts_unsolved_and_can_be_solved_in_twelve_moves(
         assert not room.start.boxes & room.targets
         assert room.start.player in room.floor - room.start.boxes
         assert len(room.start.boxes) == len(room.targets) == 1
-
-
-def test_difficulty_is_spread_over_many_lengths(rooms):
-    lengths = [distances(room)[room.start] for room in rooms]
-    assert set(range(1, 11)) <= set(lengths)
-    assert 3 < np.mean(lengths) < 8
 
 
 def test_a_bound_on_the_distance_is_kept():

@@ -126,16 +126,6 @@ def test_a_walk_is_cut_at_the_limit_unless_it_just_won(many, limit):
     assert [bool(step.terminated[0]) for step in steps] == [False] * (limit - 1) + [limit == len(WALK)]
 
 
-@WALKS
-def test_many_boards_answer_as_one_does_at_every_event(board, walk):
-    together, alone = (played(board, walk, many, max_steps=30)[1] for many in (True, False))
-    for one, other in zip(together, alone, strict=True):
-        np.testing.assert_array_equal(one.observations[0], other.observations[0])
-        assert one.rewards.tolist() == other.rewards.tolist()
-        for name in ("anchor", "label", "action", "valid", "success", "score", "step", "task", "task_id"):
-            assert one.infos[name].tolist() == other.infos[name].tolist()
-
-
 # ---- boards of many shapes ------------------------------------------------------------------------
 
 

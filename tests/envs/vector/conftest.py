@@ -13,7 +13,8 @@ from worker_processes import workers
 @pytest.fixture(autouse=True)
 def nothing_is_left_running():
     yield
-    gc.collect()
+    if workers():
+        gc.collect()
     deadline = time.monotonic() + 10
     while workers() and time.monotonic() < deadline:
         time.sleep(0.01)

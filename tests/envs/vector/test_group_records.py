@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gymnasium
 import numpy as np
 import pytest
-from sokoban_groups import make, play, random_actions, solve
+from sokoban_groups import make, play, solve
 
 from anchors import FAILURE, SUCCESS, GroupError, RolloutGroup, TransitionCounts
-from crbc_envs import GroupVectorEnv
 
 # ---- masked reset ---------------------------------------------------------------------------------
 
@@ -59,36 +57,10 @@ def test_actions_keep_their_names_where_only_some_groups_began_anew():
     assert len(labels) == 6 and all(labels)
 
 
-def test_a_mask_that_cuts_a_group_is_refused_and_changes_nothing():
-    envs = make()
-    envs.reset(seed=0)
-    envs.step(["up"] * 6)
-    with pytest.raises(GroupError, match="the mask selects part of group 1"):
-        envs.reset(options={"reset_mask": [True] * 4 + [False] * 2})
-    assert [counts.total for counts in envs.transition_counts()] == [3, 3]
-
-
-def test_a_mask_of_the_wrong_length_is_refused():
-    envs = make()
-    envs.reset(seed=0)
-    with pytest.raises(ValueError, match="5"):
-        envs.reset(options={"reset_mask": [True] * 5})
-
-
 # ---- what a group knows ---------------------------------------------------------------------------
 
 
-def test_counts_total_the_steps_taken_at_any_time():
-    envs = make()
-    envs.reset(seed=4)
-    rng, taken = np.random.default_rng(4), np.zeros(2, dtype=int)
-    while envs.active.any():
-        taken += envs.active.reshape(2, 3).sum(axis=1)
-        envs.step(random_actions(envs, rng))
-        assert [counts.total for counts in envs.transition_counts()] == taken.tolist()
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_counts_at_the_end_are_those_of_the_rollouts(seed):
     envs = make(num_groups=3, group_size=4)
     play(envs, seed=seed)
@@ -127,10 +99,8 @@ def test_rollouts_hold_what_was_played():
     assert (won.success, won.truncated, won.invalid) == (True, False, 0)
     assert (lost.success, lost.truncated, lost.invalid) == (False, True, 12)
     assert won.steps[0].label == lost.steps[0].label
-    ends = {
-        successor: n for (_, _, successor), n in envs.transition_counts()[0].items() if successor in (SUCCESS, FAILURE)
-    }
-    assert ends == {SUCCESS: 1, FAILURE: 1}
+    ends = [(after, n) for (_, _, after), n in envs.transition_counts()[0].items() if after in (SUCCESS, FAILURE)]
+    assert dict(ends) == {SUCCESS: 1, FAILURE: 1} and len(ends) == 2
 
 
 def test_there_are_no_groups_before_the_end():
@@ -143,19 +113,6 @@ def test_there_are_no_groups_before_the_end():
         envs.groups()
 
 
-def test_there_are_no_counts_before_the_first_reset():
-    assert make().transition_counts() == []
-
-
-def test_a_rollout_keeps_the_anchor_after_its_last_step():
-    envs = make(num_groups=1)
-    told = {}
-    for *_, info in play(envs, seed=3):
-        told.update({m: info["anchor"][m] for m in np.flatnonzero(info["_anchor"])})
-    (group,) = envs.groups()
-    assert [rollout.final_anchor for rollout in group.rollouts] == [told[m] for m in range(3)]
-
-
 def test_members_of_a_group_share_the_seed_of_their_dynamics():
     def draws(seed):
         envs = make()
@@ -165,15 +122,3 @@ def test_members_of_a_group_share_the_seed_of_their_dynamics():
     first = draws(5)
     assert first[0] == first[1] == first[2] != first[3] == first[4] == first[5]
     assert first == draws(5) != draws(6)
-
-
-def test_a_time_limit_of_the_registration_binds_the_members():
-    spec = gymnasium.spec("CRBC-Sokoban-v0")
-    gymnasium.register("Short-Sokoban-v0", entry_point=spec.entry_point, max_episode_steps=3)
-    envs = GroupVectorEnv("Short-Sokoban-v0", num_groups=1, group_size=2)
-    envs.reset(seed=0)
-    for _ in range(3):
-        envs.step(["?", "?"])
-    assert not envs.active.any()
-    assert all(rollout.truncated for rollout in envs.groups()[0].rollouts)
-    gymnasium.registry.pop("Short-Sokoban-v0")

@@ -14,15 +14,6 @@ from crbc_envs.core import Outcome
 from crbc_envs.vector.members import pack, scatter
 from crbc_envs.vector.recorder import FIRST_WIDTH, Numbers, Recorder
 
-VALUES = st.one_of(
-    st.integers(-100, 100),
-    st.booleans(),
-    st.floats(allow_nan=False),
-    st.text(max_size=3),
-    st.tuples(st.text(max_size=2), st.text(max_size=2)),
-    st.none(),
-)
-
 
 def gymnasium_packs(infos):
     envs = VectorEnv()
@@ -47,7 +38,7 @@ def assert_same(ours, theirs):
 @given(st.data())
 def test_infos_are_packed_as_gymnasium_packs_them(data):
     kinds = data.draw(st.dictionaries(st.sampled_from("abcd"), st.sampled_from(["int", "bool", "float", "any"])))
-    draw = {"int": st.integers(-9, 9), "bool": st.booleans(), "float": st.floats(-1, 1), "any": VALUES}
+    draw = {"int": st.integers(-9, 9), "bool": st.booleans(), "float": st.floats(-1, 1)}
     draw["any"] = st.one_of(st.text(max_size=3), st.none(), st.lists(st.integers(), max_size=2).map(tuple))
     infos = [
         {name: data.draw(draw[kind]) for name, kind in kinds.items() if data.draw(st.booleans())}
@@ -87,13 +78,8 @@ def told(recorder, *steps):
     members, actions, rewards, anchors, labels, terminated, truncated, success, score = map(
         np.array, zip(*steps, strict=True)
     )
-    infos = {
-        "action": actions.astype(object),
-        "anchor": anchors.astype(object),
-        "label": labels.astype(object),
-        "success": success,
-        "score": score,
-    }
+    infos = {"action": actions, "anchor": anchors, "label": labels}
+    infos = {name: column.astype(object) for name, column in infos.items()} | {"success": success, "score": score}
     recorder.add(members, Outcome(None, rewards, terminated, truncated, infos))
     for column in (actions, rewards, anchors, labels, terminated, truncated, success, score, *infos.values()):
         column[:] = column[::-1].copy()  # the caller's columns are the caller's
@@ -101,11 +87,8 @@ def told(recorder, *steps):
 
 def test_a_recorder_counts_and_names_what_it_was_told():
     recorder = begun("task")
-    told(
-        recorder,
-        (0, "up", -0.1, "s1", "one", False, False, False, 0.0),
-        (1, INVALID, -0.1, "s0", "start", False, False, False, 0.0),
-    )
+    goes_on = (False, False, False, 0.0)
+    told(recorder, (0, "up", -0.1, "s1", "one", *goes_on), (1, INVALID, -0.1, "s0", "start", *goes_on))
     told(recorder, (0, "down", 10.0, "s2", "two", True, False, True, 1.0))
     assert recorder.transition_counts() == [
         TransitionCounts({("s0", "up", "s1"): 1, ("s0", INVALID, "s0"): 1, ("s1", "down", SUCCESS): 1})
@@ -125,12 +108,8 @@ def test_a_recorder_counts_and_names_what_it_was_told():
 
 def test_an_anchor_has_its_own_number_and_label_in_each_group():
     recorder = begun("a", "b", size=1)
-    over = (True, False, False, 0.0)
-    told(
-        recorder,
-        (1, "up", 0.0, "s1", "one of b", False, False, False, 0.0),
-        (0, "up", 0.0, "s2", "two of a", False, False, False, 0.0),
-    )
+    goes_on, over = (False, False, False, 0.0), (True, False, False, 0.0)
+    told(recorder, (1, "up", 0.0, "s1", "one of b", *goes_on), (0, "up", 0.0, "s2", "two of a", *goes_on))
     told(recorder, (0, "up", 0.0, "s1", "one of a", *over), (1, "up", 0.0, "s2", "two of b", *over))
     rollouts = recorder.interned()
     assert list(rollouts.anchor_names) == ["s0", "s2", "s0", "s1"]
@@ -189,7 +168,7 @@ def random_play(num_groups, group_size, seed):
     return envs
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_was_interned_on_the_way_is_what_interning_the_groups_gives(seed):
     envs = random_play(4, 3, seed)
     ours, theirs = envs.interned(), InternedRollouts.from_groups(envs.groups())

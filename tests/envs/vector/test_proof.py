@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import gymnasium
 import numpy as np
 import pytest
@@ -119,8 +121,8 @@ def test_other_data_are_not(one, other):
         prove_alike([3, 7], 2, outcome([one, one, one, other]))
 
 
-@pytest.mark.parametrize("shape", [(7,), (3, 5), (16,), (0,), ()])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64, np.bool_])
+@pytest.mark.parametrize("shape", [(7,), (3, 5), (0,), ()])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.bool_])
 def test_arrays_of_any_shape_are_compared_at_once(shape, dtype):
     table = np.repeat(np.random.default_rng(0).integers(2, size=(2, *shape)), 3, axis=0).astype(dtype)
     prove_alike([0, 1], 3, outcome(table))
@@ -138,14 +140,15 @@ def test_arrays_of_any_shape_are_compared_at_once(shape, dtype):
 NOBODY = {"reset_mask": np.zeros(6, dtype=bool)}
 
 
-def finished(envs, **between):
+def finished(**between):
     """Play from seed 4 to the end, with a reset in the middle that must change nothing; all that was returned."""
+    envs = make(max_steps=10)
     trace = [envs.reset(seed=4)]
     for step in range(12):
-        if step == 5 and between:
+        if step == 5 and "error" in between:
             with pytest.raises(between["error"], match=between["match"]):
                 envs.reset(seed=between.get("seed"), options=between["options"])
-        if step == 5 and not between:
+        if step == 5 and "nobody" in between:
             observations, infos = envs.reset(seed=9, options=NOBODY)
             assert infos == {}
             assert observations == trace[-1][0]
@@ -153,16 +156,11 @@ def finished(envs, **between):
     return plain([trace, envs.np_random.bit_generator.state]), [sorted(one.items()) for one in envs.transition_counts()]
 
 
-def undisturbed():
-    envs = make(max_steps=10)
-    trace = [envs.reset(seed=4)]
-    for _ in range(12):
-        trace.append(envs.step(["up", "left", "down", "right", "?", "up"]) if envs.active.any() else ())
-    return plain([trace, envs.np_random.bit_generator.state]), [sorted(one.items()) for one in envs.transition_counts()]
+undisturbed = cache(finished)
 
 
 def test_a_mask_that_selects_nobody_changes_nothing():
-    assert finished(make(max_steps=10)) == undisturbed()
+    assert finished(nobody=True) == undisturbed()
 
 
 def test_a_mask_that_selects_nobody_changes_nothing_in_workers_or_with_frames():
@@ -201,7 +199,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("options", "error", "match"), REFUSED, ids=str)
 def test_a_refused_option_changes_nothing(options, error, match):
-    assert finished(make(max_steps=10), options=options, error=error, match=match, seed=9) == undisturbed()
+    assert finished(options=options, error=error, match=match, seed=9) == undisturbed()
 
 
 def test_a_seed_is_one_for_all_groups_or_one_each_and_may_be_of_numpy():

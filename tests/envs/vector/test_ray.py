@@ -48,10 +48,10 @@ def _cluster():
         ray.shutdown()
 
 
-slow = pytest.mark.slow
+full = pytest.mark.full
 
 
-@slow
+@full
 @pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize(
     ("env_id", "options"),
@@ -67,7 +67,7 @@ def test_actors_give_the_same_bytes(env_id, options, num_groups, group_size, num
     assert trace(backend="ray", num_workers=num_workers) == trace()
 
 
-@slow
+@full
 @pytest.mark.usefixtures("_cluster")
 @pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP", "raise", "hang", "exit"])
 def test_a_lost_actor_is_replaced_and_nothing_differs(fault, tmp_path):
@@ -92,7 +92,7 @@ def test_a_lost_actor_is_replaced_and_nothing_differs(fault, tmp_path):
     assert not Path(f"/proc/{lost}").exists(), "a stopped or hanging actor is seen gone as well"
 
 
-@slow
+@full
 @pytest.mark.usefixtures("_cluster")
 def test_an_actor_that_always_fails_names_the_member(tmp_path):
     with closing(corridors(backend="ray", num_workers=2, poison="right")) as envs:
@@ -103,7 +103,7 @@ def test_an_actor_that_always_fails_names_the_member(tmp_path):
             envs.step(["?"] * 6)
 
 
-@slow
+@full
 @pytest.mark.usefixtures("_cluster")
 def test_closing_ends_actors_and_closes_their_environments(tmp_path):
     envs = corridors(backend="ray", num_workers=2, faults=str(tmp_path))

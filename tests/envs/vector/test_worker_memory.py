@@ -31,22 +31,15 @@ def memory():
     os.close(made)
 
 
-@pytest.mark.parametrize(
-    "observations",
-    [
-        FRAMES,
-        list(FRAMES),
-        [{"board": frame, "text": "here"} for frame in FRAMES],
-        [(frame.astype(np.float32), None) for frame in FRAMES],
-        np.asfortranarray(FRAMES),
-        FRAMES[:, ::-2],
-        FRAMES.astype(">i4"),
-        ["text", "more"],
-        np.array([{"a": 1}, "object"] * 4096, dtype=object),
-        [],
-    ],
-    ids=["batch", "list", "dicts", "tuples", "fortran", "strided", "big endian", "text", "objects", "none"],
-)
+SEEN = {
+    **{"batch": FRAMES, "list": list(FRAMES), "fortran": np.asfortranarray(FRAMES), "strided": FRAMES[:, ::-2]},
+    **{"dicts": [{"board": frame, "text": "here"} for frame in FRAMES], "text": ["text", "more"], "none": []},
+    **{"tuples": [(frame.astype(np.float32), None) for frame in FRAMES], "big endian": FRAMES.astype(">i4")},
+    "objects": np.array([{"a": 1}, "object"] * 4096, dtype=object),
+}
+
+
+@pytest.mark.parametrize("observations", SEEN.values(), ids=SEEN)
 def test_observations_come_back_as_they_were(observations, memory):
     lent = lend(outcome(observations), memory)
     received = take(lent, memory).observations

@@ -126,16 +126,6 @@ def test_ctrl_c_ends_the_parent_alone_with_one_traceback(started, listens_to_ctr
     assert gone(pids, within=10)
 
 
-@pytest.mark.slow
-def test_workers_do_not_outlive_a_parent_that_is_killed(started, tmp_path):
-    script, pids = started("play")
-    (tmp_path / "hang").touch()
-    time.sleep(0.3)
-    script.kill()
-    script.communicate()
-    assert gone(pids, within=20)
-
-
 def test_an_exit_without_close_does_not_wait_for_a_stopped_worker(started):
     script, pids = started("forget")
     _, errors = script.communicate(timeout=30)

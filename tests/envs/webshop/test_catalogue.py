@@ -34,29 +34,16 @@ def test_a_product_has_its_fields_as_the_pages_need_them():
     assert [told.text for told in shoe.human] == ["a red shoe.", "anything"]
 
 
-@pytest.mark.parametrize(
-    ("pricing", "prices"),
-    [
-        ("", (100.0,)),
-        (None, (100.0,)),
-        ("$12.99", (12.99,)),
-        ("$1,299.50", (1299.5,)),
-        ("$10.00$25.00", (10.0, 25.0)),
-        ("$1$2$3", (1.0, 2.0)),
-    ],
-)
-def test_prices_are_one_amount_or_two(pricing, prices):
-    assert prices_of(pricing) == prices
-
-
-def test_a_price_tag_shows_amounts_as_python_does():
-    assert [catalogue()[i].price_tag for i in (0, 1, 3)] == ["$30.0 to $50.0", "$25.5", "$100.0"]
+def test_prices_are_one_amount_or_two():
+    assert [prices_of(none) for none in ("", None)] == [(100.0,)] * 2
+    assert [prices_of(one) for one in ("$12.99", "$1,299.50")] == [(12.99,), (1299.5,)]
+    assert [prices_of(two) for two in ("$10.00$25.00", "$1$2$3")] == [(10.0, 25.0), (1.0, 2.0)]
 
 
 def test_a_price_without_an_amount_is_refused():
     with pytest.raises(ValueError, match="pricing: no amount in the price '20.99'"):
         prices_of("20.99")
-    assert prices_of("") == prices_of(None) == (100.0,)
+    assert [catalogue()[i].price_tag for i in (0, 1, 3)] == ["$30.0 to $50.0", "$25.5", "$100.0"]
 
 
 @pytest.mark.parametrize(

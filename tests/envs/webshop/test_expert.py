@@ -14,7 +14,7 @@ from anchors import INVALID
 from crbc_envs.demonstrations import expert_steps
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.expert.expert import Shopper
-from crbc_envs.webshop.expert.reading import read_page, read_prices
+from crbc_envs.webshop.expert.reading import read_page
 from crbc_envs.webshop.expert.request import read_request
 from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
 from crbc_envs.webshop.products.generate import generate_catalogue
@@ -106,11 +106,6 @@ def test_own_pages_are_read_as_the_products_they_show(catalogue, shops):
 def test_what_is_no_page_is_refused():
     with pytest.raises(ValueError, match="not a text_rich observation"):
         read_page("You are in the middle of a room.")
-
-
-def test_prices():
-    assert read_prices("$12.99") == (12.99,)
-    assert read_prices("Price: $10.0 to $25.0") == (10.0, 25.0)
 
 
 def test_a_synthetic_request_is_taken_apart():
@@ -253,20 +248,6 @@ def test_with_few_steps_it_still_buys(shops, steps):
         assert session.reward is not None or len(session.state.options) + 3 > steps
 
 
-def test_pages_decide_what_it_does(shops):
-    goal = shops["synthetic"].goals[7]
-    sessions = [Session(shops["synthetic"], goal, name) for name in ("one", "two")]
-    shoppers = [Shopper(15), Shopper(15)]
-    for _ in range(15):
-        pages = [session.observation("text_rich") for session in sessions]
-        acts = [shopper.act(page) for shopper, page in zip(shoppers, pages, strict=True)]
-        assert acts[0] == acts[1]
-        for session, (_, action) in zip(sessions, acts, strict=True):
-            session.act(action)
-        if sessions[0].reward is not None:
-            break
-
-
 # ---- demonstrations -------------------------------------------------------------------------------
 
 
@@ -291,12 +272,6 @@ def test_demonstrated_replies_are_valid_in_the_paper_s_format():
     assert steps == 200
 
 
-def test_careless_demonstrations_are_the_shortest_of_all():
-    env = WebShopEnv(tagger="fallback")
-    stream = islice(expert_steps(env, np.random.default_rng(0), hasty=1.0, careless=1.0), 90)
-    assert [info["step"] for _, info, _ in stream] == 30 * [0, 1, 2]
-
-
 def test_a_slip_reaches_the_environment_malformed_and_the_expert_goes_on():
     env = WebShopEnv(tagger="fallback", max_steps=90)  # so many that none is spared
     stream = islice(expert_steps(env, np.random.default_rng(0), slips=0.3, reads=0.0), 300)
@@ -305,8 +280,3 @@ def test_a_slip_reaches_the_environment_malformed_and_the_expert_goes_on():
     for (_, _, reply), (step, valid, again) in pairwise(steps):
         if not valid and step:
             assert again.partition("<action>")[2] == reply.partition("<action>")[2]
-
-
-def test_hasty_demonstrations_are_shorter():
-    episodes = {hasty: sum(step == 0 for _, _, step, _ in lessons(5, 200, hasty)) for hasty in (0.0, 1.0)}
-    assert episodes[1.0] > 1.5 * episodes[0.0]

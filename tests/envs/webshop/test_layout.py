@@ -31,18 +31,6 @@ def test_every_action_of_a_page_stands_in_brackets():
     assert kinds == {"index", "results", "item", "details"}
 
 
-def test_results_are_rows_of_code_price_and_title():
-    env = shop()
-    env.reset(options={"task": 3})
-    observation, *_ = env.step("search[remote control]")
-    table = [row for row in env.page() if len(row) == 3]
-    lines = observation.splitlines()
-    assert len(table) == 10
-    for code, price, title in table:
-        place = lines.index(f"[button] {code[1:-1].upper()} [button_]")
-        assert lines[place + 1 : place + 3] == [title, price]
-
-
 def item_page(env):
     """Open the product of `TASK`. Returns it and the colour that is asked for."""
     env.reset(options={"task": TASK})
@@ -75,11 +63,3 @@ def test_the_last_page_says_what_was_bought_and_what_it_is_worth():
     assert ("Purchased:", product.asin) in rows and ("color:", colour) in rows
     assert ("Options:", "1 of the 2 that were asked for") in rows
     assert rows[-1][0] == "Score:" and rows[-1][1].endswith(f"{info['score']:.3f}")
-
-
-def test_a_search_without_results_says_so():
-    env = shop()
-    env.reset(options={"task": 3})
-    for action in ("search[lamp]", *["click[next >]"] * 8):
-        env.step(action)
-    assert ("There are no products on this page.",) in env.page()

@@ -40,18 +40,9 @@ def worth(product=SHOE, price=30.0, chosen=(), nouns=NOUNS, **asked):
 def test_a_purchase_that_has_everything_is_worth_exactly_one():
     found = worth(chosen=("small", "teal"), options=(("color", "teal"), ("size", "small")))
     assert found.total == 1.0
-    assert found.parts() == {
-        "r_type": 1.0,
-        "r_att": 1.0,
-        "w_att": 0.25,
-        "query_match": True,
-        "category_match": True,
-        "title_score": 1.0,
-        "r_option": 1.0,
-        "w_option": 0.5,
-        "r_price": True,
-        "w_price": 0.25,
-    }
+    kind = {"r_type": 1.0, "query_match": True, "category_match": True, "title_score": 1.0}
+    rest = {"r_att": 1.0, "w_att": 0.25, "r_option": 1.0, "w_option": 0.5, "r_price": True, "w_price": 0.25}
+    assert found.parts() == kind | rest
 
 
 def test_a_goal_without_options_has_no_option_part():
@@ -117,20 +108,9 @@ def test_options_match_as_the_original_matches_them(wanted, chosen, matched):
     assert worth(options=wanted, chosen=chosen).r_option == pytest.approx(matched)
 
 
-@pytest.mark.parametrize(
-    ("text", "colour"),
-    [
-        ("", ""),
-        ("black forest", "black"),
-        ("violet lavender", "lavender"),
-        ("rectangular", "tan"),
-        ("228blue", "blue"),
-        ("dark blue", "blue"),
-        ("crbc", "crbc"),
-    ],
-)
-def test_the_first_colour_anywhere_in_a_text_stands_for_it(text, colour):
-    assert normalise_colour(text) == colour
+def test_the_first_colour_anywhere_in_a_text_stands_for_it():
+    texts = ["", "black forest", "violet lavender", "rectangular", "228blue", "dark blue", "crbc"]
+    assert list(map(normalise_colour, texts)) == ["", "black", "lavender", "tan", "blue", "blue", "crbc"]
 
 
 @pytest.mark.parametrize(
@@ -185,26 +165,11 @@ def test_the_fallback_takes_all_words_but_numbers_and_function_words():
     assert fallback_nouns(title) == ("x", "men's", "t", "shirt", "gym", "cotton", "pack", "d.o.n", "décor")
 
 
-@pytest.mark.parametrize(
-    ("wanted", "bought", "score"),
-    [
-        (
-            "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar Home Theater "
-            "System Subwoofer",
-            "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater "
-            "System",
-            0.3,
-        ),
-        (
-            "Rusticware 921ORB Kitchen and Bath Cabinet Knob",
-            "Minkissy 2pcs Stainless Steel Eyebrow Tweezers Blackhead Acne Remover Portable Makeup Tweezers (Silver)",
-            0.0,
-        ),
-    ],
-)
-def test_the_fallback_comes_close_to_the_models_published_scores(wanted, bought, score):
-    found = reward(GOAL, SHOE, SHOE, 30.0, (), (fallback_nouns(wanted), fallback_nouns(bought)))
-    assert found.title_score == pytest.approx(score, abs=0.05)
+def test_the_fallback_comes_close_to_the_models_published_score():
+    wanted = "Saireed UL Listed 2 Prong Power Cord for JBL Bar 3.1 Bar 2.1 Channel 4K Ultra HD Soundbar Home Theater "
+    bought = "BRST AC Power Cord Outlet Socket Cable Plug Lead for Panasonic SC-HT830V DVD/VCR Combo Home Theater "
+    nouns = fallback_nouns(wanted + "System Subwoofer"), fallback_nouns(bought + "System")
+    assert reward(GOAL, SHOE, SHOE, 30.0, (), nouns).title_score == pytest.approx(0.3, abs=0.05)
 
 
 def test_a_tagger_is_named_and_the_model_can_be_insisted_on():
@@ -223,9 +188,8 @@ def test_the_model_finds_what_the_original_found():
     assert name == MODEL
     wanted = "Mens D.O.N. Issue 2 Gca Basketball Sneakers Shoes Casual - Off White"
     bought = "PEAK High Top Mens Basketball Shoes Lou Williams Streetball Master Breathable Non Slip Outdoor Sneakers"
-    assert reward(GOAL, SHOE, SHOE, 30.0, (), (nouns(wanted), nouns(bought))).title_score == pytest.approx(
-        0.333, abs=0.01
-    )
+    found = reward(GOAL, SHOE, SHOE, 30.0, (), (nouns(wanted), nouns(bought)))
+    assert found.title_score == pytest.approx(0.333, abs=0.01)
 
 
 def test_a_shop_remembers_rewards_by_goal_product_and_options():

@@ -73,15 +73,9 @@ def test_where_words_differ_from_lucenes_they_are_cut_as_the_module_says(text, e
     assert words(text) == expected
 
 
-def test_the_capital_i_with_a_dot_keeps_its_dot():
+def test_analysis_drops_possessives_and_stop_words_and_cuts_long_words():
     assert analyse("İpek") == ["i\u0307pek"]
-
-
-def test_a_word_that_is_too_long_is_cut_up():
     assert [len(word) for word in words("a" * 600)] == [255, 255, 90]
-
-
-def test_analysis_drops_possessives_and_stop_words():
     assert analyse("The women's shoes of Women’S SHOES are not it") == ["women", "shoe", "women", "shoe"]
 
 

@@ -5,24 +5,21 @@ from __future__ import annotations
 import http.client
 import re
 import socket
-import sys
 from contextlib import suppress
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from webshop_catalogue import shop
 
 from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
-from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.panels import WebShopPanel
 from crbc_envs.webshop.shop.session import Session
 from crbc_envs.webshop.shop.shop import Shop
-from crbc_envs.webshop.site.address import SHOPPER, PageNotFound, address, read_address
+from crbc_envs.webshop.site.address import SHOPPER, address, read_address
 from crbc_envs.webshop.site.server import Site, SiteServer, serving
 
 TO_SHOE = ("search[tern shoe]", "click[b000000001]")
@@ -244,30 +241,14 @@ def test_products_that_hold_markup_are_shown_as_text():
         assert pictures_of(document)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/nothing",
-        "/goal/x",
-        "/goal/-1",
-        "/goal/999999",
-        "/goal/99999999999999",
-        "/goal/0/index",
-        "/goal/0/results/1",
-        "/goal/0/results?q=a&page=x",
-        "/goal/0/results?q=a&seen=B0",
-        "/goal/0/item?q=a&asin=B0",
-        "/goal/0/item?q=a",
-        "/goal/0/item?q=a&asin=B000000001&option.size=none",
-        "/goal/0/details?q=a&asin=B000000001&about=Attributes",
-        "/goal?number=",
-        "//elsewhere/goal/0",
-        "/../../etc/passwd",
-        "http:goal",
-        "nothing",
-        "*",
-    ],
-)
+NOWHERE = """
+/nothing /goal/x /goal/999999 /goal/0/index /goal/0/results/1 /goal/0/results?q=a&page=x /goal/0/results?q=a&seen=B0
+/goal/0/item?q=a&asin=B0 /goal/0/item?q=a /goal/0/item?q=a&asin=B000000001&option.size=none /goal?number=
+/goal/0/details?q=a&asin=B000000001&about=Attributes //elsewhere/goal/0 /../../etc/passwd
+"""
+
+
+@pytest.mark.parametrize("target", NOWHERE.split())
 def test_an_address_that_leads_nowhere_is_not_found_and_says_why(server, target):
     answer, body = get(server, target)
     assert answer.status == 404
@@ -296,63 +277,16 @@ def test_an_error_is_shown_as_text(site, asin):
     assert not [name for _, attrs in document.tags for name in attrs if name.startswith("on")]
 
 
-@pytest.mark.parametrize(
-    "target",
-    ["//", "", "x", "//[x", "//a]", "//[1.2.3.4]/goal/0", "//\u2100/goal/0", "http:", "http://[x/goal/0", "/\x00"],
-)
+@given(st.text(max_size=60))
+def test_no_address_breaks_the_site(site, target):
+    item = "/goal/0/item?"
+    for start in ("", "/", "//", "/goal/", "/goal/0/results?q=", item, f"{item}asin=B000000001&option."):
+        assert site.respond(start + target).status in (200, 303, 404)
+
+
+@pytest.mark.parametrize("target", ["", "//[x", "//\u2100/goal/0", "/\x00"])
 def test_what_is_no_address_is_not_found(site, target):
     assert site.respond(target).status == 404
-    with pytest.raises(PageNotFound, match="there is no such page"):
-        read_address(target, site.shop)
-
-
-@given(st.text(max_size=60))
-def test_no_address_breaks_the_site(target):
-    opened = site_of(shop())
-    for start in (
-        "",
-        "/",
-        "//",
-        "/goal/",
-        "/goal/0/item?",
-        "/goal/0/results?q=",
-        "/goal/0/item?asin=B000000001&option.",
-    ):
-        assert opened.respond(start + target).status in (200, 303, 404)
-
-
-PIECES = (
-    rb"/ // /goal/0 /goal?number= /draw ? # % %00 %ff %ED%A0%80 %2 %0d [ ] [::1] [v1.x] : :99999 @ http:// * .. \\ & ="
-)
-PIECES = [*PIECES.split(), b"\x00", b"\x0b", b"\x1c", b"\x85", b"\xa0", b"\xff", b"\xe2\x84\x80", b"\xef\xbc\x8f"]
-PIECES += b"; /results?q= /item?asin=B000000001&q=a /done?asin=B000000001 &page=-1 &seen= &option. <r>".split()
-PIECES += [b"A" * 10_000, b"9" * 5_000]
-
-
-def test_any_target_gets_an_answer_with_a_status_and_the_server_lives(site):
-    """Sent as bytes: no client library would send these lines."""
-    failed, rng = [], np.random.default_rng(0)
-
-    class Watched(SiteServer):
-        def handle_error(self, request, client_address):
-            failed.append(sys.exception())
-
-    with Watched(site) as server, serving(server):
-        for _ in range(500):
-            target = b"".join(PIECES[i] for i in rng.integers(len(PIECES), size=rng.integers(1, 7)))
-            line = rng.choice([b"GET ", b"GET /", b"GET //", b"HEAD http://"]) + target + b" HTTP/1.1"
-            status = status_of(server.port, line, b"Host: 127.0.0.1:%d" % server.port)
-            assert status in (200, 303, 400, 404, 414, 421, 431), line[:200]
-        assert status_of(server.port, b"GET /", b"") == 421
-        assert get(server, "/goal/0")[0].status == 200
-    assert not failed
-
-
-def status_of(port, line, header):
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
-        client.sendall(line + b"\r\n" + header + b"\r\nConnection: close\r\n\r\n")
-        with client.makefile("rb") as answer:
-            return int(answer.readline().split()[1])
 
 
 @given(st.lists(st.sampled_from(["search[a  b]", "search[ shoe ]", "search[search_results]"]), max_size=2), st.data())
@@ -364,11 +298,8 @@ def test_an_address_holds_the_whole_state(searches, data):
             walker.act(f"click[{data.draw(st.sampled_from(list(walker.page.clickables)))}]")
     goal, state = read_address(f"http://127.0.0.1:1{address(2, walker.state)}", opened)
     assert goal == 2
-    assert (state.text(), state.url(), list(state.options)) == (
-        walker.state.text(),
-        walker.state.url(),
-        list(walker.state.options),
-    )
+    one, other = ((each.text(), each.url(), list(each.options)) for each in (state, walker.state))
+    assert one == other
 
 
 def test_half_a_surrogate_pair_is_replaced_as_browsers_do():
@@ -388,18 +319,8 @@ def test_the_same_seed_draws_the_same_goals():
     assert 'max="' in site_of(shop()).respond("/").body
 
 
-def test_a_purchase_tells_its_score_and_every_part_in_words(site):
-    walker = walked(site.shop, WALKS["done"])
-    body = site.respond(address(0, walker.state)).body
-    assert f"Your score: {walker.reward.total:.0%}" in body
-    for name in ("Attributes", "Options", "Price", "Product", "Score"):
-        assert f"<dt>{name}</dt>" in body
-
-
 def test_only_this_machine_is_served_unless_it_is_told_otherwise(site, server):
-    with pytest.raises(
-        ValueError, match="host must be one of 127.0.0.1, ::1; got '0.0.0.0', where other machines could reach the shop"
-    ):
+    with pytest.raises(ValueError, match="got '0.0.0.0', where other machines could reach the shop"):
         SiteServer(site, "0.0.0.0")
     assert server.server_address[0] == "127.0.0.1"
     for host in ("shop.example", "127.0.0.1", f"shop.example:{server.port}"):
@@ -431,20 +352,3 @@ def test_many_people_may_shop_at_once(server):
     with ThreadPoolExecutor(8) as pool:
         bodies = list(pool.map(lambda target: get(server, target)[1], targets))
     assert bodies == [get(server, target)[1] for target in targets]
-
-
-def test_generated_products_have_pages_too():
-    catalogue = MemoryCatalogue(products_of(*generate_catalogue(num_products=60)))
-    opened = Shop(catalogue, SearchEngine(build(catalogue)))
-    pages = site_of(opened)
-    for product in (catalogue[number] for number in range(len(catalogue))):
-        walker = walked(opened, [])
-        walker.state.search("x")
-        walker.state.click(product.asin.lower())
-        nodes = Document(pages.respond(address(0, walker.state)).body).nodes
-        assert [node[1] for node in nodes] == [node.text for node in opened.page(walker.state, walker.goal).nodes]
-
-
-def test_a_wrong_product_is_named():
-    with pytest.raises(PageNotFound, match="there is no product 'B1'"):
-        read_address("/goal/0/item?q=a&asin=B1", shop())

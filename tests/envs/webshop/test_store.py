@@ -105,12 +105,6 @@ def test_official_files_are_streamed_into_a_store(memory, tmp_path):
     assert heard[-1][0] == heard[-1][1] > 0
 
 
-def test_human_instructions_may_be_absent(tmp_path):
-    items, instructions, _ = write_official(tmp_path, *generate_catalogue(5, 50))
-    assert build_official_store(tmp_path / "store", items, instructions, None) == 50
-    assert list(StoredCatalogue(tmp_path / "store").instructed(True)) == []
-
-
 def test_a_store_takes_the_place_of_the_one_before(memory, tmp_path):
     build_store(tmp_path / "store", (memory[i] for i in range(20)))
     before = StoredCatalogue(tmp_path / "store")
@@ -160,11 +154,3 @@ def test_a_damaged_store_is_refused_with_the_command_that_mends_it(memory, tmp_p
     damage(tmp_path / "store" / name)
     with pytest.raises(DataError, match=r"store.*crbc data webshop --from DIR"):
         StoredCatalogue(tmp_path / "store")
-
-
-def test_a_damaged_official_file_is_named(tmp_path):
-    files = write_official(tmp_path, *generate_catalogue(5, 30))
-    cut_short(files[0])
-    with pytest.raises(DataError, match=r"items_shuffle\.json"):
-        build_official_store(tmp_path / "store", *files)
-    assert not (tmp_path / "store").exists()
