@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from paths import ROOT
 
 LINUX = ("fcntl", "termios", "tty", "pty", "resource", "readline", "pwd", "grp", "syslog", "curses", "posix_ipc")
@@ -33,6 +34,7 @@ for name in {modules}:
 """
 
 
+@pytest.mark.slow
 def test_every_module_imports_without_what_is_linux_only() -> None:
     files = [
         path.relative_to(ROOT) for name in ("anchors", "crbc_envs", "crbc_rl") for path in (ROOT / name).rglob("*.py")

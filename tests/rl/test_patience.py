@@ -7,9 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from paths import ROOT, SUPPORT
 
 
+@pytest.mark.full
 def test_two_ranks_wait_for_a_slow_one_and_restore_their_own_shards(tmp_path: Path) -> None:
     started = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(SUPPORT / "two_ranks.py")]
     done = subprocess.run(
