@@ -115,7 +115,8 @@ class Warm:
         self._count += 1
         streams = Path(self._folder.name) / str(self._count)
         streams.mkdir()
-        (streams / "stdin").write_text(stdin, encoding="utf-8")
+        for name in ("stdin", "stdout", "stderr"):
+            (streams / name).write_text(stdin if name == "stdin" else "", encoding="utf-8")
         variables = {**os.environ, **CONSTANT, **(env or {})}
         variables = {name: value for name, value in variables.items() if value is not None}
         request = {"words": list(map(str, words)), "cwd": str(cwd), "env": variables, "streams": str(streams)}

@@ -28,9 +28,6 @@ from crbc_rl import cli
 
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=f"no browser: {browser.missing()}")
 
-RECOVERY_SECONDS = 5.0
-"""What the same page may take after a crash. On a busy machine a start has taken half of it."""
-
 
 @pytest.fixture(scope="module")
 def text():
@@ -101,11 +98,9 @@ def test_a_killed_browser_is_replaced_and_the_episode_goes_on_at_the_same_page(t
             site.browser.driver.get("chrome://crash")
     else:
         kill_browser(site)
-    start = time.perf_counter()
     if when == "before a reset":
         both(text, site, 4, "search[shoes]", "click[next >]")
     assert site.step("click[< prev]") == text.step("click[< prev]")
-    assert time.perf_counter() - start < RECOVERY_SECONDS
     assert site.browser.restarts > restarts
     assert seen[-1]["step"] == 2
 
