@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from strategies import group, groups, rollout
 
-from anchors import FAILURE, INVALID, SUCCESS, GroupError, Rollout, RolloutGroup, Step
+from anchors import FAILURE, INVALID, SUCCESS, GroupError, InternedRollouts, Rollout, RolloutGroup, Step
 
 
 def test_a_rollout_without_steps_is_refused():
@@ -118,3 +118,15 @@ def test_reading_a_group_checks_it_again():
     data["rollouts"][1]["steps"][0][0] = "elsewhere"
     with pytest.raises(GroupError, match="rollout 1 starts at anchor elsewhere"):
         RolloutGroup.from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("success", "score", "recorded"),
+    [(True, None, 1.0), (True, 0.0, 0.0), (True, 0.4, 0.4), (False, None, 0.0), (False, 0.0, 0.0), (False, 0.4, 0.4)],
+)
+def test_a_score_is_recorded_as_given_and_is_the_success_where_none_is(
+    success: bool, score: float | None, recorded: float
+) -> None:
+    rollout = Rollout([Step("a", "go")], success, score=score)
+    assert rollout.score == recorded and type(rollout.score) is float
+    assert InternedRollouts.from_groups([RolloutGroup([rollout])]).score.tolist() == [recorded]

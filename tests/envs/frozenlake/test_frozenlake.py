@@ -72,6 +72,18 @@ def test_no_map_is_in_two_splits_also_not_turned_or_mirrored():
     assert not layouts["validation"] & layouts["test"]
 
 
+def test_lakes_of_two_sizes_share_no_task():
+    """Also where one process plays both, in any order."""
+
+    def task(size):
+        task = FrozenLake(size=size).panel[3]
+        return task.digest, task.content
+
+    first = [task(size) for size in (4, 5)]
+    assert first[0][0] != first[1][0]
+    assert [task(size) for size in (5, 4)] == first[::-1]
+
+
 def test_splits_share_nothing():
     report = crbc_envs.measure_splits("CRBC-FrozenLake-v0", train_tasks=60, held_out_tasks=60, walks=2)
     assert not report.leaks

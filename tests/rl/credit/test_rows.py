@@ -24,7 +24,8 @@ def wanted(groups: list[RolloutGroup], method: str) -> np.ndarray:
 
 def two_groups() -> list[RolloutGroup]:
     def rollout(path: str, success: bool, **more: Any) -> Rollout:
-        return Rollout([Step(s, INVALID if s == "c" else f"to-{s}", 0.5) for s in path], success, **more)
+        steps = [Step(s, INVALID if s == "c" else f"to-{s}", 0.5 + t / 8) for t, s in enumerate(path)]
+        return Rollout(steps, success, **more)
 
     one = RolloutGroup(
         [rollout("abd", True), rollout("acab", False, truncated=True, final_anchor="d", score=0.3)], "first"

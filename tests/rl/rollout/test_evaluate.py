@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import closing
+from itertools import permutations
 from pathlib import Path
 
 import gymnasium
@@ -83,6 +84,9 @@ def test_every_interval_is_over_the_independent_tasks():
         for task, (success, which) in enumerate(zip(won, content, strict=True))
     ]
     found = summarise("test", columns_of(rows))
+    for order in permutations(rows, len(rows)):
+        again = summarise("test", columns_of(list(order)))
+        assert (again.to_dict(), again.outcomes) == (found.to_dict(), found.outcomes)
     assert found.interval == (low, high) and (found.different, found.independent) == (3, pytest.approx(4.5))
     assert [found.to_dict()[end] for end in ("low", "high")] == [low, high]
     written = figures("test", rows)

@@ -17,6 +17,7 @@ from crbc_rl.credit import METHODS, advantages_batch, advantages_interned
 from crbc_rl.distributed import Distributed, to_bytes
 from crbc_rl.rollout import exchange
 from crbc_rl.rollout.evaluate import play_panel
+from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.worker import RolloutWorker
 
 OPEN, KNOCK = tagged("open"), tagged("knock")
@@ -236,3 +237,16 @@ def test_groups_that_are_chosen_or_joined_are_credited_as_they_are() -> None:
     assert outcomes(sample.select([1, 0])) == [lost, mixed]
     assert sample.select([1, 0]).turns == [*sample.turns[4:8], *sample.turns[:4]]
     assert outcomes(RolloutBatch.concat([sample, sample.select([0])])) == [mixed, lost, won, mixed]
+
+
+def test_a_repeated_task_is_played_with_the_number_of_its_repetition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its second episode draws other numbers than its first."""
+    panel = EvalPanel("first", "test", (3, 5, 3), (0, 0, 1))
+    monkeypatch.setattr("crbc_rl.rollout.worker.eval_panel", lambda *asked: panel)
+    clerk = Clerk()
+    clerk.say = lambda asked: KNOCK
+    done: list[tuple[int, int]] = []
+    evaluation = worker_of(clerk, door_config()).evaluate("test", 3, lambda *counts: done.append(counts))
+    assert evaluation.outcomes["task"] == [3, 3, 5] and done[-1] == (3, 3)
+    first = [asked.seed for asked in clerk.asked if asked.step == 0]
+    assert len(set(first)) == 3, "an episode of its own for each"
