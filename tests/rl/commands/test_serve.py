@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import httpx
@@ -44,7 +44,16 @@ def test_an_evaluation_prints_the_same_lines(
     assert capsys.readouterr().out == expected and "12 test tasks" in expected
 
 
-def test_the_last_policy_of_a_run_is_meant(run: Path) -> None:
+@pytest.mark.parametrize(("which", "served"), [(None, "last"), ("last", "last"), ("best", "best"), ("start", "start")])
+def test_the_last_policy_of_a_run_is_meant_where_none_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, which: str | None, served: str
+) -> None:
+    policies = {name: SimpleNamespace(name=name) for name in ("last", "best", "start")}
+    monkeypatch.setattr(Run, "policy", lambda self, name: policies[name])
+    assert serve.load(run, which) is policies[served]
+
+
+def test_a_run_without_a_checkpoint_has_no_last_policy(run: Path) -> None:
     with pytest.raises(ConfigError, match="no checkpoint yet"):
         serve.load(run, None)
 
