@@ -248,8 +248,8 @@ def test_the_arithmetic_of_an_update() -> None:
     batches = make_plan(paper("alfworld_qwen2.5_7b")).batches
     assert (batches.engines, batches.groups, batches.rollouts, batches.rows) == (2, 8, 128, 6400)
     assert (batches.optimizer_steps, batches.rows_per_rank, batches.microbatch, batches.passes) == (100, 8, 4, 2)
-    uneven = make_plan(paper("alfworld_qwen2.5_7b", "optim.minibatch=72", "optim.epochs=2")).batches  # 88.9 in 6,400
-    assert (uneven.optimizer_steps, uneven.rows_per_rank, uneven.passes) == (178, 9, 3)
+    uneven = make_plan(paper("alfworld_qwen2.5_7b", "optim.minibatch=136", "optim.epochs=2")).batches  # 47.1 in 6,400
+    assert (uneven.optimizer_steps, uneven.rows_per_rank, uneven.passes) == (96, 17, 5)
 
 
 def test_a_small_config_is_planned_for_one_process_and_is_all_there(model: Path) -> None:

@@ -222,3 +222,11 @@ def test_a_group_with_more_steps_than_can_be_drawn_is_left_out(
         with caplog.at_level(logging.WARNING):
             assert len(content(run, read_metrics(run.folder))["groups"]) == left
     assert "update 2 is left out: it has 11 steps" in caplog.text
+
+
+@pytest.mark.parametrize(("first", "gain"), [(0, "+12.5"), (2, None)])
+def test_the_gain_is_that_over_the_start(first: int, gain: str | None) -> None:
+    more = {"test/low": 0.0, "test/high": 1.0, "test/episodes": 8}
+    tested = [{"update": at, "test/success": won, **more} for at, won in ((first, 0.5), (4, 0.25), (6, 0.625))]
+    assert report_content._gain([{"update": 1, "success": 0.9}, *tested]) == gain
+    assert report_content._gain(tested[:1]) is None

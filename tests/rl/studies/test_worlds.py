@@ -90,6 +90,19 @@ def test_behaviours_are_policies_of_what_is_seen(name):
             np.testing.assert_array_equal(policy, behaviour(mdp, which, np.random.default_rng(0)))
 
 
+@pytest.mark.parametrize("which", ["mix0.3", "soft1"])
+def test_states_that_look_alike_have_one_policy(which):
+    rows = {
+        "a": {0: [("b", 0.5), ("c", 0.5)], 1: [("b", 1.0)]},
+        "b": {0: [(WON, 1.0)], 1: [("a", 1.0)]},
+        "c": {0: [("a", 1.0)], 1: [(WON, 1.0)]},
+    }
+    mdp = table("a", rows.__getitem__, 9, seen=lambda state: state == "a")
+    assert mdp.anchor.tolist() == [0, 1, 1] and mdp.admissible.all()
+    _, one, other = behaviour(mdp, which, np.random.default_rng(0))
+    assert one.tolist() == other.tolist()
+
+
 @pytest.mark.parametrize("name", ["mix1.5", "mix-0.1", "soft", "best", "mixnan", "softinf", ""])
 def test_unknown_behaviours_are_refused(name):
     with pytest.raises(ValueError, match="behaviour: .* is unknown"):
