@@ -27,7 +27,6 @@ FAMILIES = {
 LARGEST_FILE = 8 << 20
 """The most bytes of a file of a game. The published games have up to 138,334; whole trajectories have more."""
 
-
 GAME_FILE, TRAJECTORY_FILE = "game.tw-pddl", "traj_data.json"
 
 
