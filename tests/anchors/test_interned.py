@@ -98,6 +98,13 @@ def test_a_final_anchor_that_no_row_is_at_is_unknown(apart, unknown):
     assert got.final_anchor.tolist() == [-1, 1, -1]
 
 
+def test_a_final_anchor_is_named_by_its_number_and_an_unknown_one_is_not():
+    given_ = columns([group("s:a m:b -", "s:b m:a -", "s:a -")])
+    named = {"anchor_names": ["s", "m"], "action_names": ["a", "b"]}
+    got = InternedRollouts(**{**given_, "final_anchor": [-1, 1, -1]}, **named)
+    assert [rollout.final_anchor for rollout in got.groups()[0].rollouts] == [None, "m", None]
+
+
 KEPT = ["rollout", "valid", "reward", "group", "length", "success", "score", "truncated"]
 ARRAYS = [*KEPT, "anchor", "action", "final_anchor"]
 

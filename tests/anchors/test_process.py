@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import group, groups
 
-from anchors import FAILURE, SUCCESS, EmpiricalProcess, GroupError, RolloutGroup, TransitionCounts, sum_by
+from anchors import FAILURE, SUCCESS, EmpiricalProcess, GroupError, Rollout, RolloutGroup, Step, TransitionCounts, sum_by
 from crbc_rl import credit
 
 BY_HAND = group("s:a s:a m:b +", "s:b m:b -", "s:a m:c -")
@@ -214,6 +214,18 @@ def test_visits_lead_back_from_every_step_to_its_rollout():
     assert taken == [(s.anchor, s.action) for s in steps]
     parts = visits.split(np.arange(8.0))
     assert [[part.tolist() for part in parts_of] for parts_of in parts] == [[[0, 1, 2], [3, 4], [5, 6]], [[7]]]
+
+
+def test_only_a_rollout_that_was_cut_leads_on_to_its_final_anchor():
+    """Both fail at "m", which the third left for success: the first was cut there, the second ended there."""
+    steps = [Step("s", "a")], [Step("s", "b")], [Step("s", "a"), Step("m", "c")]
+    cut, ended, won = Rollout(steps[0], False, True, "m"), Rollout(steps[1], False, False, "m"), Rollout(steps[2], True)
+    process = EmpiricalProcess.from_group(RolloutGroup([cut, ended, won]))
+    pairs = [("s", "a"), ("s", "b"), ("m", "c")]
+    assert [(process.anchors[s], a) for s, a in process.pairs] == pairs
+    #                                           s  m  +  -
+    assert process.counts.toarray().tolist() == [[0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0]]
+    assert process.with_successors().counts.toarray().tolist() == [[0, 2, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
 
 
 @given(st.lists(groups(max_members=3, max_steps=5), min_size=1, max_size=3))

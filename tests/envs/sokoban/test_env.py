@@ -174,11 +174,16 @@ def test_pixels_resize_as_the_paper_s_code_family_does():
     assert SokobanEnv(pixels=96).observation_space.shape == (96, 96, 3)
 
 
-def test_a_resized_frame_can_be_written_on_without_harm():
-    env = on_board(CORRIDOR, pixels=50, render_mode="rgb_array")
-    before = env.render()
+@pytest.mark.parametrize("pixels", [None, 50])
+def test_what_is_handed_out_can_be_written_on_without_harm(pixels):
+    env = on_board(CORRIDOR, pixels=pixels, render_mode="rgb_array")
+    before = env.render().copy()
     env.render()[:] = 77
     np.testing.assert_array_equal(env.render(), before)
+    observation = env.step("no move at all")[0]
+    np.testing.assert_array_equal(observation, before)
+    observation[:] = 77
+    np.testing.assert_array_equal(env.step("no move at all")[0], before)
 
 
 def test_without_pillow_the_error_says_how_to_get_it(monkeypatch):

@@ -89,6 +89,7 @@ def test_a_spec_makes_a_group_with_its_wrappers_and_arguments():
 def test_the_wrappers_of_gymnasium_alone_are_removed_and_their_limit_is_kept():
     member = make_member("CRBC-Sokoban-v0", {"max_episode_steps": 4})
     assert type(member) is SokobanEnv and member.max_steps == 4
+    assert make_member("CRBC-Sokoban-v0", {"max_episode_steps": 4, "max_steps": 3}).max_steps == 3
     twice = gymnasium.wrappers.TimeLimit(gymnasium.make("CRBC-Sokoban-v0", max_episode_steps=5), 7).spec
     assert make_member(twice, {}).max_steps <= 7
     kept = make_member("HintsAddedSokoban-v0", {})

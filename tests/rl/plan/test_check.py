@@ -1,16 +1,20 @@
 """check_run: one line with the nearest name for what is misspelt, and nothing written."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import gymnasium
 import httpx
 import noisy_envs  # noqa: F401  registers ids
 import pytest
 import yaml
 from huggingface_hub.errors import RepositoryNotFoundError
 from learner_fixtures import small, small_config, write_config
+from toy_env import CorridorEnv
 
-from crbc_envs.errors import DataError
+from crbc_envs.errors import DataError, RequirementError
 from crbc_rl import cli
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
@@ -125,6 +129,27 @@ def test_what_is_missing_here_stops_a_start_but_not_a_plan(model, monkeypatch):
     assert [finding.name for finding in checked.findings] == ["vllm"]
     with pytest.raises(ConfigError, match="small cannot start here: vllm: pip install vllm"):
         checked.require()
+    useful = Finding("tensorboard", "-", "pip install tensorboard", optional=True)
+    replace(checked, findings=(useful,)).require()
+    with pytest.raises(ConfigError, match="small cannot start here: vllm: pip install vllm$"):
+        replace(checked, findings=(useful, *checked.findings)).require()
+
+
+class OfAnotherLength(CorridorEnv):
+    """Its own default stands before that of its base class, to which it passes the rest."""
+
+    def __init__(self, max_steps: int = 7, **options: Any) -> None:
+        raise RequirementError("it cannot be made here")
+
+
+def test_the_length_of_an_environment_that_cannot_be_made_is_its_own_default(model):
+    gymnasium.register("OfAnotherLength-v0", entry_point=OfAnotherLength)
+    try:
+        for given, steps in ({}, 7), ({"max_steps": 9}, 9):
+            found = environment.check_env(small(model, env={"id": "OfAnotherLength-v0", "kwargs": given}))
+            assert (found.max_steps, found.errors) == (steps, []) and found.findings[0].name == "environment"
+    finally:
+        gymnasium.registry.pop("OfAnotherLength-v0")
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ WRONG_CHATS: dict[str, Any] = {
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}],
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]}],
         [{"role": "user", "content": "\ud800"}],
+        [{"role": "system", "content": "\ud800"}, {"role": "user", "content": "Go."}],
+        [{"role": "system", "content": "x" * 200_000}, {"role": "user", "content": "Go."}],
         [{"role": "user", "content": "x" * 200_000}],
         [{"role": "user", "content": "up " * 3_000}],
     ],

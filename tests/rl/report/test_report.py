@@ -22,7 +22,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.report import write_report
 from crbc_rl.report.board import parse_board, pictures
 from crbc_rl.report.charts import POINTS, Series, line_chart, thin
-from crbc_rl.report.graph import Link, _crossings, lay_out
+from crbc_rl.report.graph import Link, _crossings, _order, lay_out
 from crbc_rl.report.group import choose
 from crbc_rl.rollout.evaluate import wilson
 from crbc_rl.runs.folder import Run
@@ -209,6 +209,22 @@ def test_crossings_are_those_of_every_pair_of_links() -> None:
     at = {node: place for column in columns for place, node in enumerate(column)}
     crossed = sum((at[a] - at[c]) * (at[b] - at[d]) < 0 for a, b in links for c, d in links) // 2
     assert _crossings(columns, near) == crossed > 0
+
+
+def test_the_order_drawn_is_the_best_of_all_sweeps() -> None:
+    """A sweep may add crossings, so more sweeps are no worse only if the best order is kept."""
+    rng, improved = np.random.default_rng(6), 0
+    for _ in range(12):
+        depth = [0, *sorted(rng.integers(1, 5, size=30).tolist())]
+        near: list[list[int]] = [[] for _ in depth]
+        for a, b in rng.integers(len(depth), size=(160, 2)).tolist():
+            if abs(depth[a] - depth[b]) == 1 and b not in near[a]:
+                near[a].append(b)
+                near[b].append(a)
+        crossed = [_crossings(_order(depth, near, sweeps), near) for sweeps in range(13)]
+        assert crossed == sorted(crossed, reverse=True)
+        improved += crossed[-1] < crossed[0]
+    assert improved == 12
 
 
 def test_a_long_curve_is_thinned_to_its_pixels() -> None:

@@ -105,6 +105,19 @@ def test_the_first_signal_stops_all_with_everything_saved_and_starts_no_other(
     assert not any(cell.failed for cell in cells)
 
 
+def test_a_stop_while_the_last_one_runs_is_a_stop(make: Callable[..., Cell]) -> None:
+    """No cell waits any more, and yet not all were run to their end."""
+    cell, sent = make("a", seconds=60), list[bool]()
+
+    def look() -> None:
+        if not sent and begun(cell):
+            sent.append(True)
+            signal.raise_signal(signal.SIGINT)
+
+    assert not run_cells([cell], 1, look)
+    assert cell.told() == "saved" and not cell.failed
+
+
 def test_the_second_signal_ends_them_at_once(make: Callable[..., Cell]) -> None:
     cell = make("a", seconds=60, manner="stubborn")
 
