@@ -68,6 +68,8 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
     """
     held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
     loading = {"whole weights, float32": 4 * model.parameters, **reserve}
+    if _sharded(config, gpus):
+        loading["a weight beside its shard"] = 4 * model.vocabulary * model.hidden // gpus
     if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded after the policy is sharded
         loading["the policy, sharded"] = 4 * model.parameters // gpus
     peak = max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values()))

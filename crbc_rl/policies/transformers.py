@@ -29,6 +29,18 @@ LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
 
 
+@contextmanager
+def _without_cudnn() -> Iterator[None]:
+    """Leave cuDNN's kernels of attention out within the context, or in the function that this decorates. Torch prefers
+    them on some GPUs. They are planned anew for every length, so for every token that is sampled."""
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
 class TransformersPolicy:
     """pi_theta(y | h): replies to chat prompts, with the log-probability of every sampled token.
 
@@ -127,6 +139,7 @@ class TransformersPolicy:
         """Sample one reply to each prompt (see `Policy.generate`)."""
         return self.sample([self.asked(prompt) for prompt in prompts], seeds, temperature, max_new_tokens)
 
+    @_without_cudnn()
     @torch.no_grad()
     def sample(
         self,

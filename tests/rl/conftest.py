@@ -26,6 +26,8 @@ def device() -> torch.device:
     """Where this run of the tests wants models to be."""
     import torch  # here, since most tests do without it
 
+    torch.backends.cudnn.allow_tf32 = False  # torch allows it for convolutions, which cut frames into patches
+
     return torch.device("cpu") if NAME == "cpu" else torch.device(NAME, 0)
 
 

@@ -97,9 +97,12 @@ def test_one_gpu_in_float32_holds_everything_and_gathers_nothing() -> None:
 
 
 def test_loading_by_hand() -> None:
-    assert parts_of("loading") == {"whole weights, float32": 48_000, "the policy, sharded": 12_000}
+    whole = {"whole weights, float32": 48_000}
+    beside = {"a weight beside its shard": 800}  # a quarter of the embedding, 4 x 100 x 8
+    assert parts_of("loading") == whole | beside | {"the policy, sharded": 12_000}
     for overrides in ("loss.kl=0", "policy.lora_rank=2"):
-        assert parts_of("loading", overrides) == {"whole weights, float32": 48_000}
+        assert parts_of("loading", overrides) == whole | beside
+    assert parts_of("loading", "policy.precision=float32", gpus=1) == whole | {"the policy, sharded": 48_000}
     assert estimate(config_of(), TOY, 4, 1).main == 192_000
 
 
