@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import group, groups
 
-from anchors import FAILURE, SUCCESS, EmpiricalProcess, GroupError, Rollout, RolloutGroup, Step, TransitionCounts, sum_by
+from anchors import (
+    FAILURE,
+    SUCCESS,
+    EmpiricalProcess,
+    GroupError,
+    Rollout,
+    RolloutGroup,
+    Step,
+    TransitionCounts,
+    sum_by,
+)
 from crbc_rl import credit
 
 BY_HAND = group("s:a s:a m:b +", "s:b m:b -", "s:a m:c -")

@@ -40,9 +40,9 @@ def client(policy: TransformersPolicy) -> Iterator[Client]:
 
 def scored(policy: TransformersPolicy, prompt: list[int], reply: list[int], temperature: float) -> np.ndarray:
     """The log-probabilities of a reply's tokens, as training computes them."""
-    batch = collate(RolloutBatch.of_turns([Turn(prompt, reply, [0.0] * len(reply))]), policy.pad)
+    batch = collate(RolloutBatch.of_turns([Turn(prompt, reply, [0.0] * len(reply))]), policy.pad).to(policy.device)
     with torch.no_grad():
-        return policy.logprobs(batch, temperature)[0][0].numpy()
+        return policy.logprobs(batch, temperature)[0][0].cpu().numpy()
 
 
 # ---- the same as without the endpoint -----------------------------------------------------------------
@@ -101,7 +101,8 @@ def test_the_most_probable_tokens_are_listed(policy: TransformersPolicy, client:
     choice = answer["choices"][0]
     batch = RolloutBatch.of_turns([Turn(answer["prompt_token_ids"], choice["token_ids"], [0.0] * 8)])
     with torch.no_grad():
-        scores = policy.scores(policy.logits(collate(batch, policy.pad))[0, :-1], temperature)
+        logits = policy.logits(collate(batch, policy.pad).to(policy.device))[0, :-1]
+        scores = policy.scores(logits, temperature).cpu()
     for row, token in zip(scores, choice["logprobs"]["content"], strict=True):
         values, ids = row.topk(5)
         assert [other["token"] for other in token["top_logprobs"]] == [policy.tokenizer.decode([i]) for i in ids]
