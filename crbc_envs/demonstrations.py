@@ -48,13 +48,16 @@ def corrected_steps(
     """The expert's steps at the states of one episode that somebody else played on `task` with `replies`.
 
     Each step has the expert's reply, and the other's reply is executed (Ross et al. 2011, "DAgger"). It ends with the
-    replies, where the expert knows no way, or where the episode ends. `options` go to `env.expert`, which must be one.
-    In a stochastic environment the states are those of another episode with the same replies.
+    replies, where the expert knows no way, or where the episode ends. `options` go to `env.expert`. In a stochastic
+    environment the states are those of another episode with the same replies.
+
+    Raises `ValueError` where the environment has no expert.
     """
     seed = int(rng.integers(2**31)) if env.stochastic else None
     first = env.reset(seed=seed, options={"task": task})
     expert = env.expert(rng, **options)
-    assert expert is not None, "the environment has no expert"
+    if expert is None:
+        raise ValueError(f"{env.domain} has no expert to correct the replies")
     yield from islice(_episode(env, first, expert, executed=lambda _, info: replies[info["step"]]), len(replies))
 
 

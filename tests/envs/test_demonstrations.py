@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 
 import numpy as np
 import pytest
+from toy_env import CorridorEnv
 
 from crbc_envs.demonstrations import Demonstration, corrected_steps, expert_steps
 from crbc_envs.sokoban.env import SokobanEnv
@@ -74,3 +75,8 @@ def test_corrections_are_the_expert_s_replies_along_another_s_way() -> None:
 
 def careful(env: SokobanEnv, task: int, replies: list[str]) -> Iterator[Demonstration]:
     return corrected_steps(env, np.random.default_rng(0), task, replies, gives_up=True)
+
+
+def test_without_an_expert_there_is_nobody_to_correct() -> None:
+    with pytest.raises(ValueError, match="corridor has no expert to correct the replies"):
+        next(corrected_steps(CorridorEnv(), np.random.default_rng(0), 0, ["left"]))
