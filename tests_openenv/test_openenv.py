@@ -48,6 +48,15 @@ def test_an_episode_is_a_chat_episode(env_id: str, kwargs: dict[str, Any]) -> No
     assert seen.done
 
 
+def test_two_sessions_count_their_own_steps() -> None:
+    one, other = (CrbcEnvironment("CRBC-Sokoban-v0", observation="text") for _ in range(2))
+    one.reset(index=3, episode_id="one")
+    one.step(CrbcAction(text=tagged("up")))
+    other.reset(index=3, episode_id="other")
+    for env, expected in ((one, ("one", 1)), (other, ("other", 0))):
+        assert (env.state.episode_id, env.state.step_count) == expected
+
+
 def test_the_task_api_is_split_and_index(env: CrbcEnvironment) -> None:
     direct = ChatEpisode("CRBC-Sokoban-v0", observation="text", split="validation")
     assert env.list_splits() == ["train", "validation", "test"]

@@ -194,6 +194,13 @@ def test_an_episode_is_told_once_at_its_end_and_a_round_forgets_the_one_before()
     assert not np.array_equal(shown[8][1], start[1])
 
 
+def test_infos_that_were_handed_out_stay_as_they_were() -> None:
+    rounds = rounds_of(1, 2)
+    rounds.reset(seed=0)
+    returns = [rounds.step(np.array([4, 4]))[4]["episode"]["r"] for _ in range(HORIZON)]  # malformed: -0.1 a step
+    np.testing.assert_allclose(returns, [[-0.1 * (step + 1)] * 2 for step in range(HORIZON)])
+
+
 def test_members_are_asked_by_their_numbers_and_are_alike() -> None:
     vec = GroupVecEnv(rounds_of(2, 2, render_mode="ansi"))
     vec.reset()
