@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hostile.case import Case
 from hostile.corpus import CASES
-from hostile.lab import Lab
-
-
-@pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
-    with Lab() as running:
-        yield running
+from hostile.lab import run_case
+from warm import Warm
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_it_does_no_harm(case: Case, lab: Lab, tmp_path: Path) -> None:
-    lab.judge(case, tmp_path)
+def test_it_does_no_harm(case: Case, warm: Warm, tmp_path: Path) -> None:
+    run_case(case, tmp_path, warm)

@@ -25,15 +25,16 @@ IDS = ["Lake-v0", "SlipperyLake-v0", "Cliff-v0", "Taxi-v0", "Pole-v0", "DoorKey-
 
 
 @pytest.mark.filterwarnings("ignore:.*infinity")
+@pytest.mark.usefixtures("one_hash_seed")
 @pytest.mark.parametrize("env_id", IDS)
 def test_the_check_passes(env_id):
-    report = crbc_envs.check_anchor_env(gymnasium.make(env_id), episodes=4, fuzz=50, split_tasks=2)
+    report = crbc_envs.check_anchor_env(gymnasium.make(env_id), tasks=2, episodes=4, fuzz=50, split_tasks=1)
     assert report.skipped == {"rendering": "there is no render mode without a window"}
     assert report.label_collisions == report.aliasing == 0
-    assert report.tasks == (1 if env_id == "Cliff-v0" else 4)
+    assert report.tasks == (1 if env_id == "Cliff-v0" else 2)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@pytest.mark.parametrize("env_id", ["SlipperyLake-v0", "Cliff-v0", "Taxi-v0", "Pole-v0"])
 def test_groups_play_alike_here_and_in_worker_processes(env_id):
     def trace(**backend):
         with closing(GroupVectorEnv(env_id, 2, 2, **backend)) as envs:
@@ -310,6 +311,7 @@ def test_only_what_is_admissible_now_is_executed():
         wrong.reset(seed=0)
 
 
+@pytest.mark.usefixtures("one_hash_seed")
 def test_rendering_is_that_of_the_environment():
     assert screen(1).metadata == {"render_modes": [], "render_fps": 7}
     env = AnchorWrapper(Screen(1, "rgb_array"), lambda e, seen: "", success=lambda *_: False, tasks=1)
@@ -317,7 +319,7 @@ def test_rendering_is_that_of_the_environment():
     lake = gymnasium.make("Lake-v0", render_mode="rgb_array")
     lake.reset(seed=0)
     assert lake.render().dtype == np.uint8
-    assert crbc_envs.check_anchor_env(lake, episodes=4, fuzz=10).skipped == {}
+    assert crbc_envs.check_anchor_env(lake, episodes=4, fuzz=10, split_tasks=1).skipped == {}
 
 
 # ---- payloads ------------------------------------------------------------------------------------------

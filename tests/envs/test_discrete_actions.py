@@ -258,7 +258,8 @@ def test_members_equal_single_environments(env_id, backend):
     view = VIEWS[env_id]
     options = {"task": [2, 5], "group_seed": [7, 8]}
     kwargs = {"max_steps": 5}
-    group = GroupVectorEnv(env_id, num_groups=2, group_size=2, backend=backend, num_workers=2, **kwargs)
+    workers = 1 if env_id == SHOP else 2  # each makes a shop of its own, which takes seconds
+    group = GroupVectorEnv(env_id, num_groups=2, group_size=2, backend=backend, num_workers=workers, **kwargs)
     singles = [DiscreteActions(gymnasium.make(env_id, **kwargs), **view) for _ in range(4)]
     with closing(VectorDiscreteActions(group, **view)) as envs:
         seen, _ = envs.reset(options=options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
@@ -20,9 +21,9 @@ SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
 """Of a model that trains three times as fast as the tiny agents' shape."""
 
 
-def fresh_policy(seed: int = 0) -> TransformersPolicy:
+def fresh_policy(seed: int = 0, shape: Mapping[str, int] = SMALL) -> TransformersPolicy:
     """An untrained small policy whose tokenizer knows Sokoban."""
-    return tiny.build(deepcopy(_tokenizer()), torch.Generator().manual_seed(seed), shape=SMALL)
+    return tiny.build(deepcopy(_tokenizer()), torch.Generator().manual_seed(seed), shape=shape)
 
 
 @cache
@@ -42,8 +43,9 @@ def small_config(model: Path, **changes: Any) -> dict[str, Any]:
         "updates": 4,
         "save_every": 2,
         "threads": 1,
+        "env": {"kwargs": {"observation": "text", "max_steps": 3}},
         "rollout": {"num_groups": 2, "group_size": 3, "max_new_tokens": 4},
-        "optim": {"lr": 1e-3, "minibatch": 32},
+        "optim": {"lr": 1e-3, "minibatch": 8},
         "eval": {"every": 2, "episodes": 4, "test_episodes": 6},
         **changes,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from effort import effort
 from strategies import ANCHORS, random_group
 
 from anchors import Rollout, RolloutGroup
@@ -28,10 +29,10 @@ def random_update(rng, groups=3):
     return update
 
 
-def agrees(naive, method, updates=120, seed=0, **config):
-    """Hold `method` against naive(group, **config) -> one list per rollout, on 3 x `updates` random groups."""
+def agrees(naive, method, seed=0, **config):
+    """Hold `method` against naive(group, **config) -> one list per rollout, on 120 random groups."""
     rng = np.random.default_rng(seed)
-    for _ in range(updates):
+    for _ in range(effort(40, full=120)):
         update = random_update(rng)
         for group, got in zip(update, credit.advantages_batch(update, method, **config), strict=True):
             for one, other in zip(got, naive(group, **config), strict=True):

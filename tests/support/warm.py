@@ -9,6 +9,7 @@ read while importing, permissions, Ctrl-C while it starts) needs a process of it
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -200,6 +201,8 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # so that no fork looks at all that was imported in each full collection, and copies its pages
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:

@@ -273,10 +273,11 @@ def test_copies_of_a_group_share_one_game_and_its_memo():
     assert len(games[0].situations) == 2
 
 
+@pytest.mark.usefixtures("one_hash_seed")
 @pytest.mark.parametrize("kind", ANCHOR_KINDS)
 def test_the_checker_is_content_with_every_kind_of_anchor(kind):
     env = gymnasium.make("CRBC-ALFWorld-v0", rooms="small", anchor=kind)
-    report = crbc_envs.check_anchor_env(env, fuzz=50, episodes=8, split_tasks=2)
+    report = crbc_envs.check_anchor_env(env, fuzz=50, episodes=8, split_tasks=1)
     assert (report.aliasing == 0) == (kind in ("paper", "situation"))
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
+from effort import effort
 from minigrid.core.constants import COLOR_TO_IDX, OBJECT_TO_IDX
 from minigrid.core.world_object import Ball, Box, Key
 
@@ -82,12 +83,12 @@ def test_the_view_is_where_things_are():
 # ---- anchors ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", ["GoToLocal", "PutNextLocal", "UnlockLocal", "GoToSeqS5R2"])
 def test_one_state_and_one_action_have_one_outcome(level):
     env = BabyAI(level=level, max_steps=60)
     rng, after, again = np.random.default_rng(0), {}, 0
     for task in range(2):
-        for _ in range(8):
+        for _ in range(effort(4, full=8)):
             _, info = env.reset(options={"task": task})
             over = False
             while not over:
@@ -96,13 +97,13 @@ def test_one_state_and_one_action_have_one_outcome(level):
                 over = terminated or truncated
                 again += pair in after
                 assert after.setdefault(pair, (info["anchor"], terminated)) == (info["anchor"], terminated)
-    assert again > 100
+    assert again > 50
 
 
 def test_kinds_of_anchor_tell_less_and_less():
     env = BabyAI(level="OpenDoorsOrderN2", max_steps=100)
     rng, keys = np.random.default_rng(0), []
-    for episode in range(24):
+    for episode in range(12):
         env.reset(options={"task": episode // 6})
         while not env._over:
             env.step(str(rng.choice(list(ACTIONS))))
@@ -157,15 +158,15 @@ def test_equal_things_are_told_apart_where_one_of_them_is_meant():
 # ---- splits -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("level", ["GoToObj", "GoToLocal", "PutNextLocal"])
+@pytest.mark.parametrize("level", ["GoToObj", "PutNextLocal"])
 def test_no_walls_things_and_mission_are_in_two_splits(level):
     layouts, starts = {}, {}
     for split in SPLITS:
         env = BabyAI(split=split, level=level)
-        tasks = [env.panel[index] for index in range(60)]
+        tasks = [env.panel[index] for index in range(40)]
         layouts[split] = {env._start(task.content).layout for task in tasks}
         starts[split] = {task.digest for task in tasks}
-        assert len(starts[split]) > 55
+        assert len(starts[split]) > 36
     for kind in (layouts, starts):
         assert not kind["train"] & kind["test"]
         assert not kind["train"] & kind["validation"]
@@ -173,7 +174,7 @@ def test_no_walls_things_and_mission_are_in_two_splits(level):
 
 
 def test_no_start_is_met_in_training():
-    report = crbc_envs.measure_splits("CRBC-BabyAI-v0", train_tasks=30, held_out_tasks=60, walks=2, level="GoToObj")
+    report = crbc_envs.measure_splits("CRBC-BabyAI-v0", train_tasks=15, held_out_tasks=30, walks=2, level="GoToObj")
     assert not report.leaks
     for part in report.held_out:
         assert part.train["layout"] == part.other["layout"] == part.visited["anchor"] == 0
@@ -241,7 +242,7 @@ def test_the_frame_is_minigrids():
 @pytest.mark.parametrize("errs", [0.0, 0.3])
 def test_the_expert_solves_the_levels_also_where_it_errs(level, errs):
     env, rng = BabyAI(level=level, max_steps=300), np.random.default_rng(0)
-    for task in range(6):
+    for task in range(3):
         observation, info = env.reset(options={"task": task})
         expert, over = env.expert(rng, errs=errs), False
         while not over:

@@ -10,7 +10,9 @@ import wrapped_envs  # noqa: F401  registers ids
 import crbc_envs
 from crbc_envs.checking.check import AnchorEnvError
 
-FEW = {"episodes": 4, "fuzz": 60}
+FEW = {"episodes": 4, "fuzz": 60, "split_tasks": 1}
+
+pytestmark = pytest.mark.usefixtures("one_hash_seed")
 
 
 @pytest.mark.parametrize("env_id", noisy_envs.IDS)

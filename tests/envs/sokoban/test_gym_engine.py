@@ -51,7 +51,7 @@ def test_both_engines_give_the_same_bytes(kwargs, monkeypatch):
     monkeypatch.setattr(GymGame, "step", lambda self, action: steps.append(action) or step(self, action))
     ours, theirs = (SokobanEnv(**kwargs, engine=name) for name in ("exact", "gym"))
     rng = np.random.default_rng(0)
-    for task in range(8):
+    for task in range(5):
         (seen, info), (their_seen, their_info) = (env.reset(options={"task": task}) for env in (ours, theirs))
         assert info == their_info
         expert = ours.expert(rng)
@@ -59,7 +59,7 @@ def test_both_engines_give_the_same_bytes(kwargs, monkeypatch):
         while not over:
             np.testing.assert_array_equal(seen, their_seen)
             np.testing.assert_array_equal(ours.render(), theirs.render())
-            reply = expert(None, {}) if rng.random() < 0.7 else [*MOVES, "sideways"][rng.integers(5)]
+            reply = expert(None, {}) if rng.random() < 0.5 else [*MOVES, "sideways"][rng.integers(5)]
             (seen, *rest), (their_seen, *their_rest) = ours.step(reply), theirs.step(reply)
             assert rest == their_rest and [*map(type, rest)] == [*map(type, their_rest)]
             over = rest[1] or rest[2]
@@ -108,13 +108,13 @@ def test_frames_are_copies():
         np.testing.assert_array_equal(env.game.frame(), kept)
 
 
+@pytest.mark.usefixtures("one_hash_seed")
 def test_it_keeps_the_contract():
     env = gymnasium.make("CRBC-Sokoban-v0", engine="gym", observation="text", disable_env_checker=True)
     check_anchor_env(env, tasks=2, episodes=4, fuzz=20, split_tasks=1)
 
 
-@pytest.mark.parametrize("backend", ["sync", "process"])
-@pytest.mark.parametrize("observation", ["rgb", "text"])
+@pytest.mark.parametrize(("backend", "observation"), [("sync", "text"), ("process", "rgb")])
 def test_groups_play_it(backend, observation):
     def played(**kwargs):
         rng = np.random.default_rng(1)

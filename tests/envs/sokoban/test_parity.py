@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from effort import effort
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
@@ -21,10 +22,10 @@ from crbc_envs.sokoban.published import gym_sokoban_room
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_envs.tasks import Task, TaskPanel
 
-STEPS = 2_000
-"""For each of five sizes: 10,000 in all."""
+STEPS = effort(500, full=2_000)
+"""For each of five sizes."""
 
-SIZES = [(6, 6, 1), (6, 6, 2), (7, 7, 2), (5, 9, 1), (10, 10, 4)]
+SIZES = [(6, 6, 1), (6, 6, 2), (7, 7, 2), (5, 9, 1), (8, 8, 3)]
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def playing(rooms, max_steps):
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: "{}x{} with {}".format(*size))
 def test_random_play_is_the_same_to_the_last_bit(gym_sokoban, size):
     panel = SokobanPanel("train", Level.of_size(*size))
-    rooms = [panel[index].content for index in range(10)]
+    rooms = [panel[index].content for index in range(5)]
     ours = playing(rooms, max_steps=60)
     batch = SokobanBatch(1, *size[:2])
     rng = np.random.default_rng(sum(size))
@@ -92,7 +93,7 @@ def test_random_play_is_the_same_to_the_last_bit(gym_sokoban, size):
         pushed += told["action.moved_box"]
         gained += reward > 0
         won += terminated
-    assert moved > 500 and pushed > 20 and gained
+    assert moved > STEPS / 4 and pushed > STEPS / 100 and gained
     assert won or size[2] > 1
 
 

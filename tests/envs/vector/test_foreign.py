@@ -41,6 +41,7 @@ def test_they_play_alike_here_and_in_worker_processes(env_id):
     assert trace(backend="process", num_workers=2) == trace()
 
 
+@pytest.mark.usefixtures("one_hash_seed")
 @pytest.mark.parametrize("env_id", FOREIGN)
 def test_the_check_accepts_what_a_group_accepts(env_id):
     report = crbc_envs.check_anchor_env(gymnasium.make(env_id), episodes=4, fuzz=50, split_tasks=1)

@@ -25,17 +25,21 @@ from crbc_envs.vector.workers.worker import WorkerLost
 # ---- one behaviour --------------------------------------------------------------------------------
 
 
+CORRIDOR = ("FaultyCorridor-v0", {})
+SOKOBAN_TEXT = ("CRBC-Sokoban-v0", {"observation": "text"})
+SOKOBAN_RGB = ("CRBC-Sokoban-v0", {"observation": "rgb", "max_steps": 5})
+
+
 @pytest.mark.parametrize(
-    ("env_id", "options"),
+    ("env_id", "options", "num_groups", "group_size", "num_workers"),
     [
-        ("FaultyCorridor-v0", {}),
-        ("CRBC-Sokoban-v0", {"observation": "text"}),
-        ("CRBC-Sokoban-v0", {"observation": "rgb", "max_steps": 5}),
+        (*CORRIDOR, 1, 1, 1),
+        (*CORRIDOR, 5, 2, 3),
+        (*CORRIDOR, 2, 40, 2),
+        (*SOKOBAN_TEXT, 3, 1, 2),
+        (*SOKOBAN_RGB, 5, 2, 3),
+        (*SOKOBAN_RGB, 1, 40, None),
     ],
-    ids=["corridor", "sokoban-text", "sokoban-rgb"],
-)
-@pytest.mark.parametrize(
-    ("num_groups", "group_size", "num_workers"), [(1, 1, 1), (3, 1, 2), (5, 2, 3), (1, 64, None), (2, 64, 2)]
 )
 def test_workers_give_the_same_bytes(env_id, options, num_groups, group_size, num_workers):
     def trace(**backend):
@@ -97,16 +101,35 @@ def test_wrong_settings_are_refused(options, message):
 # ---- faults ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-@pytest.mark.parametrize("fault", ["SIGKILL", "SIGSTOP", "raise", "hang", "exit"])
+def waits_once(supervisor, seconds):
+    """Its worker has so many seconds for the next step. Those that replace it have a minute, on a busy machine too."""
+    start = supervisor.start
+
+    def patient():
+        supervisor.timeout = 60.0
+        return start()
+
+    supervisor.timeout, supervisor.start = seconds, patient
+
+
+@pytest.mark.parametrize(
+    ("fault", "num_workers"),
+    [("SIGKILL", 1), ("SIGKILL", 2), ("SIGSTOP", 1), ("SIGSTOP", 2), ("raise", 2), ("hang", 1), ("exit", 2)],
+)
 def test_a_lost_worker_is_replaced_and_nothing_differs(fault, num_workers, tmp_path, caplog):
     with closing(corridors()) as envs:
         expected = play(envs, 3)
-    # Only a worker that hangs is waited for. One that is merely slow, on a busy machine, is no lost one.
-    timeout = 3.0 if fault in ("SIGSTOP", "hang") else 60.0
-    with closing(corridors(backend="process", num_workers=num_workers, timeout=timeout, faults=str(tmp_path))) as envs:
+    with closing(corridors(backend="process", num_workers=num_workers, faults=str(tmp_path))) as envs:
         steps = iter(range(100))
-        trace = play(envs, 3, before_step=lambda: inflict(fault, tmp_path) if next(steps) in (2, 7) else None)
+
+        def strike():
+            if next(steps) in (2, 7):
+                if fault in ("SIGSTOP", "hang"):  # only these are waited for
+                    oldest = min(envs.members.supervisors, key=lambda supervisor: supervisor.worker.process.pid)
+                    waits_once(oldest, 0.05 if fault == "SIGSTOP" else 1.0)
+                inflict(fault, tmp_path)
+
+        trace = play(envs, 3, before_step=strike)
         assert envs.restarts == 2
     assert trace == expected
     lost = [record.levelname for record in caplog.records if record.name == "crbc_envs.vector.workers"]
@@ -278,7 +301,9 @@ def test_an_environment_that_fails_to_be_made_in_a_worker_says_so(tmp_path, monk
     gymnasium.registry.pop("OnlyHere-v0")
 
 
-def test_workers_end_with_the_server_they_were_forked_from_and_are_replaced():
+def test_workers_end_with_the_server_they_were_forked_from_and_are_replaced(monkeypatch):
+    # A stopped server does not tell that the worker is gone: this is waited for in full.
+    monkeypatch.setattr("crbc_envs.vector.workers.process._KILL_TIMEOUT", 0.2)
     with closing(corridors(backend="process", num_workers=2)) as envs, closing(corridors()) as local:
         envs.reset(seed=0)
         os.kill(server_pid(), signal.SIGKILL)

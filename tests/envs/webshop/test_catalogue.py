@@ -11,6 +11,7 @@ from webshop_catalogue import HUMAN, INSTRUCTIONS, ITEMS, PUBLISHED, catalogue, 
 from crbc_envs.errors import DataError
 from crbc_envs.webshop.products.catalogue import prices_of, products_of, read_catalogue
 from crbc_envs.webshop.shop import goals
+from crbc_envs.webshop.shop.open import open_shop
 
 
 def test_an_asin_is_taken_once_and_only_if_it_is_one():
@@ -145,7 +146,7 @@ from crbc_envs.webshop.shop.open import open_shop
 from crbc_envs.webshop.shop.goals import shuffled
 print([goal.digest() for goal in shuffled(open_shop().goals)[:50]])
 """
-    assert run_python(code, "1") == run_python(code, "2")
+    assert run_python(code, "1") == str([goal.digest() for goal in goals.shuffled(open_shop().goals)[:50]])
 
 
 @needs_published

@@ -211,10 +211,11 @@ def test_a_wrong_argument_is_named(options, message):
 FORMS = {"anchor": "state", "observation": "html"}, {"observation": "url", "goals": "human"}
 
 
+@pytest.mark.usefixtures("one_hash_seed")
 @pytest.mark.parametrize("options", FORMS)
 def test_our_checker_is_content_with_the_other_forms_too(options):
     env = gymnasium.make("CRBC-WebShop-v0", split="validation", panel="by_product", **options)
-    report = crbc_envs.check_anchor_env(env, fuzz=100, episodes=4, split_tasks=2)
+    report = crbc_envs.check_anchor_env(env, fuzz=50, episodes=4, split_tasks=1)
     assert not report.skipped
 
 

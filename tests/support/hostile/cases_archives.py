@@ -7,6 +7,7 @@ import json
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from pathlib import Path
 
 from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE
@@ -31,7 +32,7 @@ MIB = 1 << 20
 
 
 def of_zeros(mebibytes: int) -> Callable[[], Tar]:
-    return lambda: (bytes(MIB) for _ in range(mebibytes))
+    return lambda: repeat(bytes(MIB), mebibytes)  # one object, whose digest is computed once
 
 
 def tar_gz(*parts: bytes | Callable[[], Tar]) -> Callable[[Path], None]:
@@ -82,10 +83,18 @@ def manifest_outside(folder: Path) -> None:
     (place / "manifest.json").write_text(json.dumps({"sha256": {"/dev/stdin": "0", "../../secret": "1"}}))
 
 
+def of_few_members(folder: Path) -> None:
+    """The command, where a tenth of the members is too many: a tar is read slowly."""
+    from crbc_envs.storage import archives
+    from crbc_rl import cli
+
+    archives.MOST_MEMBERS //= 10
+    cli.main(["data", "alfworld", "--from", str(folder / HERE / "a.tar.gz")])
+
+
 BOTH = f"{NAME}game.tw-pddl", f"{NAME}traj_data.json"
 ARCHIVE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tar-pax-header-of-1.5-gib": ("it has more than", tar_gz(header("p", 1536 * MIB, tarfile.XHDTYPE), of_zeros(1536))),
-    "tar-1.5-million-members": ("members", tar_gz(tiny_members, bytes(1024))),
     "zip-other-local-header": ("damaged", zip_of(*BOTH, change=lambda data: data.replace(b"json_2", b"../../", 1))),
 }
 SOURCES: dict[str, tuple[str, Callable[[Path], None]]] = {
@@ -97,6 +106,7 @@ CASES = [
         Case(f"archive-{name}", BOUNDS, 2, (said,), make=make, argv=("data", "alfworld", "--from", "{here}/a.tar.gz"))
         for name, (said, make) in ARCHIVE.items()
     ),
+    Case("archive-tar-1.5-million-members", BOUNDS, 2, ("members",), make=tar_gz(tiny_members), probe=of_few_members),
     *(
         Case(f"archive-{name}", BOUNDS, 2, (said,), make=make, argv=("data", "alfworld", "--from", "{here}/games"))
         for name, (said, make) in SOURCES.items()

@@ -129,7 +129,7 @@ def recording(text: str) -> Callable[[Path], None]:
 TEXTS = {
     "escapes": f"see {ESCAPES}",
     "markup": "see [/] [link=http://x]here[/link] [bold",
-    "long": "see " + "x" * 3_000_000,
+    "long": "see " + "x" * 600_000,
 }
 
 

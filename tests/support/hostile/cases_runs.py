@@ -72,14 +72,6 @@ LINKED = [
         make=honest_run,
         argv=("report", "run"),
     ),
-    Case(
-        name="resume-honest",
-        finding="what is honest still works",
-        status=0,
-        make=spoiled(lambda run, out: None),
-        argv=RESUME,
-        check=went_on,
-    ),
     through("report-through-a-link", "report.html", argv=("report", "run")),
     refused("resume-years-outside", years_outside, "checkpoints", "is a link to", finding=DELETES),
     Case(

@@ -6,8 +6,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-from paths import ROOT
-from warm import LEARNER, Ended, Warm
+from warm import Ended, Warm
 
 from hostile.case import HERE, OUTSIDE, Case
 from hostile.victim import CALL
@@ -17,29 +16,22 @@ SECONDS = 10
 WALL_SECONDS = 30
 
 
-class Lab(Warm):
-    """Context manager: a process that forks a victim for each case, with the package of the clone `tree`."""
-
-    def __init__(self, tree: Path = ROOT) -> None:
-        super().__init__((*LEARNER, "hostile.corpus"), tree)
-
-    def judge(self, case: Case, folder: Path) -> Ended:
-        """Lay out the case in an empty folder, run it and judge it. Raises `AssertionError` for what is a fault."""
-        (folder / HERE).mkdir()
-        (folder / OUTSIDE).mkdir()
-        (folder / OUTSIDE / "precious.txt").write_text("years of work\n")
-        case.make(folder)
-        before = snapshot(folder / OUTSIDE)
-        with case.serve() as url:
-            places = {"{url}": url or "", "{here}": str(folder / HERE), "{outside}": str(folder / OUTSIDE)}
-            argv = [replaced(word, places) for word in case.argv]
-            victim = self.start(["-c", CALL, case.name, folder, *argv], folder / HERE, stdin=case.stdin)
-            outcome = victim.wait(WALL_SECONDS)
-        judge(case, outcome)
-        changed = {name for name, _ in before ^ snapshot(folder / OUTSIDE)}
-        assert not changed, f"changed outside: {sorted(changed)}"
-        case.check(folder)
-        return outcome
+def run_case(case: Case, folder: Path, warm: Warm) -> None:
+    """Lay out the case in an empty folder, run it in a fork and judge it. Raises `AssertionError` for a fault."""
+    (folder / HERE).mkdir()
+    (folder / OUTSIDE).mkdir()
+    (folder / OUTSIDE / "precious.txt").write_text("years of work\n")
+    case.make(folder)
+    before = snapshot(folder / OUTSIDE)
+    with case.serve() as url:
+        places = {"{url}": url or "", "{here}": str(folder / HERE), "{outside}": str(folder / OUTSIDE)}
+        argv = [replaced(word, places) for word in case.argv]
+        victim = warm.start(["-c", CALL, case.name, folder, *argv], folder / HERE, stdin=case.stdin)
+        outcome = victim.wait(WALL_SECONDS)
+    judge(case, outcome)
+    changed = {name for name, _ in before ^ snapshot(folder / OUTSIDE)}
+    assert not changed, f"changed outside: {sorted(changed)}"
+    case.check(folder)
 
 
 def judge(case: Case, outcome: Ended) -> None:
