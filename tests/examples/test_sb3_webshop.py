@@ -15,7 +15,7 @@ def sb3_webshop(project):
     return module
 
 
-@pytest.mark.parametrize("as_bytes", [False, True])
+@pytest.mark.parametrize("as_bytes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_it_runs(sb3_webshop, as_bytes, capsys):
     for result in sb3_webshop.main(steps=1024, episodes=3, as_bytes=as_bytes):
         assert 0 <= result.success <= result.score <= result.purchases <= 1

@@ -14,6 +14,7 @@ import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,26 @@ def needs_a_process(mistake: dict[str, Any]) -> bool:
     )
 
 
-PROCESSES = [mistake for mistake in MISTAKES if needs_a_process(mistake)]
-CALLS = [mistake for mistake in MISTAKES if not needs_a_process(mistake)]
+def marked(mistake: dict[str, Any]) -> Any:
+    """One that trains, or that needs a run that has been trained, is slow."""
+    trains = mistake["status"] == 0 and mistake["argv"][:1] == ["train"] and "--dry-run" not in mistake["argv"]
+    return pytest.param(mistake, marks=pytest.mark.slow if trains or "before" in mistake else (), id=mistake["name"])
 
 
-@pytest.mark.parametrize("mistake", CALLS, ids=lambda mistake: mistake["name"])
+PROCESSES = [marked(mistake) for mistake in MISTAKES if needs_a_process(mistake)]
+CALLS = [marked(mistake) for mistake in MISTAKES if not needs_a_process(mistake)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def known_packages() -> Iterator[None]:
+    """What is installed is looked up once: every command does, and reads the metadata of a dozen packages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cli, "version", cache(cli.version))
+        patch.setattr(cli, "packages", cache(cli.packages))
+        yield
+
+
+@pytest.mark.parametrize("mistake", CALLS)
 def test_a_mistake_is_told(
     mistake: dict[str, Any],
     tmp_path: Path,
@@ -77,7 +93,7 @@ def test_a_mistake_is_told(
     judge(mistake, status, shown.out, shown.err, listing(tmp_path) - before)
 
 
-@pytest.mark.parametrize("mistake", PROCESSES, ids=lambda mistake: mistake["name"])
+@pytest.mark.parametrize("mistake", PROCESSES)
 def test_a_mistake_is_told_by_a_process(warm: Warm, mistake: dict[str, Any], tmp_path: Path, prepared: Any) -> None:
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()

@@ -12,6 +12,7 @@ from crbc_rl import cli
 from crbc_rl.config import extensions
 
 TINY = "updates=1 rollout.num_groups=2 rollout.group_size=2 eval.episodes=2 eval.test_episodes=2 threads=1".split()  # noqa: SIM905
+TINY += ["env.kwargs.max_steps=3", "rollout.max_new_tokens=4"]
 TRAIN = ["train", "sokoban-tiny", "--run", "r", "--set", *TINY]
 
 

@@ -17,6 +17,7 @@ import pytest
 import recorded_groups
 import torch
 from datasets import Dataset
+from learner_fixtures import fresh_policy
 from paths import ROOT, SUPPORT
 from recorded_groups import SIZE, TASKS
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -29,10 +30,18 @@ from crbc_rl.errors import ConfigError
 GROUPS = recorded_groups.read()
 REPLIES = [rollout.replies for group in GROUPS for rollout in group.rollouts]
 STEPS = recorded_groups.KWARGS["max_steps"]
-ROWS, LIVE, PARTS = len(REPLIES) * STEPS, sum(map(len, REPLIES)), 3
+ROWS, LIVE, PARTS = len(REPLIES) * STEPS, sum(map(len, REPLIES)), 4
 SCALE = 0.5
 
 Row = tuple[tuple[int, ...], tuple[int, ...], float]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The smallest of policies: most of an update of the others' would be its passes."""
+    folder = tmp_path_factory.mktemp("model")
+    fresh_policy(shape={"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}).save(folder)
+    return folder
 
 
 class Spy(StepCreditTrainer):
@@ -117,7 +126,15 @@ def trainer(model: Path, folder: Path, kind: Any = Spy, changes: Any = None, **k
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [*recorded_groups.KINDS, ("scores", {"kind": "reward", "gamma": 0.9})], ids=str
+    ("method", "options"),
+    [
+        recorded_groups.KINDS[0],
+        *(pytest.param(*kind, marks=pytest.mark.slow) for kind in recorded_groups.KINDS[1:3]),
+        *recorded_groups.KINDS[3:6],
+        pytest.param(*recorded_groups.KINDS[6], marks=pytest.mark.slow),
+        ("scores", {"kind": "reward", "gamma": 0.9}),
+    ],
+    ids=str,
 )
 def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(
     method: str, options: dict[str, Any], model: Path, tmp_path: Path
@@ -129,7 +146,7 @@ def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(
         method=method,
         credit_options=options,
         scale=SCALE,
-        changes={"log_completions": True, "logging_steps": 1},
+        changes={"log_completions": True, "num_completions_to_print": 1, "logging_steps": 1},
         rollout_func=rollouts(**judge),
     )
     spy.train()
@@ -140,12 +157,12 @@ def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(
     for (prompt, reply, found), (own, said, value) in zip(sorted(spy.trained), ours, strict=True):
         assert (prompt, reply) == (own, said) and found == pytest.approx(value, abs=1e-6)
     assert np.ptp(wanted) > 0 and ROWS > LIVE
-    assert spy.fillers == -LIVE % PARTS
+    assert spy.fillers == -LIVE % PARTS > 0
     played = [
         [{k: row[k] for k in row if k != "scores"} for row in episode.rows] for episode in spy.rollout_func.played
     ]
     assert [rollout.rows for group in GROUPS for rollout in group.rollouts] == played
-    shown = pd.read_parquet(tmp_path / "completions" / "completions_00003.parquet")
+    shown = pd.read_parquet(tmp_path / "completions" / f"completions_{PARTS:05}.parquet")
     live = [row * STEPS + step for row, replies in enumerate(REPLIES) for step in range(len(replies))]
     np.testing.assert_allclose(shown["advantage"][live], SCALE * wanted, atol=1e-5)
     successes = np.mean([rollout.rows[-1]["success"] for group in GROUPS for rollout in group.rollouts])
@@ -157,13 +174,13 @@ def test_the_loss_gets_the_recorded_credit_at_each_rows_tokens(
     [
         {"loss_type": "grpo"},
         {"loss_type": "grpo", "importance_sampling_level": "sequence"},
-        {"loss_type": "bnpo"},
-        {"loss_type": "dr_grpo"},
+        pytest.param({"loss_type": "bnpo"}, marks=pytest.mark.slow),
+        pytest.param({"loss_type": "dr_grpo"}, marks=pytest.mark.slow),
         {"loss_type": "luspo", "importance_sampling_level": "sequence"},
         {"loss_type": "dapo", "beta": 0.1, "num_iterations": 2},
         {"loss_type": "cispo", "off_policy_mask_threshold": 0.1},
-        {"loss_type": "sapo", "top_entropy_quantile": 0.5},
-        {"loss_type": "vespo", "gradient_accumulation_steps": 3, "max_steps": 1},
+        pytest.param({"loss_type": "sapo", "top_entropy_quantile": 0.5}, marks=pytest.mark.slow),
+        {"loss_type": "vespo", "gradient_accumulation_steps": PARTS, "max_steps": 1},
     ],
     ids=lambda changes: "-".join(map(str, changes.values())),
 )

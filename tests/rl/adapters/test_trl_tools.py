@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import recorded_groups
+import torch
 from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import get_json_schema
@@ -20,6 +21,7 @@ from crbc_envs import ChatEpisode
 from crbc_rl import credit
 from crbc_rl.adapters.trl_tools import ToolCreditTrainer, ToolEnvironment, tool_tasks
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies import tiny
 
 KWARGS = {"observation": "text", "max_steps": 6}
 SOLVED = [row["action"] for row in recorded_groups.read()[0].rollouts[0].rows]
@@ -43,6 +45,19 @@ SCRIPTS: list[tuple[list[str], Steps]] = [
     ([call("fly"), call(7), "Hm."], [(0, "fly"), (1, "7"), (2, "")]),
 ]
 SIZE = len(SCRIPTS)
+SMALLEST = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy whose tokenizer knows these conversations, which have a third of the tokens in that of the others."""
+    environment = ToolEnvironment(recorded_groups.ENV_ID, **KWARGS)
+    texts = [environment.reset(**row) for row in tool_tasks(TASK + 2)[TASK:]]
+    texts += [qwen3_chat_template, json.dumps(get_json_schema(environment.act)), *(call(action) for action in SOLVED)]
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny.train_tokenizer(texts * 2, vocabulary=1024)
+    tiny.build(tokenizer, torch.Generator().manual_seed(0), shape=SMALLEST).save(folder)
+    return folder
 
 
 class Spy(ToolCreditTrainer):
@@ -82,7 +97,13 @@ def speak(monkeypatch: pytest.MonkeyPatch, scripts: list[list[str]]) -> None:
 
 
 def trainer(
-    model: Path, folder: Path, method: str = "crbc", rows: int = 2 * SIZE, credit_options: Any = None, **changes: Any
+    model: Path,
+    folder: Path,
+    method: str = "crbc",
+    rows: int = 2 * SIZE,
+    credit_options: Any = None,
+    eval_dataset: Any = None,
+    **changes: Any,
 ) -> Spy:
     judge = {"judge": recorded_groups.judge} if method == "scores" else {}
     tokenizer = AutoTokenizer.from_pretrained(model)
@@ -95,6 +116,7 @@ def trainer(
         "shuffle_dataset": False,
         "use_cpu": True,
         "bf16": False,
+        "gradient_checkpointing": False,
         "report_to": [],
         "save_strategy": "no",
         "disable_tqdm": True,
@@ -107,6 +129,7 @@ def trainer(
         credit_options=credit_options or {},
         processing_class=tokenizer,
         train_dataset=Dataset.from_list(tool_tasks(TASK + 2)[TASK:]),
+        eval_dataset=eval_dataset,
         environment_factory=lambda: ToolEnvironment(recorded_groups.ENV_ID, **KWARGS, **judge),
     )
 
@@ -168,6 +191,17 @@ def test_each_turn_gets_the_credit_of_its_step(
     assert_equal(spy.trained, wanted)
     assert np.ptp([value for row in wanted for _, value in row]) > 0
     assert spy.state.log_history[0]["reward"] == pytest.approx(1 / (2 * SIZE))
+
+
+def test_an_evaluation_has_groups_of_its_own_size(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speak(monkeypatch, [script for script, _ in SCRIPTS[:3]] * 2)
+    tasks = Dataset.from_list(tool_tasks(TASK + 2)[TASK:])
+    spy = trainer(
+        model, tmp_path, eval_dataset=tasks, num_generations_eval=3, per_device_eval_batch_size=6, eval_strategy="no"
+    )
+    spy.evaluate()
+    second = [(SCRIPTS[0][0], [*SCRIPTS[0][1], (len(SOLVED), "up")]), *SCRIPTS[1:3]]
+    assert_equal(spy.trained, expected(TASK, SCRIPTS[:3], "crbc") + expected(TASK + 1, second, "crbc"))
 
 
 @pytest.mark.parametrize(

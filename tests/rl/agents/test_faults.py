@@ -38,7 +38,9 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-@pytest.mark.parametrize("kinds", [*((kind,) for kind in KINDS), KINDS], ids=[*KINDS, "all"])
+@pytest.mark.parametrize(
+    "kinds", [KINDS, *(pytest.param((kind,), marks=pytest.mark.slow, id=kind) for kind in KINDS)], ids=["all", *KINDS]
+)
 def test_three_in_ten_faults_change_nothing(kinds: tuple[str, ...], peaceful: Path, tmp_path: Path) -> None:
     model = FaultyModel(wanderer, kinds, rate=0.3)
     with served(model) as url:

@@ -1,6 +1,5 @@
 """`crbc init`: what it writes works as its README says."""
 
-import subprocess
 import sys
 
 import gymnasium
@@ -31,10 +30,10 @@ def test_the_environment_keeps_the_contract(package):
     assert not report.skipped and report.shared > 0.5
 
 
-def test_its_own_tests_pass_in_a_process_of_their_own(package):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, cwd=package, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
+def test_its_own_tests_pass_in_a_process_of_their_own(warm, package):
+    code = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider']))"
+    done = warm.run(["-c", code], package)
+    assert done.status == 0 and "2 passed" in done.out, done.out + done.err
 
 
 def test_no_task_is_in_two_splits(package):

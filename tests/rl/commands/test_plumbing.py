@@ -32,7 +32,7 @@ def test_what_is_compared_stays_as_it_is(env, tmp_path):
     ("env", "variant"),
     [
         pytest.param("alfworld-1.5b", "gae", marks=pytest.mark.full),
-        ("sokoban-vl-3b", "crbc"),
+        pytest.param("sokoban-vl-3b", "crbc", marks=pytest.mark.slow),
         pytest.param("webshop-1.5b", "grpo", marks=pytest.mark.full),  # its prompts are the longest
     ],
 )

@@ -6,12 +6,14 @@ import os
 import re
 import select
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
+from paths import ROOT
+from warm import Warm
 
 from crbc_rl.commands import terminal
 
@@ -26,24 +28,26 @@ PATIENCE = 120
 """Seconds until a program that does not answer fails the test."""
 
 PLAY = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C is sent to us
+import os, sys
+terminal = os.open(sys.argv[1], os.O_RDWR)  # the first that it opens is its own, so that Ctrl-C is sent to us
+for stream in range(3):
+    os.dup2(terminal, stream)
+sys.stdin, sys.stdout, sys.stderr = (open(n, "r" if n == 0 else "w", 1, closefd=False) for n in range(3))
 from crbc_rl import cli
-cli.main(["play", *sys.argv[1:]])
+cli.main(["play", *sys.argv[2:]])
 """
 
 
 class Screen:
     """A program on a terminal of 24 lines of 80 columns."""
 
-    def __init__(self, *args: str, **variables: str) -> None:
+    def __init__(self, warm: Warm, *args: str, **variables: str | None) -> None:
         self.ours, self.theirs = pty.openpty()
         self.resize(24, 80)
         self.modes = termios.tcgetattr(self.theirs)
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"), self.theirs)
-        env = {**os.environ, "TERM": "xterm", **variables}
-        env = {name: value for name, value in env.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        self.program = subprocess.Popen([sys.executable, "-c", PLAY, *args], **streams, env=env, start_new_session=True)
+        env = {"TERM": "xterm", **variables, **dict.fromkeys(("COLUMNS", "LINES", "NO_COLOR"))}
+        self.program = warm.start(["-c", PLAY, os.ttyname(self.theirs), *args], ROOT, env)
+        self.ended = False
         self.text = ""
 
     def resize(self, lines: int, columns: int) -> None:
@@ -73,35 +77,35 @@ class Screen:
     def end(self, key: str) -> str:
         """Press the key that ends the program; what it still writes. It must end well and restore the terminal."""
         self.press(key)
-        assert self.program.wait(PATIENCE) == 0
+        ended, self.ended = self.program.wait(PATIENCE), True
+        assert ended.status == 0, ended
         assert termios.tcgetattr(self.theirs) == self.modes
         while select.select([self.ours], [], [], 0.1)[0]:
             self.text += os.read(self.ours, 1 << 16).decode()
         return self._plain()
 
     def close(self) -> None:
-        if self.program.poll() is None:
-            os.kill(self.program.pid, signal.SIGKILL)
-            self.program.wait()
+        if not self.ended:
+            self.program.wait(0.0)
         os.close(self.ours)
         os.close(self.theirs)
 
 
 @pytest.fixture
-def screens() -> Iterator[list[Screen]]:
-    opened: list[Screen] = []
-    yield opened
-    for screen in opened:
-        screen.close()
+def started(warm: Warm) -> Iterator[Callable[..., Screen]]:
+    """Starts a program on a screen of its own."""
+    with ExitStack() as stack:
+
+        def start(*args: str, **variables: str) -> Screen:
+            screen = Screen(warm, *args, **variables)
+            stack.callback(screen.close)
+            return screen
+
+        yield start
 
 
-def started(screens: list[Screen], *args: str, **variables: str) -> Screen:
-    screens.append(Screen(*args, **variables))
-    return screens[-1]
-
-
-def test_arrow_keys_move_at_once_and_win(screens):
-    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
+def test_arrow_keys_move_at_once_and_win(started):
+    screen = started("CRBC-Sokoban-v0", "--task", "12")
     first = screen.asked()
     assert "arrow keys move   ? help   H hint   A again   N next   Q quit" in first
     assert "  # . # @ # #\n  # _ $ _ _ #\n" in first
@@ -127,16 +131,16 @@ def test_arrow_keys_move_at_once_and_win(screens):
 
 
 @pytest.mark.parametrize("key", [CTRL_C, CTRL_D, "u" + CTRL_C, "q\r"])
-def test_the_terminal_is_restored(screens, key):
-    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
+def test_the_terminal_is_restored(started, key):
+    screen = started("CRBC-Sokoban-v0", "--task", "12")
     screen.asked()
     screen.resize(10, 40)
     os.kill(screen.program.pid, signal.SIGWINCH)
     assert "Traceback" not in screen.end(key)
 
 
-def test_keys_work_again_after_a_shell_has_set_its_mode(screens):
-    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12")
+def test_keys_work_again_after_a_shell_has_set_its_mode(started):
+    screen = started("CRBC-Sokoban-v0", "--task", "12")
     screen.asked()
     termios.tcsetattr(screen.theirs, termios.TCSANOW, screen.modes)  # as after Ctrl-Z and fg
     screen.press(RIGHT)
@@ -144,8 +148,8 @@ def test_keys_work_again_after_a_shell_has_set_its_mode(screens):
     screen.end("Q")
 
 
-def test_a_terminal_that_can_do_nothing_reads_lines(screens):
-    screen = started(screens, "CRBC-Sokoban-v0", "--task", "12", TERM="dumb")
+def test_a_terminal_that_can_do_nothing_reads_lines(started):
+    screen = started("CRBC-Sokoban-v0", "--task", "12", TERM="dumb")
     assert "arrow keys" not in screen.asked()
     screen.press("r\r")
     assert "right  reward" in screen.until("right  reward")

@@ -38,8 +38,8 @@ TEXT_WORLDS = ["alfworld", "webshop"]
 
 @pytest.fixture(autouse=True)
 def few_lessons(monkeypatch):
-    """A vocabulary from a tenth of the lessons: to make them takes most of a short warm start."""
-    monkeypatch.setattr(warmstart_module, "SAMPLE", 200)
+    """A vocabulary from a few of the lessons: to make them takes most of a short warm start."""
+    monkeypatch.setattr(warmstart_module, "SAMPLE", 60)
 
 
 def gradients(turns, parts):
@@ -91,7 +91,8 @@ def test_lessons_come_from_each_environment_in_turn(tmp_path):
 
 def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
     few = {"threads": 1, "steps": 2, "batch": 4, "max_new_tokens": 4, "eval": {"test_episodes": 6}}
-    config = WarmstartConfig(out=str(tmp_path / "w"), env=SOKOBAN, made_up=0.5, **few, also=[{"level": "8x8-1box"}])
+    env = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text", "max_steps": 4}}
+    config = WarmstartConfig(out=str(tmp_path / "w"), env=env, made_up=0.5, **few, also=[{"level": "8x8-1box"}])
     found = []
     policy = warmstart(config, on_test=found.append)
     told = json.loads((tmp_path / "w" / "warmstart.json").read_text())
@@ -109,8 +110,8 @@ def test_it_states_what_it_was_taught_and_how_often_it_succeeds(tmp_path):
 def test_the_policy_is_corrected_where_it_came_to(tmp_path):
     env = {**SOKOBAN, "prompt": "compact", "history": 4}
     config = WarmstartConfig(out=str(tmp_path / "w"), env=env, max_new_tokens=4)
-    pairs = list(islice(_corrections(config, fresh_policy()), 400))
-    assert pairs == list(islice(_corrections(config, fresh_policy()), 400))
+    pairs = list(islice(_corrections(config, fresh_policy()), 200))
+    assert pairs == list(islice(_corrections(config, fresh_policy()), 200))
     # Four tokens hold no action. So the policy stays at the first board of each task, and is told each time what to do.
     boards = Counter(prompt.text for prompt, _ in pairs)
     assert len(boards) <= BATCH and max(boards.values()) > 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import group, groups
@@ -39,7 +40,7 @@ WEIGHTED = [*((name, {}) for name in METHODS), *((name, {"weighting": "step"}) f
 
 @pytest.mark.parametrize(("method", "options"), WEIGHTED, ids=str)
 @given(drawn=groups(), random=st.randoms(use_true_random=False))
-@settings(max_examples=20)
+@settings(max_examples=effort(8, full=50))
 def test_shuffling_the_members_shuffles_their_credit(method, options, drawn, random):
     order = random.sample(range(len(drawn)), len(drawn))
     straight = credit.advantages(drawn, method, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import effort
 from strategies import group, random_group
 
 from anchors import EmpiricalProcess
@@ -106,7 +107,7 @@ def test_where_it_is_certified_the_cut_credit_points_where_the_full_one_does(bet
     are those of `diagnose`."""
     rng = np.random.default_rng(7)
     certified = 0
-    for _ in range(80):
+    for _ in range(effort(30, full=80)):
         process = EmpiricalProcess.from_group(random_group(rng))
         depths = (0, 1, 3, 400)
         shares = certified_shares(process, beta, depths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from effort import effort
 from naive import TIGHT, random_update
 from strategies import group
 
@@ -67,7 +68,7 @@ def naive(group_, beta=0.98, lam=0.0, truncation="failure", reward="outcome"):
 @pytest.mark.parametrize("options", KINDS, ids=str)
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
 def test_it_is_the_definition_row_by_row(options, lam):
-    for update in updates(30):
+    for update in updates(effort(8, full=30)):
         for group_, got in zip(update, credit.advantages_batch(update, "graft", lam=lam, **options), strict=True):
             for one, other in zip(got, naive(group_, lam=lam, **options), strict=True):
                 np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
@@ -76,7 +77,7 @@ def test_it_is_the_definition_row_by_row(options, lam):
 @pytest.mark.parametrize("options", KINDS, ids=str)
 def test_without_lambda_its_mean_over_the_visits_to_a_pair_is_q_minus_v(options):
     """So GRAFT and the raw step credit have one expected gradient: a pair's visits share their policy's gradient."""
-    for update in updates(30):
+    for update in updates(effort(8, full=30)):
         process = EmpiricalProcess.from_groups(update)
         raw = credit.step_credit(
             process,

@@ -121,7 +121,7 @@ def check_everything(rng):
 @pytest.mark.parametrize("seed", range(5))
 def test_every_option_on_some_random_groups(seed):
     rng = np.random.default_rng(seed)
-    for _ in range(60):
+    for _ in range(effort(20, full=60)):
         check_everything(rng)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 from credit_rows import rows_of, shuffled
-from hypothesis import given
+from effort import effort
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import groups as some_groups
 
@@ -38,6 +39,7 @@ def two_groups() -> list[RolloutGroup]:
 
 @pytest.mark.parametrize("method", METHODS)
 @given(groups=st.lists(some_groups(), min_size=1, max_size=3), seed=st.integers(0, 999))
+@settings(max_examples=effort(8, full=100))
 def test_shuffled_rows_have_the_credit_of_their_groups(method: str, groups: list[RolloutGroup], seed: int) -> None:
     columns, order = shuffled(rows_of(groups), seed)
     found = credit.advantages_from_rows(**columns, method=method)

@@ -53,17 +53,17 @@ def test_iterating_and_factorising_agree(monkeypatch, beta):
         np.testing.assert_allclose(solved(system, beta), dense, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("beta", [BETAS[0], 0.98, 1.0])
 @pytest.mark.parametrize(
     "system",
     [
-        systems.random_graph(1_000),
-        systems.random_graph(3_000, actions=2),
-        systems.grid(60),
-        systems.grid(60, drift=5),
+        systems.random_graph(700),
+        systems.random_graph(2_000, actions=2),
+        systems.grid(40),
+        systems.grid(40, drift=5),
         systems.grid(5, 600),
-        systems.clusters(8, 500),
-        systems.together([systems.random_graph(600, seed=seed) for seed in range(5)]),
+        systems.clusters(8, 300),
+        systems.together([systems.random_graph(600, seed=seed) for seed in range(3)]),
     ],
     ids=["graph", "sparse graph", "grid", "drift", "strip", "clusters", "groups"],
 )

@@ -307,13 +307,13 @@ def test_what_an_environment_lacks_is_listed_with_the_command_that_installs_it(
 
 @pytest.mark.parametrize(
     ("rows", "prompt", "reply", "largest"),
-    [(4, 256, 512, "logits"), (16, 256, 512, "logits"), (4, 2560, 1, "one layer")],
+    [(16, 256, 512, "logits"), (4, 2560, 1, "one layer")],
 )
 def test_activations_are_what_torch_counts_on_fake_tensors_of_the_real_shape(
     rows: int, prompt: int, reply: int, largest: str
 ) -> None:
-    """A pass over four layers of Qwen2.5-1.5B's shape, with gradient checkpointing."""
-    layers = 4
+    """A pass over two layers of Qwen2.5-1.5B's shape, with gradient checkpointing."""
+    layers = 2
     shape = {**PUBLISHED["Qwen/Qwen2.5-1.5B-Instruct"], "num_hidden_layers": layers}
     made = AutoConfig.for_model(shape.pop("model_type"), **shape)
     limits = (f"rollout.max_prompt_tokens={prompt}", f"rollout.max_new_tokens={reply}")

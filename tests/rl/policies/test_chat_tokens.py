@@ -6,6 +6,7 @@ import re
 from unicodedata import normalize
 
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_fixtures import fresh_policy
@@ -66,7 +67,7 @@ SPELLED = st.lists(st.one_of(PLAIN, st.sampled_from([*CONTROL, "<|im_", "end|>",
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(80, full=200), deadline=None)
 @given(TAGGED.filter(lambda text: not any(token in text for token in CONTROL)), st.none() | PLAIN)
 @pytest.mark.parametrize("tokenizer", [QWEN_LIKE, TRIMMING], ids=["qwen", "trims"])
 def test_honest_chats_have_the_ids_of_the_chat_template(tokenizer: Tokenizer, text: str, system: str | None) -> None:

@@ -277,7 +277,7 @@ def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -
     try:
         with serving(policy) as url, ThreadPoolExecutor(80) as pool:
             client = Client(url)
-            answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=40), range(200)))
+            answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=10), range(200)))
     finally:
         del policy.sample
     assert len(answers) == sum(sizes) == 200 and len(sizes) < 150

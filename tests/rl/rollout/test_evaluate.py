@@ -52,7 +52,13 @@ def test_every_task_is_played_once_whatever_the_batch(policy, monkeypatch, batch
 def test_the_interval_is_one_over_rooms(policy):
     """The paper's panel repeats boards; the suite's own has no layout twice."""
     own, paper = (
-        evaluate(policy, small(Path("unused"), env={"kwargs": {"panel": panel, "observation": "text"}}), "test", 40, 0)
+        evaluate(
+            policy,
+            small(Path("unused"), env={"kwargs": {"panel": panel, "observation": "text", "max_steps": 4}}),
+            "test",
+            40,
+            0,
+        )
         for panel in ("v3", "paper")
     )
     assert own.different == own.independent == own.episodes == 40

@@ -51,7 +51,7 @@ def test_a_room_is_the_environment_step_by_step(rooms, kind):
         policy = behaviour(mdp, "mix0.1", rng)
         env = AlfworldEnv(anchor=kind, verb="put", max_steps=mdp.horizon)
         env.panel = OneRoom(index)
-        for walk in range(12):
+        for walk in range(5):
             _, info = env.reset(seed=walk)
             state = 0
             for _ in range(mdp.horizon):
@@ -73,7 +73,7 @@ def test_a_room_is_the_environment_step_by_step(rooms, kind):
                     wins += 1
                     break
             assert truncated != terminated
-    assert wins >= 10 and exact > 500
+    assert wins >= 4 and exact > 200
     assert (cut > 0) == (kind in ("situation", "paper")), "the restriction is at work, and only there"
 
 

@@ -60,6 +60,7 @@ def test_the_truth_is_best(cells):
     assert middle[names.index("crbc step")] > middle[names.index("crbc K=0 step")]
 
 
+@pytest.mark.slow
 def test_results_do_not_depend_on_the_number_of_processes(cells):
     told: list[tuple[int, int]] = []
     again = study.judge(SOKOBAN, FEW, SMALL, lambda done, total: told.append((done, total)), jobs=2)

@@ -35,8 +35,9 @@ def test_more_rollouts_help_and_more_so_with_noise_of_their_own(cells, error):
     assert cells["independent", 16].errors[error][0] < cells["shared", 16].errors[error][0]
 
 
-def test_shared_noise_makes_groups_flat_and_worlds_look_settled(cells):
-    shared, own = cells["shared", 16], cells["independent", 16]
+def test_shared_noise_makes_groups_flat_and_worlds_look_settled():
+    shared, own = study.run(replace(SMALL, groups=10, group_sizes=(16,)))
+    assert (shared.dynamics, own.dynamics) == ("shared", "independent")
     assert shared.flat > own.flat
     assert shared.settled > 1.5 * own.settled
 
@@ -59,7 +60,7 @@ def test_the_truth_is_what_long_simulation_finds():
     found, rng = truth(skill=12.0, spread=1.0), np.random.default_rng(0)
     env = gymnasium.make("FrozenLake-v1", desc=study.generate_random_map(4, seed=3), is_slippery=True)
     won = []
-    for _ in range(1_500):
+    for _ in range(600):
         cell, _ = env.reset(seed=int(rng.integers(2**31)))
         for _ in range(study.MAX_STEPS):
             cell, reward, over, _, _ = env.step(int(rng.choice(4, p=found.behaviour[cell])))
@@ -95,7 +96,7 @@ def test_figures_of_a_group_by_hand():
 
 def test_its_lake_keeps_the_contract():
     with closing(gymnasium.make(study.SPEC)) as env:
-        report = crbc_envs.check_anchor_env(env, episodes=4, fuzz=40)
+        report = crbc_envs.check_anchor_env(env, episodes=4, fuzz=10)
     assert report.noise > 0.5
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_fixtures import small
@@ -45,7 +46,7 @@ def updates(draw: st.DrawFn) -> RolloutBatch:
     return table(turns, group=group, advantage=advantage)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(120, full=300), deadline=None)
 @given(updates(), st.integers(1, 40), st.sampled_from(["token", "step", "group"]))
 def test_spread_mini_batches_are_even_whole_and_never_without_a_gradient(
     batch: RolloutBatch, size: int, aggregation: str
