@@ -12,5 +12,6 @@ from warm import Warm
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+@pytest.mark.slow
 def test_it_does_no_harm(case: Case, warm: Warm, tmp_path: Path) -> None:
     run_case(case, tmp_path, warm)

@@ -72,6 +72,7 @@ def test_stable_baselines_checker_is_content(env_id):
 
 @pytest.mark.usefixtures("one_hash_seed")
 @pytest.mark.parametrize("env_id", EVERY_ID)
+@pytest.mark.slow
 def test_our_checker_is_content(env_id):
     size = (
         {"fuzz": 50, "tasks": 2, "episodes": 2, "split_tasks": 2}

@@ -13,6 +13,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import wilson
 
 
+@pytest.mark.slow
 def test_looking_at_runs_waits_for_no_torch() -> None:
     code = "import sys, crbc_rl.studies.comparison.run, crbc_rl.commands.compare, crbc_rl.commands.replay\n"
     code += "import crbc_rl.report.content\n"

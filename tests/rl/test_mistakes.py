@@ -70,6 +70,7 @@ def known_packages() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("mistake", CALLS)
+@pytest.mark.slow
 def test_a_mistake_is_told(
     mistake: dict[str, Any],
     tmp_path: Path,
@@ -94,6 +95,7 @@ def test_a_mistake_is_told(
 
 
 @pytest.mark.parametrize("mistake", PROCESSES)
+@pytest.mark.slow
 def test_a_mistake_is_told_by_a_process(warm: Warm, mistake: dict[str, Any], tmp_path: Path, prepared: Any) -> None:
     work, home = tmp_path / "work", tmp_path / "home"
     work.mkdir()

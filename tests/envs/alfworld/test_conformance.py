@@ -247,6 +247,7 @@ def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walke
     assert "heat/trial_2 seed 11, step 3: won: True, TextWorld has False" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_command_plays_the_expert_in_generated_households(monkeypatch, capsys):
     command = ["bench", "conformance", "CRBC-ALFWorld-v0", "--count", "1", "--steps", "1", "--set", "rooms=small"]
     cli.main(command)

@@ -45,6 +45,7 @@ def test_the_default_is_named_and_a_fifth_kind_is_refused(env_id):
         ("CRBC-WebShop-v0", "state"),  # each of its workers makes a shop, which takes seconds
     ],
 )
+@pytest.mark.slow
 def test_workers_give_the_same_bytes_even_when_one_is_lost(env_id, kind, tmp_path):
     def trace(before_step=lambda: None, **backend):
         with closing(GroupVectorEnv(env_id, 2, 2, anchor=kind, **backend, **SMALL[env_id])) as envs:

@@ -383,6 +383,7 @@ def fits_a_phone(driver, kind):
 
 
 @needs_browser
+@pytest.mark.slow
 def test_every_kind_of_page_has_texts_that_stand_out_and_fits_a_phone(site):
     def check(kind):
         texts_stand_out(site.browser.driver, kind)

@@ -306,7 +306,7 @@ def test_a_process_with_a_part_of_a_group_is_refused(prompts: list[str]) -> None
             {"rollout_func": None},
             "rollout_func is missing",
         ),
-        ({"per_device_train_batch_size": 32, "num_generations": 48}, {}, "num_generations=48: a prompt has 32 rows"),
+        ({"num_generations": 48}, {}, "num_generations=48: a prompt has 32 rows"),
         ({}, {"reward_funcs": [len]}, "reward_funcs: without effect on credit"),
         ({}, {"tools": [len]}, "tools: without effect on credit"),
         ({}, {"method": "crcb"}, "unknown credit method 'crcb'.*crbc"),

@@ -30,6 +30,7 @@ def test_the_environment_keeps_the_contract(package):
     assert not report.skipped and report.shared > 0.5
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass_in_a_process_of_their_own(warm, package):
     code = "import sys, pytest; sys.exit(pytest.main(['-q', '-p', 'no:cacheprovider']))"
     done = warm.run(["-c", code], package)

@@ -80,6 +80,7 @@ def refused(chromium: Any) -> list[str]:
     return [entry["message"] for entry in chromium.get_log("browser") if "Content Security Policy" in entry["message"]]
 
 
+@pytest.mark.slow
 def test_the_report_s_own_script_and_style_work(chromium: Any, page: Path) -> None:
     from selenium.webdriver import ActionChains
 
