@@ -79,6 +79,7 @@ def test_the_recovery_of_workers_is_timed_for_every_fault(capsys):
             assert any(line.split()[:-2] == [fault, *part.split()] for line in printed.splitlines()), (fault, part)
 
 
+@pytest.mark.slow
 def test_what_webshop_costs_is_told_by_kind_of_action(capsys):
     envs.main(["--env", "webshop", "--walks", "6", "--large", "0"])
     printed = capsys.readouterr().out

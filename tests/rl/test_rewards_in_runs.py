@@ -58,6 +58,7 @@ GROUPS = [RolloutGroup([rollout.rollout() for rollout in group.rollouts]) for gr
 
 @pytest.mark.parametrize("reward", ["outcome", "score", "step"])
 @pytest.mark.parametrize("method", ["crbc", "crbc_plus", "graft", "gagpo", "gigpo"])
+@pytest.mark.slow
 def test_a_sample_has_the_credit_of_its_rewards(method: str, reward: str, model: Path, tmp_path: Path) -> None:
     graded = [
         RolloutGroup([replace(r, score=0.9 if r.success else 0.1 * i) for i, r in enumerate(group.rollouts)])

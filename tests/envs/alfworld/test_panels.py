@@ -100,6 +100,7 @@ def test_a_task_s_text_is_what_the_game_says():
 
 
 @pytest.mark.parametrize("rooms", SIZES)
+@pytest.mark.slow
 def test_no_room_of_train_has_the_furniture_of_an_unseen_room(rooms):
     seen = {tuple(sorted(kind.lower() for kind in layout.furniture)) for layout in seen_layouts(rooms)}
     assert len(seen) > 1_000

@@ -88,6 +88,7 @@ def test_an_invalid_step_asks_nothing_of_the_browser(site, monkeypatch):
 
 @needs_browser
 @pytest.mark.parametrize("when", ["before a step", "its page alone"])
+@pytest.mark.slow
 def test_a_killed_browser_is_replaced_and_the_episode_goes_on_at_the_same_page(text, site, when):
     restarts = site.browser.restarts
     seen = both(text, site, 4, "search[shoes]", "click[next >]")
@@ -104,6 +105,7 @@ def test_a_killed_browser_is_replaced_and_the_episode_goes_on_at_the_same_page(t
 
 
 @needs_browser
+@pytest.mark.slow
 def test_a_browser_that_never_comes_back_is_an_error_and_a_reset_tries_again(text, site, monkeypatch):
     site.reset(seed=0)
     kill_browser(site)

@@ -203,6 +203,7 @@ def test_the_published_rows_are_of_the_plans_shapes(size: str) -> None:
     assert (layers, token) == (model.layers, model.kv_bytes) and weights == pytest.approx(read, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_the_lengths_are_those_that_the_benchmark_measures() -> None:
     """A few episodes of it: the prompts' lengths, and the expert's turns."""
     for env_id, expert in (("CRBC-ALFWorld-v0", False), ("CRBC-WebShop-v0", True), ("CRBC-Sokoban-v0", True)):

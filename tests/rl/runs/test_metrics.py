@@ -20,6 +20,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("which", CONFIGS)
+@pytest.mark.slow
 def test_every_figure_of_a_run_has_an_entry(model, tmp_path, which):
     env = {"id": "CRBC-ALFWorld-v0", "kwargs": {"rooms": "small", "max_steps": 2}}
     config = small(model, updates=1, env=env, **CONFIGS[which])
