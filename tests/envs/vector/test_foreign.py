@@ -11,7 +11,7 @@ import pytest
 from worker_play import play
 
 import crbc_envs
-from anchors import TransitionCounts
+from anchors import INVALID, TransitionCounts
 from crbc_envs import GroupVectorEnv
 from crbc_envs.demonstrations import expert_steps, random_successes
 from crbc_envs.sokoban.env import SokobanEnv
@@ -59,6 +59,14 @@ def test_wrappers_are_kept(env_id, word):
         assert envs.domain == "sokoban"
         assert envs.panel[7].id == "sokoban-v3/train/7"
         assert set(envs.reset(options={"task": [7, 8]})[1]["task_id"]) == {"sokoban-v3/train/7", "sokoban-v3/train/8"}
+
+
+def test_a_label_of_its_own_is_kept_and_else_it_is_the_anchor():
+    labelled, bare = make_member("HintedSokoban-v0", {}), make_member("Countdown-v0", {})
+    for env, own in ((labelled, True), (bare, False)):
+        infos = [env.reset(options={"task": 0})[1], env.step(INVALID)[4]]
+        assert [(info["label"] != info["anchor"]) for info in infos] == [own, own]
+    assert labelled.reset(options={"task": 0})[1]["label"] == labelled.unwrapped.reset(options={"task": 0})[1]["label"]
 
 
 def test_a_success_on_the_last_step_of_a_time_limit_is_not_cut():

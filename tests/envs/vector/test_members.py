@@ -136,6 +136,14 @@ def test_a_group_that_begins_anew_leaves_the_others_as_they_are():
     assert [rollouts.action_names[i] for i in rollouts.action] == ["up", "jump"]
 
 
+def test_a_member_that_runs_again_has_no_end_of_its_last_episode():
+    recorder = begun("a", size=1)
+    told(recorder, (0, "up", 1.0, "s1", "one", True, False, True, 1.0))
+    recorder.begin([0], {"task_id": ["a"], "anchor": ["s0"], "label": ["start"]})
+    told(recorder, (0, "up", 0.0, "s1", "one", False, False, False, 0.0))
+    assert recorder.transition_counts() == [TransitionCounts({("s0", "up", "s1"): 1})]
+
+
 def test_groups_that_begin_anew_begin_by_their_own_infos():
     recorder = begun("a", "b", "c")
     infos = {"task_id": ["d", "d", "e", "e"], "anchor": ["d0", "d0", "e0", "e0"], "label": ["dl", "dl", "el", "el"]}

@@ -13,7 +13,7 @@ from learner_fixtures import fresh_policy, small
 from paths import ROOT
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from crbc_envs.alfworld.engine import textworld
 from crbc_envs.sokoban import gym_engine
@@ -162,6 +162,19 @@ def test_the_table_of_shapes_gives_the_published_parameter_counts(name: str, par
     found = find_architecture(name)
     assert found is not None and found.parameters == parameters
     assert found.vision == ("VL" in name)
+    blocks = {"Qwen/Qwen2.5-1.5B-Instruct": 46_797_824, "Qwen/Qwen2.5-7B-Instruct": 233_057_792}
+    if name in blocks:  # 28 equal layers, and the embedding, the head if it is another, and the last norm
+        assert (found.block, found.outside) == (blocks[name], parameters - 28 * blocks[name])
+
+
+def test_blocks_of_two_sizes_are_counted_each() -> None:
+    """The vision tower's blocks are smaller than the language model's layers."""
+    sizes = dict(PUBLISHED["Qwen/Qwen2.5-VL-3B-Instruct"])
+    config = AutoConfig.for_model(sizes.pop("model_type"), **sizes)
+    with torch.device("meta"):
+        weights = AutoModelForImageTextToText.from_config(config).named_parameters()
+    outside = sum(weight.numel() for name, weight in weights if not re.search(r"\.(blocks|layers)\.\d+\.", name))
+    assert measure(config, "by hand").outside == outside
 
 
 def test_a_model_folder_is_counted_as_it_is(model: Path) -> None:
@@ -279,6 +292,12 @@ def test_every_remedy_makes_it_fit() -> None:
         else:
             cured = make_plan(paper(name), gpus=int(remedy.split()[0]), gib=24)
         assert cured.memory is not None and cured.memory.fits(24), remedy
+
+
+def test_a_pass_of_one_row_is_a_remedy() -> None:
+    """A pass of two rows takes 0.5 GiB more, which are not there."""
+    tight = paper("alfworld_qwen2.5_1.5b", "optim.score_microbatch=1", "generator.memory=0.28")
+    assert "--set optim.microbatch=1" in make_plan(tight, gib=11).remedies
 
 
 def test_vllm_needs_room_for_a_reply() -> None:

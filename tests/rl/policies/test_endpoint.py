@@ -146,6 +146,17 @@ def test_choices_have_the_seeds_that_follow(client: Client) -> None:
     assert [choice["index"] for choice in several["choices"]] == [0, 1, 2, 3]
 
 
+def test_a_reply_that_ends_with_its_last_permitted_token_was_not_cut(
+    policy: TransformersPolicy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"seed": 5, "max_tokens": 1, "return_token_ids": True}
+    cut = client.chat("Go.", **fields)["choices"][0]
+    assert cut["finish_reason"] == "length" and len(cut["token_ids"]) == 1
+    monkeypatch.setattr(policy, "eos", cut["token_ids"][0])  # so the same reply ends there by itself
+    ended = client.chat("Go.", **fields)["choices"][0]
+    assert (ended["token_ids"], ended["finish_reason"]) == (cut["token_ids"], "stop")
+
+
 def test_a_seed_that_was_drawn_is_told(policy: TransformersPolicy) -> None:
     drawn = []
     for _ in range(2):

@@ -215,6 +215,21 @@ def test_a_connection_without_a_request_ends(policy: TransformersPolicy, monkeyp
         connection.close()
 
 
+def test_an_answer_may_take_longer_than_an_idle_connection(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_module, "SECONDS", 0.1)
+    sample = policy.sample
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.5)  # five looks at the connection
+        return sample(*args)
+
+    monkeypatch.setattr(policy, "sample", slow)
+    with serving(policy) as url:
+        assert Client(url).chat("Go.", max_tokens=2)["choices"]
+
+
 def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:
     """The row ends at the next token, or is never begun."""
     asked: list[int] = []

@@ -78,6 +78,9 @@ def test_repeated_tasks_widen_the_interval_as_far_as_they_agree():
     assert wilson(5, 10)[0] < wilson(10, 20)[0]
 
 
+KINDS = ["pick", "pick", "pick", "heat", "heat", "cool"]
+
+
 def test_every_interval_is_over_the_independent_tasks():
     """Of three contents, twice each: both won, one of both, none. The contents' sums of success - 1/2 are 1, 0 and -1,
     so the variance of the mean is 2/36, that of 4.5 independent tasks: neither 3 contents nor 6 episodes."""
@@ -86,13 +89,14 @@ def test_every_interval_is_over_the_independent_tasks():
     low, high = (pytest.approx(end, abs=1e-5) for end in (0.160687, 0.839313))
     counts = {"repeat": 0, "truncated": False, "score": 0.0, "return": 0.0, "length": 1, "invalid": 0, "shortened": 0}
     rows = [
-        {**counts, "task": task, "success": success, "kind": "", "content": which, "cluster": "xyzxyw"[task]}
+        {**counts, "task": task, "success": success, "kind": KINDS[task], "content": which, "cluster": "xyzxyw"[task]}
         for task, (success, which) in enumerate(zip(won, content, strict=True))
     ]
     found = summarise("test", columns_of(rows))
     for order in permutations(rows, len(rows)):
         again = summarise("test", columns_of(list(order)))
         assert (again.to_dict(), again.outcomes) == (found.to_dict(), found.outcomes)
+        assert again.kinds == {"cool": (0, 1), "heat": (0, 2), "pick": (3, 3)}
     assert found.interval == (low, high) and (found.different, found.independent) == (3, pytest.approx(4.5))
     assert [found.to_dict()[end] for end in ("low", "high")] == [low, high]
     written = figures("test", rows)

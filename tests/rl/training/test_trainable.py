@@ -53,6 +53,13 @@ class OneWeight(Trainable):
         }
 
 
+def test_a_rate_is_a_share_of_the_config_s() -> None:
+    made = OneWeight(lr=0.1)
+    for share in (0.5, 0.5, 1.0):
+        made.set_rate(share)
+        assert [parameters["lr"] for parameters in made.optimizer.param_groups] == [0.1 * share]
+
+
 Rows = list[tuple[Turn, float]]
 
 
