@@ -315,12 +315,13 @@ def test_large_messages_end_their_session(strict: Served) -> None:
 
 
 def test_large_bodies_are_refused(alfworld: Served) -> None:
-    body = b'{"split": "%s"}' % (b"x" * LARGEST_BODY)
-    assert httpx.post(f"{alfworld.url}/crbc/num_tasks", content=body).status_code == 400
-    asked = b'{"split": "test"}'
-    assert httpx.post(f"{alfworld.url}/crbc/num_tasks", content=iter([asked])).status_code == 200
-    in_parts = iter([asked, *[b" " * (LARGEST_BODY // 2)] * 3])  # each part is small
-    assert httpx.post(f"{alfworld.url}/crbc/num_tasks", content=in_parts).status_code == 400
+    def status(*parts: bytes) -> int:
+        headers = {"Content-Type": "application/json"}
+        return httpx.post(f"{alfworld.url}/crbc/num_tasks", content=iter(parts), headers=headers).status_code
+
+    assert status(b'{"split": "test"}') == 200
+    assert status(b'{"split": "%s"}' % (b"x" * LARGEST_BODY)) == 400
+    assert status(b'{"split": "test"}', *[b" " * (LARGEST_BODY // 2)] * 3) == 400  # each part is small
 
 
 @pytest.mark.parametrize(
