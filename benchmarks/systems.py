@@ -54,6 +54,14 @@ def star(size: int, seed: int = 0) -> System:
     return counted(np.append(leaf, hub), np.append(hub, leaf), rng, {1: (1, 0), 0: (0, 1)}, size)
 
 
+def tree(size: int, seed: int = 0) -> System:
+    """A walk up and down a binary tree, from failure at its root to success at the last leaf."""
+    rng = np.random.default_rng(seed)
+    below = np.arange(1, size)
+    above = (below - 1) // 2
+    return counted(np.append(below, above), np.append(above, below), rng, {size - 1: (1, 0), 0: (0, 1)}, size)
+
+
 def clusters(number: int, size: int, seed: int = 0) -> System:
     """Random graphs with few ways from one to the next. Each has one way to failure, and the first one to success."""
     rng = np.random.default_rng(seed)

@@ -178,6 +178,13 @@ def test_an_invalid_reply_costs_at_its_own_step():
     assert Q["s", INVALID] == pytest.approx((2 * (1 / 12 - 0.5) / 2 + (0 - 0.5) / 2) / 3, abs=1e-12)
 
 
+def test_costs_alone_are_worth_less_than_nothing():
+    # V(s) = (V(s) - 1/2)/2 / 2, since s is left by b half of the time and b fails: V(s) = -1/6.
+    costly = RolloutGroup([Rollout([Step("s", INVALID), Step("s", "b")], success=False)])
+    V, Q = solved(costly, beta=0.5, invalid_cost=0.5)
+    assert (V["s"], Q["s", INVALID], Q["s", "b"]) == pytest.approx((-1 / 6, -1 / 3, 0.0), abs=1e-12)
+
+
 @pytest.mark.parametrize("reward", ["outcome", "score", "step"])
 @pytest.mark.parametrize("truncation", ["failure", "successor"])
 def test_a_group_without_invalid_replies_has_no_costs(reward, truncation):

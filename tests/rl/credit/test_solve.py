@@ -18,6 +18,7 @@ NEVER, ALWAYS = 10**9, -1
 LONG = [
     systems.chain(5_000),
     systems.star(5_000),
+    systems.tree(5_000),
     systems.grid(5, 600),
     systems.together([systems.grid(5, 600), systems.grid(10, 300)]),
 ]
@@ -98,8 +99,8 @@ def test_the_worst_cases_are_solved(make, beta):
 
 
 @pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("system", LONG, ids=["chain", "star", "strip", "strips"])
-def test_chains_stars_and_strips_are_factorised_however_long(monkeypatch, system, beta):
+@pytest.mark.parametrize("system", LONG, ids=["chain", "star", "tree", "strip", "strips"])
+def test_chains_stars_trees_and_strips_are_factorised_however_long(monkeypatch, system, beta):
     monkeypatch.setattr(solve, "iterate", None)
     V = solved(system, beta)
     assert 0.0 < V.max() <= beta * (1.0 + 1e-12)
