@@ -118,7 +118,8 @@ def read_mutants(lists: Path, only: str = "", names: str = "*.toml") -> list[Mut
     for path in sorted(lists.glob(names)):
         for entry in tomllib.loads(path.read_text("utf-8")).get("mutant", []):
             try:
-                mutants.append(Mutant(**{"tests": nearest_tests(entry["file"], ROOT), **entry}))
+                tests = entry["tests"] if "tests" in entry else nearest_tests(entry["file"], ROOT)
+                mutants.append(Mutant(**{**entry, "tests": tests}))
             except TypeError as error:
                 raise ListError(f"{path.name}: {error} in {entry}") from error
     return [mutant for mutant in mutants if only in mutant.file or only in mutant.why]
