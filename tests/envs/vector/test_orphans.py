@@ -43,7 +43,6 @@ def test_fifty_parents_that_die_leave_no_process(tmp_path, capsys):
         print(f"\n50 parents died in {len(died)} ways; the last process was gone after {longest:.1f} s")
 
 
-@pytest.mark.slow
 def test_a_forked_child_that_lives_on_does_not_keep_its_parents_workers(tmp_path):
     died, left, _ = kill_parents(1, 2, tmp_path, states=["forked child"])
     assert next(iter(died)).startswith("forked child")  # the parent was not killed before it had forked
