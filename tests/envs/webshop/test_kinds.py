@@ -41,7 +41,8 @@ def tasks(shop, split):
 
 @pytest.mark.parametrize("goals", ["synthetic", "human"])
 def test_winners_are_the_products_whose_purchase_can_score_one(goals):
-    for shop in (generated(90, goals), generated(40, goals, "fashion"), shop_of(catalogue(), goals)):
+    made = [generated(90, goals), generated(40, goals, "fashion"), generated(60, goals, "electronics")]
+    for shop in (*made, shop_of(catalogue(), goals)):
         winners = Winners(shop)
         for goal in list(shop.goals)[::9]:
             expected = [n for n in range(len(shop.catalogue)) if best_score(shop, goal, n) == 1.0]
