@@ -50,14 +50,8 @@ def needs_a_process(mistake: dict[str, Any]) -> bool:
     )
 
 
-def marked(mistake: dict[str, Any]) -> Any:
-    """One that trains, or that needs a run that has been trained, is slow."""
-    trains = mistake["status"] == 0 and mistake["argv"][:1] == ["train"] and "--dry-run" not in mistake["argv"]
-    return pytest.param(mistake, marks=pytest.mark.slow if trains or "before" in mistake else (), id=mistake["name"])
-
-
-PROCESSES = [marked(mistake) for mistake in MISTAKES if needs_a_process(mistake)]
-CALLS = [marked(mistake) for mistake in MISTAKES if not needs_a_process(mistake)]
+PROCESSES = [mistake for mistake in MISTAKES if needs_a_process(mistake)]
+CALLS = [mistake for mistake in MISTAKES if not needs_a_process(mistake)]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -69,7 +63,7 @@ def known_packages() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("mistake", CALLS)
+@pytest.mark.parametrize("mistake", CALLS, ids=lambda mistake: mistake["name"])
 @pytest.mark.slow
 def test_a_mistake_is_told(
     mistake: dict[str, Any],
@@ -94,7 +88,7 @@ def test_a_mistake_is_told(
     judge(mistake, status, shown.out, shown.err, listing(tmp_path) - before)
 
 
-@pytest.mark.parametrize("mistake", PROCESSES)
+@pytest.mark.parametrize("mistake", PROCESSES, ids=lambda mistake: mistake["name"])
 @pytest.mark.slow
 def test_a_mistake_is_told_by_a_process(warm: Warm, mistake: dict[str, Any], tmp_path: Path, prepared: Any) -> None:
     work, home = tmp_path / "work", tmp_path / "home"
