@@ -140,7 +140,8 @@ def check(mutants: Sequence[Mutant], root: Path) -> None:
 
 
 def nearest_tests(file: str, root: Path) -> list[str]:
-    """The test files of a product file: those that bear its name, those of its folder, and those of what imports it."""
+    """The test files of a product file: those that bear its name, those of its folder, and those of what imports it.
+    Where there are none, as for a file at the top that the package exports, those at the top."""
     name, folder = PurePosixPath(file).stem, test_folder(file)
     inside = sorted((root / folder).rglob("test_*.py")) if folder.count("/") > 1 or file.startswith("anchors") else []
     own = sorted((root / folder).glob(f"test_{name}*.py"))
@@ -149,7 +150,8 @@ def nearest_tests(file: str, root: Path) -> list[str]:
         test for path in importers for test in (root / test_folder(path)).glob(f"test_{PurePosixPath(path).stem}.py")
     ]
     direct = [test for test in sorted((root / "tests").rglob("test_*.py")) if imports(test, module_of(file))]
-    return list(dict.fromkeys(path.relative_to(root).as_posix() for path in (*own, *inside, *direct, *theirs)))
+    near = [*own, *inside, *direct, *theirs] or sorted((root / folder).glob("test_*.py"))
+    return list(dict.fromkeys(path.relative_to(root).as_posix() for path in near))
 
 
 def test_folder(file: str) -> str:
