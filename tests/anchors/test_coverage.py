@@ -103,6 +103,10 @@ def test_coverage_expands_with_depth():
         "n": [2, 3, 3],
         "k": [2, 2, 2],
     }
+    assert coverages(process, (0, None))[:, [process.anchors.index(name) for name in "smnk"]].tolist() == [
+        [4, 2, 2, 2],
+        [4, 4, 3, 2],  # the closure is deeper than the deepest other depth
+    ]
     # ten visits, all eligible: four at s and two each at m, n and k
     np.testing.assert_allclose(statistics.full_access, [0.4, 0.4, 0.6, 0.6])
     np.testing.assert_allclose(statistics.expanded, [0, 0.4, 0.4, 0.4])

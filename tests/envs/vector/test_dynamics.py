@@ -60,6 +60,12 @@ def test_a_group_alone_plays_as_among_others():
         assert routes(alone, task=2, group_seed=6) == [found[1]]
 
 
+def test_given_noise_does_not_change_which_tasks_are_drawn():
+    with closing(GroupVectorEnv("Windy-v0", 8, 2)) as envs:
+        drawn, given = (envs.reset(seed=7, options=options)[1] for options in ({}, {"group_seed": 3}))
+        assert drawn["task_id"].tolist() == given["task_id"].tolist() and len(set(drawn["task_id"].tolist())) > 2
+
+
 def test_a_member_is_its_environment_with_the_seeds_of_group_and_member():
     with closing(GroupVectorEnv("Trembling-v0", 2, 3)) as envs:
         found = routes(envs, task=4, group_seed=9)

@@ -13,6 +13,7 @@ from paths import SHARED
 from anchors import INVALID
 from crbc_envs.demonstrations import expert_steps
 from crbc_envs.webshop.env import WebShopEnv
+from crbc_envs.webshop.expert.distance import distance
 from crbc_envs.webshop.expert.expert import Shopper
 from crbc_envs.webshop.expert.reading import read_page
 from crbc_envs.webshop.expert.request import read_request
@@ -177,6 +178,20 @@ def test_one_that_does_not_read_leaves_a_product_only_for_an_option_that_it_lack
                 assert any(value not in page.options.get(name, ()) for name, value in wanted.items())
             session.act(done)
     assert left > 5
+
+
+def test_each_step_of_the_way_to_the_product_counts_in_its_distance(shops):
+    goal = next(goal for goal in shuffled(shops["synthetic"].goals) if len(goal.options) == 1)
+    session = Session(shops["synthetic"], goal, "walker")
+    title = shops["synthetic"].product(goal.asin)[1].title
+    option = goal.options[0] if isinstance(goal.options[0], str) else goal.options[0][1]
+    back, choose = "click[< prev]", f"click[{option.lower()}]"
+    way = [f"search[{title}]", f"click[{goal.asin.lower()}]", "click[description]", back, choose, "click[buy now]"]
+    found = [distance(session)]
+    for action in way:
+        session.act(action)
+        found.append(distance(session))
+    assert found == [4, 3, 2, 3, 2, 1, 0]
 
 
 def test_it_chooses_again_what_was_refused(shops):

@@ -290,6 +290,8 @@ def test_a_dry_run_shows_the_time_and_what_it_rests_on(capsys: pytest.CaptureFix
     plan = make_plan(load_config(ALFWORLD), nodes=2, hardware="h100")
     assert plan.gpus == 16 and plan.phases is not None
     assert f"{total(plan.phases):.1f}" in shown and "16 on 2 nodes" in shown and "16 GPUs on 2 nodes" in shown
+    assert plan.memory is not None
+    assert f"{plan.memory.main / 2**31:.0f} GiB of each machine" in shown  # half of it on either node
     for assumed in ("472 tokens", "127 of at most 512", "8.5 turns", "42 % of 989 TFLOP/s", "50 GB/s for each"):
         assert assumed in shown
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import httpx
@@ -278,6 +279,15 @@ def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: Tra
         assert answer.status_code == 500 and answer.json()["error"]["type"] == "server_error"
         assert answer.headers["connection"] == "close"  # the server ends it: the next request needs another
         assert client.chat("Go.", max_tokens=2)["choices"]
+
+
+def test_requests_that_wait_together_keep_their_own_limits(policy: TransformersPolicy) -> None:
+    with serving(policy) as url, ThreadPoolExecutor(8) as pool:
+        ask = partial(Client(url).chat, "Go.", seed=3, return_token_ids=True)
+        limits = [2, 9, 4, 2, 9, 4, 7, 1]
+        replies = [one["choices"][0]["token_ids"] for one in pool.map(lambda most: ask(max_tokens=most), limits)]
+        longest = ask(max_tokens=9)["choices"][0]["token_ids"]
+    assert len(longest) > 4 and replies == [longest[:most] for most in limits]
 
 
 def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -> None:

@@ -256,6 +256,13 @@ def test_pairing_by_task_takes_off_what_tasks_have_in_common():
     assert paired < 0.5 * np.hypot(st.crossed_error(reference)[0], st.crossed_error(better)[0])
 
 
+def test_methods_whose_tasks_are_clustered_otherwise_are_no_pair():
+    one, other = (table([[0, 1, 1], [1, 0, 1]], cluster) for cluster in ([0, 0, 1], [0, 1, 1]))
+    st.paired([one, one])
+    with pytest.raises(ConfigError, match="method 1 and method 0 differ in their cluster: evaluate both"):
+        st.paired([one, other])
+
+
 def test_one_seed_is_no_comparison():
     with pytest.raises(ConfigError, match="one seed says nothing about another training"):
         st.compare(dict(zip("ab", compared(1.0, seeds=1), strict=True)), "a", rng())
