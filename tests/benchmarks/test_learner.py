@@ -18,7 +18,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Warm-started, so that members differ and there is something to learn; the rounding of zero has no direction."""
     folder = tmp_path_factory.mktemp("benchmark")
     rollout = {"num_groups": 4, "group_size": 4, "max_new_tokens": 16}
-    return write_config(folder / "small.yaml", MODEL, rollout=rollout, optim={"lr": 1e-4, "minibatch": 64})
+    env = {"kwargs": {"observation": "text", "max_steps": 15}}  # in three steps hardly a room is solved
+    return write_config(folder / "small.yaml", MODEL, env=env, rollout=rollout, optim={"lr": 1e-4, "minibatch": 64})
 
 
 @pytest.mark.full

@@ -129,6 +129,7 @@ def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
     fresh_vision_policy().save(tmp_path / "model")
     data = small_config(tmp_path / "model", updates=2, credit={"method": "gae"}, critic={"lr": 1e-2})
     data["env"] = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "rgb", "max_steps": 3}, "prompt": "image"}
+    data["optim"]["minibatch"] = 64  # one optimizer step: the first loss is a fresh critic's
     config = parse_config(data, "test")
     Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
     first, second = (record["value_loss"] for record in read_metrics(tmp_path / "run")[1:])
