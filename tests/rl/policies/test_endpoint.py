@@ -224,7 +224,10 @@ def test_frames_reach_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [turn.text for turn in turns] == [turn.text for turn in expected]
         for turn, other in zip(turns, expected, strict=True):
             assert np.abs(np.array(turn.logprobs) - np.array(other.logprobs)).max() < 1e-5
-        answer = Client(url).post("chat/completions", {"messages": messages(prompts[0]), "return_token_ids": True})
-        assert answer.json()["prompt_token_ids"] == policy.encode(prompts[0])
+        ask = {"messages": messages(prompts[0]), "seed": 1, "max_tokens": 6, "return_token_ids": True}
+        answer = Client(url).post("chat/completions", {**ask, "logprobs": True, "top_logprobs": 1}).json()
+        assert answer["prompt_token_ids"] == policy.encode(prompts[0])
+        scored = [token["logprob"] for token in answer["choices"][0]["logprobs"]["content"]]  # beside others: once more
+        assert np.abs(np.array(scored) - np.array(expected[0].logprobs)).max() < 1e-5
         body = {"prompt": [policy.image_token]}
         assert Client(url).refusal("completions", body)[0] == 400
