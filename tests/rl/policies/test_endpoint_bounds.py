@@ -80,6 +80,8 @@ WRONG_CHATS: dict[str, Any] = {
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}],
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]}],
         [{"role": "user", "content": "\ud800"}],
+        [{"role": "system", "content": "\ud800"}, {"role": "user", "content": "Go."}],
+        [{"role": "system", "content": "x" * 200_000}, {"role": "user", "content": "Go."}],
         [{"role": "user", "content": "x" * 200_000}],
         [{"role": "user", "content": "up " * 3_000}],
     ],
@@ -98,11 +100,15 @@ def test_a_wrong_field_of_a_chat_is_named(client: Client, field: str, value: Any
     assert len(answer.text) < 500 and "\n" not in answer.text
 
 
-@pytest.mark.parametrize("text", ["\ud800", "x" * 200_000])
-def test_a_system_message_is_bounded_as_others_are(client: Client, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("\ud800", "half a surrogate pair"), ("x" * 200_000, "at most 131,072 are read")],
+    ids=["half", "long"],
+)
+def test_a_system_message_is_bounded_as_others_are(client: Client, text: str, wrong: str) -> None:
     asked = [{"role": "system", "content": text}, {"role": "user", "content": "Go."}]
     said = client.post("chat/completions", {**ASK, "messages": asked}).json()["error"]["message"]
-    assert "half a surrogate pair" in said or "at most 131,072 are read" in said, said
+    assert wrong in said
 
 
 @pytest.mark.parametrize(
