@@ -24,7 +24,7 @@ from rich.table import Table
 from scipy import stats
 
 from crbc_envs.checking.intervals import wilson
-from crbc_rl.studies.statistics import (
+from crbc_lab.statistics import (
     Estimate,
     Outcomes,
     crossed_error,

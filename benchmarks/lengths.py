@@ -1,4 +1,4 @@
-"""Measures what `crbc_rl/plan/workload.py` states of the environments: `python -m benchmarks.lengths`.
+"""Measures what `crbc_lab/plan/workload.py` states of the environments: `python -m benchmarks.lengths`.
 
 An expert and random play go through the first training tasks. A prompt's tokens are counted as the pieces into which
 Qwen2.5's tokenizer cuts a text before it merges bytes, its chat template included. That is a lower bound of the tokens,

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from crbc_rl.policies.transformers import TransformersPolicy as TransformersPolicy
     from crbc_rl.policies.vision import VisionPolicy as VisionPolicy
     from crbc_rl.policies.vllm import VllmPolicy as VllmPolicy
-    from crbc_rl.report import write_report as write_report
     from crbc_rl.rollout.collect import collect as collect
     from crbc_rl.rollout.evaluate import Evaluation as Evaluation
     from crbc_rl.rollout.evaluate import evaluate as evaluate
@@ -51,7 +50,6 @@ _LAZY = {
     "evaluate": "crbc_rl.rollout.evaluate",
     "load_config": "crbc_rl.config",
     "load_policy": "crbc_rl.policies.load",
-    "write_report": "crbc_rl.report",
 }
 
 __all__ = [*sorted(_LAZY), "credit"]

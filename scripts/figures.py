@@ -20,7 +20,7 @@ from PIL import Image
 from rich.console import Console
 
 from crbc_envs.webshop.site.browser import find_program
-from crbc_rl.commands.train import show_outcome
+from crbc_lab.commands.train import show_outcome
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH, HEIGHT = 1100, 1760

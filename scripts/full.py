@@ -7,7 +7,7 @@
     python = ".venv-vllm/bin/python"         # where the versions are looked up
     versions = ["vllm", "torch"]
     guards = ["crbc_rl/policies/vllm.py",    # a file, or a folder with all that git knows in it
-              "crbc_rl/plan/check.py::installed",  # a definition of a file
+              "crbc_lab/plan/check.py::installed",  # a definition of a file
               "pyproject.toml::vllm"]        # the requirements of an extra
 
 A part that passes gets a stamp in `scripts/stamps/`: the digest of what it guards, the date, versions and minutes. With

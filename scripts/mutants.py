@@ -155,14 +155,14 @@ def nearest_tests(file: str, root: Path) -> list[str]:
 
 
 def test_folder(file: str) -> str:
-    """Where the tests mirror a product file: a folder below tests/, or tests/envs and tests/rl for files at the top."""
+    """Where the tests mirror a product file: a folder below tests/, or the package's own for files at the top."""
     parts = PurePosixPath(file).parts
-    place = {"anchors": "anchors", "crbc_envs": "envs", "crbc_rl": "rl"}[parts[0]]
+    place = {"anchors": "anchors", "crbc_envs": "envs", "crbc_rl": "rl", "crbc_lab": "lab"}[parts[0]]
     return "/".join(("tests", place, *parts[1:-1][:1]))
 
 
 def product_files(root: Path) -> list[str]:
-    packages = (root / package for package in ("anchors", "crbc_envs", "crbc_rl"))
+    packages = (root / package for package in ("anchors", "crbc_envs", "crbc_rl", "crbc_lab"))
     return sorted(path.relative_to(root).as_posix() for package in packages for path in package.rglob("*.py"))
 
 

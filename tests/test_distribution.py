@@ -40,9 +40,9 @@ def test_the_wheel_holds_what_its_users_need_and_nothing_else(built: tuple[Path,
     for folder in ("configs", "warmstarts"):
         files = [path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()]
         assert files and {f"crbc_rl/shipped/{file}" for file in files} <= names
-    assert {f"{package}/py.typed" for package in ("anchors", "crbc_envs", "crbc_rl")} <= names
+    assert {f"{package}/py.typed" for package in ("anchors", "crbc_envs", "crbc_rl", "crbc_lab")} <= names
     top = {name.split("/")[0] for name in names}
-    assert {name for name in top if not name.endswith(".dist-info")} == {"anchors", "crbc_envs", "crbc_rl"}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"anchors", "crbc_envs", "crbc_rl", "crbc_lab"}
     assert built[0].stat().st_size < 20 * 2**20
 
 
@@ -54,7 +54,7 @@ def test_the_metadata_is_complete(built: tuple[Path, Path]) -> None:
     for field in ("Name", "Version", "Summary", "License-Expression", "Author", "Keywords", "Requires-Python"):
         assert told[field], field
     assert told["Description-Content-Type"] == "text/markdown" and "# crbc" in told.get_payload()
-    assert "Typing :: Typed" in told.get_all("Classifier", []) and "crbc = crbc_rl.cli:main" in scripts
+    assert "Typing :: Typed" in told.get_all("Classifier", []) and "crbc = crbc_lab.cli:main" in scripts
 
 
 def test_the_source_archive_has_all_that_the_wheel_has_and_the_tests(built: tuple[Path, Path]) -> None:

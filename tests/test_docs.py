@@ -15,7 +15,7 @@ from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.panels import PANELS
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-PACKAGES = ("anchors", "crbc_envs", "crbc_rl")
+PACKAGES = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab")
 DOTTED = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|credit)(?:\.\w+)+)(?:\(.*?\))?`")
 FILE = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|tests|scripts|configs|docs|examples|benchmarks)/[\w./-]*\w)`")
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)

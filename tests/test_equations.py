@@ -17,7 +17,7 @@ from paths import ROOT
 
 PAPER = ROOT.parent / "shared" / "paper.tex"
 STORED = json.loads((ROOT / "tests" / "data" / "equations.json").read_text(encoding="utf-8"))
-FOLDERS = ("anchors", "crbc_envs", "crbc_rl", "benchmarks", "docs", "configs")
+FOLDERS = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab", "benchmarks", "docs", "configs")
 SUFFIXES = {".py", ".md", ".yaml", ".toml", ".j2"}
 FILES = [ROOT / "README.md", *(path for name in FOLDERS for path in sorted((ROOT / name).rglob("*.*")))]
 

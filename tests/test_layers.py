@@ -9,7 +9,8 @@ import sys
 import pytest
 from paths import ROOT
 
-PACKAGES = ("anchors", "crbc_envs", "crbc_rl")
+PACKAGES = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab")
+"""From the ground up: each imports those before it, and none behind."""
 FILES = {str(path.relative_to(ROOT)): path for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 FORBIDDEN_CALLS = {"eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "torch.load", "os.system", "__import__"}
@@ -52,9 +53,11 @@ def test_anchors_imports_numpy_and_the_standard_library_only():
         assert {module.split(".")[0] for module in imported(tree)} <= allowed, name
 
 
-def test_environments_do_not_know_the_learner():
-    for name, tree in {**under("anchors"), **under("crbc_envs")}.items():
-        assert not [module for module in imported(tree) if module.split(".")[0] == "crbc_rl"], name
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_imports_none_above_it(package):
+    above = PACKAGES[PACKAGES.index(package) + 1 :]
+    for name, tree in under(package).items():
+        assert not [module for module in imported(tree) if module.split(".")[0] in above], name
 
 
 def test_credit_imports_no_environment_and_no_deep_learning():
@@ -71,7 +74,9 @@ def test_credit_imports_no_environment_and_no_deep_learning():
         ("crbc_rl.credit", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "matplotlib"}),
         ("crbc_envs", {"torch", "transformers", "scipy", "PIL", "matplotlib", "pydantic", "pyarrow", "crbc_rl", "ray"}),
         ("crbc_envs.storage.rollouts", {"torch", "PIL", "pyarrow", "crbc_rl"}),
-        ("crbc_rl", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "scipy"}),
+        ("crbc_rl", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "scipy", "crbc_lab"}),
+        ("crbc_rl.learner", {"crbc_lab"}),
+        ("crbc_lab", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "scipy", "matplotlib"}),
     ],
 )
 def test_importing_a_layer_loads_nothing_heavy(run_python, module, absent):
@@ -145,10 +150,8 @@ FLOORS = {
     "crbc_envs.alfworld": "engine games experts observation prompts env conformance",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers frames recorder proof group",
-    "crbc_rl": (
-        "version errors credit config distributed batches policies training rollout runs plan agents report studies "
-        "learner adapters commands cli"
-    ),
+    "crbc_rl": ("version errors credit config distributed batches policies training rollout runs learner adapters"),
+    "crbc_lab": "model_server statistics plan agents report studies commands cli",
 }
 """What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind.
 Environments (rooms with an `env.py`) share one floor, and know nothing of each other."""

@@ -22,9 +22,9 @@ import pytest
 import yaml
 from paths import ROOT, SHARED
 
-from crbc_rl.commands.parse import Group
-from crbc_rl.commands.studying import STUDY
-from crbc_rl.commands.table import COMMANDS
+from crbc_lab.commands.parse import Group
+from crbc_lab.commands.studying import STUDY
+from crbc_lab.commands.table import COMMANDS
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import find_config
 
@@ -34,7 +34,7 @@ STORED = [
     (entry["label"], entry["number"]) for entry in json.loads((ROOT / "tests/data/paper_labels.json").read_text())
 ]
 STUDIES = {path: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "configs" / "studies").glob("*.yaml"))}
-PACKAGES = ("anchors", "crbc_envs", "crbc_rl", "benchmarks", "credit")
+PACKAGES = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab", "benchmarks", "credit")
 OTHER_NAMES = {"from": "sources"}
 """Options that are called otherwise on the command line than in Python."""
 KINDS = {"cor": "prop", "app": "sec"}
@@ -198,7 +198,7 @@ def check_call(call: str) -> None:
     if "-m" in words:
         module = words[words.index("-m") + 1].replace(".", "/")
         assert (ROOT / f"{module}.py").is_file() or (ROOT / module / "__init__.py").is_file(), call
-        if module == "crbc_rl/cli":
+        if module == "crbc_lab/cli":
             check_crbc(words[words.index("-m") + 2 :])
     elif words[0] == "crbc":
         check_crbc(words[1:])

@@ -30,7 +30,7 @@ def train(folder: Path, processes: int = 1, **generator: object) -> list[dict[st
     engine = {"engine": "vllm", "memory": 0.15, **generator}
     config = write_config(folder / "config.yaml", MODEL, **SETTINGS, generator=engine)
     several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}", "-m", "--"]
-    command = [sys.executable, *(several if processes > 1 else ["-m"]), "crbc_rl.cli", "train", str(config)]
+    command = [sys.executable, *(several if processes > 1 else ["-m"]), "crbc_lab.cli", "train", str(config)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*command, "--run", str(folder / "run")], capture_output=True, text=True, timeout=600, env=environment

@@ -17,10 +17,10 @@ import torch
 
 from benchmarks.gpu.models import allocated, empty, large_model, on, paper_config, table
 from benchmarks.gpu.record import Figure, Figures, Machine
+from crbc_lab.plan.architecture import Architecture, measure
+from crbc_lab.plan.memory import GIB, Parts, estimate
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import TrainConfig
-from crbc_rl.plan.architecture import Architecture, measure
-from crbc_rl.plan.memory import GIB, Parts, estimate
 from crbc_rl.policies.files import read_config
 from crbc_rl.training.actor import Actor
 

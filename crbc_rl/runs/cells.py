@@ -79,7 +79,7 @@ class Cell:
         config.write_text(yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
         with WriteErrors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        launched: list[str | Path] = ["crbc_rl.cli", "train", config, "--run", self.folder, "--start-or-resume"]
+        launched: list[str | Path] = ["crbc_lab.cli", "train", config, "--run", self.folder, "--start-or-resume"]
         if self.processes > 1:
             torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}", "-m", "--"]
             launched = [*torchrun, *launched]

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from learner_fixtures import small, small_config, write_config
 
+from crbc_lab.plan.check import check_run
 from crbc_rl import credit
 from crbc_rl.config import load_config, parse_config
 from crbc_rl.config.protocols import PROTOCOLS, choices, deviations
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan.check import check_run
 
 BARE = {"name": "bare", "model": "m"}
 

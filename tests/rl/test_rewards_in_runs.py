@@ -12,12 +12,12 @@ import recorded_groups
 from learner_fixtures import small
 
 from anchors import InternedRollouts, RolloutGroup
+from crbc_lab.plan.check import check_run
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, extensions
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
-from crbc_rl.plan.check import check_run
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 

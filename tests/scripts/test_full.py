@@ -174,7 +174,7 @@ def test_a_file_that_the_check_cannot_import_is_guarded(full) -> None:
     assert {"vllm", "openenv", "wandb", "trackio"} <= absent
     parts = full.read_parts(ROOT).parts.values()
     guards = {guard for part in parts for guard in part.guards}
-    for path in [*(ROOT / "crbc_rl").rglob("*.py"), *(ROOT / "crbc_envs").rglob("*.py")]:
+    for path in [path for name in ("crbc_envs", "crbc_rl", "crbc_lab") for path in (ROOT / name).rglob("*.py")]:
         imports = [
             node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)
         ]

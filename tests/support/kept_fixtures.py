@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from paths import ROOT
 
-from crbc_rl.studies.comparison.kept import place_of
-from crbc_rl.studies.comparison.trainings import Training
+from crbc_lab.studies.comparison.kept import place_of
+from crbc_lab.studies.comparison.trainings import Training
 
 STUDY = {
     "title": "Two methods",

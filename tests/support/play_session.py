@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
-from crbc_rl.commands.play import play
+from crbc_lab.commands.play import play
 
 
 def typed(out: io.StringIO, lines: Iterable[str]) -> Callable[[str], str]:

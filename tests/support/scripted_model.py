@@ -16,9 +16,9 @@ import yaml
 from raw_server import raw_server, reply
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.agents.config import AgentsConfig, load_agents_config
-from crbc_rl.agents.ledger import Ledger
-from crbc_rl.agents.run import Run
+from crbc_lab.agents.config import AgentsConfig, load_agents_config
+from crbc_lab.agents.ledger import Ledger
+from crbc_lab.agents.run import Run
 from crbc_rl.batches import Turn
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy

@@ -71,7 +71,7 @@ def exchange(distributed: Distributed, file: str) -> None:
 
 def command(distributed: Distributed, arguments: list[str]) -> None:
     """The `crbc` command itself; the last job, since it ends the group of processes."""
-    from crbc_rl.cli import main
+    from crbc_lab.cli import main
 
     main(arguments)
 

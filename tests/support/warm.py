@@ -28,7 +28,7 @@ from typing import Any, NoReturn, Self
 
 SUPPORT = Path(__file__).resolve().parent  # not from `paths`, which forks of another tree import anew
 ROOT = SUPPORT.parents[1]
-LEARNER = ("crbc_rl.learner", "crbc_rl.commands.table", "transformers.models.qwen2", "pyarrow.parquet")
+LEARNER = ("crbc_rl.learner", "crbc_lab.commands.table", "transformers.models.qwen2", "pyarrow.parquet")
 CONSTANT = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HUB_VERBOSITY": "error"}
 
 
@@ -189,7 +189,7 @@ def execute(words: list[str]) -> None:
         sys.argv = words
         runpy.run_path(words[0], run_name="__main__")
     else:
-        from crbc_rl import cli
+        from crbc_lab import cli
 
         sys.argv = ["crbc", *words]
         cli.main(words)

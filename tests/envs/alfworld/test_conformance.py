@@ -24,7 +24,7 @@ from crbc_envs.alfworld.engine.textworld import TextWorldGame, shared_game
 from crbc_envs.alfworld.env import AlfworldEnv
 from crbc_envs.alfworld.games.generate import game_json, generate_game
 from crbc_envs.errors import DataError, install_extra
-from crbc_rl import cli
+from crbc_lab import cli
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="TextWorld 1.7.0 does not run on Python 3.13")
 

@@ -13,7 +13,7 @@ from crbc_envs import measure_splits
 from crbc_envs.checking.splits import ANCHOR, CONTENT, TEXT
 from crbc_envs.sokoban.env import BOARD, LAYOUT
 from crbc_envs.tasks import SPLITS, Task
-from crbc_rl import cli
+from crbc_lab import cli
 
 SMALL = {"train_tasks": 27, "held_out_tasks": 27, "walks": 4}
 

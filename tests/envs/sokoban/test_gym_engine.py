@@ -19,7 +19,7 @@ from crbc_envs.sokoban.conformance import COMPARED, Engines, conform, play
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.gym_engine import GymGame, gym_sokoban_class
 from crbc_envs.sokoban.rules import MOVES, Room, State, parse_room
-from crbc_rl import cli
+from crbc_lab import cli
 
 
 @pytest.fixture(autouse=True)

@@ -310,7 +310,7 @@ def test_games_and_trajectories_may_come_in_archives_of_their_own(games, tmp_pat
 
 
 def test_the_command_installs_and_checks(games, capsys, home):
-    from crbc_rl.cli import main
+    from crbc_lab.cli import main
 
     main(["data", "alfworld", "--from", str(games)])
     assert "train 2 games; valid_seen 2 games" in capsys.readouterr().out

@@ -24,7 +24,7 @@ from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.shop.pages import Node, Page
 from crbc_envs.webshop.site import browser
 from crbc_envs.webshop.site.env import WebShopSiteEnv, node_index
-from crbc_rl import cli
+from crbc_lab import cli
 
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=f"no browser: {browser.missing()}")
 

@@ -154,7 +154,7 @@ def test_the_published_small_set_is_recognised():
 
 
 def test_the_command_installs_and_checks(tmp_path, capsys, stock):
-    from crbc_rl.cli import main
+    from crbc_lab.cli import main
 
     main(["data", "webshop", "--from", str(files_of(tmp_path / "files", "small", stock))])
     assert "small: 60 products" in capsys.readouterr().out

@@ -3,10 +3,10 @@
 import pytest
 from learner_fixtures import small
 
+from crbc_lab.plan import make_plan
 from crbc_rl.config import extensions, read
 from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
-from crbc_rl.plan import make_plan
 from crbc_rl.policies import engines
 from crbc_rl.policies.engines import Engine, engine_of
 from crbc_rl.policies.load import load_policy

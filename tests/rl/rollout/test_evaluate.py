@@ -15,13 +15,13 @@ from learner_fixtures import fresh_policy, small
 from crbc_envs.actions import tagged
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.storage.rollouts import read_groups, write_groups
-from crbc_rl.agents.results import success as agent_success
+from crbc_lab.agents.results import success as agent_success
+from crbc_lab.studies.agent import Rate
 from crbc_rl.batches import Turn
 from crbc_rl.rollout import evaluate as evaluation
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, summarise, wilson
 from crbc_rl.rollout.record import columns_of, figures
-from crbc_rl.studies.agent import Rate
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from rich.console import Console
 from vision_fixtures import fresh_vision_policy
 
 from crbc_envs.prompts import CUT, IMAGE, Prompt, PromptWindow, View
-from crbc_rl.commands import evaluate as evaluate_command
+from crbc_lab.commands import evaluate as evaluate_command
 from crbc_rl.config.sections import RolloutConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner

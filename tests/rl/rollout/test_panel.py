@@ -17,8 +17,8 @@ from crbc_envs.alfworld.games.official import OfficialPanel
 from crbc_envs.alfworld.games.panels import AlfworldPanel
 from crbc_envs.sokoban.panels import make_panel
 from crbc_envs.tasks import Task, TaskPanel
+from crbc_lab.plan.check import check_run
 from crbc_rl.errors import ConfigError
-from crbc_rl.plan.check import check_run
 from crbc_rl.rollout.evaluate import play_panel, summarise
 from crbc_rl.rollout.panel import Name, apportioned, choose
 

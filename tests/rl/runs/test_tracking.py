@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from learner_fixtures import small
 
+from crbc_lab.plan import findings
+from crbc_lab.plan.check import check_run
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
-from crbc_rl.plan import findings
-from crbc_rl.plan.check import check_run
 from crbc_rl.runs import tracking
 from crbc_rl.runs.board import Board
 from crbc_rl.runs.folder import Run

@@ -86,7 +86,7 @@ def manifest_outside(folder: Path) -> None:
 def of_few_members(folder: Path) -> None:
     """The command, where a tenth of the members is too many: a tar is read slowly."""
     from crbc_envs.storage import archives
-    from crbc_rl import cli
+    from crbc_lab import cli
 
     archives.MOST_MEMBERS //= 10
     cli.main(["data", "alfworld", "--from", str(folder / HERE / "a.tar.gz")])

@@ -6,7 +6,7 @@ import os
 import resource
 from pathlib import Path
 
-from crbc_rl import cli
+from crbc_lab import cli
 from hostile.corpus import CASES
 
 CPU_SECONDS = 10

@@ -1,0 +1,119 @@
+"""What is kept of finished episodes: one record each, and the transcript of its trials."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from anchors import RolloutGroup
+from crbc_envs.storage.rollouts import write_groups
+from crbc_lab.agents.episode import Episode, Played
+from crbc_lab.agents.journal import Journal
+
+Record = dict[str, Any]
+
+NEEDED: dict[str, type] = {
+    "seed": int,
+    "task": int,
+    "task_id": str,
+    "kind": str,
+    "content": str,
+    "score": float,
+    "unanswered": str,
+    "trials": list,
+    "examples": list,
+    "calls": int,
+    "tokens_in": int,
+    "tokens_out": int,
+}
+"""What every record of an episode has."""
+
+
+class Records:
+    """The finished episodes of a run folder: `episodes.jsonl`, and a recording each in `rollouts/seedS/TASK.parquet`.
+
+    The recording is written first, so a record always has one. A record stands for its seed and task; where an episode
+    was played again, its last record counts. So each episode is counted once.
+    """
+
+    def __init__(self, folder: Path, env_id: str, examples: Mapping[str, list[str]] | None = None) -> None:
+        self.folder, self.env_id = folder, env_id
+        self.examples = {} if examples is None else examples
+        """The training tasks of the examples, by kind of task, for as far as they are known."""
+        self._journal = Journal(folder / "episodes.jsonl")
+        self.episodes: dict[tuple[int, int], Record] = {}
+        for record in self._journal.read():
+            if _whole(record):
+                self.episodes[record["seed"], record["task"]] = record
+
+    def recording(self, seed: int, task: int) -> Path:
+        return self.folder / "rollouts" / f"seed{seed}" / f"{task:06d}.parquet"
+
+    def keep(self, episode: Episode, calls: int, tokens_in: int, tokens_out: int) -> None:
+        """Keep a finished episode: its recording, then its record."""
+        env = episode.chat.env
+        task = env.panel[episode.task]
+        self._write(episode, task.id)
+        spent = {"calls": calls, "tokens_in": tokens_in, "tokens_out": tokens_out}
+        record: Record = {
+            "seed": episode.seed,
+            "task": episode.task,
+            "task_id": task.id,
+            "kind": task.kind,
+            "content": task.digest,
+            "solved_at": episode.solved_at,
+            "score": episode.trials[-1].score if episode.trials else 0.0,
+            "unanswered": episode.unanswered,
+            "trials": [_of_trial(trial) for trial in episode.trials],
+            "reflections": episode.reflections,
+            "examples": self.examples.get(task.kind, []),
+            **spent,
+        }
+        self._journal.append(record)
+        self.episodes[episode.seed, episode.task] = record
+
+    def _write(self, episode: Episode, task_id: str) -> None:
+        """One group, the task, with a rollout for each trial that has a step."""
+        trials = [trial for trial in episode.trials if trial.rollout is not None]
+        path = self.recording(episode.seed, episode.task)
+        if not trials:
+            path.unlink(missing_ok=True)  # of an earlier play
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        env = episode.chat.env
+        frames = [frame for trial in trials for frame in trial.frames]
+        write_groups(
+            path,
+            [RolloutGroup([trial.rollout for trial in trials if trial.rollout is not None], task_id)],
+            env_id=self.env_id,
+            turns=[turn for trial in trials for turn in trial.turns],
+            frames=frames or None,
+            anchor=env.anchor_name,
+        )
+
+
+def _of_trial(trial: Played) -> Record:
+    rollout = trial.rollout
+    steps = len(rollout) if rollout is not None else 0
+    invalid = rollout.invalid if rollout is not None else 0
+    reward = rollout.reward if rollout is not None else 0.0
+    numbers = {"steps": steps, "invalid": invalid, "thoughts": trial.thoughts}
+    return {"ending": trial.ending, "score": trial.score, "reward": reward, **numbers}
+
+
+def _whole(record: Record) -> bool:
+    """Whether a record has what every episode's has: the file may be another's, or damaged."""
+    if type(record.get("solved_at")) not in (int, type(None)):
+        return False
+    return all(type(record.get(name)) is kind for name, kind in NEEDED.items()) and all(
+        isinstance(trial, dict)
+        and isinstance(trial.get("ending"), str)
+        and all(type(trial.get(name)) is int for name in ("steps", "invalid", "thoughts"))
+        for trial in record["trials"]
+    )
+
+
+def unanswered(records: Iterable[Record]) -> int:
+    """How many episodes ended because a call finally failed."""
+    return sum(bool(record["unanswered"]) for record in records)

@@ -1,0 +1,253 @@
+"""`crbc study agent`: what limits the agent of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from rich.console import Console
+from rich.markup import escape
+
+from crbc_envs.actions import requested_action
+from crbc_envs.errors import DataError
+from crbc_envs.tasks import stream
+from crbc_envs.vector.members import make_member
+from crbc_lab.commands.splits import arguments, cause
+from crbc_lab.plan.check import check_run
+from crbc_lab.studies import agent_tables
+from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of
+from crbc_lab.studies.agent_teacher import Start, play_teacher
+from crbc_rl.batches import RolloutBatch, Turn
+from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout.evaluate import Evaluation, joined, play_tasks, summarise
+from crbc_rl.rollout.exchange import Columns, read_texts
+from crbc_rl.rollout.panel import eval_panel
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.interrupts import Interrupts
+from crbc_rl.runs.progress import Bars
+
+EXPLORED = 64
+"""Tasks that are sampled in groups, at most."""
+CHANGEABLE = ("env.", "eval.", "rollout.", "seed", "threads")
+"""Keys that `--set` may change: the others belong to training, or to the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for: `policy` is "best", "last" or "start" of the run, `episodes` None means as many as the config
+    says, `spread` whether they are taken from the whole split, `samples` is the number of rollouts of a group.
+    `settings` and `teacher` are key=value."""
+
+    policy: str
+    split: str
+    episodes: int | None
+    spread: bool
+    samples: int
+    settings: Sequence[str]
+    teacher: Sequence[str]
+
+
+def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None:
+    """Play the run's agent and its environment's expert, print what was measured, and write OUT/agent.json.
+
+    Raises `ConfigError` for a folder that is no run, and for settings that cannot be played.
+    """
+    run = _opened(path, asked.settings)
+    config = run.config
+    count = config.eval.test_episodes if asked.episodes is None else asked.episodes
+    check_run(config, evaluation=(asked.split, count)).require()
+    options = arguments(asked.teacher, option="--teacher", what="an option of the expert")
+    policy = run.policy(asked.policy)
+    torch.set_num_threads(config.threads)
+    said = ""
+    with Interrupts(), Bars(console, lambda: said) as bars:
+
+        def told(what: str, total: int) -> Callable[[int], None]:
+            bar = bars.add(what, total=total)
+
+            def tell(done: int) -> None:
+                nonlocal said
+                said = f"  {what}: {done} of {total}"
+                bars.update(bar, completed=done)
+
+            return tell
+
+        tasks = _tasks(config, asked.split, count, asked.spread)
+        starts = _starts(config, asked.split, tasks, options, told("expert", count))
+        evaluation, episodes = _played(policy, config, asked.split, starts, told("agent", count))
+        found = None
+        if asked.samples:
+            some = tasks[:: -(-count // EXPLORED)] if asked.spread else tasks[:EXPLORED]
+            bar = told("samples", len(some) * asked.samples)
+            found = _explored(policy, config, asked.split, some, asked.samples, bar)
+    findings = analyse(episodes, found)
+    console.print(escape(f"{asked.policy}: success {evaluation}"), highlight=False, soft_wrap=True)
+    agent_tables.show(findings, console)
+    place = out / "agent.json"
+    _write(place, path, config, asked, options, evaluation, findings, episodes)
+    console.print(f"wrote {escape(str(place))}", soft_wrap=True, highlight=False)
+
+
+def _opened(path: Path, settings: Sequence[str]) -> Run:
+    """The run in a folder, with changes to what is played."""
+    run = Run.open(path)
+    for setting in settings:
+        if not setting.startswith(CHANGEABLE):
+            raise ConfigError(f"--set {setting}: only env., eval., rollout., seed and threads change what is played")
+    return Run(path, load_config(path / "config.yaml", settings)) if settings else run
+
+
+# ---- play -----------------------------------------------------------------------------------------
+
+
+def _tasks(config: TrainConfig, split: str, count: int, spread: bool) -> Sequence[int]:
+    """The tasks of the panel of `count` that the config names, each once; or `count` tasks at even distances over all
+    of the split."""
+    if not spread:
+        return tuple(dict.fromkeys(eval_panel(config, split, count).tasks))
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
+        return [i * len(env.panel) // count for i in range(count)]
+
+
+def _starts(
+    config: TrainConfig, split: str, tasks: Sequence[int], options: dict[str, Any], progress: Callable[[int], None]
+) -> dict[int, Start]:
+    seeds = [stream("evaluation", config.seed, task) for task in tasks]
+    env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "require_tags": True}
+    try:
+        played = play_teacher(env_id, kwargs, tasks, seeds, config.rollout.dynamics, options, progress)
+        return dict(zip(tasks, played, strict=True))
+    except DataError:
+        raise
+    except (TypeError, ValueError, gymnasium.error.Error) as error:
+        given = f"--teacher {' '.join(f'{name}={value}' for name, value in options.items())}: " if options else ""
+        raise ConfigError(f"{given}the expert of {config.env.id} cannot play: {cause(error, env_id)}") from error
+
+
+def _played(
+    policy: TransformersPolicy,
+    config: TrainConfig,
+    split: str,
+    starts: Mapping[int, Start],
+    progress: Callable[[int], None],
+) -> tuple[Evaluation, list[Episode]]:
+    """The evaluation as `crbc eval` has it, and its episodes."""
+    parts: list[Columns] = []
+    episodes: list[Episode] = []
+    temperature = config.eval.temperature
+    for columns, batch in play_tasks(
+        policy,
+        config,
+        split,
+        list(starts),
+        "evaluation",
+        config.seed,
+        temperature=temperature,
+        progress=progress,
+    ):
+        parts.append(columns)
+        episodes += _episodes(policy, config, columns, batch, starts)
+    return summarise(split, joined(parts)), episodes
+
+
+def _explored(
+    policy: TransformersPolicy,
+    config: TrainConfig,
+    split: str,
+    tasks: Sequence[int],
+    samples: int,
+    progress: Callable[[int], None],
+) -> Exploration:
+    temperature, seed = config.rollout.temperature, config.seed
+    played = play_tasks(
+        policy,
+        config,
+        split,
+        tasks,
+        "exploration",
+        seed,
+        temperature=temperature,
+        group_size=samples,
+        progress=progress,
+    )
+    columns = joined([columns for columns, _ in played])
+    return exploration(columns["success"].reshape(len(tasks), samples), read_texts("content", columns)[::samples])
+
+
+def _episodes(
+    policy: TransformersPolicy, config: TrainConfig, columns: Columns, batch: RolloutBatch, starts: Mapping[int, Start]
+) -> list[Episode]:
+    """An `Episode` for each rollout of a batch."""
+    valid = batch.rollouts.valid.tolist()
+    replies = [_reply(policy, config, turn, ok) for turn, ok in zip(batch.turns, valid, strict=True)]
+    ends = np.cumsum(columns["length"]).tolist()
+    kinds, contents = (read_texts(name, columns) for name in ("kind", "content"))
+    return [
+        Episode(
+            task=task,
+            success=bool(columns["success"][i]),
+            replies=replies[end - int(columns["length"][i]) : end],
+            kind=kinds[i],
+            content=contents[i],
+            truncated=bool(columns["truncated"][i]),
+            distance=starts[task].distance,
+            teacher=starts[task].won,
+            open_forms=starts[task].open_forms,
+        )
+        for i, (task, end) in enumerate(zip(columns["task"].tolist(), ends, strict=True))
+    ]
+
+
+def _reply(policy: TransformersPolicy, config: TrainConfig, turn: Turn, valid: bool) -> Reply:
+    return Reply(
+        valid=valid,
+        action=requested_action(turn.text, require_tags=True),
+        cut=turn.response[-1] != policy.eos and len(turn.response) >= config.rollout.max_new_tokens,
+        words=frozenset() if valid else words_of(policy.decode_prompt(turn)),
+        tokens=len(turn.prompt),
+        shortened=turn.shortened,
+    )
+
+
+# ---- output ---------------------------------------------------------------------------------------
+
+
+def _write(
+    place: Path,
+    run: Path,
+    config: TrainConfig,
+    asked: Request,
+    teacher: dict[str, Any],
+    evaluation: Evaluation,
+    findings: Findings,
+    episodes: Sequence[Episode],
+) -> None:
+    """Write all measurements with what was played, and a row for each task. Makes the folder."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    data = {
+        "run": run.name,
+        "policy": asked.policy,
+        "split": asked.split,
+        "spread": asked.spread,
+        "set": list(asked.settings),
+        "env_id": config.env.id,
+        "env_kwargs": config.env.kwargs,
+        "teacher": teacher,
+        "seed": config.seed,
+        "temperature": {"evaluation": config.eval.temperature, "exploration": config.rollout.temperature},
+        "limits": {name: getattr(config.rollout, name) for name in ("max_new_tokens", "max_prompt_tokens")},
+        "causes": CAUSES,
+        "evaluation": evaluation.to_dict(),
+        "findings": agent_tables.plain(findings),
+        "tasks": agent_tables.rows(episodes),
+    }
+    place.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,162 @@
+"""`crbc agents`: plays a panel with a prompting agent, and prints its success, its cost and the server's faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from crbc_lab.agents.config import AgentsConfig
+from crbc_lab.agents.ledger import Ledger
+from crbc_lab.agents.results import FILE
+from crbc_lab.agents.run import Run, first_prompts
+from crbc_lab.plan.environment import check_env
+from crbc_rl.errors import ConfigError, redacted
+from crbc_rl.policies.api import Policy
+from crbc_rl.policies.chat import ChatPolicy
+from crbc_rl.runs.interrupts import Interrupts
+from crbc_rl.runs.progress import Bars
+
+Result = dict[str, Any]
+
+LONGEST_PROMPT = 6_000
+"""Characters of a prompt that a dry run shows."""
+
+
+def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) -> bool:
+    """Play what is not finished in `folder` and print the result. Returns whether every episode is finished."""
+    check(config)
+    model = open_model(config)
+    done, wanted = 0, config.episodes * len(config.seeds)
+    account: Ledger | None = None
+
+    def state() -> str:
+        asked = f", {account.asked:,} calls asked, {account.found:,} from the cache" if account is not None else ""
+        return f"  {done} of {wanted} episodes{asked}"
+
+    with closing(Run(config)) as run, Interrupts(), Bars(console, state) as bars:
+        bar = bars.add("episodes", total=wanted)
+
+        def tell(ended: int, ledger: Ledger) -> None:
+            nonlocal done, account
+            done, account = ended, ledger
+            bars.update(bar, completed=ended)
+
+        told = run.play(folder, model, again, tell)
+    for line in lines(config, told, folder):
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    return bool(told["complete"])
+
+
+def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
+    """Check everything that can be checked without a call, and print the plan and the first prompt."""
+    check(config)
+    with closing(Run(config)) as run:
+        panel = run.panel()
+        (prompt,) = first_prompts(run)
+        steps = int(run.chats[0].env.max_steps)
+    model = config.model
+    turns = steps if config.agent == "direct" else config.react.turns or steps
+    most = config.episodes * len(config.seeds) * (config.trials * (turns + 1) - 1)  # a reflection between two trials
+    # Making the policy checks the address, and its password is shown nowhere from then on.
+    place = redacted(ChatPolicy(model.endpoint, model.name).url) if model.endpoint is not None else ""
+    limits = config.limits
+    budget = [f"{limits.tokens:,} tokens"] if limits.tokens is not None else []
+    budget += [f"{limits.money:.2f} {config.prices.currency}"] if limits.money is not None else []
+    for line in (
+        f"{config.name}: a plan; nothing is asked or written",
+        f"agent        {config.agent}, {config.trials} trial(s) of each task at most",
+        f"model        {model.name} {f'at {place}' if place else 'in this process'}",
+        f"panel        {panel['env']}, {panel['data'] or 'own'} data, {config.episodes:,} {panel['split']} tasks, "
+        f"{len(config.seeds)} seed(s), digest {panel['digest'][:16]}",
+        f"calls        at most {most:,}",
+        f"budget       {' or '.join(budget) or 'none: set limits.tokens or limits.money'}",
+        f"run folder   {folder}",
+        "first prompt",
+    ):
+        console.print(escape(line), highlight=False, soft_wrap=True)
+    shown = prompt if len(prompt) <= LONGEST_PROMPT else f"{prompt[:LONGEST_PROMPT]} ..."
+    console.print(escape(shown), highlight=False, soft_wrap=True)
+
+
+def check(config: AgentsConfig) -> None:
+    """Raise `ConfigError` where the environment cannot be played, with what is missing and how to get it."""
+    found = check_env(config)
+    problems = [*found.errors, *(f"{finding.name}: {finding.fix}" for finding in found.findings)]
+    if problems:
+        raise ConfigError(f"{config.name} cannot start here: {'; '.join(problems)}")
+    size = found.panels[config.split]
+    if config.episodes > size:
+        raise ConfigError(f"episodes: {config.episodes:,}, and the {config.split} panel has {size:,} tasks")
+
+
+def open_model(config: AgentsConfig) -> ChatPolicy | Policy:
+    """The endpoint, which must answer, or the checkpoint of a folder."""
+    model, limits = config.model, config.limits
+    if model.endpoint is not None:
+        policy = ChatPolicy(
+            model.endpoint,
+            model.name,
+            key_variable=model.key_variable,
+            concurrency=limits.concurrency,
+            options=model.options,
+        )
+        policy.check()
+        return policy
+    if model.temperature == 0:
+        raise ConfigError(
+            "model.temperature: 0, and a model of a folder samples: set model.temperature=0.1 or serve it"
+        )
+    if model.options:
+        raise ConfigError("model.options: they are fields of a server's requests; leave them out for a model folder")
+    from crbc_rl.config import RolloutConfig
+    from crbc_rl.policies.load import load_policy
+
+    return load_policy(model.name, rollout=RolloutConfig(max_new_tokens=model.max_tokens))
+
+
+def lines(config: AgentsConfig, told: Result, folder: Path) -> Iterator[str]:
+    """The result in words."""
+    if told["episodes"]:
+        yield f"{told['model']}, {config.agent}: success {_rate(told['success'])}"
+        unanswered, of = told["unanswered"], told["episodes"]
+        yield (
+            f"score {told['score']:.2f}  invalid {told['invalid_share']:.1%}  trials {told['trials']}  "
+            f"thoughts {told['thoughts']}  unanswered {unanswered} of {of} episodes"
+        )
+        for kind, figures in told["by_kind"].items():
+            yield f"    {kind:8} {_rate(figures)}"
+        if config.trials > 1:
+            for within, figures in enumerate(told["by_trial"], 1):
+                yield f"    within {within} trial(s)  {_rate(figures)}"
+        if len(config.seeds) > 1:
+            for seed, figures in told["by_seed"].items():
+                yield f"    seed {seed}  {_rate(figures)}"
+        if unanswered:
+            yield "unanswered episodes count as failed; --again plays them again, and asks for nothing twice"
+    spent = told["spent"]
+    faults = ", ".join(f"{kind} {count:,}" for kind, count in spent["faults"].items()) or "none"
+    paid = f", {spent['cost']:.4f} {spent['currency']}" if config.prices.input or config.prices.output else ""
+    guess = f" ({spent['estimated']:,} calls estimated)" if spent["estimated"] else ""
+    yield f"{spent['calls']:,} calls, {spent['tokens_in']:,} tokens in, {spent['tokens_out']:,} out{paid}{guess}"
+    yield f"faults: {faults}; {spent['retries']:,} retries, {spent['failed']:,} calls failed for good"
+    start = told["this_start"]
+    yield f"this start: {start['asked']:,} calls asked, {start['from_cache']:,} from the cache"
+    if not told["complete"]:
+        yield (
+            f"NOT COMPLETE: {told['episodes']:,} of {told['episodes_wanted']:,} episodes, {told['stopped']}. The "
+            "finished ones are rather the short ones, so their success is no estimate of the panel's"
+        )
+    first = folder / "rollouts" / f"seed{config.seeds[0]}" / "000000.parquet"
+    yield f"result {folder / FILE}; transcripts: crbc play --replay {first}"
+
+
+def _rate(figures: Result) -> str:
+    return (
+        f"{figures['success']:.1%} (95 % interval {figures['low']:.1%} to {figures['high']:.1%}, "
+        f"{figures['successes']} of {figures['episodes']})"
+    )

@@ -1,0 +1,135 @@
+"""`crbc study NAME`: runs a comparison of trained agents, or what is missing of it; `crbc study list` names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.markup import escape
+from rich.table import Table
+
+from crbc_lab.studies.comparison.definition import GPUS, SCALES, Scale, Study, load_study
+from crbc_lab.studies.comparison.document import UNFINISHED, section
+from crbc_lab.studies.comparison.kept import find
+from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
+from crbc_lab.studies.comparison.tuned import all_tried, best_candidates
+from crbc_rl.config.shipped import studies
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.lines import replace_file
+
+NO_GRADIENT = 1e-3
+"""Below this a gradient is the entropy's alone, with the paper's coefficients."""
+
+
+def list_studies(results: Path, console: Console) -> None:
+    """Print every study: its settings, its trainings, and how many of these are finished in `results`."""
+    shown = Table("study", "scale", "setting", "trainings", "finished", "hours", title="studies of trained agents")
+    for name in studies():
+        study = load_study(name)
+        for scale in SCALES:
+            for env, setting in study.settings.get(scale, {}).items():
+                tuned = {one.place: one for _, _, one in tunings(study, scale, env)}
+                # Which candidates win is known when all were tried; it does not change how many trainings there are.
+                chosen = best_candidates(study, scale, env, results) if all_tried(study, scale, env, results) else {}
+                wanted = {one.place: one for one in trainings(study, scale, env, setting.seeds, chosen)}
+                count = len(tuned) + len(wanted)
+                done = sum(find(one, results) is not None for one in (*tuned.values(), *wanted.values()))
+                hours = f"{count * setting.minutes / 60:.1f}" if setting.minutes else ""
+                shown.add_row(name, scale, env, str(count), str(done) if scale == "lab" else "", hours)
+    console.print(shown)
+    console.print("hours of one core, at the scale lab; candidates are tried with fewer updates, so it is less")
+
+
+def compare(
+    study: Study,
+    scale: Scale,
+    envs: tuple[str, ...],
+    seeds: int | None,
+    jobs: int | None,
+    gpus: int | None,
+    runs: Path,
+    results: Path,
+    dry_run: bool,
+    tiny: bool,
+    console: Console,
+) -> bool:
+    """Run what a study lacks in some or all of its settings, and print its tables. Returns whether it is complete."""
+    chosen = envs or tuple(study.settings.get(scale, {}))
+    if not chosen:
+        raise ConfigError(f"{study.name} has no setting at --scale {scale}")
+    for env in chosen:
+        study.setting(scale, env)
+    if dry_run:
+        return _dry(study, scale, chosen, gpus or GPUS[scale], console)
+    if tiny:
+        return _tiny(study, scale, chosen, console)
+    from crbc_lab.studies.comparison.run import Runner  # which lists do without
+
+    runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
+    console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
+    for env in chosen:
+        if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
+            console.print("[yellow]not finished; everything is saved[/]\nto continue: the same command")
+            return False
+        _show(study, scale, env, results, console)
+    return True
+
+
+def _show(study: Study, scale: Scale, env: str, results: Path, console: Console) -> None:
+    """Print what a setting's results show, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
+    place = results / scale / env / study.name
+
+    def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
+        draw(place.with_suffix(".png"))
+        return f"![{title}]({study.name}.png)"
+
+    told = section(study, scale, env, results, picture)
+    replace_file(place.with_suffix(".md"), f"# {study.title}, {env}\n\n{told}\n".encode())
+    console.print(Markdown("\n\n".join(part for part in told.split("\n\n") if not part.startswith("!["))))
+    if told.startswith(UNFINISHED):
+        console.print("a table needs two seeds of two methods, the reference among them", highlight=False)
+    console.print(f"wrote {escape(str(place.with_suffix('.md')))}", soft_wrap=True, highlight=False)
+
+
+def _different(study: Study, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:
+    """One training of each config of a study."""
+    for env in envs:
+        wanted = {one.key: one for one in trainings(study, scale, env, 1, {})}
+        wanted |= {one.key: one for _, _, one in tunings(study, scale, env)}
+        yield from wanted.values()
+
+
+def _tiny(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
+    """One update of each different training with a tiny random model, its loss and its gradient. Returns whether each
+    had a gradient: without one its estimator gave no credit."""
+    from crbc_lab.commands.plumbing import one_update
+
+    idle = []
+    for training in _different(study, scale, envs):
+        record, place = one_update(training.config), f"{scale}/{training.env}/{training.key}"
+        told = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
+        console.print(f"{escape(place)}: {told}", highlight=False, soft_wrap=True)
+        if record["grad_norm"] < NO_GRADIENT:
+            idle.append(place)
+    console.print("each made one update: random weights, actions and outcomes, which say nothing about success")
+    for place in idle:
+        console.print(f"[red]{escape(place)} had no gradient: its estimator gave no credit[/]", soft_wrap=True)
+    return not idle
+
+
+def _dry(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
+    """Check each different training of a study for so many GPUs. Returns whether none can never work."""
+    from crbc_lab.plan.check import check_run  # seconds of imports, which tables and lists do without
+
+    sound = True
+    for training in _different(study, scale, envs):
+        try:
+            missing = [found.name for found in check_run(training.config, gpus=gpus).findings if not found.optional]
+            told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
+        except ConfigError as error:
+            told, sound = f"cannot work: {error}", False
+        place = escape(f"{scale}/{training.env}/{training.key}")
+        console.print(f"{place}: {escape(told)}", highlight=False, soft_wrap=True)
+    return sound

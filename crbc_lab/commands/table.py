@@ -1,0 +1,389 @@
+"""Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
+data, paper, results, serve and study, whose own are in `datasets.py`, `paper.py`, `serving.py` and `studying.py`."""
+
+from __future__ import annotations
+
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+from rich.markup import escape
+from tyro.conf import Positional
+
+from crbc_lab.commands.console import PlainConsole
+from crbc_lab.commands.datasets import data
+from crbc_lab.commands.paper import PAPER
+from crbc_lab.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
+from crbc_lab.commands.permission import permit
+from crbc_lab.commands.serving import SERVE
+from crbc_lab.commands.studying import RESULT, STUDY
+from crbc_rl.errors import ConfigError
+
+Repeated = tyro.conf.UseAppendAction
+"""A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
+
+console = PlainConsole()
+
+
+def train(
+    config: ConfigPath,
+    /,
+    run: MaybePath = None,
+    resume: bool = False,
+    start_or_resume: bool = False,
+    seed: Index = None,
+    seeds: Seeds = None,
+    jobs: Count = None,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    dry_run: bool = False,
+    gpus: Count = None,
+    gpu_memory: Size = None,
+    nodes: Count = None,
+    hardware: str | None = None,
+    online: bool = False,
+    allow_import: bool = False,
+) -> None:
+    """Train a policy as defined in CONFIG. Prints held-out success before and after, and writes a report.
+
+    Args:
+        config: a YAML file, or the name of a config that comes with crbc, such as sokoban-tiny.
+        run: run folder; default runs/NAME-seedSEED. With --seeds a folder for the runs RUN/seedSEED.
+        resume: continue the run in that folder from its last checkpoint. With --seeds, also start those not begun.
+        start_or_resume: the same, but start the run where there is none.
+        seed: replaces the config's seed.
+        seeds: train with each of several seeds, such as 0-4 or 0,2,5, in a process and a run folder each.
+        jobs: with --seeds: how many at a time; default by the cores and the config's threads, 1 where there is a GPU.
+        set: replaces config values, each as section.key=value.
+        dry_run: check everything that can be checked without training, print the plan, and stop.
+        gpus: dry run: number of GPUs to plan for; default 8 for each of --nodes; without it 8 with vLLM, else 1.
+        gpu_memory: dry run: memory of each GPU in GiB; default 80.
+        nodes: dry run: number of nodes that the GPUs are dealt to; default the fewest.
+        hardware: dry run: the GPU whose time is estimated: a100 or h100; default a100.
+        online: dry run: look up a model that is not on this machine on the Hugging Face hub.
+        allow_import: run the modules that the config names ("module:attribute").
+    """
+    from crbc_rl.config import load_config
+
+    permit(allow_import)
+    if () in set:
+        raise ConfigError("--set: write what to set as section.key=value")
+    overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
+    settings = load_config(config, overrides)
+    folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
+    if dry_run:
+        from crbc_lab.plan import make_plan
+        from crbc_lab.plan.show import show
+
+        gib = 80.0 if gpu_memory is None else gpu_memory
+        show(make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
+        return
+    if (seed if seeds else jobs) is not None:
+        raise ConfigError("--seeds and --seed exclude each other, and --jobs belongs to --seeds: --seeds 0-4 --jobs 2")
+    if online or any(given is not None for given in (gpus, gpu_memory, nodes, hardware)):
+        raise ConfigError(
+            "--gpus, --gpu-memory, --nodes, --hardware and --online belong to --dry-run; to train on N GPUs: "
+            "torchrun --nproc_per_node=N -m crbc_lab.cli train CONFIG"
+        )
+    if seeds is not None:
+        from crbc_lab.commands.seeds import train_seeds
+
+        if not train_seeds(settings, seeds, run, resume or start_or_resume, jobs, console):
+            sys.exit(1)
+        return
+    from crbc_lab.commands.train import require_run
+    from crbc_lab.commands.train import train as run_training
+
+    if resume and not start_or_resume:
+        require_run(folder)
+    run_training(settings, folder, resume or start_or_resume, console)
+
+
+def evaluate(
+    run: RunPath,
+    /,
+    policy: Literal["best", "last", "start", "expert", "random"] = "last",
+    split: Literal["validation", "test"] = "test",
+    episodes: Count = None,
+    panel: Literal["first", "even", "paper"] | None = None,
+    out: MaybePath = None,
+    resume: bool = False,
+    endpoint: str | None = None,
+    model: str | None = None,
+    key_variable: str | None = None,
+    allow_import: bool = False,
+) -> None:
+    """Play a run's policy on held-out tasks and print its success with a confidence interval.
+
+    Args:
+        run: a run folder, or with --endpoint, --policy expert or --policy random a config, as for train.
+        policy: the best policy on validation, the last one saved, or the initial one; or the environment's expert, or
+            random admissible actions.
+        split: the held-out split.
+        episodes: number of tasks; default eval.test_episodes of the config.
+        panel: which tasks: the first ones, as many of every kind, or draws in the paper's proportions; default
+            eval.panel of the config.
+        out: a JSON file for what was played, the figures, and a row for each episode.
+        resume: continue the evaluation of --out that was stopped.
+        endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
+        model: the name of that model.
+        key_variable: the environment variable that holds the server's API key.
+        allow_import: run the modules that the run's config names.
+    """
+    from crbc_lab.commands.evaluate import evaluate as play_tasks
+    from crbc_rl.policies.chat import ChatPolicy
+
+    permit(allow_import)
+    if (endpoint is None) != (model is None):
+        raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
+    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+        shown = endpoint.rpartition("@")[2]  # before it there may be a password
+        raise ConfigError(f"--endpoint {shown!r}: write it as http://HOST:PORT/v1, or with https")
+    if model == "":
+        raise ConfigError("--model '': name a model of that server")
+    scripted = policy in ("expert", "random")
+    if endpoint is not None and scripted:
+        raise ConfigError(f"--policy {policy} and --endpoint exclude each other: name one policy")
+    if endpoint is None and run.is_file() and not scripted:
+        raise ConfigError(
+            f"{run} is a file: name a run folder, or add --endpoint URL --model NAME to evaluate a server"
+        )
+    player: Any = policy
+    if endpoint is not None and model is not None:
+        player = ChatPolicy(endpoint, model, key_variable=key_variable)
+    play_tasks(run, player, split, episodes, console, panel, out, resume)
+
+
+def agents(
+    config: ConfigPath,
+    /,
+    endpoint: str | None = None,
+    model: str | None = None,
+    key_variable: str | None = None,
+    run: MaybePath = None,
+    again: bool = False,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    dry_run: bool = False,
+    allow_import: bool = False,
+) -> None:
+    """Play held-out tasks with a prompting agent (direct, react or reflexion) and print its success and cost.
+
+    The same command continues a run that was stopped: finished episodes are not played again, and no call is made
+    twice. Exits with status 1 where a budget ended the run.
+
+    Args:
+        config: a YAML file, or the name of a config that comes with crbc, such as agents/alfworld-react.
+        endpoint: an OpenAI-compatible server, such as http://localhost:8000/v1; replaces model.endpoint.
+        model: the name of a model there, or without an endpoint a model folder; replaces model.name.
+        key_variable: the environment variable that holds the server's API key.
+        run: run folder; default runs/NAME.
+        again: play episodes again that ended without an answer of the model.
+        set: replaces config values, each as section.key=value.
+        dry_run: check everything that can be checked without a call, print the plan and the first prompt, and stop.
+        allow_import: run the modules that the config names ("module:attribute").
+    """
+    from crbc_lab.agents.config import load_agents_config
+    from crbc_lab.commands import agents as module
+
+    permit(allow_import)
+    if () in set:
+        raise ConfigError("--set: write what to set as section.key=value")
+    settings = load_agents_config(config, tuple(chain(*set)), endpoint, model, key_variable)
+    folder = run or Path("runs") / settings.name
+    if dry_run:
+        module.dry_run(settings, folder, console)
+    elif not module.agents(settings, folder, again, console):
+        sys.exit(1)
+
+
+def report(run: RunPath, /) -> None:
+    """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
+
+    Args:
+        run: a run folder.
+    """
+    from crbc_lab.report import write_report
+
+    console.print(escape(str(write_report(run))), soft_wrap=True, highlight=False)
+
+
+def play(
+    env: Positional[str | None] = None,
+    /,
+    split: Literal["train", "validation", "test"] = "train",
+    task: Index = None,
+    seed: Index = 0,
+    replay: MaybePath = None,
+    group: Index = None,
+    rollout: Index = None,
+    unsafe_root: bool = False,
+) -> None:
+    """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
+    with replies, rewards and each step's V, Q and Q - V.
+
+    Args:
+        env: an environment id such as CRBC-Sokoban-v0; not needed with --replay.
+        split: the split of the tasks.
+        task: index of the first task; by default drawn with the seed.
+        seed: seed of the draw.
+        replay: a file of recorded rollouts, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
+        group: the first group shown of that file.
+        rollout: the first rollout shown of that group.
+        unsafe_root: let CRBC-WebShopSite-v0 run its browser as root, without a sandbox.
+    """
+    if replay is not None:
+        from crbc_lab.commands.replay import replay as step_through
+
+        step_through(replay, group or 0, rollout or 0, console)
+        return
+    if group is not None or rollout is not None:
+        raise ConfigError("--group and --rollout belong to --replay FILE, the recorded rollouts to step through")
+    if env is None:
+        raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
+    from crbc_lab.commands.play import play as play_env
+
+    play_env(env, split, task, seed or 0, console, unsafe_root=unsafe_root)
+
+
+def warmstart(
+    config: ConfigPath,
+    /,
+    steps: Count = None,
+    out: MaybePath = None,
+    allow_import: bool = False,
+) -> None:
+    """Make a warm start: train a tokenizer and a tiny policy on demonstrations of the environment's expert.
+
+    Without an expert, the successful episodes of random play are the demonstrations.
+
+    Args:
+        config: a YAML file, or the name of a config that comes with crbc, such as warmstart-sokoban.
+        steps: replaces the config's number of optimizer steps.
+        out: replaces the config's output folder.
+        allow_import: run the modules that the config names ("module:attribute").
+    """
+    from rich.progress import Progress
+
+    from crbc_lab.commands import warmstart as module
+
+    permit(allow_import)
+    settings = module.load_warmstart_config(config)
+    settings = settings.model_copy(
+        update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
+    )
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("imitation", total=settings.steps)
+
+        def tell(step: int, nll: float) -> None:
+            progress.update(bar, completed=step, description=f"imitation, nll {nll:.3f}")
+            if step % 50 == 0 or step == settings.steps:
+                console.print(f"step {step:5d}  nll per reply token {nll:.4f}", highlight=False)
+
+        played: list[bool] = []
+
+        def on_episode(success: bool) -> None:
+            played.append(success)
+            won, total = sum(played), settings.random_episodes
+            progress.update(bar, description=f"random play, {won:,} of {len(played):,} episodes succeeded")
+            if len(played) == total:
+                console.print(f"no expert: {won:,} of {total:,} episodes of random play succeeded", highlight=False)
+
+        module.warmstart(
+            settings, tell, on_episode, on_test=lambda found: console.print(f"wins {found}", highlight=False)
+        )
+    console.print(f"saved {escape(settings.out)}", soft_wrap=True, highlight=False)
+
+
+def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
+    """Write a small installable package: an environment, its test, configs to train on it, and a README.
+
+    Args:
+        name: the package's name, such as my_env.
+        folder: the folder that gets it.
+    """
+    from crbc_lab.commands.init import init as write
+
+    target = write(name, folder)
+    console.print(f"wrote {escape(str(target))}: its README.md says how to install, test and train it", soft_wrap=True)
+
+
+def bench(
+    name: Positional[Literal["conformance", "splits"]],
+    env: Positional[str | None] = None,
+    /,
+    games: MaybePath = None,
+    all: bool = False,
+    count: Count = None,
+    steps: Count = 105,
+    seed: Index = 0,
+    out: SomePath = Path("runs/conformance.jsonl"),
+    train_tasks: Count = 1_000,
+    held_out_tasks: Count = 2_000,
+    walks: Index = 8,
+    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+) -> None:
+    """Compare the suite's own engines with the originals, or an environment's splits with each other.
+
+    `crbc bench conformance CRBC-Sokoban-v0` plays gym-sokoban beside it, and CRBC-ALFWorld-v0 TextWorld.
+
+    Exits with status 1 where engines differ, and where a held-out task is in training or 1 % of the held-out starts
+    are visited there.
+
+    Args:
+        name: conformance: an environment's own engine and the original, side by side at every step; splits: what of
+            the validation and test splits is also in training.
+        env: an environment id such as CRBC-Sokoban-v0.
+        games: conformance: instead of an environment, a folder with ALFWorld's game.tw-pddl files anywhere below it.
+        all: conformance: ALFWorld's games in both wordings, those installed or of --games, and generated ones.
+        count: conformance: number of games, in order of their names, default all; of an environment's tasks, the first
+            ones, default 100 rooms or 5 households.
+        steps: conformance: steps in each game: its solution, then random play.
+        seed: conformance: seed of the first game's random play; each further game has the next seed; splits: seed of
+            the draws.
+        out: conformance --games: file for the results of finished games; a run that was stopped continues from it.
+        train_tasks: splits: number of training tasks, drawn at random.
+        held_out_tasks: splits: number of tasks of each held-out split, the first ones.
+        walks: splits: random walks in each of the training tasks.
+        set: the environment's arguments, each as key=value, such as panel=paper.
+    """
+    if name == "splits":
+        from crbc_lab.commands.splits import splits
+
+        if env is None or games is not None:
+            raise ConfigError("crbc bench splits takes an environment, such as crbc bench splits CRBC-Sokoban-v0")
+        numbers = {"train": train_tasks or 1, "held_out": held_out_tasks or 1, "walks": walks or 0, "seed": seed or 0}
+        if not splits(env, tuple(chain(*set)), console, **numbers):
+            sys.exit(1)
+        return
+    from crbc_lab.commands.data import compare_engines
+
+    amounts = count, 105 if steps is None else steps, seed or 0
+    if not compare_engines(env, games, all, tuple(chain(*set)), amounts, out, console):
+        sys.exit(1)
+
+
+def doctor() -> None:
+    """Print what is installed, what is missing, and the command that installs it."""
+    from crbc_lab.commands.doctor import examine, show
+
+    if not show(examine(), console):
+        sys.exit(1)
+
+
+COMMANDS: dict[str, Any] = {
+    "init": init,
+    "train": train,
+    "eval": evaluate,
+    "agents": agents,
+    "report": report,
+    "play": play,
+    "warmstart": warmstart,
+    "study": STUDY,
+    "results": RESULT,
+    "paper": PAPER,
+    "bench": bench,
+    "data": data,
+    "serve": SERVE,
+    "doctor": doctor,
+}

@@ -1,0 +1,347 @@
+"""Warm starts: a tiny policy trained by imitation of an expert to use the reply format and to play a little.
+
+It stays far below the expert on purpose: the expert errs and the demonstrations are few, so that reinforcement learning
+has something to improve. The training is seeded: the same config gives the same weights.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import chain, cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from crbc_envs.actions import tagged
+from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, random_successes
+from crbc_envs.prompts import Prompt, PromptWindow
+from crbc_envs.storage.files import refuse_link, replacing_folder
+from crbc_envs.vector.members import make_member
+from crbc_lab.plan.environment import check_env
+from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
+from crbc_rl.config import RunConfig, TrainConfig, parse, read_mapping
+from crbc_rl.config.sections import EvalConfig, RolloutConfig, Section
+from crbc_rl.config.shipped import find_config, installed
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies import tiny
+from crbc_rl.policies.copying import MadeUpWords
+from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks
+from crbc_rl.rollout.prompts import prompt_options
+from crbc_rl.runs.folder import versions
+
+SAMPLE = 2_000
+"""Demonstrations that the tokenizer is trained on."""
+STREAMS = 32
+"""Episodes of an environment that are played side by side. The lessons of one are alike, so a batch should have few."""
+BETAS = 0.9, 0.95
+"""Of AdamW: in a thousand steps, the usual second average over as many lags behind."""
+SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
+"""Of the files of a warm start."""
+
+
+class Lapse(Section):
+    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought.
+
+    What the expert says instead reaches the environment, so that no later lesson is lost.
+    """
+
+    action: str = Field(min_length=1)
+    thought: str = ""
+    share: float = Field(gt=0, le=1)
+
+
+class WarmstartConfig(RunConfig):
+    out: str
+    """Folder to write, relative to the config file, or absolute."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    threads: int = Field(2, ge=1)
+    teacher: dict[str, Any] = Field(default_factory=dict)
+    """Keyword options of the environment's `expert`, such as how often it errs."""
+    slips: float = Field(0.0, ge=0, lt=1)
+    """The share of the expert's replies that reach the environment malformed, so that it shows how to go on."""
+    strays: float = Field(0.0, ge=0, lt=1)
+    """The share of the expert's replies in whose place a random admissible action reaches the environment, so that it
+    shows the way back. The lesson is its own reply."""
+    dagger: float = Field(0.0, ge=0, le=1)
+    """From the middle of the training on, the share of lessons at states that the policy itself came to, at temperature
+    1 (Ross et al. 2011)."""
+    lapse: Lapse | None = None
+    """What the policy is to do too often, so that reinforcement learning has something to improve."""
+    random_episodes: int = Field(2000, ge=1)
+    """Without an expert: episodes of random play, whose successes are the demonstrations."""
+    copies: bool = False
+    """Start with an induction head, which text environments need."""
+    also: list[dict[str, Any]] = Field(default_factory=list, max_length=100)
+    """Arguments that replace some of `env.kwargs`. Lessons are taken in turn from the environment and from each of
+    these."""
+    made_up: float = Field(0.0, ge=0, le=1)
+    """The share of lessons whose words are exchanged for made-up ones, so that copying is learned and not the words."""
+    vocabulary: int = Field(tiny.VOCABULARY, ge=300, le=1 << 20)
+    apart: list[str] = Field(default_factory=list, max_length=1_000)
+    """Texts that are always tokens of their own."""
+    steps: int = Field(700, ge=1)
+    batch: int = Field(128, ge=1)
+    parts: int = Field(1, ge=1)
+    """Split a batch into this many parts of similar prompt length, since prompts are padded to the longest."""
+    lr: float = Field(1e-3, gt=0, le=1)
+    warmup: int = Field(50, ge=1)
+    decay: int = Field(1, ge=1)
+    """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
+    eval: EvalConfig = EvalConfig(test_episodes=128)
+    """How the trained policy is tested, which warmstart.json then states."""
+    max_new_tokens: int = Field(64, ge=1)
+    """Of a reply in that test."""
+
+    def environments(self) -> list[WarmstartConfig]:
+        """This config, and one for each of `also` with that environment."""
+        kwargs = [{}, *self.also]
+        envs = [self.env.model_copy(update={"kwargs": {**self.env.kwargs, **more}}) for more in kwargs]
+        return [self.model_copy(update={"env": env, "also": []}) for env in envs]
+
+
+def load_warmstart_config(path: Path) -> WarmstartConfig:
+    """Read a warm start's config, or the shipped one of that name. Raises `ConfigError` naming the file and the key.
+
+    Its output folder is relative to the file; for a config that was installed with the package, to the current folder.
+    """
+    path = find_config(path)
+    data = read_mapping(path)
+    if "model" in data and "out" not in data:
+        raise ConfigError(f"{path} is the config of a training: crbc train {path}")
+    config = parse(WarmstartConfig, data, str(path), path.parent)
+    base = Path("configs") if installed(path) else path.parent
+    place = base / config.out
+    # A link at the very end is kept, to be refused: what is there would be replaced.
+    out = place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
+    return config.model_copy(update={"out": str(out)})
+
+
+def warmstart(
+    config: WarmstartConfig,
+    tell: Callable[[int, float], None] = lambda step, nll: None,
+    on_episode: Callable[[bool], None] = lambda success: None,
+    on_test: Callable[[Evaluation], None] = lambda found: None,
+) -> TransformersPolicy:
+    """Train the tokenizer and the policy, save both to `config.out` with config and versions, and return the policy.
+
+    `tell(step, nll)` is called after every step with the negative log-likelihood per reply token, `on_episode(success)`
+    after every episode of random play, which serves where the environment has no expert. `on_test(found)` is called
+    after the test in each of `config.environments()`. Raises `ConfigError` for an environment that cannot be played as
+    the config says, and for a folder with other files than a warm start. Raises `DataError` where that folder is a
+    link.
+    """
+    worlds = [(one, _require_playable(one)) for one in config.environments()]
+    folder = refuse_link(Path(config.out))
+    _require_replaceable(folder)
+    torch.set_num_threads(config.threads)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder.parent, os.W_OK):
+        raise ConfigError(f"out: {folder}: no permission to write there; choose another folder with --out")
+    # Made now, so that a folder that may not be written ends the command before the training. An interruption leaves
+    # a model that was there as it was.
+    with replacing_folder(folder) as fresh:
+        policy, words = _imitate(config, tell, on_episode)
+        policy.model.to(torch.bfloat16)  # half the bytes; it is tested as it is saved
+        policy.save(fresh)
+        if config.made_up:
+            words.save(fresh)
+        policy.model.to(torch.float32)
+        tested = []
+        for world, tasks in worlds:
+            tested.append(success_of(policy, world, tasks))
+            on_test(tested[-1])
+        success = {"success": tested[0].to_dict(), "success_also": [found.to_dict() for found in tested[1:]]}
+        recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
+        (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
+        _require_replaceable(folder)  # again: the training took a while
+    return policy
+
+
+def _require_replaceable(folder: Path) -> None:
+    """Raise `ConfigError` where a folder holds anything but a warm start, which is deleted for the new one."""
+    own = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    others = {name for name in own if Path(name).suffix not in SUFFIXES or not (folder / name).is_file()}
+    if folder.is_file() or others or (own and "warmstart.json" not in own):
+        found = f", such as {min(others or own)}" if own else ""
+        raise ConfigError(f"out: {folder} holds other files than a warm start{found}; choose another folder with --out")
+
+
+def success_of(policy: TransformersPolicy, config: WarmstartConfig, tasks: int) -> Evaluation:
+    """The policy on tasks of the test split, of which it saw none. `tasks` is how many that split has."""
+    return evaluate(policy, _run(config), "test", min(config.eval.test_episodes, tasks), config.seed)
+
+
+def _run(config: WarmstartConfig) -> TrainConfig:
+    """A run in the same environment, which says how the policy is to play there."""
+    return TrainConfig(
+        name="warmstart",
+        model=config.out,
+        env=config.env,
+        modules=config.modules,
+        rollout=RolloutConfig(max_new_tokens=config.max_new_tokens),
+        eval=config.eval,
+    )
+
+
+def _imitate(
+    config: WarmstartConfig, tell: Callable[[int, float], None], on_episode: Callable[[bool], None]
+) -> tuple[TransformersPolicy, MadeUpWords]:
+    """A policy with its tokenizer, trained on demonstrations, and the words of these."""
+    demonstrations = _demonstrations(config, on_episode)
+    first = list(islice(demonstrations, SAMPLE))
+    words = MadeUpWords.of([(prompt.text, reply) for prompt, reply in first])
+    lessons = _lessons(demonstrations, words, config.made_up, np.random.default_rng([config.seed, 2]))
+    texts = (text for prompt, reply in first for text in (prompt.text, reply))
+    tokenizer = tiny.train_tokenizer(texts, config.vocabulary, config.apart)
+    policy = tiny.build(tokenizer, torch.Generator().manual_seed(config.seed), config.copies)
+    own = _lessons(_corrections(config, policy), words, config.made_up, np.random.default_rng([config.seed, 3]))
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, betas=BETAS, weight_decay=0.01)
+    for step in range(1, config.steps + 1):
+        optimizer.param_groups[0]["lr"] = config.lr * min(
+            1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
+        )
+        corrected = round(config.dagger * config.batch) if step > config.steps // 2 else 0
+        pairs = chain(islice(own, corrected), islice(lessons, config.batch - corrected))
+        turns = [_as_turn(policy, prompt, reply) for prompt, reply in pairs]
+        optimizer.zero_grad()
+        nll = _backward(policy, turns, config.parts)
+        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
+        optimizer.step()
+        tell(step, nll)
+    return policy, words
+
+
+def _lessons(
+    demonstrations: Iterator[tuple[Prompt, str]], words: MadeUpWords, made_up: float, rng: np.random.Generator
+) -> Iterator[tuple[Prompt, str]]:
+    """The demonstrations, a share `made_up` of them with made-up words."""
+    for prompt, reply in demonstrations:
+        if rng.random() < made_up:
+            text, reply = words.exchange(prompt.text, reply, rng)
+            prompt = Prompt(text, system=prompt.system)
+        yield prompt, reply
+
+
+def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterator[tuple[Prompt, str]]:
+    """The expert's replies at states that the policy came to, endless: it plays `BATCH` training tasks at a time."""
+    worlds = [
+        (make_member(one.registered_id(), {**one.env.kwargs, "split": "train"}), one) for one in config.environments()
+    ]
+    rng = np.random.default_rng([config.seed, 4])
+    for number, (env, world) in enumerate(cycle(worlds)):
+        tasks = rng.integers(len(env.panel), size=BATCH).tolist()
+        ((_, batch),) = play_tasks(policy, _run(world), "train", tasks, "lessons", number, temperature=1.0)
+        lessons: list[tuple[Prompt, str]] = []
+        for rollout, task in enumerate(tasks):
+            replies = [batch.turns[row].text for row in np.flatnonzero(batch.rollouts.rollout == rollout).tolist()]
+            lessons += _prompted(config, env, corrected_steps(env, rng, task, replies, **config.teacher), rng)
+        yield from (lessons[i] for i in rng.permutation(len(lessons)))  # those of one episode are alike
+
+
+def _require_playable(config: WarmstartConfig) -> int:
+    """The number of test tasks. Raises `ConfigError` for an environment that cannot be played as the config says, or
+    whose expert cannot."""
+    checked = check_env(config)
+    problems = [*checked.errors, *(f"{finding.needed_for}: {finding.fix}" for finding in checked.findings)]
+    if problems:
+        raise ConfigError("; ".join(problems))
+    if checked.prompt is not None and checked.prompt.images:
+        raise ConfigError("env.prompt: it shows frames, and a tiny policy reads text alone: choose a text observation")
+    if not _has_teacher(config) and config.dagger:
+        raise ConfigError(f"dagger: {config.env.id} has no expert to correct the policy; leave it out")
+    return checked.panels["test"]
+
+
+def _has_teacher(config: WarmstartConfig) -> bool:
+    """Whether the environment has an expert. Raises `ConfigError` for options that it does not know."""
+    env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
+    if not hasattr(env, "expert"):
+        return False
+    with closing(env):
+        env.reset(seed=0, options={"task": 0})
+        try:
+            expert = env.expert(np.random.default_rng(0), **config.teacher)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"teacher: {config.teacher}: {error}") from error
+    return expert is not None
+
+
+def _demonstrations(
+    config: WarmstartConfig, on_episode: Callable[[bool], None] = lambda success: None
+) -> Iterator[tuple[Prompt, str]]:
+    """An endless iterator of prompts and replies over the training tasks, in turn from each environment."""
+    configs = config.environments() * (STREAMS if _has_teacher(config) else 1)
+    seeds = np.random.default_rng([config.seed, 1]).spawn(len(configs))
+    each = [_of_one(one, rng, on_episode) for one, rng in zip(configs, seeds, strict=True)]
+    return (next(one) for one in cycle(each))
+
+
+def _of_one(
+    config: WarmstartConfig, rng: np.random.Generator, on_episode: Callable[[bool], None]
+) -> Iterator[tuple[Prompt, str]]:
+    env = make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})
+    yield from _prompted(config, env, _steps(config, env, rng, on_episode), rng)
+
+
+def _prompted(
+    config: WarmstartConfig, env: Env, steps: Iterator[Demonstration], rng: np.random.Generator
+) -> Iterator[tuple[Prompt, str]]:
+    window = PromptWindow.of(env, **prompt_options(config))
+    seen: Any = None
+    for observation, info, reply in steps:
+        if info["step"]:
+            window.record(seen, info["action"])
+        else:
+            window.history.clear()
+        lapse = config.lapse
+        if lapse is not None and lapse.action in info["admissible_actions"] and rng.random() < lapse.share:
+            reply = tagged(lapse.action, lapse.thought)
+        yield window.ask(observation, info), reply
+        seen = observation
+
+
+def _steps(
+    config: WarmstartConfig, env: Env, rng: np.random.Generator, on_episode: Callable[[bool], None]
+) -> Iterator[Demonstration]:
+    """The expert's steps; without an expert, those of random play's successful episodes, over and over."""
+    steps = expert_steps(env, rng, config.slips, config.strays, **config.teacher)
+    first = next(steps, None)
+    if first is not None:
+        yield first
+        yield from steps
+    episodes = random_successes(env, rng, config.random_episodes, on_episode)
+    if not episodes:
+        raise ConfigError(
+            f"{config.env.id} has no expert, and none of {config.random_episodes:,} episodes of random play succeeded: "
+            "raise random_episodes, make the tasks easier with env.kwargs, or give the environment an `expert`"
+        )
+    while True:
+        for number in rng.permutation(len(episodes)):
+            yield from episodes[number]
+
+
+def _backward(policy: TransformersPolicy, turns: list[Turn], parts: int) -> float:
+    """Accumulate the gradient of the batch's negative log-likelihood per reply token, and return that likelihood."""
+    rows = RolloutBatch.of_turns(turns)
+    weights = token_weights(rows.response_length, rows.group, "token")
+    size = None if parts == 1 else math.ceil(len(turns) / parts)
+    total = 0.0
+    for batch in micro_batches(rows, np.arange(len(turns)), weights, policy.pad, size):
+        logprobs, _ = policy.logprobs(batch, temperature=1.0)
+        nll = -(logprobs * batch.response_mask * batch.weights[:, None]).sum()
+        nll.backward()
+        total += nll.item()
+    return total
+
+
+def _as_turn(policy: TransformersPolicy, prompt: Prompt, reply: str) -> Turn:
+    ids = [*policy.tokenizer.encode(reply, add_special_tokens=False), policy.eos]
+    return Turn(policy.encode(prompt), ids, [0.0] * len(ids))

@@ -1,0 +1,191 @@
+"""check_run: everything that can be said about a run before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from anchors import INVALID, Rollout, RolloutGroup, Step
+from crbc_envs.tasks import SPLITS
+from crbc_lab.plan.architecture import Architecture, find_architecture, has_weights
+from crbc_lab.plan.batches import contradictions
+from crbc_lab.plan.environment import EnvCheck, check_env
+from crbc_lab.plan.findings import Finding, allocators, package, tracker
+from crbc_rl import credit
+from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.config.revisions import data_digest, model_digest
+from crbc_rl.config.sections import SMALLEST
+from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.policies.copying import MadeUpWords
+from crbc_rl.policies.engines import Engine, engine_of
+from crbc_rl.rollout.panel import why_not
+
+MIXED = RolloutGroup(
+    [
+        Rollout([Step("start", "on", reward=1.0), Step("end", "take", reward=1.0)], success=True),
+        Rollout([Step("start", INVALID), Step("start", "on"), Step("end", "drop")], success=False),
+    ]
+)
+"""A group in which everything differs that an estimator compares: outcomes, rewards, actions and malformed replies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A config that can work. `findings` say what is missing for it on this machine."""
+
+    config: TrainConfig
+    env: EnvCheck
+    model: Architecture | None
+    """None where its shape cannot be read on this machine."""
+    findings: tuple[Finding, ...]
+
+    def require(self) -> None:
+        """Raise `ConfigError` with everything that is missing here and would stop the run."""
+        missing = [f"{found.name}: {found.fix}" for found in self.findings if not found.optional]
+        if missing:
+            raise ConfigError(_lines(f"{self.config.name} cannot start here", missing))
+
+
+def check_run(
+    config: TrainConfig, *, gpus: int = 1, online: bool = False, evaluation: tuple[str, int] | None = None
+) -> Checked:
+    """Check a config for training on `gpus` ranks, or for an `evaluation` of (split, episodes) with any policy.
+
+    Training needs every split, a model, an engine and an estimator too. `online` looks up a model on the Hugging Face
+    hub that is not on this machine, as a start must. Raises `ConfigError` naming everything that can never work.
+    """
+    env = check_env(config, SPLITS if evaluation is None else evaluation[:1])
+    errors, findings = [*env.errors, *_panels(config, env, evaluation)], [*env.findings]
+    model: Architecture | None = None
+    if evaluation is None:
+        model = find_architecture(config.model, online, config.revision)
+        findings += _model(config, model)
+        try:
+            findings += _packages(config, engine_of(config), online)
+            errors += contradictions(config, gpus, model)
+        except ConfigError as error:  # an unknown engine: there is no more to say about sizes
+            errors.append(str(error))
+        errors += [*_credit(config), *_learning(config, env, model)]
+    if not env.findings:
+        errors += _revisions(config, model is not None and evaluation is None)
+    if errors:
+        raise ConfigError(_lines(f"{config.name} can never work", errors))
+    return Checked(config, env, model, tuple(findings))
+
+
+def _lines(title: str, messages: list[str]) -> str:
+    """One line for one message, else a list."""
+    return f"{title}: {messages[0]}" if len(messages) == 1 else "\n".join([f"{title}:", *(f"  {m}" for m in messages)])
+
+
+def _panels(config: TrainConfig, env: EnvCheck, evaluation: tuple[str, int] | None) -> Iterator[str]:
+    """Where more episodes are wanted than there are tasks, or a panel that the environment does not have."""
+    wanted = [
+        ("validation", "eval.episodes", config.eval.episodes),
+        ("test", "eval.test_episodes", config.eval.test_episodes),
+    ]
+    if evaluation is not None:
+        wanted = [(evaluation[0], "--episodes", evaluation[1])]
+    for split, key, episodes in wanted:
+        source = env.tasks.get(split)
+        wrong = why_not(source, split, episodes, config.eval.panel) if source is not None else None
+        if wrong is not None:
+            yield wrong if wrong.startswith("eval.") else f"{key}: {wrong}"
+
+
+def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) -> Iterator[str]:
+    """Combinations from which nothing can be learned."""
+    if config.rollout.group_size == 1 and config.credit.method in credit.METHODS:
+        yield (
+            f"rollout.group_size: 1, and {config.credit.method} compares the rollouts of a group, so every advantage "
+            "would be 0: use 2 or more, or credit.method=gae"
+        )
+    elif _flat(config):
+        given = ", ".join(f"{name}={value}" for name, value in config.credit.options.items())
+        yield (
+            f"credit.{config.credit.method}: {given}: with these options every advantage is 0, also in a group of a "
+            "success and a failure, so nothing would be learned: raise a weight or a reward"
+        )
+    if config.rollout.made_up:
+        try:
+            MadeUpWords.load(Path(config.model))
+        except ConfigError as error:
+            yield str(error)
+    method, horizon = config.credit.method, config.credit.options.get("horizon")
+    if isinstance(horizon, int) and horizon < env.max_steps:
+        least = f"set it to {env.max_steps} or more"
+        yield f"credit.{method}.horizon: {horizon}, and an episode may have {env.max_steps} steps: {least}"
+    if env.prompt is not None and env.prompt.images and model is not None and not model.vision:
+        yield (
+            f"env.prompt: {config.env.prompt!r} shows frames, and {config.model} sees no images: choose another style, "
+            "a text observation, or a vision model"
+        )
+
+
+def _flat(config: TrainConfig) -> bool:
+    """Whether a known estimator gives every step of `MIXED` the advantage 0 under the config's options."""
+    if config.credit.method not in credit.METHODS:
+        return False
+    try:
+        found = credit.advantages(MIXED, config.credit.method, **config.credit.options)
+    except credit.CreditError:  # its rollouts are longer than a horizon, which is told by itself
+        return False
+    return not any(values.any() for values in found)
+
+
+def _credit(config: TrainConfig) -> Iterator[str]:
+    """What is wrong with an estimator that the config names in a module of its own."""
+    if config.credit.method == CRITIC or config.credit.method in credit.METHODS:
+        return  # checked when the config was read
+    try:
+        credit.advantages(SMALLEST, config.method(), **config.credit.options)
+    except (ConfigError, ValueError, TypeError) as error:
+        yield f"credit.method: {config.credit.method}: {error}"
+
+
+def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:
+    """Where the model or the data here are others than the config says."""
+    if model and config.revision is not None and Path(config.model).is_absolute():
+        found = model_digest(Path(config.model))
+        if found != config.revision:
+            yield f"revision: {config.revision}, and the files of {config.model} have {found}: restore or change one"
+    if config.env.revision is not None:
+        data = data_digest(config)
+        if data is None:
+            yield "env.revision: it is of installed official data, and others are played: set env.kwargs.data=official"
+        elif data != config.env.revision:
+            yield f"env.revision: {config.env.revision}, and the data here have {data}: install those, or change it"
+
+
+def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]:
+    place = Path(config.model)
+    if not place.is_absolute():
+        if model is None:
+            fix = f"hf download {config.model}, or add --online to read its shape from the hub"
+            yield Finding("model", "-", fix, "parameters, context and memory in this plan; training", optional=True)
+        elif not has_weights(config.model, config.revision):  # training downloads them
+            yield Finding("weights", f"only {model.source}", f"hf download {config.model}", "training", optional=True)
+        return
+    others = [path.parent.name for path in place.parent.glob("*/config.json")]
+    hint = nearest(place.name, others) if others else ""
+    if model is None:
+        fix = f"{place} is no transformers checkpoint{hint}; `crbc warmstart` makes a tiny one"
+        yield Finding("model", "-", fix, "parameters, context and memory in this plan; training")
+    elif not has_weights(config.model):
+        fix = f"{place} has no weights; `crbc warmstart` makes a tiny policy"
+        yield Finding("weights", f"only {model.source}", fix, "training")
+
+
+def _packages(config: TrainConfig, engine: Engine, online: bool) -> Iterator[Finding]:
+    """Missing packages that this config needs and others do not, and settings that it cannot run with."""
+    needs = [("ray", "ray", "rollout.backend=ray")] if config.rollout.backend == "ray" else []
+    if engine.package:
+        needs.append((engine.package, engine.extra, f"generator.engine={config.generator.engine}"))
+    for name, extra, purpose in needs:
+        if not (found := package(name, extra, purpose)).ok:
+            yield found
+    if config.tracking and not (found := tracker(config.tracking, online)).ok:
+        yield found
+    if engine.package == "vllm":
+        yield from allocators()

@@ -1,0 +1,86 @@
+"""GPUs as a plan of time sees them: the rates of their data sheets, and what share of these public programs reach.
+
+No number here comes from the paper. Where a share was measured on one GPU only, it is assumed for the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from crbc_rl.errors import ConfigError, nearest
+
+GIGA, TERA = 1e9, 1e12
+
+PER_NODE = 8
+"""GPUs of a node, and network adapters: one for each GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Rates of one GPU, in operations and bytes per second, and the shares of them that are reached."""
+
+    name: str
+    flops: float
+    """Dense operations in bfloat16."""
+    memory: float
+    link: float
+    """Bytes to the other GPUs of its node, in one direction."""
+    network: float
+    """Bytes to other nodes, in one direction, through the adapter of this GPU."""
+    flops_share: float
+    """What dense training reaches of `flops`. Assumed for passes without gradients and for prefill too."""
+    memory_share: float = 0.848
+    """What vLLM reaches of `memory` while it decodes; also assumed for the optimizer."""
+    layer: float = 0.130e-3
+    """Seconds of vLLM's decode step for each layer besides reading and computing: kernels' starts, and scheduling."""
+    eager: float = 0.900e-3
+    """Seconds of transformers' decode step for each layer, while the GPU mostly waits for the program."""
+
+
+HARDWARE = {
+    "a100": Hardware("A100 SXM 80 GB", 312 * TERA, 2_039 * GIGA, 300 * GIGA, 25 * GIGA, flops_share=0.60),
+    "h100": Hardware("H100 SXM 80 GB", 989 * TERA, 3_350 * GIGA, 450 * GIGA, 50 * GIGA, flops_share=0.42),
+}
+"""Data sheets of NVIDIA: A100 with NVLink 3 (600 GB/s in both directions together) and HDR InfiniBand (200 Gb/s), H100
+with NVLink 4 (900 GB/s) and NDR (400 Gb/s).
+
+`flops_share`: MosaicML's llm-foundry, scripts/train/benchmarking, FSDP on eight GPUs, model "1b" at 1,024 tokens:
+60.15 % on A100, 41.95 % on H100. `memory_share` and `layer`: `DECODED`, on A100. `eager`: the same benchmark states
+39.68 tokens per second of Qwen2.5-1.5B with transformers, 25.2 ms for 28 layers, and as much for 7B."""
+
+DECODED = {
+    "Qwen2.5-0.5B": (24, 988_065_536, 12_288, 1_025, 311.55),
+    "Qwen2.5-1.5B": (28, 3_087_428_608, 28_672, 1_025, 183.33),
+    "Qwen2.5-1.5B, long": (28, 3_087_428_608, 28_672, 7_168, 176.68),
+    "Qwen2.5-3B, long": (36, 6_171_877_376, 36_864, 7_168, 123.15),
+    "Qwen2.5-7B": (28, 14_141_238_272, 57_344, 1_025, 84.28),
+    "Qwen2.5-7B, long": (28, 14_141_238_272, 57_344, 7_168, 80.70),
+}
+"""Tokens per second that Qwen's published speed benchmark of Qwen2.5 states for one reply at a time in bfloat16: A100
+80 GB, vLLM 0.6.3, 2,048 new tokens after 1 or 6,144. By model: layers, bytes of the weights that a step reads, bytes of
+a token's keys and values, mean context, and the published rate.
+
+The rows of 1.5B and 7B without a long prompt are two equations for `layer` and `memory_share`; the other four check
+them (`tests/lab/plan/test_runtime.py`)."""
+
+
+def find_hardware(name: str) -> Hardware:
+    """A GPU by its name in `HARDWARE`. Raises `ConfigError` for an unknown one."""
+    if name.lower() not in HARDWARE:
+        known = ", ".join(HARDWARE)
+        raise ConfigError(f"--hardware {name}: its rates are not known{nearest(name, HARDWARE)}; there are {known}")
+    return HARDWARE[name.lower()]
+
+
+def fewest_nodes(gpus: int) -> int:
+    """The fewest nodes to which `gpus` can be dealt evenly."""
+    return next(nodes for nodes in range(1, gpus + 1) if gpus % nodes == 0 and gpus <= nodes * PER_NODE)
+
+
+def check_nodes(gpus: int, nodes: int) -> None:
+    """Raise `ConfigError` where `gpus` cannot be dealt evenly to `nodes` nodes of at most eight."""
+    if nodes < 1 or gpus % nodes:
+        raise ConfigError(f"--nodes {nodes}: {gpus} GPUs cannot be dealt evenly to {nodes} nodes")
+    if gpus > nodes * PER_NODE:
+        least = fewest_nodes(gpus)
+        raise ConfigError(f"--nodes {nodes}: {gpus} GPUs are more than {PER_NODE} to a node: set --nodes {least}")

@@ -1,0 +1,176 @@
+"""An upper bound of a run's GPU memory, computed from shapes with every row at its token limits.
+
+A run loads, and then alternates between generation and training on the same GPUs. During training vLLM sleeps; during
+generation there are no activations and no gradients. So the peak is the largest of three phases.
+
+The bytes per token and per logit are what torch's own MemTracker finds when the policy's passes run on fake
+tensors of the real shapes; a test repeats that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from crbc_lab.plan.architecture import Architecture
+from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.policies.engines import engine_of
+from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
+
+GIB = 2**30
+
+RESERVE = 4 * GIB
+"""Reserved for CUDA's context, NCCL's buffers, fragmentation, and what vLLM keeps when it sleeps. A guess."""
+
+LOGIT = 20
+"""Bytes per logit of the log-probabilities and their gradient, for the rows computed at a time: five float32 tensors.
+All logits of the pass and their gradients come in addition."""
+
+Parts = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Memory of one rank.
+
+    `phases`: bytes on one GPU by phase and purpose. `concurrent`: how many replies of full length one vLLM engine can
+    generate at a time, None without vLLM. `main`: bytes of main memory of all ranks while they load.
+    """
+
+    phases: dict[str, Parts]
+    concurrent: int | None
+    main: int
+
+    @property
+    def peak(self) -> int:
+        return max(sum(parts.values()) for parts in self.phases.values())
+
+    def fits(self, gib: float) -> bool:
+        return self.peak <= gib * GIB and self.concurrent != 0
+
+
+def microbatch(config: TrainConfig, gpus: int) -> int:
+    """Rows of one training pass on one rank."""
+    share = ceil(config.optim.minibatch / gpus)
+    return min(config.optim.microbatch or share, share)
+
+
+def tokens_per_row(config: TrainConfig) -> int | None:
+    """Tokens of the longest row; None where the config sets no limit on prompts."""
+    prompt = config.rollout.max_prompt_tokens
+    return None if prompt is None else prompt + config.rollout.max_new_tokens
+
+
+def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Memory:
+    """The memory that each of `gpus` GPUs with `gib` GiB needs to train `model` with `config`.
+
+    The config must limit its prompts (`rollout.max_prompt_tokens`).
+    """
+    held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
+    loading = {"whole weights, float32": 4 * model.parameters, **reserve}
+    if _sharded(config, gpus):
+        loading["a weight beside its shard"] = 4 * model.vocabulary * model.hidden // gpus
+    if config.loss.kl and not config.policy.lora_rank:  # the reference is loaded after the policy is sharded
+        loading["the policy, sharded"] = 4 * model.parameters // gpus
+    peak = max(_activations(config, model, gpus), _scoring(config, model, gpus), key=lambda parts: sum(parts.values()))
+    training = {
+        **held,
+        "gradients, float32": 4 * trained(config, model) // gpus,
+        **_moving(config, model, gpus),
+        **peak,
+        **reserve,
+    }
+    if not engine_of(config).same:
+        share = int(config.generator.memory * gib * GIB)
+        handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest full tensor given to vLLM
+        engine, concurrent = {"vLLM": share, "a weight on its way": handed}, _replies(config, model, share)
+    else:
+        engine, concurrent = _own_generation(config, model, gpus), None
+    phases = {"loading": loading, "training": training, "generating": {**held, **engine, **reserve}}
+    return Memory(phases, concurrent, main=4 * model.parameters * gpus)
+
+
+def _sharded(config: TrainConfig, gpus: int) -> bool:
+    return gpus > 1 or config.policy.precision == "bfloat16"
+
+
+def _bytes(config: TrainConfig) -> int:
+    return 2 if config.policy.precision == "bfloat16" else 4
+
+
+def _length(config: TrainConfig) -> int:
+    length = tokens_per_row(config)
+    assert length is not None, "an estimate needs rollout.max_prompt_tokens"
+    return length
+
+
+def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """What stays on a GPU all the time: its shards, and a full copy if transformers samples from one."""
+    share, learned = model.parameters // gpus, trained(config, model)
+    parts = {"weights, float32": 4 * share, "Adam's moments": 8 * learned // gpus}
+    if config.policy.lora_rank:
+        parts["LoRA's factors"] = 4 * learned // gpus
+    if config.credit.method == CRITIC:
+        parts["critic, with its moments"] = 12 * share
+    offloaded = config.policy.offload_reference and _sharded(config, gpus)  # FSDP does it
+    if config.loss.kl and not (offloaded or config.policy.lora_rank):
+        parts["reference, float32"] = 4 * share
+    if engine_of(config).same and _sharded(config, gpus):
+        parts["copy that samples"] = _bytes(config) * model.parameters
+    return parts
+
+
+def trained(config: TrainConfig, model: Architecture) -> int:
+    """The number of trained parameters: all, or the LoRA factors of the seven matrices of every block."""
+    if not config.policy.lora_rank:
+        return model.parameters
+    narrow = model.hidden * model.kv_heads // model.heads
+    ends = 4 * model.hidden + 2 * (model.hidden + narrow) + 3 * (model.hidden + model.intermediate)
+    return config.policy.lora_rank * model.layers * ends
+
+
+def _moving(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """Unsharded tensors at the peak of activations: the weights of two blocks and of the parameters outside blocks, the
+    gradients of the latter, and the gradients of one block, which are reduced over the ranks in float32."""
+    if not _sharded(config, gpus):
+        return {}
+    size = _bytes(config)
+    return {"gathered and reduced": size * 2 * (model.block + model.outside) + (size + 4) * model.block}
+
+
+def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """What one pass keeps for its backward pass, and the larger of two peaks: logits, or one recomputed layer."""
+    rows, length = microbatch(config, gpus), _length(config)
+    size, tokens = _bytes(config), rows * length
+    layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
+    inputs = size * tokens * model.hidden
+    kept = model.layers * (inputs if config.policy.gradient_checkpointing else layer) + 4 * inputs
+    mask = rows * length**2 * (1 + size)
+    work = layer + 3 * size * tokens * model.intermediate
+    row = config.rollout.max_new_tokens * model.vocabulary
+    logits = 2 * size * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
+    return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
+
+
+def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """The memory of a pass without gradients: its logits, or one layer; nothing is kept."""
+    rows = config.optim.score_microbatch or microbatch(config, gpus)
+    row = config.rollout.max_new_tokens * model.vocabulary
+    logits = _bytes(config) * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
+    layer = 3 * _bytes(config) * rows * _length(config) * model.intermediate
+    return {"a pass that scores": max(logits, layer)}
+
+
+def _replies(config: TrainConfig, model: Architecture, share: int) -> int:
+    """Replies of full length that fit, with the weights, into vLLM's memory on its GPUs."""
+    parallel, size = config.generator.tensor_parallel, _bytes(config)
+    each = ceil(model.kv_bytes / min(parallel, model.kv_heads)) * _length(config) * size // 2
+    return max(0, share - size * model.parameters // parallel) // each
+
+
+def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
+    """The memory of transformers' generation, with all live rollouts of a rank at once."""
+    rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, _length(config)
+    cache = rows * length * model.kv_bytes * _bytes(config) // 2
+    prefill = 3 * _bytes(config) * rows * length * model.intermediate
+    return {"key-value cache": cache, "prefill": prefill, "logits": LOGIT * rows * model.vocabulary}

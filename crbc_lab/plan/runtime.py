@@ -1,0 +1,232 @@
+"""The seconds of an update by phase, computed from operations, bytes and links; nothing is fitted to a measured update.
+
+A phase takes as long as the slower of what it computes and what it moves, since both run side by side. Left out: waking
+and putting to sleep of the engine, tensor parallelism's exchanges, padding, starting of kernels in training,
+tokenizing, saving, and whatever else a program adds. So an estimate is what a well-tuned program could reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from crbc_lab.plan.architecture import Architecture
+from crbc_lab.plan.batches import Batches, arithmetic, contradictions
+from crbc_lab.plan.hardware import PER_NODE, Hardware, check_nodes, find_hardware
+from crbc_lab.plan.memory import trained
+from crbc_lab.plan.workload import Workload, going_on, longest_chain, workload_of
+from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.engines import engine_of
+
+ADAM = 40
+"""Bytes that a step moves for a float32 weight: its gradient's norm and clipping 12; Adam reads 16 and writes 12."""
+
+CREDIT = 3.1e-3 / 4_500
+"""CPU seconds of credit for a row, as docs/learner.md measured it at the paper's size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of an update. `key` is where a run records it, in seconds/; `bound` is what limits it."""
+
+    name: str
+    key: str
+    seconds: float
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A config on its GPUs, with the lengths of its update."""
+
+    config: TrainConfig
+    model: Architecture
+    hardware: Hardware
+    work: Workload
+    max_steps: int
+    gpus: int
+    nodes: int
+
+    @property
+    def batches(self) -> Batches:
+        return arithmetic(self.config, self.gpus, self.max_steps)
+
+    @property
+    def rollouts(self) -> int:
+        return self.config.rollout.num_groups * self.config.rollout.group_size
+
+    @property
+    def turns(self) -> tuple[tuple[float, float], ...]:
+        """The update as (turns, members still playing)."""
+        first = min(self.work.solved, self.max_steps)
+        return (first, self.rollouts), (self.max_steps - first, self.rollouts * (1 - self.work.success))
+
+    @property
+    def rows(self) -> float:
+        """Rows of the table of training: the turns that members played until they ended."""
+        return sum(turns * members for turns, members in self.turns)
+
+    @property
+    def sampled(self) -> tuple[tuple[float, float], ...]:
+        """As `turns`, with the members that are sampled."""
+        if self.work.kept and self.work.success < 1:
+            return ((self.max_steps, self.rollouts),)
+        return self.turns
+
+    def compute(self, operations: float) -> float:
+        """Seconds of `operations` on all GPUs together."""
+        return operations / (self.gpus * self.hardware.flops * self.hardware.flops_share)
+
+    def move(self, size: float) -> float:
+        """Seconds in which every GPU gathers, or reduces, tensors of `size` bytes that lie sharded on all.
+
+        They go around a ring. On several nodes it passes from node to node through all adapters of a node.
+        """
+        rate = self.hardware.link
+        if self.nodes > 1:
+            rate = min(rate, self.gpus // self.nodes * self.hardware.network)
+        return size * (self.gpus - 1) / self.gpus / rate
+
+
+def estimate(
+    config: TrainConfig,
+    hardware: str | Hardware,
+    *,
+    model: Architecture,
+    max_steps: int,
+    gpus: int = PER_NODE,
+    nodes: int = 1,
+    work: Workload | None = None,
+) -> tuple[Phase, ...]:
+    """The seconds of an update of `config` by phase, on `gpus` GPUs that are dealt evenly to `nodes` nodes.
+
+    `hardware` is a name of `HARDWARE`, or rates of your own. `work` is by default that of the config's environment.
+    Raises `ConfigError` for unknown hardware, groups and GPUs that cannot be dealt, and an environment whose lengths
+    were not measured.
+    """
+    work = work or workload_of(config)
+    if work is None:
+        raise ConfigError(
+            f"{config.env.id}: the lengths of its prompts {config.env.prompt!r} are unknown, give a Workload"
+        )
+    check_nodes(gpus, nodes)
+    for message in contradictions(config, gpus, model):
+        raise ConfigError(message)
+    rates = find_hardware(hardware) if isinstance(hardware, str) else hardware
+    job = Job(config, model, rates, work, max_steps, gpus, nodes)
+    return (*_rollout(job), *_training(job))
+
+
+def total(phases: tuple[Phase, ...]) -> float:
+    """The seconds of all phases."""
+    return sum(phase.seconds for phase in phases)
+
+
+# ---- sampling -----------------------------------------------------------------------------------------------------
+
+
+def _rollout(job: Job) -> Iterator[Phase]:
+    work = job.work
+    side_by_side = work.workers or job.gpus
+    waves = max(1.0, job.rollouts / side_by_side)
+    yield Phase("reset", "reset", waves * work.reset, "CPU")
+    sampled = sum(turns * members for turns, members in job.sampled)
+    yield Phase("prefill", "generate", job.compute(sampled * forward(job.model, work.prompt, 1)), "operations")
+    steps, seconds = decode(job)
+    yield Phase("decode", "generate", seconds, f"{steps:,.0f} steps of {1e3 * seconds / steps:.1f} ms")
+    stepped = sum(turns * max(1.0, members / side_by_side) for turns, members in job.turns if members)
+    yield Phase("environments", "environments", stepped * work.step, "CPU")
+
+
+def decode(job: Job) -> tuple[float, float]:
+    """Decode steps of an engine, and their seconds."""
+    reply, limit, engines = job.work.reply, job.config.rollout.max_new_tokens, job.batches.engines
+    if not job.work.lockstep:
+        steps = max(longest_chain(members, _until(job, k), reply, limit) for k, (_, members) in _some(job))
+        live = sum(turns * members for turns, members in job.sampled) * reply / engines / steps
+        return steps, steps * decode_step(job, live)
+    on = going_on(reply, limit)
+    steps = seconds = 0.0
+    for turns, members in job.sampled:
+        for k in range(limit):
+            tail = on**k
+            waiting = 1 - (1 - tail) ** members  # whether any reply, of any engine, goes on
+            steps += turns * waiting
+            seconds += turns * waiting * decode_step(job, members * tail / engines)
+    return steps, seconds
+
+
+def _some(job: Job) -> list[tuple[int, tuple[float, float]]]:
+    """The parts of `sampled` that somebody plays, with their place."""
+    return [(k, part) for k, part in enumerate(job.sampled) if part[0] > 0 and part[1] > 0]
+
+
+def _until(job: Job, place: int) -> float:
+    """Turns from the start to the end of a part of `sampled`."""
+    return sum(turns for turns, _ in job.sampled[: place + 1])
+
+
+def decode_step(job: Job, live: float) -> float:
+    """Seconds of a step of one engine that samples a token for each of `live` members.
+
+    It reads the weights once and the keys and values of every member. Each of the engine's GPUs has its part of both.
+    """
+    model, parallel = job.model, job.config.generator.tensor_parallel
+    context = job.work.prompt + job.work.reply / 2
+    head = model.vocabulary * model.hidden
+    weights = 2 * (model.parameters - model.outside + head) / parallel
+    cache = live * context * model.kv_bytes / min(parallel, model.kv_heads)
+    read = (weights + cache) / (job.hardware.memory * job.hardware.memory_share)
+    attention = 4 * model.layers * model.hidden * context
+    operations = live * (2 * (model.parameters - model.outside + head) + attention) / parallel
+    computed = operations / (job.hardware.flops * job.hardware.flops_share)
+    if engine_of(job.config).same:
+        return max(model.layers * job.hardware.eager, read, computed)
+    return model.layers * job.hardware.layer + max(read, computed)
+
+
+# ---- training -----------------------------------------------------------------------------------------------------
+
+
+def forward(model: Architecture, length: float, scored: float) -> float:
+    """Operations of a forward pass over one row of `length` tokens, with logits at `scored` of them.
+
+    Two for each weight of the blocks and each token, and causal attention. A vision tower counts as if it read tokens.
+    """
+    blocks = model.parameters - model.outside
+    attention = 2 * model.layers * model.hidden * length**2
+    return 2 * length * blocks + attention + 2 * scored * model.hidden * model.vocabulary
+
+
+def _training(job: Job) -> Iterator[Phase]:
+    config, model = job.config, job.model
+    row = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply)
+    size = 2 if config.policy.precision == "bfloat16" else 4
+    steps = config.optim.epochs * ceil(job.rows / config.optim.minibatch)
+    passes = steps * job.batches.passes
+    scoring = ceil(job.rows / job.gpus / (config.optim.score_microbatch or job.batches.microbatch))
+    gathered = size * model.parameters
+    yield Phase("credit", "step_credit", job.rows * CREDIT, "CPU")
+    if not engine_of(config).same:
+        yield _passes(job, "old log-probabilities", "old", row, scoring * gathered)
+    if config.loss.kl:
+        yield _passes(job, "reference", "reference", config.optim.epochs * row, passes * gathered)
+    # Backward costs two forwards, one for the inputs and one for the weights; checkpointing repeats the forward.
+    times = config.optim.epochs * (1 + bool(config.policy.gradient_checkpointing))
+    full, policy = times + 2 * config.optim.epochs, times + config.optim.epochs * (1 if config.policy.lora_rank else 2)
+    if config.credit.method == CRITIC:
+        yield _passes(job, "values", "values", row, scoring * gathered)
+        yield _passes(job, "critic", "critic", full * row, passes * (2 * gathered + 4 * model.parameters))
+    reduced = 4 * trained(config, model)
+    yield _passes(job, "forward and backward", "train", policy * row, passes * (2 * gathered + reduced))
+    memory = job.hardware.memory * job.hardware.memory_share
+    yield Phase("optimizer", "train", steps * ADAM * trained(config, model) / job.gpus / memory, "memory")
+    copied = (4 + size) * model.parameters / memory  # read as gathered, written as the engine has it
+    yield Phase("weights to the engine", "weights", job.move(4 * model.parameters) + copied, "links and memory")
+
+
+def _passes(job: Job, name: str, key: str, operations: float, moved: float) -> Phase:
+    computed, exchanged = job.compute(operations), job.move(moved)
+    return Phase(name, key, max(computed, exchanged), "operations" if computed >= exchanged else "links")

@@ -1,0 +1,56 @@
+"""The report of a run: one self-contained HTML file. The same run folder gives the same bytes."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+from crbc_rl.errors import ConfigError
+
+__all__ = ["write_report"]
+
+
+def write_report(run: Path) -> Path:
+    """Write RUN/report.html from the run's config, metrics and recorded groups, and return its path.
+
+    A browser runs and loads nothing of it but the script and the style of the template, which its policy names by their
+    digests. Raises `ConfigError` where `run` is no run folder, or has no metrics yet.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    from crbc_lab.report.content import content, ramps
+    from crbc_rl.runs.folder import Run
+    from crbc_rl.runs.lines import replace_file
+    from crbc_rl.runs.metrics import read_metrics
+
+    opened, records = Run.open(run), read_metrics(run)
+    if not records:
+        raise ConfigError(
+            f"{run} has no metrics yet: {run / 'metrics.jsonl'} holds no record; continue the run with "
+            f"`crbc train CONFIG --run {run} --resume`, then `crbc report {run}`"
+        )
+    templates = Environment(
+        loader=PackageLoader("crbc_lab", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = templates.get_template("style.html.j2").render(ramps=ramps())
+    script = templates.get_template("script.html.j2").render()
+    page = templates.get_template("report.html.j2")
+    parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
+    path = run / "report.html"
+    replace_file(path, page.render(content(opened, records) | parts).encode(errors="replace"))
+    return path
+
+
+def policy(style: str, script: str) -> str:
+    """The Content-Security-Policy of a page with one style and one script of ours, and nothing from anywhere."""
+    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
+    return (
+        f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,158 @@
+"""The content of a report, as the template's variables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from crbc_lab.report import charts
+from crbc_lab.report.group import CREDIT_COLOURS, MOST_STEPS, VALUE_COLOURS, GroupView, choose, ramp, view_group
+from crbc_rl.runs.folder import Run, read_config, read_versions
+from crbc_rl.runs.lines import Record
+from crbc_rl.runs.metric_table import METRICS, metric_of
+from crbc_rl.runs.metrics import evaluated
+from crbc_rl.runs.smoothing import smooth, smoothing
+
+log = logging.getLogger(__name__)
+
+CHART = (760.0, 376.0)
+SMALL = (280.0, 168.0)
+LINES = ("first", "second", "third", "fourth")
+"""Styles of the lines of a chart."""
+CREDIT_PANELS = {
+    "Gate-open share": {"gate open": "gate_open"},
+    "Evidence coverage": {
+        "depth 0": "coverage/0",
+        "1": "coverage/1",
+        "3": "coverage/3",
+        "full closure": "coverage/full",
+    },
+    "Revisit share": {"revisited": "revisit_share"},
+    "Size of the two terms": {"group": "group_term", "step": "step_term"},
+    "Steps turned against the group": {"turned": "turned"},
+    "Certified anchors": {"depth 0": "certified/0", "1": "certified/1", "3": "certified/3"},
+    "Mean size of an advantage": {"size": "advantage_abs"},
+    "Anchors per group": {"anchors": "anchors_per_group"},
+}
+"""The lines of the charts of credit, by their names: metrics."""
+
+
+def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
+    """The variables of `report.html.j2`, from an open run and its records, of which there must be at least one."""
+    config = run.config
+    done = int(records[-1]["update"])
+    # A resumed run may have more updates than its config file states.
+    planned = max(config.updates, done)
+    versions = read_versions(run.folder)
+    return {
+        "config": config,
+        "model": versions.get("model") or Path(config.model).name,  # the run's own copy has no name of its own
+        "done": done,
+        "planned": planned,
+        "options": {name: _value(value) for name, value in config.credit.options.items()},
+        "intervals": charts.intervals(records, 560.0),
+        "gain": _gain(records),
+        "facts": _facts(records),
+        "curves": charts.line_chart("Success", _success(records, planned), planned, CHART, ticks=6),
+        "panels": _panels(records, planned),
+        "credit_panels": _credit_panels(records, planned),
+        "smoothing": smoothing(planned),
+        "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
+        "totals": charts.phase_totals(records),
+        "groups": _groups(run),
+        "config_text": read_config(run.folder).decode(errors="replace"),
+        "versions": versions,
+    }
+
+
+def ramps() -> dict[str, list[str]]:
+    """Colours of the legends' gradients, by name."""
+    named = {"value": VALUE_COLOURS, "credit": CREDIT_COLOURS}
+    return {name: [ramp(colours, i / 8) for i in range(9)] for name, colours in named.items()}
+
+
+def _groups(run: Run) -> list[GroupView]:
+    """The chosen groups, without those that are too large to draw, which a warning names."""
+    views = []
+    for update, group in choose(run.groups()):
+        steps = sum(map(len, group.rollouts))
+        if steps > MOST_STEPS:
+            log.warning("%s: the group of update %d is left out: it has %d steps", run.folder, update, steps)
+        else:
+            views.append(view_group(update, group, run.config.credit.options))
+    return views
+
+
+def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:
+    x, y = charts.column(records, "success")
+    validated = evaluated(records, "validation")
+    at, success = charts.column(validated, "validation/success")
+    low, high = (charts.column(validated, f"validation/{end}")[1] for end in ("low", "high"))
+    return [
+        charts.Series("training", x, y, "raw", percent=True),
+        charts.Series("training, smoothed", x, smooth(y, smoothing(planned)), "smooth", percent=True),
+        charts.Series("validation", at, success, "validation", percent=True, dots=True, band=(low, high)),
+    ]
+
+
+def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
+    panels = []
+    for metric in (metric for metric in METRICS if metric.panel):
+        percent = metric.unit == "share"
+        x, y = charts.column(records, metric.key)
+        smoothed = smooth(y, smoothing(planned))
+        series = [
+            charts.Series("this update", x, y, "raw", percent),
+            charts.Series("smoothed", x, smoothed, "smooth", percent),
+        ]
+        panels.append(charts.line_chart(metric.title, series, planned, SMALL))
+    return [panel for panel in panels if panel]
+
+
+def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
+    """The charts of credit, each with the style and the name of its lines where there are several."""
+    panels = []
+    for title, keys in CREDIT_PANELS.items():
+        series = []
+        for style, (name, key) in zip(LINES, keys.items(), strict=False):
+            x, y = charts.column(records, key)
+            y = smooth(y, smoothing(planned))
+            series.append(charts.Series(name, x, y, style, metric_of(key).unit == "share"))
+        drawn = [one for one in series if len(one.x)]
+        chart = charts.line_chart(title, drawn, planned, SMALL)
+        if chart:
+            panels.append((chart, [(one.style, one.name) for one in drawn] if len(drawn) > 1 else []))
+    return panels
+
+
+def _gain(records: Sequence[Record]) -> str | None:
+    """The change of test success in percentage points; None before a trained policy was tested."""
+    tested = evaluated(records, "test")
+    if len(tested) < 2 or tested[0]["update"] != 0:
+        return None
+    return f"{100 * (tested[-1]['test/success'] - tested[0]['test/success']):+.1f}".replace("-", "−")
+
+
+def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Key figures of the run as (name, value), without those that are not available yet."""
+    facts = []
+    validated = evaluated(records, "validation")
+    if validated:
+        best = max(validated, key=lambda r: r["validation/success"])
+        facts.append(("best validation success", f"{best['validation/success']:.1%}, update {best['update']}"))
+    steps = charts.column(records, "steps")[1]
+    if len(steps):
+        facts.append(("environment steps played", f"{int(steps.sum()):,}"))
+    credit = [row for row in charts.phase_totals(records) if row[0] == "credit"]
+    if credit:
+        facts.append(("credit block per update", f"{credit[0][3]}, {credit[0][2]:.2%} of all time"))
+    skipped = charts.column(records, "skipped_steps")[1]
+    if skipped.any():
+        facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))
+    return facts
+
+
+def _value(value: Any) -> str:
+    return "full" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

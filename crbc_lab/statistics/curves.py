@@ -1,0 +1,89 @@
+"""Learning curves of several seeds: one band, and the area under each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from crbc_lab.statistics.outcomes import Floats
+from crbc_lab.statistics.resampling import RESAMPLES, Estimate, interquartile_mean, widening
+from crbc_rl.errors import ConfigError
+
+Curve = tuple[ArrayLike, ArrayLike]
+"""Updates, increasing, and the value at each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A curve over seeds: `centre`, `low` and `high` (U,) at `updates` (U,); `areas` (S,) of the single seeds."""
+
+    updates: Floats
+    centre: Floats
+    low: Floats
+    high: Floats
+    areas: Floats
+
+
+def band(
+    curves: Sequence[Curve],
+    rng: np.random.Generator,
+    *,
+    statistic: Literal["mean", "iqm"] = "mean",
+    resamples: int = RESAMPLES,
+) -> Band:
+    """The mean or interquartile mean over seeds and its 95 % interval, at every update that all seeds share.
+
+    Each curve is interpolated linearly to the updates of any seed between the last start and the first end. Seeds are
+    resampled as whole curves, so the band holds pointwise: 95 % at each update, not at all of them together. Raises
+    `ConfigError` for updates that do not increase, values that are no numbers, and seeds without a common range.
+    """
+    updates, values = _shared([_read(curve, seed) for seed, curve in enumerate(curves)])
+    seeds, mean = len(values), values.mean(axis=0)
+    scaled = mean + widening(seeds) * (values - mean)
+    centre = _over_seeds(values.T, statistic)
+    picked = rng.integers(seeds, size=(resamples, seeds))
+    ends = [
+        Estimate.from_draws(float(at), _over_seeds(column[picked], statistic), max(seeds - 1, 1))
+        for at, column in zip(centre, scaled.T, strict=True)
+    ]
+    low, high = (np.array([getattr(one, end) for one in ends]) for end in ("low", "high"))
+    return Band(updates, centre, low, high, np.array([area(updates, row) for row in values]))
+
+
+def area(updates: ArrayLike, values: ArrayLike) -> float:
+    """The area under a curve over the length of its updates: the mean height, in the unit of the values."""
+    at, height = _read((updates, values), 0)
+    return float(np.trapezoid(height, at) / (at[-1] - at[0])) if len(at) > 1 else float(height[0])
+
+
+def _over_seeds(values: Floats, statistic: Literal["mean", "iqm"]) -> Floats:
+    """(..., S) to (...,)."""
+    found: Floats = interquartile_mean(values) if statistic == "iqm" else values.mean(axis=-1)
+    return found
+
+
+def _read(curve: Curve, seed: int) -> tuple[Floats, Floats]:
+    at, height = (np.asarray(column, dtype=np.float64) for column in curve)
+    if at.shape != height.shape or at.ndim != 1 or not len(at):
+        raise ConfigError(f"curve {seed}: {at.shape} updates and {height.shape} values; give one value per update")
+    if not (np.isfinite(at).all() and np.isfinite(height).all()):
+        raise ConfigError(f"curve {seed}: an update or value is no finite number; leave out updates without a value")
+    if (np.diff(at) <= 0).any():
+        raise ConfigError(f"curve {seed}: its updates do not increase; sort them and keep one value each")
+    return at, height
+
+
+def _shared(curves: Sequence[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
+    """The updates of any seed within the range of all, (U,), and every curve there, (S, U)."""
+    if not curves:
+        raise ConfigError("there are no curves: give the updates and values of one seed or more")
+    start, end = max(at[0] for at, _ in curves), min(at[-1] for at, _ in curves)
+    updates = np.unique(np.concatenate([at for at, _ in curves]))
+    updates = updates[(start <= updates) & (updates <= end)]
+    if not len(updates):
+        raise ConfigError(f"the curves share no updates: one starts at {start:g}, another ends at {end:g}")
+    return updates, np.array([np.interp(updates, at, height) for at, height in curves])

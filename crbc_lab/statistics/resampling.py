@@ -1,0 +1,204 @@
+"""Intervals from a bootstrap over two crossed things at once: seeds, and clusters of tasks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from crbc_envs.checking.intervals import wilson
+from crbc_lab.statistics.outcomes import Floats, Ints, Outcomes, paired
+from crbc_rl.errors import ConfigError
+
+Statistic = Literal["mean", "iqm", "iqm_scores"]
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+BLOCK = 250
+"""Resamples drawn at a time. It bounds memory, and is part of the stream: another block draws other numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure and the ends of its interval, all in the unit of the outcomes."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def from_draws(cls, value: float, draws: Floats, freedom: float = math.inf) -> Estimate:
+        """The 95 % percentile interval of `draws` (R,), stretched about `value` for few degrees of freedom.
+
+        Each end is moved away by t / z, the 97.5 % quantiles of Student's t with `freedom` and of the normal.
+        """
+        tail = (1 + LEVEL) / 2
+        stretch = float(stats.t.ppf(tail, freedom) / stats.norm.ppf(tail))
+        low, high = np.quantile(draws, (1 - tail, tail))
+        return cls(value, value + stretch * float(low - value), value + stretch * float(high - value))
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def estimate(
+    outcomes: Outcomes,
+    rng: np.random.Generator,
+    *,
+    statistic: Statistic = "mean",
+    resamples: int = RESAMPLES,
+) -> Estimate:
+    """A method's figure with its 95 % interval.
+
+    `statistic` is "mean", the mean over seeds and tasks; "iqm", the interquartile mean over the seeds' means; or
+    "iqm_scores", that over all seed x task scores. With one seed the interval is over tasks alone, and says nothing
+    about another training. Where all episodes succeed, or all fail, resamples are alike, and the interval is Wilson's
+    over clusters.
+
+    Raises `ConfigError` for fewer than two clusters, and for "iqm_scores" of successes, which are 0 and 1: their
+    interquartile mean says little more than whether one or three in four succeed.
+    """
+    if statistic == "iqm_scores" and outcomes.binary:
+        raise ConfigError(
+            "the interquartile mean over episodes is not defined for successes of 0 and 1; take statistic 'iqm', over "
+            "the seeds' means, or graded scores"
+        )
+    whole = np.arange(len(outcomes.seeds))[None], np.ones((1, len(outcomes.clusters)))
+    value = float(_STATISTICS[statistic](outcomes, *whole, 1.0)[0])
+    freedom = crossed_error(outcomes)[1]
+    if outcomes.binary and outcomes.mean in (0.0, 1.0):
+        clusters = len(outcomes.clusters)
+        low, high = wilson(value * clusters, clusters)
+        return Estimate(value, min(low, value), max(high, value))  # its rounding may leave the value out
+    draws = resample([outcomes], rng, statistic=statistic, resamples=resamples)[0]
+    found = Estimate.from_draws(value, draws, freedom)
+    return Estimate(value, max(found.low, 0.0), min(found.high, 1.0)) if outcomes.binary else found
+
+
+def crossed_error(outcomes: Outcomes) -> tuple[float, float]:
+    """The standard error of the mean over crossed seeds and clusters, and its degrees of freedom.
+
+    With x_sc the mean of a seed's values in a cluster and w_c the cluster's share of the tasks, m_s = sum_c w_c x_sc,
+    u_c the mean of x_sc over seeds, and m the mean of all,
+
+        V_seed    = sum_s (m_s - m)^2 / (S (S - 1))
+        V_cluster = C / (C - 1) sum_c w_c^2 (u_c - m)^2
+        error     = sqrt(V_seed + V_cluster)
+
+    What is particular to a seed and cluster is in both terms, so the error is rather too large than too small. The
+    degrees of freedom are Satterthwaite's: (V_seed + V_cluster)^2 / (V_seed^2 / (S - 1) + V_cluster^2 / (C - 1)). With
+    one seed V_seed is 0: the error is that of these policies. Raises `ConfigError` with fewer than two clusters.
+    """
+    seeds, clusters = outcomes.sums.shape
+    if clusters < 2:
+        raise ConfigError("all tasks are of one cluster, so nothing shows how tasks differ; take a larger panel")
+    share = outcomes.sizes / outcomes.sizes.sum()
+    by_cluster = outcomes.sums.mean(axis=0) / outcomes.sizes
+    of_clusters = clusters / (clusters - 1) * float(np.square(share * (by_cluster - outcomes.mean)).sum())
+    of_seeds = float(outcomes.per_seed.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    if of_seeds + of_clusters == 0:
+        return 0.0, float(max(seeds - 1, 1))
+    weight = of_clusters**2 / (clusters - 1) + (of_seeds**2 / (seeds - 1) if seeds > 1 else 0.0)
+    return math.sqrt(of_seeds + of_clusters), (of_seeds + of_clusters) ** 2 / weight
+
+
+def resample(
+    methods: Sequence[Outcomes],
+    rng: np.random.Generator,
+    *,
+    statistic: Statistic = "mean",
+    resamples: int = RESAMPLES,
+    factor: float | None = None,
+) -> Floats:
+    """The statistic of every method in every resample, (methods, resamples).
+
+    Each resample draws S seeds and C clusters with replacement, the same ones for all methods. So a difference of two
+    rows is paired by seed and task. `factor` scales how far each seed lies from the mean over seeds; default
+    sqrt(S / (S - 1)), since a bootstrap over S seeds has only (S - 1) / S of their variance. Raises `ConfigError` where
+    the methods differ in seeds or tasks.
+    """
+    paired(methods)
+    seeds, clusters = len(methods[0].seeds), len(methods[0].clusters)
+    scale, figure = widening(seeds) if factor is None else factor, _STATISTICS[statistic]
+    found = np.empty((len(methods), resamples))
+    for start in range(0, resamples, BLOCK):
+        rows = min(BLOCK, resamples - start)
+        picked, counts = rng.integers(seeds, size=(rows, seeds)), cluster_counts(rows, clusters, rng)
+        for row, method in zip(found, methods, strict=True):
+            row[start : start + rows] = figure(method, picked, counts, scale)
+    return found
+
+
+def widening(seeds: int) -> float:
+    """sqrt(S / (S - 1)), by which the deviations of S seeds are scaled before they are resampled; 1 for one seed."""
+    return math.sqrt(seeds / (seeds - 1)) if seeds > 1 else 1.0
+
+
+def cluster_counts(rows: int, clusters: int, rng: np.random.Generator) -> Floats:
+    """How often each cluster is drawn in each of `rows` resamples with replacement, (rows, clusters)."""
+    drawn = rng.integers(clusters, size=(rows, clusters)) + clusters * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * clusters).reshape(rows, clusters).astype(np.float64)
+
+
+def seed_means(outcomes: Outcomes, counts: Floats) -> Floats:
+    """Each seed's mean over resampled clusters, (R, S), from how often each was drawn, `counts` (R, C)."""
+    means: Floats = (counts @ outcomes.sums.T) / (counts @ outcomes.sizes)[:, None]
+    return means
+
+
+def interquartile_mean(values: Floats, counts: Floats | None = None) -> Floats:
+    """The mean of the middle half along the last axis, (...,), as `scipy.stats.trim_mean(values, 0.25)`.
+
+    A quarter of the n values is cut at either end, rounded down. `counts`, of the same shape, says how often each value
+    counts; `values` must then be sorted along the last axis.
+    """
+    if counts is None:
+        cut = values.shape[-1] // 4
+        middle: Floats = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
+        return middle
+    upper = np.cumsum(counts, axis=-1)
+    total = upper[..., -1:]
+    cut_at = np.floor(total / 4)
+    kept = np.clip(np.minimum(upper, total - cut_at) - np.maximum(upper - counts, cut_at), 0.0, None)
+    weighted: Floats = (kept * values).sum(axis=-1) / kept.sum(axis=-1)
+    return weighted
+
+
+def _spread(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
+    """The means of the seeds picked, (R, S), with their deviations scaled by `factor`."""
+    means = seed_means(outcomes, counts)
+    centre = means.mean(axis=1, keepdims=True)
+    return np.take_along_axis(centre + factor * (means - centre), picked, axis=1)
+
+
+def _mean(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
+    means: Floats = _spread(outcomes, picked, counts, factor).mean(axis=1)
+    return means
+
+
+def _iqm(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
+    return interquartile_mean(_spread(outcomes, picked, counts, factor))
+
+
+def _iqm_scores(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
+    """Over all seed x task scores, sorted once: a resample only changes how often each of them counts.
+
+    Each score is moved by as much as its seed's mean is by the scaling.
+    """
+    moved = outcomes.values + ((factor - 1) * (outcomes.per_seed - outcomes.mean))[:, None]
+    order = np.argsort(moved, axis=None)
+    seed, task = np.divmod(order, len(outcomes.tasks))
+    often = np.zeros((len(picked), len(outcomes.seeds)))
+    np.add.at(often, (np.arange(len(picked))[:, None], picked), 1.0)
+    return interquartile_mean(moved.ravel()[order], often[:, seed] * counts[:, outcomes.cluster[task]])
+
+
+_STATISTICS: dict[str, Callable[[Outcomes, Ints, Floats, float], Floats]] = {
+    "mean": _mean,
+    "iqm": _iqm,
+    "iqm_scores": _iqm_scores,
+}

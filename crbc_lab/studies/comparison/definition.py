@@ -1,0 +1,175 @@
+"""What a study compares: variants of one training, in one or several settings. One YAML file in `configs/studies`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from crbc_lab.studies.paper.tables import Row, rows
+from crbc_rl.config import load_config, read_mapping
+from crbc_rl.config.read import explain
+from crbc_rl.config.sections import TrainConfig
+from crbc_rl.config.shipped import STUDIES, shipped, studies
+from crbc_rl.errors import ConfigError, nearest
+
+Scale = Literal["lab", "paper"]
+SCALES: tuple[Scale, ...] = ("lab", "paper")
+GPUS: Mapping[Scale, int] = {"lab": 1, "paper": 8}
+"""Processes of one training, one for each GPU of the paper's node. A tiny agent has one, with or without a GPU."""
+
+Changes = dict[str, Any]
+"""Values of config keys by their dotted names, such as {"credit.method": "gigpo"}."""
+
+TUNING_SEED = 1_000
+"""The first seed of the trainings that candidates are chosen with. Those of a study begin with 0."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Printed(_Part):
+    """The paper's own figures for the rows of a setting: a column of one of its tables, or of a block of it."""
+
+    table: str
+    column: str
+    block: str = ""
+
+    @model_validator(mode="after")
+    def _known(self) -> Printed:
+        if not any(self.column in one.cells for one in self._rows()):
+            tables = sorted({one.table for one in rows()})
+            raise ValueError(
+                f"no column {self.column!r} in block {self.block!r} of table {self.table!r} of the paper; its tables: "
+                + ", ".join(tables)
+            )
+        return self
+
+    def _rows(self) -> list[Row]:
+        return [one for one in rows() if one.table == self.table and self.block in ("", one.block)]
+
+    def cell(self, variant: Variant) -> str:
+        """What the paper prints for a variant, "82.81±2.30"; "" where it has no such row."""
+        name = variant.row or variant.label
+        wanted = f"{self.block}, {name}" if self.block else name
+        return next((str(one.cells.get(self.column, "")) for one in self._rows() if one.name == wanted), "")
+
+
+class Setting(_Part):
+    """Where variants are compared: a config, with changes that hold for all of them."""
+
+    config: str
+    """Relative to the study's file, or the name of one that comes with the package."""
+    set: Changes = Field(default_factory=dict)
+    variants: list[str] | None = None
+    """Those that are trained here; by default all."""
+    seeds: int = Field(3, ge=1, le=100)
+    minutes: float = Field(0.0, ge=0)
+    """Of one training, on one core; 0 where nobody has measured it."""
+    set_tuning: Changes = Field(default_factory=dict)
+    """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
+    printed: Printed | None = None
+
+
+class Variant(_Part):
+    """One row of a study. `candidates` are tried on validation with one seed each, and the best of them is trained with
+    all seeds. The first one is the method's own default."""
+
+    label: str
+    row: str = ""
+    """Its name in the paper's table, where that is not the label; with the block's before it, "G=4, GRPO", where the
+    setting names no block."""
+    set: Changes = Field(default_factory=dict)
+    reference: str = ""
+    """The variant that this one is compared with, where it is not the study's."""
+    candidates: list[Changes] = Field(default_factory=list, max_length=20)
+
+
+class Study(_Part):
+    """A study: its rows are `variants`, its settings are environments at one of two scales."""
+
+    title: str
+    asks: str
+    """The question that it answers."""
+    paper: list[str] = Field(default_factory=list)
+    """Labels of the paper's tables and figures."""
+    shows: Literal["comparison", "coverage", "runtime"] = "comparison"
+    """What its table tells: how variants compare, or what was measured within the trainings of one."""
+    reference: str
+    """The variant that the others are compared with, unless they name one of their own."""
+    settings: dict[Scale, dict[str, Setting]]
+    variants: dict[str, Variant]
+    name: str = ""
+    file: Path = Path()
+
+    @model_validator(mode="after")
+    def _known(self) -> Study:
+        used = [name for scale in self.settings.values() for one in scale.values() for name in one.variants or ()]
+        named = [variant.reference for variant in self.variants.values() if variant.reference]
+        for name in (self.reference, *named, *used):
+            if name not in self.variants:
+                raise ValueError(f"no variant {name!r}{nearest(name, self.variants)}")
+        for one in (one for scale in self.settings.values() for one in scale.values()):
+            trained = one.variants or list(self.variants)
+            for name in trained:
+                other = self.variants[name].reference
+                if other and (other == name or other not in trained):
+                    raise ValueError(f"variant {name!r} is compared with {other!r}, which must be another of {trained}")
+        tried = {len(variant.candidates) for variant in self.variants.values()} - {0}
+        if len(tried) > 1:
+            raise ValueError(f"variants have {sorted(tried)} candidates; an equal budget needs as many for each")
+        return self
+
+    def reference_of(self, name: str) -> str:
+        """The variant that one is compared with; "" for the study's reference itself."""
+        return "" if name == self.reference else self.variants[name].reference or self.reference
+
+    def setting(self, scale: Scale, env: str) -> Setting:
+        """Raises `ConfigError` for a setting that the study does not have."""
+        have = self.settings.get(scale, {})
+        if env not in have:
+            raise ConfigError(f"--env {env}: {self.name} has no such setting at --scale {scale}{nearest(env, have)}")
+        return have[env]
+
+    def rows(self, scale: Scale, env: str) -> list[str]:
+        """The variants of a setting, in the study's order."""
+        chosen = self.setting(scale, env).variants
+        return [name for name in self.variants if chosen is None or name in chosen]
+
+    def config(self, scale: Scale, env: str, changes: Changes) -> TrainConfig:
+        """The setting's config with its changes and further ones. Raises `ConfigError` naming file and key."""
+        setting = self.setting(scale, env)
+        merged = {**setting.set, **changes}
+        # JSON is YAML, so a value is read back as it is.
+        overrides = tuple(f"{key}={json.dumps(value)}" for key, value in merged.items())
+        beside, given = self.file.parent / setting.config, Path(setting.config)
+        return _loaded(beside.resolve() if beside.is_file() or given.suffix == ".yaml" else given, overrides)
+
+
+@cache
+def _loaded(path: Path, overrides: tuple[str, ...]) -> TrainConfig:
+    """A config that several seeds and studies have in common, checked once."""
+    return load_config(path, overrides)
+
+
+def load_study(given: str, also: Iterable[str] = ()) -> Study:
+    """A study by its name or its file. `also` are other words that may have been meant.
+
+    Raises `ConfigError` naming the file and the key.
+    """
+    path = shipped() / "configs" / STUDIES / f"{given.replace('-', '_')}.yaml"
+    if not path.is_file():
+        path = Path(given)
+    if not path.is_file():
+        raise ConfigError(f"no study {given!r}{nearest(given, [*studies(), *also])}; `crbc study list` names them all")
+    data = read_mapping(path)
+    try:
+        study = Study.model_validate({**data, "name": path.stem, "file": path.resolve()})
+    except ValidationError as error:
+        raise ConfigError(explain(str(path), Study, error)) from error
+    return study

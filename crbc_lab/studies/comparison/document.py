@@ -1,0 +1,103 @@
+"""Puts the tables and figures of all comparisons into a document, between its marks:
+
+<!-- results: STUDY/SCALE/SETTING -->
+what is between them is made anew
+<!-- end -->
+
+With "all" for SETTING it is one picture of all settings that are finished.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
+from crbc_lab.studies.comparison.measured import coverage, kept_of, runtime
+from crbc_lab.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
+from crbc_rl.errors import ConfigError
+
+MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
+UNFINISHED = "Not run yet."
+ALL = "all"
+SETTINGS = {"sokoban": "Sokoban, three boxes", "alfworld": "Households in ten commands", "webshop": "The shop"}
+"""Their titles at the lab's scale."""
+
+Picture = Callable[[str, str, Callable[[Path], None]], str]
+"""`picture(name, title, draw)` has `draw` write a figure, and returns what a document shows for it."""
+
+
+def rebuilt(text: str, results: Path, picture: Picture) -> str:
+    """The document with every marked part made anew from `results`. Raises `ConfigError` for a mark of a study or a
+    setting that does not exist."""
+
+    def part(found: re.Match[str]) -> str:
+        name, scale, env = found.groups()
+        if scale not in SCALES:
+            raise ConfigError(f"<!-- results: {name}/{scale}/{env} -->: a scale is one of {', '.join(SCALES)}")
+        study = load_study(name)
+        told = overview if env == ALL else section
+        made = told(study, cast(Scale, scale), env, results, picture)
+        return f"<!-- results: {name}/{scale}/{env} -->\n{made}\n<!-- end -->"
+
+    return MARK.sub(part, text)
+
+
+def section(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
+    """What `results` show of one setting: its tables, with the figure between them."""
+    study.setting(scale, env)
+    told = _compared if study.shows == "comparison" else _measured
+    return "\n\n".join(filter(None, told(study, scale, env, results, picture)))
+
+
+def overview(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
+    """One picture of all settings of a study that are finished."""
+    found = {SETTINGS.get(one, one): rows(study, scale, one, results) for one in study.settings.get(scale, {})}
+    found = {title: some for title, some in found.items() if some}
+    if not found:
+        return UNFINISHED
+
+    def draw(path: Path) -> None:
+        from crbc_lab.studies.comparison import figures
+
+        figures.draw_settings(found, path)
+
+    return picture(f"{study.name}-{scale}", f"{study.title}: {', '.join(found)}", draw)
+
+
+def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
+    found, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
+    if tuned:
+        tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
+    if not found:
+        return [UNFINISHED, tuned]
+    title = f"{study.title}, {env}"
+
+    def draw(path: Path) -> None:
+        from crbc_lab.studies.comparison import figures  # matplotlib takes a while to import
+
+        figures.draw(found, title, path)
+
+    shown = picture(f"{study.name}-{scale}-{env}", title, draw)
+    return [table(found), fine_print(found), scores(found), shown, tuned]
+
+
+def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
+    kept = kept_of(study, scale, env, results)
+    if not kept:
+        return [UNFINISHED]
+    if study.shows == "runtime":
+        return [runtime(kept)]
+    counted = [one for one in kept if one.coverage]
+    if not counted:
+        return [coverage(kept)]
+    title = f"{study.title}, {env}"
+
+    def draw(path: Path) -> None:
+        from crbc_lab.studies.comparison import figures
+
+        figures.draw_coverage(counted, title, path)
+
+    return [coverage(kept), picture(f"{study.name}-{scale}-{env}", title, draw)]

@@ -1,0 +1,89 @@
+"""What is kept of a training: one small JSON file in `results`, with its curve, its test by task, and how it was made.
+
+A run folder has megabytes of weights; these files have kilobytes. Every table and figure is made of them alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from crbc_envs.storage.files import parse_json, read_bytes
+from crbc_lab.statistics.outcomes import Floats
+from crbc_lab.studies.comparison.trainings import Training
+from crbc_rl.errors import ConfigError
+
+LARGEST = 4 << 20
+"""Bytes of a kept file that is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A finished training: `curve` has a list per metric, one entry an update, `validation` lists `update`, `success`
+    and `reward_by_step`, which older files lack, `start` and `end` the test's figures. `coverage` is of the rollouts
+    of update `EARLY`, empty where they were not recorded. `success` and `score` are arrays with one value per task of
+    `panel`, which has its `name` and lists `task`, `kind`, `content` and `cluster` (digests of the task, and of what it
+    shares with others)."""
+
+    place: Path
+    digest: str
+    seed: int
+    manifest: Mapping[str, Any]
+    curve: Mapping[str, list[float]]
+    validation: Mapping[str, list[float]]
+    start: Mapping[str, float]
+    end: Mapping[str, float]
+    coverage: Mapping[str, Any]
+    success: Floats
+    score: Floats
+    panel: Mapping[str, Any]
+
+
+def place_of(training: Training, results: Path) -> Path:
+    """The file in `results` that a training is kept in."""
+    return (results / training.place).with_suffix(".json")
+
+
+def find(training: Training, results: Path) -> Kept | None:
+    """The kept file of a training; None where there is none, or one of other settings."""
+    path = place_of(training, results)
+    found = read(path) if path.is_file() else None
+    return found if found is not None and found.digest == training.digest else None
+
+
+def read(path: Path) -> Kept:
+    """Read a kept file and its panel. Raises `ConfigError` naming a file that is damaged."""
+    told = _read(path)
+    try:
+        success = np.array([int(each) for each in told["success"]], dtype=float)
+        panel = _read(path.parents[1] / f"panel-{told['panel']}.json") | {"name": told["panel"]}
+        score = success if told["score"] is None else np.array(told["score"], dtype=float)
+        if not len(success) == len(score) == len(panel["task"]):
+            raise ValueError("its test has another number of tasks than its panel")
+        named = {name: told[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
+        coverage = told.get("coverage", {})
+        return Kept(place=path, success=success, score=score, panel=panel, coverage=coverage, **named)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it and run its study again") from error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        told = parse_json(read_bytes(path, LARGEST))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}: restore it, or remove it and run its study again"
+        ) from error
+    if not isinstance(told, dict):
+        raise ConfigError(f"{path} is damaged: restore it, or remove it and run its study again")
+    return told
+
+
+def every(results: Path) -> Iterator[Kept]:
+    """All kept trainings of a folder, by their places."""
+    for path in sorted(results.rglob("seed*.json")):
+        yield read(path)

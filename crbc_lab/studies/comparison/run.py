@@ -1,0 +1,131 @@
+"""Runs what a study still lacks: finished trainings are not run again, begun ones go on where they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from crbc_lab.studies.comparison.definition import Scale, Study
+from crbc_lab.studies.comparison.keep import keep
+from crbc_lab.studies.comparison.kept import find, place_of
+from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
+from crbc_lab.studies.comparison.tuned import best_candidates
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.cells import Cell, run_cells, side_by_side
+from crbc_rl.runs.lines import last_record
+from crbc_rl.runs.own import LOG
+from crbc_rl.runs.progress import Bars
+
+
+@dataclass(slots=True)
+class Runner:
+    """Runs trainings `jobs` at a time in folders below `runs`, and keeps what is finished in `results`."""
+
+    runs: Path
+    results: Path
+    jobs: int | None
+    console: Console
+    gpus: int = 1
+    """Processes of one training."""
+    failed: list[str] = field(default_factory=list)
+    """The places of trainings that failed."""
+
+    def study(self, study: Study, scale: Scale, env: str, seeds: int) -> bool:
+        """Run what one setting lacks: first the trainings that choose candidates, then the others.
+
+        Returns whether all of it is finished; it is not where it was stopped or something failed. Raises `ConfigError`
+        before anything is run, where a training cannot be run as it is defined.
+        """
+        if not self._complete([training for _, _, training in tunings(study, scale, env)], "candidates"):
+            return False
+        chosen = best_candidates(study, scale, env, self.results)
+        return self._complete(list(trainings(study, scale, env, seeds, chosen)), "trainings")
+
+    def _complete(self, wanted: Sequence[Training], what: str) -> bool:
+        distinct = list({training.place: training for training in wanted}.values())
+        if len({(one.place, one.digest) for one in wanted}) > len(distinct):
+            raise ConfigError("two trainings of different settings would have one name; `--dry-run` shows the names")
+        lacking = [one for one in distinct if find(one, self.results) is None]
+        self._require_room(lacking)
+        waiting = [one for one in lacking if not self._kept(one)]
+        if not waiting:
+            return True
+        from crbc_lab.plan.check import check_run  # waits for torch, which a finished study does without
+
+        for config in {one.key: one.config for one in waiting}.values():
+            check_run(config, gpus=self.gpus).require()
+        self._require_gpus(waiting[0].scale)
+        cells = {str(one.place): (self._cell(one, distinct), one) for one in waiting}
+        done, count = len(distinct) - len(waiting), len(distinct)
+
+        def state() -> str:
+            now = [f"{name} at update {_update(cell)}" for name, (cell, _) in cells.items() if cell.running]
+            return f"  {done} of {count} {what} finished; {', '.join(now)}"
+
+        with Bars(self.console, state) as bars:
+            bar = bars.add(what, total=count, completed=done)
+
+            def look() -> None:
+                nonlocal done
+                for name, (cell, training) in cells.items():
+                    if cell.status is None or name in ended:
+                        continue
+                    ended.add(name)
+                    if self._ended(name, cell, training, bars):
+                        done += 1
+                bars.update(bar, completed=done)
+
+            ended: set[str] = set()
+            jobs = self.jobs or side_by_side(waiting[0].config)
+            complete = run_cells([cell for cell, _ in cells.values()], jobs, look)
+            look()
+        return complete and done == count
+
+    def _cell(self, training: Training, others: Iterable[Training] = ()) -> Cell:
+        name, folder = str(training.place).replace(os.sep, "-"), self.runs / training.place
+        alike = [self.runs / one.place for one in others if one.seed == training.seed and one is not training]
+        return Cell(name, training.config, folder, self.gpus, alike)
+
+    def _require_gpus(self, scale: Scale) -> None:
+        from torch.cuda import device_count
+
+        if scale == "paper" and (have := device_count()) < self.gpus:
+            raise ConfigError(
+                f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
+                "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
+            )
+
+    def _require_room(self, wanted: Iterable[Training]) -> None:
+        """Nothing that is kept is written over."""
+        for training in wanted:
+            if (path := place_of(training, self.results)).exists():
+                raise ConfigError(
+                    f"{path} is kept from a training of other settings, or of a module that has changed since: "
+                    "move it away, or choose another folder with --results"
+                )
+
+    def _kept(self, training: Training) -> bool:
+        """Whether a run that was finished before is kept now."""
+        folder = self.runs / training.place
+        return folder.is_dir() and keep(training, folder, self.results) is not None
+
+    def _ended(self, name: str, cell: Cell, training: Training, bars: Bars) -> bool:
+        if cell.failed:
+            self.failed.append(name)
+            bars.print(escape(f"{name}: failed with status {cell.status}: {cell.told()} ({cell.folder / LOG})"))
+            return False
+        if keep(training, cell.folder, self.results) is None:
+            return False  # stopped
+        kept = find(training, self.results)
+        assert kept is not None
+        bars.print(f"{escape(name)}: {kept.start['success']:.1%} to {kept.end['success']:.1%} of the test tasks")
+        return True
+
+
+def _update(cell: Cell) -> int:
+    return int(last_record(cell.folder / "metrics.jsonl").get("update", 0))

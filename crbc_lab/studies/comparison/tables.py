@@ -1,0 +1,198 @@
+"""The tables of a comparison, as Markdown, made of what is kept of its trainings and of nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
+from crbc_lab.studies.comparison.definition import Scale, Study
+from crbc_lab.studies.comparison.kept import Kept, find
+from crbc_lab.studies.comparison.trainings import key_of, trainings, tunings
+from crbc_lab.studies.comparison.tuned import all_tried, best_candidates, validated
+
+SEED = 0
+"""Of the resamples, so that a table is a function of its results."""
+MOST_SEEDS = 20
+"""Seeds that are looked for in the results, also where a setting asks for fewer."""
+SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "return by step"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A variant with at least two finished seeds. `beside` is its comparison with `reference`, the label of another
+    row; the study's reference has neither. `paper` is what the paper prints for it, "" where it has nothing of the
+    kind."""
+
+    name: str
+    label: str
+    key: str
+    kept: tuple[Kept, ...]
+    start: float
+    success: Estimate
+    area: float
+    reference: str
+    beside: Comparison | None
+    paper: str
+
+
+def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
+    """The rows of one setting with two finished seeds or more, compared on the seeds that all of them have; empty where
+    these are fewer than two, or there are fewer than two variants, or one that others are compared with is missing."""
+    named = {name: kept for name, kept in _finished(study, scale, env, results).items() if len(kept) > 1}
+    reference = {name: study.reference_of(name) for name in named if name != study.reference}
+    if not reference or not named.keys() >= set(reference.values()):
+        return []
+    seeds = set.intersection(*({kept.seed for kept in found} for found in named.values()))
+    if len(seeds) < 2:
+        return []
+    shared = {name: [kept for kept in found if kept.seed in seeds] for name, found in named.items()}
+    outcomes = {name: outcomes_of(found) for name, found in shared.items()}
+    beside = {one.name: one for one in compare(outcomes, reference, np.random.default_rng(SEED))}
+    printed = study.setting(scale, env).printed
+    return [
+        Row(
+            name=name,
+            label=study.variants[name].label,
+            key=found[0].place.parent.name,
+            kept=tuple(found),
+            start=float(np.mean([kept.start["success"] for kept in found])),
+            success=estimate(outcomes[name], np.random.default_rng(SEED)),
+            area=float(np.mean([_area(kept) for kept in found])),
+            reference=study.variants[reference[name]].label if name in reference else "",
+            beside=beside.get(name),
+            paper=printed.cell(study.variants[name]) if printed else "",
+        )
+        for name, found in shared.items()
+    ]
+
+
+def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
+    """The successes of several seeds on one panel, in its clusters."""
+    return Outcomes.of(
+        np.concatenate([np.full(len(one.success), one.seed) for one in kept]),
+        np.concatenate([np.array(one.panel["task"]) for one in kept]),
+        np.concatenate([np.array(one.panel["cluster"]) for one in kept]),
+        np.concatenate([one.success for one in kept]),
+    )
+
+
+def table(found: Sequence[Row]) -> str:
+    """The comparison: success, its interval, the difference from the reference and whether it is separated from it.
+    Where rows have several references, each says which is its own.
+
+    What the paper prints stands beside it, of its own models and tasks."""
+    heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "P(better)", "area, %"]
+    printed = any(row.paper for row in found)
+    heads += ["the paper, %"] * printed
+    several = len({row.reference for row in found if row.beside}) > 1
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for row in found:
+        cells = [row.label, _share(row.success)]
+        if row.beside is None:
+            cells += ["reference", "", "", ""]
+        else:
+            one = row.beside
+            verdict = "" if one.separated else ", not separated"
+            from_whom = f" from {row.reference}" if several else ""
+            cells += [
+                f"{_signed(one.difference)}{from_whom}{verdict}",
+                "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
+                f"{100 * one.smallest:.1f}",
+                f"{one.improvement.value:.2f} ({one.improvement.low:.2f} to {one.improvement.high:.2f})",
+            ]
+        lines.append(_line([*cells, f"{100 * row.area:.1f}", *[row.paper] * printed]))
+    return "\n".join(lines)
+
+
+def scores(found: Sequence[Row]) -> str:
+    """Scores and success by kind of task, means over the seeds.
+
+    "Return by step" weighs each rollout by its length; the paper's Sokoban score is of this kind. A task score of
+    success alone is left out.
+    """
+    graded = any((one.score != one.success).any() for row in found for one in row.kept)
+    names = {name: head for name, head in SCORES.items() if name != "score" or graded}
+    kinds = sorted({name for row in found for one in row.kept for name in one.end if name.startswith("success/")})
+    heads = ["method", *names.values(), *(f"{kind.removeprefix('success/')}, %" for kind in kinds)]
+    lines = [_line(heads), _line(["---"] * len(heads))]
+    for row in found:
+        means = {name: float(np.mean([one.end[name] for one in row.kept])) for name in (*names, *kinds)}
+        shown = [
+            f"{100 * means[name]:.1f}" if name in kinds or name == "score" else f"{means[name]:.2f}" for name in means
+        ]
+        lines.append(_line([row.label, *shown]))
+    return "\n".join(lines)
+
+
+def fine_print(found: Sequence[Row]) -> str:
+    """What stands behind the table: seeds, tasks, clusters, panel, versions, time."""
+    kept = [one for row in found for one in row.kept]
+    first = kept[0]
+    tasks, different, clusters = (len(set(first.panel[name])) for name in ("task", "content", "cluster"))
+    minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
+    commits = sorted({one.manifest["commit"] for one in kept})
+    spent = f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f})"
+    return (
+        f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {different} of them different, "
+        f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; "
+        f"a training took {spent}, side by side with others. Commits: {', '.join(commits)}."
+    )
+
+
+def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
+    """Every candidate's validation success, with the chosen one in bold; empty where one is missing."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for name, number, training in tunings(study, scale, env):
+        kept = find(training, results)
+        if kept is None:
+            return ""
+        variant = study.variants[name]
+        key = key_of(study, scale, env, variant, variant.candidates[number])  # without what all candidates have
+        found.setdefault(name, []).append((key, validated(kept)))
+    if not found:
+        return ""
+    lines = [_line(["method", "candidates: validation success, %"]), _line(["---", "---"])]
+    for name, tried in found.items():
+        best = int(np.argmax([value for _, value in tried]))
+        told = [f"`{key}` {100 * value:.1f}" for key, value in tried]
+        told[best] = f"**{told[best]}**"
+        lines.append(_line([study.variants[name].label, "; ".join(told)]))
+    return "\n".join(lines)
+
+
+def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[str, list[Kept]]:
+    """The finished trainings of each variant; empty where candidates are still to be chosen."""
+    if not all_tried(study, scale, env, results):
+        return {}
+    chosen = best_candidates(study, scale, env, results)
+    names, count = study.rows(scale, env), max(study.setting(scale, env).seeds, MOST_SEEDS)
+    found: dict[str, list[Kept]] = {}
+    # Trainings come seed after seed, the variants in their order.
+    for number, training in enumerate(trainings(study, scale, env, count, chosen)):
+        if (kept := find(training, results)) is not None:
+            found.setdefault(names[number % len(names)], []).append(kept)
+    return {name: found[name] for name in names if name in found}
+
+
+def _area(kept: Kept) -> float:
+    return area(kept.validation["update"], kept.validation["success"])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _share(found: Estimate) -> str:
+    return f"{100 * found.value:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+
+
+def _signed(found: Estimate) -> str:
+    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+
+
+def _seeds(kept: Sequence[Kept]) -> str:
+    return ", ".join(str(one.seed) for one in kept)

@@ -1,0 +1,44 @@
+"""One-box Sokoban rooms of the train panel, also with slips."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from crbc_envs.sokoban.panels import SokobanPanel
+from crbc_envs.sokoban.rules import MOVES, Room, State
+from crbc_lab.studies.mdp import TabularMDP
+from crbc_lab.studies.worlds.build import WON, Outcomes, table
+
+ROOMS = 1_000
+"""The number of rooms that one seed can use. Seed 0 begins with the panel's first room."""
+
+HORIZON = 15
+"""The longest episode in steps, as in CRBC-Sokoban-v0."""
+
+SLIP = 0.2
+"""The chance that a random move replaces the one that was chosen."""
+
+
+def of_room(room: Room, horizon: int = HORIZON) -> TabularMDP:
+    """A room as a process. Action a is `MOVES[a]`, and every action is admissible."""
+
+    def outcomes(state: State) -> dict[int, Outcomes[State]]:
+        after = [room.move(state, move) for move in MOVES]
+        return {a: [(WON if room.solved(there) else there, 1.0)] for a, there in enumerate(after)}
+
+    return table(room.start, outcomes, horizon)
+
+
+def room(seed: int, index: int, horizon: int = HORIZON) -> TabularMDP:
+    panel = SokobanPanel("train")
+    return of_room(panel[(seed * ROOMS + index) % len(panel)].content, horizon)
+
+
+def slippery(seed: int, index: int, horizon: int = HORIZON) -> TabularMDP:
+    """The same room. A move is replaced by a random one, which may be the same, with chance `SLIP`."""
+    sure = room(seed, index, horizon)
+    n, actions, _ = sure.successor.shape
+    successor = np.broadcast_to(sure.successor[:, None, :, 0], (n, actions, actions)).copy()
+    chance = (1.0 - SLIP) * np.eye(actions) + SLIP / actions
+    probability = np.broadcast_to(chance, successor.shape).copy()
+    return TabularMDP(successor, probability, horizon, sure.anchor, sure.admissible, sure.distance)

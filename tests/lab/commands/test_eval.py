@@ -1,0 +1,212 @@
+"""`crbc eval --out`: one JSON file with a row per episode, which a killed evaluation comes to all the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from learner_fixtures import fresh_policy, small, write_config
+from warm import Warm
+
+from crbc_envs.tasks import rng
+from crbc_envs.vector.members import make_member
+from crbc_lab import cli
+from crbc_lab.commands import evaluate, recording
+from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.evaluate import play_tasks, rollout_seed
+from crbc_rl.rollout.record import columns_of, figures, read_evaluation, rows_of, written
+from crbc_rl.rollout.scripted import play_scripted
+from crbc_rl.runs.folder import Run
+
+ROOMS = {"kwargs": {"max_steps": 3, "observation": "text"}}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A config for policies without a model, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(recording, "CHUNK", 4)
+    monkeypatch.setattr(evaluate, "CHUNK", 4)
+    return write_config(Path("c.yaml"), Path("none"), env=ROOMS)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["eval", *args])
+    message = capsys.readouterr().err
+    assert ended.value.code == 2 and message.count("\n") == 1
+    return message
+
+
+def test_the_file_says_what_was_played_and_how_each_episode_ended(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli.main(["eval", str(config), "--policy", "random", "--episodes", "10", "--out", "a.json"])
+    printed = capsys.readouterr().out
+    data = read_evaluation(Path("a.json"))
+    assert list(data) == [
+        *("format", "crbc", "policy", "env", "modules", "data", "split", "panel", "seed", "temperature"),
+        *("max_new_tokens", "max_prompt_tokens", "truncation", "threads", "chunk", "result", "by_kind", "rows"),
+    ]
+    panel = data["panel"]
+    assert (data["policy"], panel["name"], panel["episodes"], len(panel["digest"])) == (
+        {"which": "random"},
+        "first",
+        10,
+        64,
+    )
+    assert [row["task"] for row in data["rows"]] == list(range(10))
+    result = data["result"]
+    assert result["success"] == sum(row["success"] for row in data["rows"]) / 10
+    assert (result["distinct_tasks"], result["clusters"]) == (10, 10)
+    assert f"panel first-1 {panel['digest'][:8]}: 10 distinct tasks in 10 clusters" in printed
+    assert f"random: success {result['success']:.1%} (95 % interval " in printed and "wrote a.json" in printed
+    assert not Path("a.partial.jsonl").exists()
+    assert written(data) == Path("a.json").read_bytes()
+    assert rows_of(columns_of(data["rows"])) == data["rows"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from crbc_lab import cli
+from crbc_lab.commands import evaluate, recording
+from crbc_rl.runs import lines
+calls = []
+def append(path, record):
+    calls.append(record)
+    if len(calls) < 3:
+        return lines.append_line(path, record)
+    with open(path, "ab") as file:
+        file.write(b'{"rows": [{"task": 4, "rep')
+    os.kill(os.getpid(), signal.SIGKILL)
+recording.append_line, recording.CHUNK, evaluate.CHUNK = append, 4, 4
+cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("policy", ["start", "random"])
+def test_a_killed_evaluation_comes_to_the_same_file(
+    warm: Warm,
+    policy: str,
+    model: Path,
+    config: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed inside its second write, and continued in another process."""
+    Run.start(Path("r"), small(model, env=ROOMS), resume=False)
+    asked = ["eval", "r", "--policy", policy, "--episodes", "10", "--out"]
+    cli.main([*asked, "whole.json"])
+    assert warm.run(["-c", KILLED, *asked, "cut.json"], Path.cwd()).status == -signal.SIGKILL
+    kept = Path("cut.partial.jsonl").read_bytes()
+    assert kept.count(b"\n") == 2 and not kept.endswith(b"\n") and not Path("cut.json").exists()
+    assert "add --resume to continue it" in refused(capsys, *asked[1:], "cut.json")
+    if policy == "random":  # what is kept is not played again
+        monkeypatch.setattr(evaluate, "play_scripted", _only_from(4, evaluate.play_scripted))
+    cli.main([*asked, "cut.json", "--resume"])
+    assert Path("cut.json").read_bytes() == Path("whole.json").read_bytes()
+    assert not Path("cut.partial.jsonl").exists()
+    capsys.readouterr()
+    monkeypatch.setattr(evaluate, "_played", None)  # it is finished: nothing is played
+    cli.main([*asked, "cut.json", "--resume"])
+    assert f"{policy}: success" in capsys.readouterr().out
+
+
+def _only_from(first: int, play: Any) -> Any:
+    def played(script: str, config: Any, split: str, tasks: Any, *rest: Any) -> Any:
+        assert min(tasks) == first
+        return play(script, config, split, tasks, *rest)
+
+    return played
+
+
+def test_what_differs_is_named_before_anything_is_played(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [str(config), "--policy", "random", "--episodes", "6", "--out"]
+    cli.main(["eval", *asked, "a.json"])
+    capsys.readouterr()
+    data = json.loads(Path("a.json").read_text())
+    header = {name: value for name, value in data.items() if name not in ("result", "by_kind", "rows")}
+    lines = [json.dumps(header), json.dumps({"rows": data["rows"][:4]})]
+    Path("b.partial.jsonl").write_text("\n".join(lines) + "\n")
+    begun = (*asked, "b.json", "--resume")
+    assert "policy.which = 'random', and now it is 'expert'" in refused(capsys, *(*begun[:2], "expert", *begun[3:]))
+    assert "panel.digest = " in refused(capsys, *begun[:4], "7", *begun[5:])
+    write_config(config, Path("none"), env=ROOMS, seed=3)
+    assert "seed = 0, and now it is 3" in refused(capsys, *begun)
+    assert "seed = 0, and now it is 3" in refused(capsys, *asked, "a.json", "--resume")
+    write_config(config, Path("none"), env=ROOMS)
+    for broken in (b"{}\n", b'{"rows": [{"task": 0}]}\n', json.dumps({"rows": data["rows"][1:5]}).encode() + b"\n"):
+        Path("b.partial.jsonl").write_bytes(lines[0].encode() + b"\n" + broken)
+        assert "b.partial.jsonl: line 2 is damaged" in refused(capsys, *begun)
+    Path("b.partial.jsonl").write_bytes(b"somebody's notes")
+    assert "line 1 is damaged" in refused(capsys, *begun)
+    assert Path("b.partial.jsonl").read_bytes() == b"somebody's notes"
+    assert "a.json is there already" in refused(capsys, *asked, "a.json")
+    assert "ends with .json" in refused(capsys, *asked, "a.txt")
+    assert "there is no folder" in refused(capsys, *asked, "no/a.json")
+    assert "name that file" in refused(capsys, *asked[:-1], "--resume")
+    Path("c.json").write_text("{}")
+    with pytest.raises(ConfigError, match="it has no rows of episodes"):
+        read_evaluation(Path("c.json"))
+
+
+def test_an_evaluation_that_only_began_is_begun_anew(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a.partial.jsonl").write_bytes(b'{"format": 1, "cr')
+    cli.main(["eval", str(config), "--policy", "random", "--episodes", "2", "--out", "a.json"])
+    assert len(read_evaluation(Path("a.json"))["rows"]) == 2
+
+
+def test_households_are_drawn_as_in_the_paper_and_told_by_family(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env = {"id": "CRBC-ALFWorld-v0", "kwargs": {"rooms": "small", "max_steps": 1}}
+    write_config(config, Path("none"), env=env)
+    asked = [str(config), "--policy", "random", "--split", "validation", "--episodes", "12", "--panel", "paper"]
+    cli.main(["eval", *asked, "--out", "a.json"])
+    data = read_evaluation(Path("a.json"))
+    assert {kind: told["episodes"] for kind, told in data["by_kind"].items()} == {
+        **{"pick": 3, "clean": 2, "cool": 2},
+        **{"look": 1, "heat": 2, "pick2": 2},
+    }
+    for told in data["by_kind"].values():
+        assert told["distinct_tasks"] <= told["episodes"] and told["interval"][0] <= told["success"]
+    assert "panel paper-1 " in capsys.readouterr().out
+
+
+def test_sokobans_two_scores_are_those_of_its_rollouts() -> None:
+    """The success rate, and the paper's text_score: the mean over steps of the return of the step's rollout."""
+    config = small(Path("unused"), env={"kwargs": {"max_steps": 6, "observation": "text"}})
+    (columns,) = play_scripted("expert", config, "test", range(12), [0] * 12, 0)
+    returns, wins = [], 0
+    with closing(make_member("CRBC-Sokoban-v0", {**config.env.kwargs, "split": "test"})) as env:
+        for task in range(12):
+            seen, info = env.reset(seed=0, options={"task": task})
+            expert, rewards, over = env.expert(rng("expert", rollout_seed("evaluation", 0, task, 0))), [], False
+            assert expert is not None
+            while not over:
+                seen, reward, won, cut, info = env.step(expert(seen, info))
+                rewards, over = [*rewards, reward], won or cut
+            returns.append(rewards)
+            wins += info["success"]
+    told = figures("test", rows_of(columns))
+    assert 0 < wins < 12 and told["success"] == wins / 12  # six steps are too few for some rooms
+    assert told["return"] == pytest.approx(np.mean([sum(rewards) for rewards in returns]))
+    assert told["text_score"] == pytest.approx(np.mean([sum(rewards) for rewards in returns for _ in rewards]))
+    assert told["text_score"] < told["return"]
+
+
+def test_a_policys_scores_are_those_of_its_rollouts() -> None:
+    config = small(Path("unused"), env=ROOMS)
+    ((columns, batch),) = play_tasks(fresh_policy(), config, "test", range(5), "evaluation", 0, temperature=1.0)
+    told, rewards = figures("test", rows_of(columns)), batch.rollouts.reward
+    sums = np.bincount(batch.rollouts.rollout, rewards)
+    assert told["return"] == pytest.approx(sums.mean())
+    assert told["text_score"] == pytest.approx(sums[batch.rollouts.rollout].mean())
+    assert told["success"] == batch.rollouts.success.mean()

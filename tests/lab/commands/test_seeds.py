@@ -1,0 +1,112 @@
+"""`crbc train CONFIG --seeds 0-4`: what it refuses, and several seeds from their start to their table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from learner_fixtures import small_config, write_config
+
+from crbc_lab.cli import main
+from crbc_lab.commands import parse
+from crbc_rl.runs.cells import Cell
+from crbc_rl.runs.folder import finished
+from crbc_rl.runs.lock import lock
+from crbc_rl.runs.metrics import read_metrics
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"), [("0-4", (0, 1, 2, 3, 4)), ("0,2,5", (0, 2, 5)), ("7", (7,)), ("3-4, 0,3", (3, 4, 0))]
+)
+def test_seeds_are_read(text: str, wanted: tuple[int, ...]) -> None:
+    assert parse._seeds([text]) == wanted
+
+
+@pytest.mark.parametrize("text", ["", "a", "4-0", "-1", "0-", "1.5", "0-1000", "0-999,5000", "0--2"])
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not such as 0-4"):
+        parse._seeds([text])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "0-x"], "'0-x' is not such as 0-4 or 0,2,5"),
+        (["--seeds", "0-1", "--seed", "3"], "--seeds and --seed exclude each other"),
+        (["--jobs", "2"], "--jobs belongs to --seeds"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    config = write_config(tmp_path / "c.yaml", model)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", str(config), *words])
+    told = capsys.readouterr().err
+    assert ended.value.code == 2 and message in told and told.count("\n") == 1
+
+
+def test_torchrun_and_several_seeds_exclude_each_other(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit):
+        main(["train", str(write_config(tmp_path / "c.yaml", model)), "--seeds", "0-1"])
+    assert "--seeds: torchrun starts the processes of one run" in capsys.readouterr().err
+
+
+@pytest.fixture
+def tiny(model: Path, tmp_path: Path) -> Callable[..., int | str | None]:
+    """The command on three seeds; its exit status."""
+    data = small_config(model)
+    data |= {"updates": 1, "eval": {"every": 1, "episodes": 2, "test_episodes": 2}}
+    config = write_config(tmp_path / "c.yaml", model, **{key: data[key] for key in ("updates", "eval")})
+
+    def run(*more: str) -> int | str | None:
+        try:
+            main(["train", str(config), "--run", str(tmp_path / "runs"), *more])
+        except SystemExit as ended:
+            return ended.code
+        return 0
+
+    return run
+
+
+@pytest.mark.full
+def test_several_seeds_run_and_resume(
+    tiny: Callable[..., int | str | None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One whose folder another process uses fails; the others do not, and only it is run again."""
+    folders = [tmp_path / f"runs/seed{seed}" for seed in range(3)]
+    folders[1].mkdir(parents=True)
+    held = lock(folders[1])
+    assert tiny("--seeds", "0-2", "--jobs", "2") == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "seed 1: failed with status 2: error:" in told and "is in use by pid" in told
+    assert "mean ± sd" in told and "2 seeds" in told
+    assert [finished(folder, 1) for folder in folders] == [True, False, True]
+    assert not finished(folders[0], 2)
+
+    held.release()
+    before = [(folder / "metrics.jsonl").read_bytes() for folder in (folders[0], folders[2])]
+    assert tiny("--seeds", "0-2") == 2
+    assert "already holds a run: add --resume" in capsys.readouterr().err
+    assert tiny("--seeds", "0-2", "--resume") == 0
+    assert "2 of them finished before" in " ".join(capsys.readouterr().out.split())
+    assert [(folder / "metrics.jsonl").read_bytes() for folder in (folders[0], folders[2])] == before
+    assert [record["update"] for record in read_metrics(folders[1])] == [0, 1]
+    assert tiny("--seeds", "0-2", "--resume", "--set", "optim.lr=0.5") == 2
+    assert "was started with optim.lr" in capsys.readouterr().err
+
+
+def test_a_mistake_in_the_config_starts_nothing(
+    tiny: Callable[..., int | str | None],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Cell, "start", lambda *told: pytest.fail("nothing may start"))
+    assert tiny("--seeds", "0-2", "--set", "eval.test_episodes=100000") == 2
+    assert "can never work" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,123 @@
+"""`crbc serve`: which command is meant, what it needs installed, and the same printed result as without a server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from learner_fixtures import small
+from warm import Warm
+
+from crbc_lab import cli
+from crbc_lab.commands import serve
+from crbc_lab.model_server.server import serving
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.folder import Run
+
+
+@pytest.fixture(scope="module")
+def run(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has only begun: its initial model."""
+    folder = tmp_path_factory.mktemp("runs") / "begun"
+    Run.start(folder, small(model), resume=False)
+    return folder
+
+
+def test_an_evaluation_prints_the_same_lines(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    asked = ["eval", str(run), "--episodes", "12"]
+    cli.main([*asked, "--policy", "start"])
+    expected = capsys.readouterr().out
+    with serving(serve.load(run, "start"), "start") as url:
+        cli.main([*asked, "--endpoint", url, "--model", "start"])
+    assert capsys.readouterr().out == expected and "12 test tasks" in expected
+
+
+@pytest.mark.parametrize(("which", "served"), [(None, "last"), ("last", "last"), ("best", "best"), ("start", "start")])
+def test_the_last_policy_of_a_run_is_meant_where_none_is_named(
+    run: Path, monkeypatch: pytest.MonkeyPatch, which: str | None, served: str
+) -> None:
+    policies = {name: SimpleNamespace(name=name) for name in ("last", "best", "start")}
+    monkeypatch.setattr(Run, "policy", lambda self, name: policies[name])
+    assert serve.load(run, which) is policies[served]
+
+
+def test_a_run_without_a_checkpoint_has_no_last_policy(run: Path) -> None:
+    with pytest.raises(ConfigError, match="no checkpoint yet"):
+        serve.load(run, None)
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_server_while_it_generates(warm: Warm, model: Path, tmp_path: Path) -> None:
+    process = warm.start(["serve", "model", model, "--port", "0", "--name", "tiny"], tmp_path)
+    process.until(lambda: "\n" in process.shown())
+    line = process.shown()
+    assert line.startswith("model tiny at http://127.0.0.1:") and "(Ctrl-C ends it)" in line
+    url = line.split()[3]
+    body = {"model": "tiny", "prompt": "Go.", "max_tokens": 2_000, "n": 128}
+    answers: list[int] = []
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{url}/completions", json=body, timeout=60, trust_env=False).status_code)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGINT)
+    ended = process.wait()
+    thread.join()
+    assert (ended.out, ended.err, ended.status) == (f"{line}closed\n", "", 0) and answers == [500]
+
+
+def test_openenv_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    stub = ModuleType("crbc_rl.adapters.openenv_server")
+    stub.serve = lambda *args, **options: asked.append((args, options))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    monkeypatch.setattr(cli, "require", lambda *asked: None)
+    words = ["CRBC-Sokoban-v0", "--set", "size=6", "require_tags=false", "--prompt", "compact", "--sessions", "3"]
+    cli.main(["serve", "openenv", *words, "--port", "0"])
+    (args, options), *_ = asked
+    assert args == ("CRBC-Sokoban-v0", {"prompt": "compact", "size": 6, "require_tags": False})
+    del options["console"]
+    limits = {"sessions": 3, "idle_seconds": 600.0}
+    assert options == {"host": "127.0.0.1", "port": 0, "exposed": False, **limits}
+
+
+def test_each_command_asks_for_its_own_extras(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = {"train": ["torch"], "serve": ["uvicorn"], "openenv": ["openenv"]}
+    monkeypatch.setattr(cli, "packages", lambda extra: wanted[extra])
+
+    def told(missing: str, *args: str) -> str:
+        monkeypatch.setattr(cli, "version", lambda name: None if name == missing else "1.0")
+        with pytest.raises(SystemExit) as ended:
+            cli.main(list(args))
+        assert ended.value.code == 2
+        return capsys.readouterr().err
+
+    assert "crbc serve model needs uvicorn" in told("uvicorn", "serve", "model", "nowhere")
+    assert "crbc serve model needs torch" in told("torch", "serve", "model", "nowhere")
+    assert "crbc serve openenv needs openenv" in told("openenv", "serve", "openenv", "CRBC-Sokoban-v0")
+    assert "the crbc command needs torch" in told("torch", "serve", "webshop")
+    assert "torch" not in told("torch", "serve", "openenv", "CRBC-Sokoban-v0", "--set", "size")
+
+
+def test_reading_a_command_line_needs_no_learner(run_python: Callable[..., str]) -> None:
+    """The commands are listed in an environment with tyro, rich and pyyaml."""
+    code = "import sys, crbc_lab.commands.table; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = set(run_python(code).split())
+    assert "tyro" in loaded
+    assert not loaded & {"torch", "transformers", "pydantic", "jinja2", "httpx", "starlette", "openenv"}

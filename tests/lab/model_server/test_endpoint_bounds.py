@@ -1,0 +1,320 @@
+"""What an endpoint refuses, and what strangers cannot do to it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from endpoint_client import Client
+from learner_fixtures import fresh_policy
+
+from crbc_envs.chat import messages
+from crbc_envs.prompts import IMAGE, Prompt
+from crbc_lab.model_server import app, batcher, requests
+from crbc_lab.model_server import server as serving_module
+from crbc_lab.model_server.server import bind, serving
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.transformers import TransformersPolicy
+
+ASK = {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 3}
+
+
+@pytest.fixture(scope="module")
+def policy() -> TransformersPolicy:
+    return fresh_policy()
+
+
+@pytest.fixture(scope="module")
+def client(policy: TransformersPolicy) -> Iterator[Client]:
+    with serving(policy) as url:
+        yield Client(url)
+
+
+def until(true: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 30
+    while not (found := true()) and time.monotonic() < end:
+        time.sleep(0.01)
+    return found
+
+
+# ---- fields -------------------------------------------------------------------------------------------
+
+PNG = "data:image/png;base64,"
+WRONG_CHATS: dict[str, Any] = {
+    "temperature": [-0.1, 2.1, "hot"],
+    "max_tokens": [0, 1.5, 2_048],
+    "max_completion_tokens": [4],
+    "seed": [-1, 2**63],
+    "n": [0, 129],
+    "logprobs": [1],
+    "top_logprobs": [1, 21],
+    "stop": ["</action>"],
+    "stream": [True],
+    "top_p": [0.5],
+    "logit_bias": [{"3": 1}],
+    "tools": [[{"type": "function"}]],
+    "response_format": [{"type": "json_object"}],
+    "echo": [True],
+    "unheard_of": [1],
+    "messages": [
+        [],
+        [{"role": "user", "content": None}],
+        [{"role": "user", "content": "Go.", "weight": 1}],
+        [{"role": "tool", "content": "Go."}],
+        [{"role": "system", "content": "Go."}],
+        [{"role": "user", "content": "Go."}] * 2,
+        [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "up"}],
+        [{"role": "user", "content": [{"type": "video", "url": "x"}]}],
+        [{"role": "user", "content": [{"type": "text", "text": 3}]}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://127.0.0.1/a.png"}}]}],
+        [{"role": "user", "content": "\ud800"}],
+        [{"role": "system", "content": "\ud800"}, {"role": "user", "content": "Go."}],
+        [{"role": "system", "content": "x" * 200_000}, {"role": "user", "content": "Go."}],
+        [{"role": "user", "content": "x" * 200_000}],
+        [{"role": "user", "content": "up " * 3_000}],
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, value) for field, values in WRONG_CHATS.items() for value in values], ids=repr
+)
+def test_a_wrong_field_of_a_chat_is_named(client: Client, field: str, value: Any) -> None:
+    answer = client.post("chat/completions", {**ASK, field: value})
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["type"] == "invalid_request_error", answer.text
+    named = (error["param"] or "") + error["message"]
+    assert field in named or "2,048 positions" in named
+    assert len(answer.text) < 500 and "\n" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [("\ud800", "half a surrogate pair"), ("x" * 200_000, "at most 131,072 are read")],
+    ids=["half", "long"],
+)
+def test_a_system_message_is_bounded_as_others_are(client: Client, text: str, wrong: str) -> None:
+    asked = [{"role": "system", "content": text}, {"role": "user", "content": "Go."}]
+    said = client.post("chat/completions", {**ASK, "messages": asked}).json()["error"]["message"]
+    assert wrong in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *(("prompt", value) for value in ("", [], [""], None, [1, "a"], [10**6], ["a"] * 129)),
+        ("logprobs", 21),
+        ("best_of", 2),
+        ("prompt", "\udc00"),
+        ("messages", []),
+    ],
+    ids=repr,
+)
+def test_a_wrong_field_of_a_completion_is_named(client: Client, field: str, value: Any) -> None:
+    status, error = client.refusal("completions", {"prompt": "Go.", "max_tokens": 3, field: value})
+    assert status == 400 and (field in error["message"]), error
+
+
+def test_a_field_that_changes_nothing_may_be_there(client: Client) -> None:
+    plain = client.chat("Go.", max_tokens=3, seed=1)
+    neutral = {"top_p": 1.0, "stop": [], "stream": False, "tools": None, "user": "me", "frequency_penalty": 0.0}
+    assert client.chat("Go.", max_completion_tokens=3, seed=1, **neutral)["choices"] == plain["choices"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_a_body_that_is_no_request(client: Client, body: bytes) -> None:
+    answer = client.send("completions", body)
+    assert answer.status_code == 400 and answer.json()["error"]["message"]
+
+
+def test_other_addresses_methods_and_kinds(client: Client) -> None:
+    assert client.http.get(f"{client.url}/nowhere").status_code == 404
+    assert client.http.get(f"{client.url}/completions").status_code == 405
+    assert client.http.post(f"{client.url}/completions", content=b"{}").status_code == 415
+    status, error = client.refusal("completions", {"model": "gpt-4", "prompt": "Go."})
+    assert status == 404 and error["code"] == "model_not_found" and "'model'" in error["message"]
+
+
+def test_a_model_without_eyes_refuses_frames(client: Client) -> None:
+    frame = np.zeros((28, 28, 3), np.uint8)
+    status, error = client.refusal("chat/completions", {"messages": messages(Prompt(IMAGE, (frame,)))})
+    assert status == 400 and "images" in error["message"]
+
+
+# ---- who may ask --------------------------------------------------------------------------------------
+
+
+def test_a_name_that_leads_here_is_not_ours(policy: TransformersPolicy, client: Client) -> None:
+    for host in ("evil.example", "127.0.0.1", ""):
+        answer = client.http.get(f"{client.url}/models", headers={"Host": host})
+        assert answer.status_code == 421
+    port = httpx.URL(client.url).port
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}"):
+        assert client.http.get(f"{client.url}/models", headers={"Host": host}).status_code == 200
+    with serving(policy, exposed=True) as url:
+        assert Client(url, Host="evil.example").http.get(f"{url}/models").status_code == 200
+
+
+def test_a_key_is_wanted_where_there_is_one(policy: TransformersPolicy) -> None:
+    with serving(policy, key="sk-right") as url:
+        for headers in ({}, {"Authorization": "Bearer sk-wrong"}, {"Authorization": "Bearer \xff"}):
+            answer = httpx.get(f"{url}/models", headers=[(k, v.encode("latin-1")) for k, v in headers.items()])
+            assert answer.status_code == 401 and "sk-right" not in answer.text
+        assert Client(url, Authorization="Bearer sk-right").chat("Go.", max_tokens=2)["choices"]
+
+
+def test_only_this_machine_is_served_unless_it_is_told_otherwise() -> None:
+    with pytest.raises(ConfigError, match="--exposed"):
+        bind("0.0.0.0", 0, False)
+    with bind("127.0.0.1", 0, False) as taken, pytest.raises(ConfigError, match="in use; choose another --port"):
+        bind("127.0.0.1", taken.getsockname()[1], False)
+
+
+# ---- too much -----------------------------------------------------------------------------------------
+
+
+def test_a_huge_body_is_refused_before_it_is_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "LARGEST_BODY", 1_000)
+    status, error = client.refusal("completions", {"prompt": "x" * 2_000})
+    assert status == 413 and "1,000" in error["message"]
+
+
+def test_more_than_can_wait_is_told_to_come_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher, "MOST_WAITING", 8)
+    assert client.refusal("chat/completions", {**ASK, "n": 9})[0] == 429
+    assert len(client.chat("Go.", n=8, max_tokens=2)["choices"]) == 8
+
+
+def test_a_body_that_comes_slowly_ends(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 0.2)
+    url = httpx.URL(client.url)
+    with socket.create_connection((url.host, url.port), 30) as slow:
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {url.host}:{url.port}\r\nContent-Type: application/json\r\n"
+        slow.sendall(head.encode() + b"Content-Length: 1000\r\n\r\n{")
+        assert b"408" in slow.recv(4_096)
+        while slow.recv(4_096):  # and the connection ends
+            pass
+
+
+def test_a_connection_without_a_request_ends(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving_module, "SECONDS", 0.2)
+    with serving(policy) as url:
+        place = httpx.URL(url)
+        for said in (b"", b"GET /v1/mod", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n"):
+            with socket.create_connection((place.host, place.port), 30) as slow:
+                slow.sendall(said)
+                slow.settimeout(30)
+                with suppress(ConnectionResetError):
+                    assert not slow.recv(1)
+        # A connection that asks one thing after another stays.
+        connection = http.client.HTTPConnection(place.host, place.port)
+        for _ in range(4):
+            connection.request("GET", "/v1/models")
+            assert connection.getresponse().read()
+            time.sleep(0.05)
+        connection.close()
+
+
+def test_an_answer_may_take_longer_than_an_idle_connection(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_module, "SECONDS", 0.1)
+    sample = policy.sample
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.5)  # five looks at the connection
+        return sample(*args)
+
+    monkeypatch.setattr(policy, "sample", slow)
+    with serving(policy) as url:
+        assert Client(url).chat("Go.", max_tokens=2)["choices"]
+
+
+def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:
+    """The row ends at the next token, or is never begun."""
+    asked: list[int] = []
+    sample = policy.sample
+    going = threading.Event()
+
+    def watched(turns: Any, seeds: Any, temperature: float, most: int, wanted: Any) -> Any:
+        going.set()
+        replies = sample(turns, seeds, temperature, most, wanted)
+        asked.extend(len(turn.response) for turn in replies)
+        return replies
+
+    policy.eos, eos = -1, policy.eos  # so that no reply ends by itself
+    policy.sample = watched  # type: ignore[method-assign]
+    try:
+        with serving(policy) as url:
+            place = httpx.URL(url)
+            body = json.dumps({"model": "model", "prompt": "Go.", "max_tokens": 2_000, "n": 2}).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: {place.host}:{place.port}\r\nContent-Type: application/json"
+            gone = [socket.create_connection((place.host, place.port), 30) for _ in range(3)]
+            for connection in gone:
+                connection.sendall(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert going.wait(30)
+            for connection in gone:
+                connection.close()
+            policy.eos = eos
+            assert Client(url).chat("Go.", max_tokens=2)["choices"]
+        assert asked and all(length < 2_000 for length in asked)
+    finally:
+        del policy.sample
+        policy.eos = eos
+
+
+def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: TransformersPolicy) -> None:
+    with serving(policy) as url:
+        client = Client(url)
+
+        def fail(*args: Any) -> Any:
+            raise RuntimeError("no memory")
+
+        policy.sample = fail  # type: ignore[method-assign]
+        try:
+            answer = client.post("chat/completions", ASK)
+        finally:
+            del policy.sample
+        assert answer.status_code == 500 and answer.json()["error"]["type"] == "server_error"
+        assert answer.headers["connection"] == "close"  # the server ends it: the next request needs another
+        assert client.chat("Go.", max_tokens=2)["choices"]
+
+
+def test_requests_that_wait_together_keep_their_own_limits(policy: TransformersPolicy) -> None:
+    with serving(policy) as url, ThreadPoolExecutor(8) as pool:
+        ask = partial(Client(url).chat, "Go.", seed=3, return_token_ids=True)
+        limits = [2, 9, 4, 2, 9, 4, 7, 1]
+        replies = [one["choices"][0]["token_ids"] for one in pool.map(lambda most: ask(max_tokens=most), limits)]
+        longest = ask(max_tokens=9)["choices"][0]["token_ids"]
+    assert len(longest) > 4 and replies == [longest[:most] for most in limits]
+
+
+def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -> None:
+    sizes: list[int] = []
+    sample = policy.sample
+
+    def watched(turns: Any, *rest: Any) -> Any:
+        sizes.append(len(turns))
+        return sample(turns, *rest)
+
+    policy.sample = watched  # type: ignore[method-assign]
+    try:
+        with serving(policy) as url, ThreadPoolExecutor(80) as pool:
+            client = Client(url)
+            answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=10), range(200)))
+    finally:
+        del policy.sample
+    assert len(answers) == sum(sizes) == 200 and len(sizes) < 150
+    assert max(sizes) <= batcher.MOST_ROWS == 64 and requests.MOST_CHOICES == 128

@@ -1,0 +1,334 @@
+"""Comparisons of trained agents: which trainings a study needs, what is kept of each, and the tables made of that."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from kept_fixtures import STUDY, keep_made_up
+from matplotlib.figure import Figure
+from matplotlib.image import imread
+from paths import ROOT
+from rich.console import Console
+
+from crbc_lab.commands.compare import list_studies
+from crbc_lab.plan.check import check_run
+from crbc_lab.statistics import Estimate
+from crbc_lab.studies.comparison import figures
+from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
+from crbc_lab.studies.comparison.document import UNFINISHED, rebuilt
+from crbc_lab.studies.comparison.figures import draw
+from crbc_lab.studies.comparison.kept import every, find, read
+from crbc_lab.studies.comparison.run import Runner
+from crbc_lab.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
+from crbc_lab.studies.comparison.trainings import trainings, tunings
+from crbc_lab.studies.comparison.tuned import best_candidates
+from crbc_rl.config import load_config
+from crbc_rl.config.shipped import studies
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.cells import Cell, run_cells
+
+# ---- definition -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", studies())
+def test_every_shipped_study_can_be_read_and_names_its_trainings(name):
+    study = load_study(name)
+    for scale, settings in study.settings.items():
+        for env, setting in settings.items():
+            wanted = [one for _, _, one in tunings(study, scale, env)]
+            wanted += trainings(study, scale, env, setting.seeds, {})
+            places = {(one.place, one.digest) for one in wanted}
+            assert len({place for place, _ in places}) == len(places), "two trainings have one place"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", studies())
+def test_every_training_at_the_papers_scale_is_sound_on_its_node(name):
+    study = load_study(name)
+    for env in study.settings.get("paper", {}):
+        for config in {one.key: one.config for one in trainings(study, "paper", env, 1, {})}.values():
+            check_run(config, gpus=GPUS["paper"])  # raises where it can never work
+
+
+def test_studies_share_what_they_have_in_common():
+    def places(name):
+        return {one.place: one.digest for one in trainings(load_study(name), "lab", "sokoban", 3, {})}
+
+    plain = Path("lab/sokoban/crbc/seed1")
+    assert places("depth")[plain] == places("beta")[plain] == places("short")[plain]
+    assert Path("lab/sokoban/crbc,depth=0/seed2") in places("depth")
+    assert Path("lab/sokoban/crbc,beta=0.98/seed0") in places("beta")
+    assert Path("lab/sokoban/grpo,rollout.group_size=4,rollout.num_groups=32/seed0") in places("group_size")
+
+
+def test_the_budget_of_candidates_is_equal():
+    wrong = {**STUDY, "variants": {**STUDY["variants"], "crbc": {"label": "CRBC", "candidates": [{}]}}}
+    assert_refused(wrong, "an equal budget needs as many for each")
+    budgets = {len(variant.candidates) for variant in load_study("main").variants.values()}
+    assert budgets == {3}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"reference": "grbc"}, "did you mean 'crbc'"),
+        (
+            {
+                "variants": {**STUDY["variants"], "a": {"label": "A", "reference": "grpo"}},
+                "settings": {"lab": {"x": {"config": "x", "variants": ["crbc", "a"]}}},
+            },
+            "variant 'a' is compared with 'grpo', which must be another of",
+        ),
+        ({"settings": {"labs": {}}}, "settings.labs"),
+        (
+            {"settings": {"lab": {"x": {"config": "x", "printed": {"table": "sokoban-results", "column": "All"}}}}},
+            "no column 'All' in block '' of table 'sokoban-results' of the paper",
+        ),
+    ],
+)
+def test_a_wrong_study_is_one_line_that_names_the_key(change, said):
+    assert_refused({**STUDY, **change}, said)
+
+
+def assert_refused(data, said):
+    with tempfile.TemporaryDirectory() as folder:
+        (file := Path(folder, "wrong.yaml")).write_text(yaml.safe_dump(data))
+        with pytest.raises(ConfigError, match=said) as caught:
+            load_study(str(file))
+    assert "wrong.yaml" in str(caught.value) and "\n" not in str(caught.value)
+
+
+# ---- what determines a training --------------------------------------------------------------------
+
+
+def test_the_digest_is_of_what_is_learned(study):
+    one, other = list(trainings(study, "lab", "sokoban", 2, {}))[1::2]
+    assert one.seed == 0 and other.seed == 1 and one.digest != other.digest
+    named = one.config.model_copy(update={"name": "other", "save_every": 7})
+    assert type(one)("lab", "sokoban", "crbc", named).digest == one.digest
+    longer = one.config.model_copy(update={"updates": 3})
+    assert type(one)("lab", "sokoban", "crbc", longer).digest != one.digest
+
+
+def test_seeds_come_before_variants_so_that_an_early_end_has_all_of_them(study):
+    assert [(one.seed, one.config.credit.method) for one in trainings(study, "lab", "sokoban", 2, {})] == [
+        (0, "grpo"),
+        (0, "crbc"),
+        (1, "grpo"),
+        (1, "crbc"),
+    ]
+
+
+def test_candidates_are_chosen_by_validation_and_seeds_of_their_own(study, tmp_path):
+    for name, number, training in tunings(study, "lab", "sokoban"):
+        assert training.seed == TUNING_SEED and training.config.updates == 1
+        # GRPO's candidates are equal at the end: the first wins. CRBC's second is better in the last two alone.
+        better = (0.0, 0.5, 0.7) if (name, number) == ("crbc", 1) else (0.9, 0.4, 0.4)
+        keep_made_up(training, tmp_path, [1, 0], better)
+    assert best_candidates(study, "lab", "sokoban", tmp_path) == {"grpo": {}, "crbc": {}}
+    assert "**`crbc` 60.0**" in tuning_table(study, "lab", "sokoban", tmp_path)
+
+
+def test_the_list_counts_the_trainings_of_the_candidates_that_won(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("crbc_lab.commands.compare.studies", lambda: [str(study.file)])
+
+    def finished():
+        list_studies(tmp_path, Console(width=200))
+        return int(re.search(r"lab +│ sokoban +│ 8 +│ (\d) ", capsys.readouterr().out)[1])
+
+    for _, number, training in tunings(study, "lab", "sokoban"):
+        keep_made_up(training, tmp_path, [1, 0], (0.5, 0.5 + 0.1 * number))
+    chosen = best_candidates(study, "lab", "sokoban", tmp_path)
+    assert chosen["grpo"] == {"optim.lr": 1e-4}, "not its own default"
+    for done, training in enumerate(trainings(study, "lab", "sokoban", 2, chosen), 4):
+        assert finished() == done
+        keep_made_up(training, tmp_path, [1, 0])
+    assert finished() == 8
+
+
+def test_missing_candidates_are_no_choice(study, tmp_path):
+    with pytest.raises(ConfigError, match="run its study again"):
+        best_candidates(study, "lab", "sokoban", tmp_path)
+    assert rows(study, "lab", "sokoban", tmp_path) == []
+
+
+def test_trainings_side_by_side_read_configs_of_their_own(study, tmp_path):
+    runner = Runner(tmp_path / "runs", tmp_path / "results", 2, Console())
+    names = [runner._cell(one).name for one in trainings(study, "lab", "sokoban", 2, {})]
+    assert len(set(names)) == 4 and not any("/" in name for name in names)
+    twins = [Cell("one", load_config(str(ROOT / "configs/sokoban_short.yaml")), tmp_path / name) for name in "ab"]
+    with pytest.raises(ValueError, match="two cells have one name"):
+        run_cells(twins, 2)
+    assert not (tmp_path / "a").exists()
+
+
+# ---- tables ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def played(study, tmp_path):
+    """Results in which CRBC wins 3 of 4 tasks, and GRPO 1 or 2, with two seeds."""
+    for _, _, training in tunings(study, "lab", "sokoban"):
+        keep_made_up(training, tmp_path, [1, 0, 0, 0])
+    won = {("grpo", 0): [1, 0, 0, 0], ("grpo", 1): [1, 1, 0, 0], ("crbc", 0): [1, 1, 1, 0], ("crbc", 1): [1, 1, 0, 1]}
+    chosen = best_candidates(study, "lab", "sokoban", tmp_path)
+    for training in trainings(study, "lab", "sokoban", 2, chosen):
+        keep_made_up(training, tmp_path, won[training.config.credit.method, training.seed])
+    return tmp_path
+
+
+def test_rows_are_paired_by_seed_and_task(study, played):
+    grpo, crbc = rows(study, "lab", "sokoban", played)
+    assert (grpo.label, crbc.label, crbc.beside) == ("GRPO", "CRBC", None)
+    assert grpo.success.value == pytest.approx(3 / 8) and crbc.success.value == pytest.approx(6 / 8)
+    assert grpo.beside.difference.value == pytest.approx(-3 / 8)
+    assert not grpo.beside.separated  # four tasks and two seeds tell nothing
+    assert (grpo.area, grpo.start) == pytest.approx((0.3, 0.25))  # validation goes from 0.2 to 0.4 in one step
+
+
+def test_a_table_has_the_figures_of_its_rows(study, played):
+    """With p-values on either side of 0.001, and corrected ones above those that they correct."""
+    row, reference = rows(study, "lab", "sokoban", played)
+    difference, better = Estimate(-0.125, -0.25, 0.0125), Estimate(0.2, 0.1, 0.45)
+    beside = replace(row.beside, difference=difference, p=0.02, corrected=0.04, smallest=0.415, improvement=better)
+    row = replace(row, success=Estimate(0.375, 0.1, 0.7), area=0.321, beside=beside)
+    sure = replace(row, beside=replace(beside, p=0.0004, corrected=0.0008, smallest=0.125))
+    assert table([row, sure]).splitlines()[2:] == [
+        f"| GRPO | 37.5 (10.0 to 70.0) | -12.5 (-25.0 to +1.2){verdict} | 0.20 (0.10 to 0.45) | 32.1 |"
+        for verdict in (", not separated | 0.040 | 41.5", " | < 0.001 | 12.5")
+    ]
+    for kept, minutes in zip([*row.kept, *reference.kept], (1.0, 2.0, 4.0, 40.0), strict=True):
+        kept.manifest["minutes"].update(training=minutes, evaluation=1.0)
+    row.kept[0].panel.update(content=["a", "b", "c", "c"], cluster=["x", "x", "y", "y"])
+    assert fine_print([row, reference]) == (
+        "2 seeds (0, 1); 4 test tasks, 3 of them different, in 2 clusters (panel `made`); before training 25.0 %; a "
+        "training took 4 minutes (median; at most 41), side by side with others. Commits: abc."
+    )
+
+
+def test_rows_may_have_references_of_their_own(study, played):
+    """Both variants of CRBC are compared: each with the row that it names, by p-values corrected for both."""
+    path = played / "own.yaml"
+    again = {"again": {"label": "CRBC again", "reference": "grpo", "candidates": [{"credit.crbc.beta": 0.95}, {}]}}
+    path.write_text(yaml.safe_dump({**STUDY, "variants": STUDY["variants"] | again}, sort_keys=False))
+    own = load_study(str(path))
+    found = {row.name: row for row in rows(own, "lab", "sokoban", played)}
+    assert {name: row.reference for name, row in found.items()} == {"grpo": "CRBC", "crbc": "", "again": "GRPO"}
+    grpo, same = found["grpo"].beside, found["again"].beside
+    assert same.difference.value == -grpo.difference.value == pytest.approx(3 / 8)
+    assert same.p == grpo.p and same.corrected == pytest.approx(min(1.0, 2 * same.p))
+    assert " from GRPO, not separated |" in table(list(found.values()))
+    assert " from " not in table(rows(study, "lab", "sokoban", played))
+
+
+def test_what_the_paper_prints_stands_beside_its_rows(study, played):
+    assert "the paper" not in table(rows(study, "lab", "sokoban", played))
+    setting = STUDY["settings"]["lab"]["sokoban"]
+    printed = {"table": "sokoban-results", "block": "3B", "column": "Succ."}
+    named = {**STUDY, "settings": {"lab": {"sokoban": {**setting, "printed": printed}}}}
+    (path := played / "two.yaml").write_text(yaml.safe_dump(named, sort_keys=False))
+    head, _, grpo, crbc = table(rows(load_study(str(path)), "lab", "sokoban", played)).splitlines()
+    assert head.endswith("| the paper, % |") and grpo.endswith("| 46.48±3.64 |") and crbc.endswith("| 82.81±2.30 |")
+
+
+def test_scores_are_means_over_the_seeds(study, played):
+    found = rows(study, "lab", "sokoban", played)
+    found[1].kept[0].end.update({"success/heat": 0.5})
+    found[1].kept[1].end.update({"success/heat": 0.25})
+    assert scores(found[1:]).splitlines()[0::2] == [
+        "| method | return | return by step | heat, % |",
+        "| CRBC | 7.50 | 2.00 | 37.5 |",
+    ]
+
+
+def test_a_seed_that_only_one_method_has_is_left_out(study, played):
+    chosen = best_candidates(study, "lab", "sokoban", played)
+    last = list(trainings(study, "lab", "sokoban", 2, chosen))[-1]
+    (played / last.place).with_suffix(".json").unlink()
+    assert rows(study, "lab", "sokoban", played) == []  # one shared seed is no comparison
+
+
+def test_a_method_with_one_seed_is_left_out_until_it_has_two(study, played):
+    third = {"gigpo": {"label": "GiGPO", "set": {"credit.method": "gigpo"}}}
+    (path := played / "three.yaml").write_text(yaml.safe_dump({**STUDY, "variants": STUDY["variants"] | third}))
+    three = load_study(str(path))
+    chosen = best_candidates(three, "lab", "sokoban", played)
+    for training in trainings(three, "lab", "sokoban", 2, chosen):
+        if training.config.credit.method == "gigpo":
+            assert [row.name for row in rows(three, "lab", "sokoban", played)] == ["crbc", "grpo"]
+            keep_made_up(training, played, [1, 0, 0, 0])
+    assert [row.name for row in rows(three, "lab", "sokoban", played)] == ["crbc", "gigpo", "grpo"]
+
+
+def test_results_of_other_settings_do_not_count(study, played):
+    training = next(trainings(study, "lab", "sokoban", 1, best_candidates(study, "lab", "sokoban", played)))
+    path = (played / training.place).with_suffix(".json")
+    path.write_text(path.read_text().replace(training.digest, "0" * 64))
+    assert find(training, played) is None
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{", '{"success": "10"}'])
+def test_a_damaged_file_is_named(study, played, damage):
+    training = next(trainings(study, "lab", "sokoban", 1, best_candidates(study, "lab", "sokoban", played)))
+    path = (played / training.place).with_suffix(".json")
+    path.write_text(damage)
+    with pytest.raises(ConfigError, match="seed0.json"):
+        read(path)
+
+
+def test_a_picture_has_every_row_and_returns_where_all_have_them(study, played, tmp_path):
+    found = rows(study, "lab", "sokoban", played)
+    draw(found, "two", tmp_path / "made/two.png")
+    assert (tmp_path / "made/two.png").stat().st_size > 5_000
+    older = imread(tmp_path / "made/two.png")
+    for kept in (kept for row in found for kept in row.kept):
+        kept.validation["reward_by_step"] = [1.0] * len(kept.validation["update"])
+    draw(found, "two", tmp_path / "made/two.png")
+    returned = imread(tmp_path / "made/two.png")
+    assert older.min() == 0 and returned.shape[1] == 1800 and older.shape[1] == 1400
+
+
+@pytest.mark.parametrize(("seeds", "bands"), [(2, 0), (3, 1)])
+def test_a_curve_is_the_mean_and_its_band_needs_three_seeds(seeds, bands):
+    ax = Figure().subplots()
+    figures._curve(ax, [([0, 5], [0.1 * seed**2, 0.5]) for seed in range(seeds)], "CRBC", "black")
+    (line,) = ax.lines
+    assert line.get_ydata().tolist() == pytest.approx([{2: 0.05, 3: 0.5 / 3}[seeds], 0.5])
+    assert len(ax.collections) == bands
+
+
+def test_a_document_is_made_anew_between_its_marks(tmp_path):
+    text = "before\n<!-- results: main/lab/sokoban -->\nold\n<!-- end -->\nafter\n"
+    made = rebuilt(text, tmp_path, lambda name, title, draw: name)
+    assert made == text.replace("old", UNFINISHED)
+    assert rebuilt(made, tmp_path, lambda name, title, draw: name) == made
+    with pytest.raises(ConfigError, match="a scale is one of"):
+        rebuilt(text.replace("lab", "lap"), tmp_path, lambda name, title, draw: name)
+
+
+@pytest.mark.slow
+def test_the_document_of_results_is_what_the_results_make():
+    path = ROOT / "docs/results.md"
+    shown = []
+
+    def picture(name, title, draw):
+        shown.append(name)
+        return f"![{title}]({path.stem}/{name}.png)"
+
+    text = path.read_text()
+    assert rebuilt(text, ROOT / "results", picture) == text, "run: crbc results rebuild"
+    assert shown and all((path.with_suffix("") / f"{name}.png").is_file() for name in shown)
+
+
+def test_every_kept_result_can_be_read_and_says_how_it_was_made():
+    found = list(every(ROOT / "results"))
+    assert found
+    for kept in found:
+        assert {"crbc", "commit", "processor", "cores", "revision", "config", "minutes"} <= kept.manifest.keys()
+        assert kept.end["success"] == pytest.approx(kept.success.mean(), abs=1e-4)
+        assert "/" not in kept.manifest["config"]["model"], "no path of a machine"
