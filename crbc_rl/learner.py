@@ -19,10 +19,11 @@ import torch
 
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs.tasks import rng
+from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
+from crbc_rl.credit.estimator import Terms
 from crbc_rl.credit.figures import credit_figures
-from crbc_rl.credit.terms import Terms, terms
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -120,7 +121,7 @@ class Learner:
         if self.critic is not None:
             return batch, self._figures(process)
         method, options = self.config.method(), self.config.credit.options
-        found = terms(process, method, self.clock.phase, **options)
+        found = credit.estimator_of(method).terms(process, self.clock.phase, **options)
         credits = found.final
         return replace(batch, advantage=credits), self._figures(process, found)
 

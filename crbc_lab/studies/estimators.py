@@ -6,7 +6,6 @@ add it to `options_of_crbc`, or pass it to `credit_accuracy.judge` beside these.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,8 +15,7 @@ from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess
 from crbc_rl import credit
-from crbc_rl.credit.api import Method, check_options
-from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.api import Method
 
 Floats = NDArray[np.float64]
 
@@ -53,13 +51,7 @@ class Estimator:
         options = {
             name: limit if isinstance(value, str) and value == LIMIT else value for name, value in self.options.items()
         }
-        check_options(self.method, options)
-        method = credit.METHODS[self.method] if isinstance(self.method, str) else self.method
-        found = np.asarray(method(process, **options), dtype=np.float64)
-        wanted = process.steps()[1].shape
-        if found.shape != wanted or not np.isfinite(found).all():
-            raise CreditError(f"estimator {self.name}: an array of shape {found.shape}, not {wanted[0]} finite numbers")
-        return found
+        return credit.estimator_of(self.method)(process, **options)
 
 
 def standard(depths: Sequence[int] = (0, 1, 2, 3)) -> list[Estimator]:
@@ -75,14 +67,14 @@ def standard(depths: Sequence[int] = (0, 1, 2, 3)) -> list[Estimator]:
 def variants(method: str) -> list[tuple[str, dict[str, Any]]]:
     """The forms of a method: as it is trained on, without the division by the standard deviation ("mean"), and of both
     the step term alone ("step")."""
-    known = inspect.signature(credit.METHODS[method]).parameters
+    known = credit.METHODS[method].options
     modes = [("", dict(PAPER.get(method, {})))]
     if "mode" in known:
         modes.append((" mean", {**modes[0][1], "mode": "mean_norm"}))
     found = []
     for mode, options in modes:
         found.append((method + mode, options))
-        if "w_step" in known and known["w_group"].default != 0.0:
+        if "w_step" in known and known["w_group"] != 0.0:
             found.append((f"{method}{mode} step", {**options, **STEP}))
     return found
 

@@ -182,13 +182,13 @@ class CreditConfig(BaseModel):
 
     def _shared(self) -> dict[str, Any]:
         """The options that differ from a method's defaults by `reward` and `weighting`."""
-        known = credit.options_of(self.method) if self.method in credit.METHODS else ["reward"]
-        if self.method == CRITIC or known is None:
+        if self.method == CRITIC:
             return {}
+        estimator = credit.METHODS.get(self.method)
         shared: dict[str, Any] = {}
         if self.reward == "environment":
-            shared["group_reward" if "group_reward" in known else "reward"] = self.earns
-        if self.weighting == "step" and "weighting" in known:
+            shared["group_reward" if estimator and estimator.on_success else "reward"] = self.earns
+        if self.weighting == "step" and estimator:
             shared["weighting"] = self.weighting
         return shared
 

@@ -11,13 +11,15 @@ from crbc_rl.credit.api import (
     advantages_batch,
     advantages_interned,
     check_options,
-    options_of,
+    estimator_of,
 )
 from crbc_rl.credit.closure import Closure, closure
 from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.diagnose import Diagnosis, diagnose
 from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.estimator import Estimator, estimator
 from crbc_rl.credit.gae import gae, row_rewards, whiten
+from crbc_rl.credit.rewards import Earned
 from crbc_rl.credit.rows import advantages_from_rows, per_token
 from crbc_rl.credit.scores import scores
 
@@ -26,6 +28,8 @@ __all__ = [
     "Closure",
     "CreditError",
     "Diagnosis",
+    "Earned",
+    "Estimator",
     "Method",
     "advantages",
     "advantages_batch",
@@ -34,8 +38,9 @@ __all__ = [
     "check_options",
     "closure",
     "diagnose",
+    "estimator",
+    "estimator_of",
     "gae",
-    "options_of",
     "per_token",
     "row_rewards",
     "scores",

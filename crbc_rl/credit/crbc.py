@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
-from crbc_rl.credit import trajectory
 from crbc_rl.credit.closure import BETA, Closure, Truncation, closure
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_finite, check_positive, check_weights
-from crbc_rl.credit.rewards import Reward, check_reward
+from crbc_rl.credit.estimator import estimator
+from crbc_rl.credit.groups import check_positive
+from crbc_rl.credit.rewards import Earned, Reward
 
 Floats = NDArray[np.float64]
 Normalise = Literal["anchor", "group"] | None
@@ -59,42 +58,27 @@ def _group_scale(process: EmpiricalProcess, result: Closure) -> Floats:
     return np.sqrt(squares / np.maximum(total, 1.0))[group]
 
 
+@estimator(w_group=1.0, w_step=5.0, on_success=True)
 def crbc(
     process: EmpiricalProcess,
+    earned: Earned,
     *,
     beta: float | Literal["auto"] = BETA,
     depth: int | None = None,
     horizon: int | Literal["auto"] | None = None,
     truncation: Truncation = "failure",
-    reward: Reward = "outcome",
-    group_reward: Reward | None = None,
     normalise: Normalise = "anchor",
     sigma_min: float = 0.1,
-    w_group: float = 1.0,
-    w_step: float = 5.0,
-    group: Literal["grpo", "drgrpo", "rloo"] = "grpo",
-    success_reward: float = 10.0,
-    invalid_penalty: float = 0.1,
     invalid_cost: float = 0.0,
-    weighting: trajectory.Weighting = "rollout",
 ) -> Floats:
-    """A_final = w_group A_G + w_step A_S, one value per step in order (eq. 14).
+    """The step credit of each step's pair, (n,); with the group's term it is eq. 14.
 
-    `group` selects the trajectory-level advantage A_G; `success_reward`, `invalid_penalty` and `weighting` are its
-    options. The invalid penalty enters A_G only, since the closure's outcome is binary; `invalid_cost` is its like in
-    the closure. `w_group=0, w_step=1` gives the step credit alone. `beta`, `depth`, `horizon`, `truncation`, `reward`
-    and `invalid_cost` are `closure`'s options, `normalise` is `step_credit`'s; the defaults are the paper's. `reward`
-    applies to A_G too, unless `group_reward` says what A_G compares: with "step" the closure keeps the outcome beside a
+    `normalise` and `sigma_min` are `step_credit`'s options, the others `closure`'s; the defaults are the paper's. The
+    invalid penalty enters A_G only, since the closure's outcome is binary; `invalid_cost` is its like in the closure.
+    `w_group=0, w_step=1` gives the step credit alone. `group_reward="step"` keeps the outcome in the closure beside a
     group advantage of the environment's own rewards.
     """
-    check_weights(w_group=w_group, w_step=w_step)
-    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
-    if group_reward is not None:
-        check_reward(group_reward)
-    if group not in trajectory.METHODS:
-        raise CreditError(f"group must be one of {', '.join(trajectory.METHODS)}; got {group!r}")
-    _, pair = process.steps()
-    credit = step_credit(
+    by_pair = step_credit(
         process,
         beta,
         depth,
@@ -102,20 +86,11 @@ def crbc(
         normalise=normalise,
         horizon=horizon,
         truncation=truncation,
-        reward=reward,
+        reward=earned.reward,
         invalid_cost=invalid_cost,
-    )[pair]
-    return trajectory.joined(
-        process,
-        w_step * credit,
-        w_group,
-        group,
-        success_reward=success_reward,
-        invalid_penalty=invalid_penalty,
-        weighting=weighting,
-        reward=reward if group_reward is None else group_reward,
     )
+    return by_pair[process.steps()[1]]
 
 
-crbc_plus = partial(crbc, horizon="auto", truncation="successor", sigma_min=0.2, w_group=0.05)
+crbc_plus = crbc.variant("crbc_plus", w_group=0.05, horizon="auto", truncation="successor", sigma_min=0.2)
 """`crbc` with the options that the accuracy study supports best (docs/credit/accuracy.md)."""

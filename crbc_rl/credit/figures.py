@@ -11,7 +11,7 @@ from anchors import EmpiricalProcess
 from anchors.coverage import coverages, eligible
 from crbc_rl.credit.closure import BETA
 from crbc_rl.credit.diagnose import certified_shares
-from crbc_rl.credit.terms import Terms
+from crbc_rl.credit.estimator import Terms
 
 DEPTHS = {"0": 0, "1": 1, "3": 3, "full": None}
 """Depths by their names in a metric."""

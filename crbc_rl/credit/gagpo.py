@@ -6,39 +6,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
+from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import (
     SINGLE,
     Mode,
     apart,
     check_discount,
-    check_finite,
     check_fraction,
     check_mode,
     normalise,
 )
-from crbc_rl.credit.rewards import Reward, check_reward, discounted_sums, step_rewards
+from crbc_rl.credit.rewards import Earned, discounted_sums
 
 Floats = NDArray[np.float64]
 
 
+@estimator()
 def gagpo(
     process: EmpiricalProcess,
+    earned: Earned,
     *,
     gamma: float = 0.95,
     lam: float = 0.95,
     mode: Mode = "mean_std_norm",
-    success_reward: float = 10.0,
-    invalid_penalty: float = 0.1,
-    reward: Reward = "outcome",
 ) -> Floats:
     """GAE with a critic that is read off the group, normalised over the group's steps; one value per step in order.
 
     V(s) is the mean over the visits to s of sum_k gamma^k r_(t+k), the value proxy; V is 0 after the end. With
     delta_t = r_t + gamma V(s_(t+1)) - V(s_t) and A_t = delta_t + gamma lam A_(t+1), the advantage is A normalised over
-    all steps of the group (sample std). There is no trajectory-level term: the paper reports that one does harm.
+    all steps of the group (sample std). The method has no trajectory-level term: the paper reports that one does harm.
 
-    r is `success_reward` times the outcome or the score on the last step, or the environment's own reward of each
-    step, minus the penalty where the reply was malformed.
+    r is `Earned.by_step`.
 
     The paper was read in its abstract and in others' words. Ours, since neither tells: gamma and lam (both with
     lam = 0 and with "1.0" the paper reports lower success), the penalty as a part of r, so that it counts in V and
@@ -47,16 +45,12 @@ def gagpo(
     check_discount("gamma", gamma)
     check_fraction("lam", lam)
     check_mode(mode)
-    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
-    check_reward(reward)
-    rollouts, size = process.steps()[0], process.num_anchors
-    scale = 1.0 if reward == "step" else success_reward
-    earned = scale * step_rewards(rollouts, reward) - np.where(rollouts.valid, 0.0, invalid_penalty)
-    returns = discounted_sums(earned, gamma, rollouts.remaining)
+    rollouts, size, r = earned.rollouts, process.num_anchors, earned.by_step()
+    returns = discounted_sums(r, gamma, rollouts.remaining)
     V = sum_by(rollouts.anchor, returns, size) / process.anchor_count
     following = V[np.append(rollouts.anchor[1:], 0)]
     following[np.cumsum(rollouts.length) - 1] = 0.0
-    delta = apart(earned + gamma * following, V[rollouts.anchor], SINGLE)  # divided by its own deviation below
+    delta = apart(r + gamma * following, V[rollouts.anchor], SINGLE)  # divided by its own deviation below
     advantage = discounted_sums(delta, gamma * lam, rollouts.remaining)
     group = rollouts.group[rollouts.rollout]
     return normalise(advantage, group, rollouts.num_groups, mode)

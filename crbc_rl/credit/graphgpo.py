@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 from anchors import EmpiricalProcess
-from crbc_rl.credit import trajectory
-from crbc_rl.credit.groups import Mode, check_discount, check_finite, check_mode, check_weights, normalise, powers
-from crbc_rl.credit.rewards import Reward, check_reward
+from crbc_rl.credit.estimator import estimator
+from crbc_rl.credit.groups import Mode, check_discount, check_mode, normalise, powers
+from crbc_rl.credit.rewards import Earned
 
 Floats = NDArray[np.float64]
 
 
-def graphgpo(
-    process: EmpiricalProcess,
-    *,
-    omega: float = 0.1,
-    mode: Mode = "mean_std_norm",
-    w_group: float = 1.0,
-    w_step: float = 1.0,
-    success_reward: float = 10.0,
-    invalid_penalty: float = 0.1,
-    weighting: trajectory.Weighting = "rollout",
-    reward: Literal["outcome"] = "outcome",
-    group_reward: Reward = "outcome",
-) -> Floats:
-    """A = w_group A_E + w_step A_S, one value per step in order.
+@estimator(w_group=1.0, rewards=("outcome",), on_success=True)
+def graphgpo(process: EmpiricalProcess, earned: Earned, *, omega: float = 0.1, mode: Mode = "mean_std_norm") -> Floats:
+    """A_S normalises what a step's successor promises over the visits to the step's anchor.
 
     d(x) is the smallest number of observed edges from x to success. A step into x gets success_reward omega^d(x), minus
-    the penalty where the reply was malformed. A_S normalises this over the visits to the step's anchor, as GiGPO does.
+    the penalty where the reply was malformed. This is normalised as GiGPO normalises returns.
     The last step of a success leads to success, d = 0. The last step of a failure leads to its `final_anchor`, an edge
     like any other. Where success is unreachable, d is one more than the group's longest distance to it. This also holds
     where the final anchor is unknown or was never left.
@@ -41,15 +28,11 @@ def graphgpo(
     `omega` in the paper: 0.1 on ALFWorld, 0.2 on WebShop, 0.8 on Sokoban; weights 1 and 1. This is an extremum,
     not an expectation, so it is outside the closure's family: an edge that was lucky once counts like a certain one. A
     group of failures has d = 1 everywhere, so its steps differ by penalties only. A distance to success has no use for
-    scores or rewards per step, so `reward` is "outcome". `group_reward` is what A_E compares.
+    scores or rewards per step, so `reward` is "outcome".
     """
     check_discount("omega", omega)
-    check_weights(w_group=w_group, w_step=w_step)
     check_mode(mode)
-    check_finite(success_reward=success_reward, invalid_penalty=invalid_penalty)
-    check_reward(reward, ("outcome",))
-    check_reward(group_reward)
-    rollouts = process.steps()[0]
+    rollouts = earned.rollouts
     distance = np.append(_distances(process), 0.0)
     lost = _beyond(process, distance[:-1])[rollouts.group]
     successor = np.append(rollouts.anchor[1:], 0)
@@ -59,11 +42,8 @@ def graphgpo(
     nowhere = ~rollouts.success & (rollouts.final_anchor < 0)
     away[last[nowhere]] = np.inf
     away = np.where(np.isinf(away), lost[rollouts.rollout], away)
-    earned = success_reward * powers(omega, away.astype(np.int64)) - np.where(rollouts.valid, 0.0, invalid_penalty)
-    credit = w_step * normalise(earned, rollouts.anchor, process.num_anchors, mode)
-    if w_group:
-        credit += w_group * trajectory.episode(process, mode, success_reward, invalid_penalty, weighting, group_reward)
-    return credit
+    promised = earned.success_reward * powers(omega, away.astype(np.int64)) - earned.penalties
+    return normalise(promised, rollouts.anchor, process.num_anchors, mode)
 
 
 def _distances(process: EmpiricalProcess) -> Floats:

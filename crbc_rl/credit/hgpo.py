@@ -7,35 +7,34 @@ from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.gigpo import step_returns
+from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import Mode, check_discount, check_mode, check_positive, check_weights, normalise
-from crbc_rl.credit.rewards import Reward
+from crbc_rl.credit.rewards import Earned
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+@estimator()
 def hgpo(
     process: EmpiricalProcess,
+    earned: Earned,
     *,
     gamma: float = 0.95,
     history: int = 2,
     alpha: float = 1.0,
     first_weight: float = 1.0,
     mode: Mode = "mean_std_norm",
-    success_reward: float = 10.0,
-    invalid_penalty: float = 0.1,
-    reward: Reward = "outcome",
 ) -> Floats:
     """A weighted mean over k = 1 .. history + 1 of advantages among visits with the same last k anchors.
 
     A visit's k-th group contains the visits with the same last k anchors, its own included. Steps before the k-th have
     no k-th group. The advantage in a group is GiGPO's, with the population standard deviation. Level k has the weight
     (first_weight + k - 1)^alpha, renormalised over the levels with a nonzero advantage, since a group of one and a flat
-    group carry no information. There is no trajectory-level term, so a visit without such a level gets zero.
+    group carry no information. The method has no trajectory-level term, so a visit without such a level gets zero.
 
     `first_weight` is 1 in the method's description, weights 1, 2, 3; the public code has 2, 3, 4. Its scripts use
-    "mean_norm" on WebShop. `reward` is what a step earns, as in GiGPO.
+    "mean_norm" on WebShop. Returns are GiGPO's.
     """
     check_discount("gamma", gamma)
     check_weights(alpha=alpha)
@@ -43,8 +42,7 @@ def hgpo(
     if isinstance(history, bool) or not isinstance(history, int | np.integer) or history < 0:
         raise CreditError(f"history must be an integer >= 0, got {history!r}")
     check_positive("first_weight", first_weight)
-    rollouts = process.steps()[0]
-    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty, reward)
+    rollouts, returns = earned.rollouts, earned.returns(gamma)
     rows, context = np.arange(len(returns)), rollouts.anchor
     age = rollouts.length[rollouts.rollout] - rollouts.remaining
     total, weights = np.zeros(len(returns)), np.zeros(len(returns))

@@ -6,6 +6,7 @@ all three are one system.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -61,6 +62,50 @@ def rollout_rewards(rollouts: InternedRollouts, reward: Reward, success_reward: 
     if reward == "step":
         return sum_by(rollouts.rollout, step_rewards(rollouts, reward), len(rollouts.length))
     return success_reward * ending(rollouts, reward)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Earned:
+    """What the steps of an update earn by the options of whoever asks for credit, and what a malformed reply costs.
+
+    How they enter a step's term is the estimator's business.
+    """
+
+    rollouts: InternedRollouts
+    reward: Reward = "outcome"
+    success_reward: float = 10.0
+    invalid_penalty: float = 0.1
+
+    def of(self, reward: Reward) -> Earned:
+        """The same, of another kind of reward."""
+        return replace(self, reward=reward)
+
+    @property
+    def penalties(self) -> Floats:
+        """What each step's reply costs, (n,): the penalty where it was malformed."""
+        return np.where(self.rollouts.valid, 0.0, self.invalid_penalty)
+
+    def by_step(self) -> Floats:
+        """What each step earns, (n,), its penalty included. The environment's own rewards have their own scale."""
+        scale = 1.0 if self.reward == "step" else self.success_reward
+        return scale * step_rewards(self.rollouts, self.reward) - self.penalties
+
+    def by_rollout(self) -> Floats:
+        """What each rollout earns in all, (m,), without penalties."""
+        return rollout_rewards(self.rollouts, self.reward, self.success_reward)
+
+    def returns(self, gamma: float) -> Floats:
+        """gamma^(T_i - t) success_reward R_i, minus the penalty where the step's own reply was malformed, (n,).
+
+        The last step of a success gets the undiscounted reward, one factor of gamma less than the paper's G_(i,t). A
+        penalty does not affect earlier steps. These are verl-agent's conventions. `reward="score"` puts the rollout's
+        score in place of R_i; `reward="step"` is sum_k gamma^k r_(t+k) of the environment's own rewards.
+        """
+        returns = suffix_returns(self.rollouts, gamma, self.reward, first=0)
+        if self.reward != "step":
+            returns *= self.success_reward
+        returns -= self.penalties
+        return returns
 
 
 def suffix_returns(

@@ -9,37 +9,36 @@ from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.gigpo import step_returns
+from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import EPSILON, Mode, apart, centre, check_discount, check_mode, check_weights, spread
-from crbc_rl.credit.rewards import Reward, rollout_rewards
+from crbc_rl.credit.rewards import Earned
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+@estimator()
 def rtmc(
     process: EmpiricalProcess,
+    earned: Earned,
     *,
     gamma: float = 0.99,
     prior: float = 2.0,
     pooling: Literal["state", "pair"] = "state",
     mode: Mode = "mean_norm",
-    success_reward: float = 10.0,
-    invalid_penalty: float = 0.1,
-    reward: Reward = "outcome",
 ) -> Floats:
     """A = Q(s, a) - V'(s), one value per step in order.
 
     Q(s, a) and V(s) are means over rollouts of the return from the rollout's first visit to (s, a) and to s.
     V'(s) = (n V(s) + prior m) / (n + prior) shrinks V, known from n rollouts, towards the group's mean outcome
-    m = success_reward mean(R). There is no trajectory-level term.
+    m = success_reward mean(R). The method has no trajectory-level term.
 
     The method as described pools V over first visits to s, and does not normalise. The third-party port pools it over
     first visits to the pairs of s: `pooling="pair"`, where a rollout counts once for each action it took at s. It also
     divides by the group's deviation: `mode="mean_std_norm"`, here the sample standard deviation of the group's
     outcomes, as in GRPO; a group of equal outcomes gets zeros, as there.
 
-    Where the sources are silent, we chose: returns are GiGPO's `step_returns`, so the last step of a success is not
+    Where the sources are silent, we chose: returns are GiGPO's, so the last step of a success is not
     discounted and a penalty affects its step only; m contains no penalty. The method's key is a signature of the whole
     history, which makes its states a tree; here the key is the anchor. An advantage that is only rounding is set to 0,
     as in a group of failures with well-formed replies.
@@ -50,14 +49,14 @@ def rtmc(
     if pooling not in ("state", "pair"):
         raise CreditError(f"pooling must be state or pair, got {pooling!r}")
     (rollouts, pair), size = process.steps(), process.num_anchors
-    returns = step_returns(rollouts, gamma, success_reward, invalid_penalty, reward)
+    returns = earned.returns(gamma)
     Q, visits = _first_visits(pair, rollouts.rollout, returns, process.num_pairs)
     if pooling == "state":
         V, n = _first_visits(rollouts.anchor, rollouts.rollout, returns, size)
     else:
         n = sum_by(process.pair_anchor, visits, size)
         V = sum_by(process.pair_anchor, visits * Q, size) / n
-    outcome = rollout_rewards(rollouts, reward, success_reward)
+    outcome = earned.by_rollout()
     members, deviation = centre(outcome, rollouts.group, rollouts.num_groups)
     group = process.anchor_group
     m = (sum_by(rollouts.group, outcome, rollouts.num_groups) / members)[group]

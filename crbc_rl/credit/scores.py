@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, InternedRollouts
-from crbc_rl.credit import trajectory
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_discount, check_weights
+from crbc_rl.credit.estimator import estimator
+from crbc_rl.credit.groups import check_discount
 from crbc_rl.credit.groups import normalise as standardise
-from crbc_rl.credit.rewards import Reward, discounted_sums
+from crbc_rl.credit.rewards import Earned, discounted_sums
 
 Floats = NDArray[np.float64]
 
@@ -23,37 +23,32 @@ Scores = Any
 list of these per group); or a function of the `InternedRollouts` that returns either."""
 
 
+@estimator(w_group=1.0)
 def scores(
     process: EmpiricalProcess,
+    earned: Earned,
     *,
     scores: Scores = None,
     kind: Literal["credit", "reward"] = "credit",
     gamma: float = 1.0,
     normalise: Literal["anchor", "group"] | None = "group",
-    w_group: float = 1.0,
-    w_step: float = 1.0,
-    success_reward: float = 10.0,
-    invalid_penalty: float = 0.1,
-    weighting: trajectory.Weighting = "rollout",
-    reward: Reward = "outcome",
 ) -> Floats:
-    """A = w_group A_G + w_step A_S, one value per step in order, with A_S from `scores`, one number per step.
+    """A_S from `scores`, one number per step.
 
     `kind="credit"`: a score is the step's own credit. `kind="reward"`: it is what the step earns, and its credit is
     sum_k gamma^k score_(t+k) over the rest of the rollout. `normalise` says among which steps that is standardised,
     (x - mean) / (std + 1e-6) with the sample std: all steps of the group, or the visits to one anchor, where a single
-    visit gets 0. None takes it as it is. A_G is GRPO; `reward` and the options before it are its own.
+    visit gets 0. None takes it as it is.
 
     This is one hook for every method that scores steps by a model or a judge. Raises `CreditError` for scores that are
     missing, that are not one finite number per step, and for options out of range.
     """
-    check_weights(w_group=w_group, w_step=w_step)
     check_discount("gamma", gamma)
     if kind not in ("credit", "reward"):
         raise CreditError(f"kind must be credit or reward, got {kind!r}")
     if normalise not in ("anchor", "group", None):
         raise CreditError(f"normalise must be anchor, group or None; got {normalise!r}")
-    rollouts = process.steps()[0]
+    rollouts = earned.rollouts
     values = per_step(scores, rollouts)
     if kind == "reward":
         values = discounted_sums(values, gamma, rollouts.remaining)
@@ -61,15 +56,7 @@ def scores(
         values = standardise(values, rollouts.anchor, process.num_anchors, "mean_std_norm")
     elif normalise == "group":
         values = standardise(values, rollouts.group[rollouts.rollout], rollouts.num_groups, "mean_std_norm")
-    return trajectory.joined(
-        process,
-        w_step * values,
-        w_group,
-        success_reward=success_reward,
-        invalid_penalty=invalid_penalty,
-        weighting=weighting,
-        reward=reward,
-    )
+    return values
 
 
 def per_step(given: Scores, rollouts: InternedRollouts) -> Floats:

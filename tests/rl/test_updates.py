@@ -16,7 +16,7 @@ from tables import table
 
 from anchors import InternedRollouts, RolloutGroup
 from crbc_rl.batches import RolloutBatch, Turn
-from crbc_rl.credit.terms import Terms
+from crbc_rl.credit.estimator import Estimator, Terms
 from crbc_rl.learner import Learner, rescored
 from crbc_rl.rollout.evaluate import Evaluation
 from crbc_rl.runs.folder import Run
@@ -87,8 +87,8 @@ def test_a_row_has_the_credit_of_its_own_step_by_the_method_and_options_of_the_c
 ) -> None:
     asked = []
 
-    def numbered(process: object, method: str, timed: object, **options: object) -> Terms:
-        asked.append((method, options))
+    def numbered(estimator: Estimator, process: object, timed: object, **options: object) -> Terms:
+        asked.append((estimator.name, options))
         rows = [
             100.0 * g + 10.0 * i + np.arange(len(rollout))
             for g, one in enumerate(GROUPS)
@@ -96,8 +96,8 @@ def test_a_row_has_the_credit_of_its_own_step_by_the_method_and_options_of_the_c
         ]
         return Terms(None, np.concatenate(rows))
 
-    monkeypatch.setattr("crbc_rl.learner.terms", numbered)
     watched = Watched(tmp_path, model, credit={"method": "crbc", "crbc": {"beta": 0.9}})
+    monkeypatch.setattr(Estimator, "terms", numbered)
     watched.learner.step()
     ((batch, _),) = watched.named("optimise")
     assert asked == [("crbc", {"beta": 0.9})]

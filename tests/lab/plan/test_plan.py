@@ -2,7 +2,6 @@ import json
 import re
 import socket
 from collections.abc import Callable
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -108,8 +107,8 @@ def test_one_flag_chooses_the_estimator_with_the_papers_settings(name: str) -> N
     if name.startswith("sokoban"):
         assert options["gigpo"]["mode"] == "mean_norm"
     for method in METHODS:  # the reward of a success and the penalty of an invalid reply are the methods' defaults
-        given = signature(METHODS[method]).parameters
-        assert (given["success_reward"].default, given["invalid_penalty"].default) == (10.0, 0.1)
+        given = METHODS[method].options
+        assert (given["success_reward"], given["invalid_penalty"]) == (10.0, 0.1)
 
 
 @pytest.mark.parametrize("name", SETUP)

@@ -166,6 +166,41 @@ def test_a_function_is_an_estimator_like_any_other(drawn):
     assert credit.advantages_batch([drawn, drawn], leveled)[1][0].dtype == np.float64
 
 
+def test_a_function_of_one_s_own_is_joined_to_a_group_term_where_that_is_asked_for():
+    alone, group_term = (np.concatenate(credit.advantages(MIXED, method)) for method in (leveled, "rloo"))
+    joined = credit.advantages(MIXED, leveled, w_group=0.5, w_step=3.0, group="rloo")
+    np.testing.assert_array_equal(np.concatenate(joined), 3.0 * alone + 0.5 * group_term)
+    with pytest.raises(credit.CreditError, match="leveled has no option 'reward'"):  # it would not know of it
+        credit.advantages(MIXED, leveled, reward="step")
+
+
+def test_a_function_that_asks_what_steps_earn_is_told():
+    def paid(process, *, reward="outcome", success_reward=1.0):
+        return np.full(len(process.steps()[1]), success_reward if reward == "outcome" else -1.0)
+
+    assert credit.advantages(MIXED, paid)[0].tolist() == [1.0] * 3
+    assert credit.advantages(MIXED, paid, success_reward=4.0)[0].tolist() == [4.0] * 3
+    assert credit.advantages(MIXED, paid, reward="step")[0].tolist() == [-1.0] * 3
+
+
+@credit.estimator(w_group=2.0, w_step=0.5, rewards=("outcome", "score"))
+def late(process, earned, *, power=1):
+    """The step's number to the power, times what the rollout earned, less the penalty of its reply."""
+    return earned.rollouts.step**power * earned.by_rollout()[earned.rollouts.rollout] - earned.penalties
+
+
+def test_an_estimator_of_one_s_own_declares_its_options_and_its_weights_once():
+    values = np.concatenate(credit.advantages(MIXED, late, power=2, success_reward=3.0, invalid_penalty=0.2))
+    of_group = np.concatenate(credit.advantages(MIXED, "grpo", success_reward=3.0, invalid_penalty=0.2))
+    steps = [0, 0, 0, 0, 3, 12, 0, -0.2, 0, 3]  # in MIXED the second and the fourth rollout succeed
+    np.testing.assert_allclose(values, 0.5 * np.array(steps) + 2.0 * of_group, rtol=1e-14)
+    assert late.options["power"] == 1 and late.options["w_group"] == 2.0
+    with pytest.raises(credit.CreditError, match="late has no option 'powr'; did you mean 'power'"):
+        credit.advantages(MIXED, late, powr=2)
+    with pytest.raises(credit.CreditError, match="reward must be 'outcome' or 'score' here, got 'step'"):
+        credit.advantages(MIXED, late, reward="step")
+
+
 def short(process):
     return [1.0]
 

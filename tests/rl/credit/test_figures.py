@@ -10,8 +10,8 @@ from strategies import group, random_group
 from anchors import EmpiricalProcess
 from crbc_rl import credit
 from crbc_rl.credit.diagnose import certified_shares
+from crbc_rl.credit.estimator import Terms
 from crbc_rl.credit.figures import credit_figures
-from crbc_rl.credit.terms import Terms, terms
 
 # s and m are open (two actions each), o, u and w are not. From o, 0 goes s m, 1 goes s m, 2 goes s u, 3 goes w.
 FOUR = group("o:z s:a m:c +", "o:z s:a m:d -", "o:z s:b u:e -", "o:z w:f -")
@@ -19,7 +19,7 @@ FOUR = group("o:z s:a m:c +", "o:z s:a m:d -", "o:z s:b u:e -", "o:z w:f -")
 
 def figures(*groups: object, **options: object) -> dict[str, float]:
     process = EmpiricalProcess.from_groups(list(groups))
-    return credit_figures(process, terms(process, "crbc", **options), "crbc", options)
+    return credit_figures(process, credit.METHODS["crbc"].terms(process, **options), "crbc", options)
 
 
 def test_anchors_of_a_group_by_hand() -> None:
@@ -73,7 +73,7 @@ def test_terms_and_turned_steps_by_hand() -> None:
 
 def test_a_method_with_one_term_has_figures_of_anchors_alone() -> None:
     process = EmpiricalProcess.from_group(FOUR)
-    for found in (terms(process, "grpo"), terms(process, "hgpo"), None):
+    for found in (credit.METHODS["grpo"].terms(process), credit.METHODS["hgpo"].terms(process), None):
         told = credit_figures(process, found)
         assert {"gate_open", "coverage/full", "anchors_per_group", "revisit_share"} <= set(told)
         assert not set(told) & {"step_term", "group_term", "turned", "certified/1"}

@@ -32,7 +32,7 @@ UNDISCOUNTED = {
 
 
 def normalisations(method: str) -> list[dict[str, Any]]:
-    known = credit.options_of(method) or []
+    known = credit.METHODS[method].options
     found: list[dict[str, Any]] = [{}]
     if "mode" in known:
         found = [{"mode": mode} for mode in ("mean_std_norm", "mean_norm")]
@@ -69,7 +69,7 @@ CASES = [
     for method in credit.METHODS
     for options in normalisations(method)
     for earns in ({"reward": "step"}, {"reward": "score"}, {"group_reward": "step"})
-    if next(iter(earns)) in (credit.options_of(method) or [])
+    if next(iter(earns)) in credit.METHODS[method].options
     and (method, earns.get("reward")) not in (("graphgpo", "step"), ("graphgpo", "score"), ("g2po", "step"))
 ]
 
@@ -83,7 +83,7 @@ def test_float32_s_rounding_is_no_advantage(
 ) -> None:
     """What is left beside a group without that rounding is at most the rounding itself, not divided by its size."""
     settings = {**UNDISCOUNTED.get(method, {}), **options, **earns}
-    if "success_reward" in (credit.options_of(method) or []):
+    if "success_reward" in credit.METHODS[method].options:
         settings["success_reward"] = size
     for seed in range(effort(1, full=3)):
         found = np.concatenate(credit.advantages(near_flat(size, seed), method, **settings))

@@ -167,7 +167,7 @@ def test_groups_of_one_update_have_their_own_scale():
 
 def test_crbc_plus_is_crbc_with_other_defaults():
     plus = credit.advantages(CUT, "crbc_plus")
-    same = credit.advantages(CUT, "crbc", **crbc_plus.keywords)
+    same = credit.advantages(CUT, "crbc", **crbc_plus.options)
     paper = {"truncation": "failure", "sigma_min": 0.1, "w_group": 1.0, "horizon": None}
     back = credit.advantages(CUT, "crbc_plus", **paper)
     np.testing.assert_array_equal(np.concatenate(plus), np.concatenate(same))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,7 +12,6 @@ from strategies import group
 
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_rl import credit
-from crbc_rl.credit.terms import terms
 
 GROUPS = [RolloutGroup([played.rollout() for played in g.rollouts]) for g in recorded_groups.read()]
 PROCESS = EmpiricalProcess.from_groups(GROUPS)
@@ -32,9 +30,9 @@ OPTIONS = {
 
 
 def cases() -> Iterator[tuple[str, dict[str, object]]]:
-    for name, function in credit.METHODS.items():
+    for name, estimator in credit.METHODS.items():
         yield name, {}
-        for option in OPTIONS.keys() & inspect.signature(function).parameters.keys():
+        for option in OPTIONS.keys() & estimator.options.keys():
             yield from ((name, {option: value}) for value in OPTIONS[option])
 
 
@@ -44,14 +42,14 @@ def test_the_terms_add_up_to_the_advantage_to_the_bit(method: str, options: dict
         whole = credit.advantages_interned(PROCESS.steps()[0], method, **options)
     except credit.CreditError:  # a method has no definition for some rewards
         with pytest.raises(credit.CreditError):
-            terms(PROCESS, method, **options)
+            credit.METHODS[method].terms(PROCESS, **options)
     else:
-        np.testing.assert_array_equal(terms(PROCESS, method, **options).final, whole)
+        np.testing.assert_array_equal(credit.METHODS[method].terms(PROCESS, **options).final, whole)
 
 
 def test_the_terms_of_a_group_by_hand() -> None:
     process = EmpiricalProcess.from_group(group("s:a +", "s:b -"))
-    found = terms(process, "crbc", w_group=2.0, w_step=3.0, group="drgrpo", success_reward=1.0)
+    found = credit.METHODS["crbc"].terms(process, w_group=2.0, w_step=3.0, group="drgrpo", success_reward=1.0)
     np.testing.assert_allclose(found.group, [1.0, -1.0])  # 2 (R - 1/2)
     np.testing.assert_allclose(found.step, [3.0, -3.0])  # Q - V = +-0.49, sigma = 0.49
 
@@ -75,7 +73,7 @@ def test_only_the_terms_that_a_method_has_are_made_and_timed(method, options, gr
         timed.append(name)
         yield
 
-    found = terms(PROCESS, method, timer, **options)
+    found = credit.estimator_of(method).terms(PROCESS, timer, **options)
     assert (found.group is not None, found.step is not None) == (group_term, step_term)
     assert set(timed) == {
         name for name, there in (("group_advantage", group_term), ("step_credit", step_term)) if there

@@ -1,0 +1,195 @@
+"""Credit estimators, and the one place where their two terms meet: A = w_group A_G + w_step A_S (eq. 14)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import update_wrapper
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchors import EmpiricalProcess
+from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.groups import check_finite, check_weights
+from crbc_rl.credit.rewards import Earned, Reward, check_reward
+from crbc_rl.credit.trajectory import GROUP_TERMS, check_weighting, group_term
+
+Floats = NDArray[np.float64]
+
+StepTerm = Callable[..., Floats]
+"""(process, earned, **own options) -> A_S, one value per step (n,) in the order of `EmpiricalProcess.steps`."""
+
+_EARNED = {"reward": "outcome", "success_reward": 10.0, "invalid_penalty": 0.1}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Terms:
+    """w_group A_G and w_step A_S, one value per step (n,) each; None where a method has no such term."""
+
+    group: Floats | None
+    step: Floats | None
+
+    @property
+    def final(self) -> Floats:
+        """The advantage of every step."""
+        if self.step is None or self.group is None:
+            only = self.group if self.step is None else self.step
+            assert only is not None
+            return only
+        return self.step + self.group
+
+
+class Estimator:
+    """A credit estimator: the term of a step, its own options, and how it is joined to the group's term.
+
+    `step_term` maps a process, what its steps `Earned`, and the estimator's own options to A_S. Its keyword parameters
+    declare these options; `options` has them all with their defaults, the joint's too. Without a step term the
+    estimator is one of `GROUP_TERMS`, of that name.
+
+    `w_group` and `w_step` are the default weights. `rewards` are the kinds of reward that the step term is defined for.
+    With `on_success` it is about success alone: where a run compares the environment's own rewards, only its group term
+    does. Called with a process and options, an estimator returns `terms(...).final`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step_term: StepTerm | None,
+        *,
+        w_group: float = 0.0,
+        w_step: float = 1.0,
+        rewards: Sequence[str] = get_args(Reward),
+        on_success: bool = False,
+        **defaults: Any,
+    ) -> None:
+        self.name, self.step_term, self.rewards, self.on_success = name, step_term, tuple(rewards), on_success
+        self.own, self.takes_any = ({}, False) if step_term is None else _declared(step_term, leading=2)
+        self.own |= defaults
+        joined = {"w_group": w_group, "w_step": w_step, "group": None, "group_reward": None}
+        self.options: Mapping[str, Any] = {
+            **self.own, **({} if step_term is None else joined), **_EARNED, "weighting": "rollout"
+        }  # fmt: skip
+        if step_term is not None:
+            update_wrapper(self, step_term)
+
+    @classmethod
+    def of(cls, method: Callable[..., Any]) -> Estimator:
+        """The estimator itself, or that of a plain function: its values are A_S, and its options are handed to it.
+
+        Where it has an option `reward`, that is what its steps earn. Where it has none, it earns nothing, so that
+        `reward` is refused.
+        """
+        if isinstance(method, Estimator):
+            return method
+        own, takes_any = _declared(method, leading=1)
+        estimator = cls(_name(method), lambda process, earned, **options: method(process, **options))
+        estimator.own, estimator.takes_any = own, takes_any
+        joint = {name: value for name, value in estimator.options.items() if name != "reward"}
+        estimator.options = {**joint, **own}
+        return estimator
+
+    def variant(self, name: str, w_group: float, **defaults: Any) -> Estimator:
+        """This estimator under another name, with other defaults."""
+        assert self.step_term is not None
+        weights = {"w_group": w_group, "w_step": self.options["w_step"]}
+        return Estimator(name, self.step_term, rewards=self.rewards, on_success=self.on_success, **weights, **defaults)
+
+    def check(self, given: Iterable[str]) -> None:
+        """Raise `CreditError` for an option that the estimator does not have."""
+        for name in () if self.takes_any else given:
+            if name not in self.options:
+                raise CreditError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
+
+    def __call__(self, process: EmpiricalProcess, **given: Any) -> Floats:
+        """The advantage of every step behind `process`, (n,)."""
+        return self.terms(process, **given).final
+
+    def terms(
+        self,
+        process: EmpiricalProcess,
+        timed: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
+        **given: Any,
+    ) -> Terms:
+        """Both terms with the options `given`; `timed` opens a context around each, "step_credit" and
+        "group_advantage". Raises `CreditError` for options that are unknown or out of range, and for a step term that
+        is not one finite number per step."""
+        self.check(given)
+        options = {**self.options, **given}
+        earned = self._earned(process, options)
+        step = None
+        if self.step_term is not None:
+            own = {name: value for name, value in options.items() if name in self.own or name not in self.options}
+            own = {name: value for name, value in own.items() if value is not inspect.Parameter.empty}
+            with timed("step_credit"):
+                values = np.asarray(self.step_term(process, earned, **own), dtype=np.float64)
+                step = options["w_step"] * self._checked(values, len(earned.rollouts.rollout))
+            if not options["w_group"]:
+                return Terms(None, step)
+        with timed("group_advantage"):
+            return Terms(self._group(earned, options), step)
+
+    def _earned(self, process: EmpiricalProcess, options: Mapping[str, Any]) -> Earned:
+        """What steps earn. Raises `CreditError` for options of the joint that are out of range."""
+        kinds = {name: options[name] for name in _EARNED if name in options}
+        check_finite(success_reward=kinds["success_reward"], invalid_penalty=kinds["invalid_penalty"])
+        check_reward(kinds.get("reward", "outcome"), self.rewards)
+        check_weighting(options["weighting"])
+        if self.step_term is not None:
+            check_weights(w_group=options["w_group"], w_step=options["w_step"])
+            if options["group_reward"] is not None:
+                check_reward(options["group_reward"])
+            if options["group"] is not None and options["group"] not in GROUP_TERMS:
+                raise CreditError(f"group must be one of {', '.join(GROUP_TERMS)}; got {options['group']!r}")
+        return Earned(process.steps()[0], **kinds)
+
+    def _group(self, earned: Earned, options: Mapping[str, Any]) -> Floats:
+        """w_group A_G. A_G is GRPO unless `group` says another, or `mode` that nothing is divided by a deviation."""
+        if self.step_term is None:
+            return group_term(self.name, earned, options["weighting"])
+        name = options["group"] or ("drgrpo" if options.get("mode") == "mean_norm" else "grpo")
+        if options["group_reward"] is not None:
+            earned = earned.of(options["group_reward"])
+        weight: float = options["w_group"]
+        return weight * group_term(name, earned, options["weighting"])
+
+    def _checked(self, values: Floats, steps: int) -> Floats:
+        if values.shape != (steps,) or not np.isfinite(values).all():
+            raise CreditError(
+                f"{self.name} gave an array of shape {values.shape}; wanted are {steps} finite numbers, one per step"
+            )
+        return values
+
+
+def estimator(
+    *,
+    w_group: float = 0.0,
+    w_step: float = 1.0,
+    rewards: Sequence[str] = get_args(Reward),
+    on_success: bool = False,
+) -> Callable[[StepTerm], Estimator]:
+    """Makes a step term the `Estimator` of the function's name."""
+    return lambda step_term: Estimator(
+        _name(step_term), step_term, w_group=w_group, w_step=w_step, rewards=rewards, on_success=on_success
+    )
+
+
+def _declared(function: Callable[..., Any], leading: int) -> tuple[dict[str, Any], bool]:
+    """The options of a function behind its `leading` parameters with their defaults, and whether it takes any other."""
+    parameters = list(inspect.signature(function).parameters.values())[leading:]
+    named = {p.name: p.default for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _name(method: Callable[..., Any]) -> str:
+    return getattr(method, "__name__", repr(method))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown `name`: the known one that is meant, or all of them."""
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
