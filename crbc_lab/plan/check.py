@@ -13,7 +13,7 @@ from crbc_lab.plan.batches import contradictions
 from crbc_lab.plan.environment import EnvCheck, check_env
 from crbc_lab.plan.findings import Finding, allocators, package, tracker
 from crbc_rl import credit
-from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.config import CLIPPED, CRITIC, TrainConfig
 from crbc_rl.config.revisions import data_digest, model_digest
 from crbc_rl.config.sections import SMALLEST
 from crbc_rl.errors import ConfigError, nearest
@@ -66,7 +66,7 @@ def check_run(
             errors += contradictions(config, gpus, model)
         except ConfigError as error:  # an unknown engine: there is no more to say about sizes
             errors.append(str(error))
-        errors += [*_credit(config), *_learning(config, env, model)]
+        errors += [*_credit(config), *_objective(config), *_learning(config, env, model)]
     if not env.findings:
         errors += _revisions(config, model is not None and evaluation is None)
     if errors:
@@ -142,6 +142,17 @@ def _credit(config: TrainConfig) -> Iterator[str]:
         credit.advantages(SMALLEST, config.method(), **config.credit.options)
     except (ConfigError, ValueError, TypeError) as error:
         yield f"credit.method: {config.credit.method}: {error}"
+
+
+def _objective(config: TrainConfig) -> Iterator[str]:
+    """What is wrong with a loss that the config names in a module of its own."""
+    if config.loss.objective != CLIPPED:
+        from crbc_rl.training.loss import objective_of  # here, since a plan does without torch
+
+        try:
+            objective_of(config)
+        except (ConfigError, TypeError) as error:
+            yield str(error) if isinstance(error, ConfigError) else f"loss.objective: {config.loss.objective}: {error}"
 
 
 def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:

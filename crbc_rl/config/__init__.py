@@ -7,6 +7,7 @@ from crbc_rl.config.read import parse as parse
 from crbc_rl.config.read import parse_config as parse_config
 from crbc_rl.config.read import read_mapping as read_mapping
 from crbc_rl.config.read import set_value as set_value
+from crbc_rl.config.sections import CLIPPED as CLIPPED
 from crbc_rl.config.sections import CRITIC as CRITIC
 from crbc_rl.config.sections import KEEP as KEEP
 from crbc_rl.config.sections import EnvConfig as EnvConfig

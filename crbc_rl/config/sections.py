@@ -230,7 +230,13 @@ class CriticConfig(Section):
     lr: float = Field(1e-5, gt=0, le=1)
 
 
+CLIPPED = "clipped"
+
+
 class LossConfig(Section):
+    objective: str = CLIPPED
+    """The policy's loss: "clipped", the paper's, or "module:attribute", a function in its place
+    (`crbc_rl.training.loss.Objective`), which gets this section."""
     clip: float = Field(0.2, gt=0, lt=1)
     """Ratios count between 1 - `clip` and 1 + `clip_high`."""
     clip_high: float | None = Field(None, gt=0)
@@ -250,6 +256,13 @@ class LossConfig(Section):
     """Truncated importance sampling where the sampling engine is not the trained model. Each token's loss is
     multiplied by pi_old / pi_sampled, at most `correction_cap`. "auto": "truncate" with vllm, else "none"."""
     correction_cap: float = Field(2.0, ge=1)
+
+    @field_validator("objective")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value != CLIPPED and not is_extension(value):
+            raise ValueError(f"no objective {value!r}: use {CLIPPED!r}, or a function of yours, as module:attribute")
+        return value
 
 
 class OptimConfig(Section):
@@ -361,4 +374,5 @@ class TrainConfig(RunConfig):
     def _names(self) -> Iterator[tuple[str, str]]:
         yield from super()._names()
         yield "credit.method", self.credit.method
+        yield "loss.objective", self.loss.objective
         yield "generator.engine", self.generator.engine

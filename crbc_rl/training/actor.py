@@ -18,7 +18,7 @@ from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_a
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
 from crbc_rl.training.files import share_files
-from crbc_rl.training.loss import policy_loss
+from crbc_rl.training.loss import objective_of
 from crbc_rl.training.trainable import Figures, Trainable, mean
 
 
@@ -37,6 +37,7 @@ class Actor(Trainable):
             self.policy.adapted = True
             if checkpoint is not None:
                 load_adapters(self.policy.model, checkpoint)
+        self.objective = objective_of(config)
         super().__init__(self.policy.model, config, distributed, self.policy.pad, config.optim.lr)
         self.reference: TransformersPolicy | None = None
         if (
@@ -50,12 +51,12 @@ class Actor(Trainable):
             self.restore_optimizer(checkpoint)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
-        """The loss and metrics of one pass: the clipped objective."""
+        """The loss and metrics of one pass."""
         temperature = self.config.rollout.temperature
         with self.clock.phase("reference"):
             reference = self._reference(batch)
         logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
-        return policy_loss(logprobs, entropy, reference, batch, self.config.loss)
+        return self.objective(logprobs, entropy, reference, batch, self.config.loss)
 
     @torch.no_grad()
     def _reference(self, batch: TokenBatch) -> Tensor | None:
@@ -71,13 +72,14 @@ class Actor(Trainable):
     def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
         """Maximise the objective and return the mean metrics over optimizer steps.
 
-        `drift` is that of the first step: the distance between the log-probabilities of sampling and of training before
-        the weights change.
+        `drift`, where the objective has it, is that of the first step: the distance between the log-probabilities of
+        sampling and of training before the weights change.
         """
         if self.config.loss.mask_truncated:
             batch = replace(batch, masked=batch.cut(self.policy.eos))
         steps = self.descend(batch, rng)
-        return {**mean(steps), **_advantages(batch), "drift": steps[0]["drift"]}
+        first = {name: value for name, value in steps[0].items() if name == "drift"}
+        return {**mean(steps), **_advantages(batch), **first}
 
     def score(self, batch: RolloutBatch) -> Floats:
         """The log-probability of every response token under the current pi_theta, (T,)."""

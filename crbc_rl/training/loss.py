@@ -1,11 +1,46 @@
-"""The clipped objective with a KL penalty to a frozen reference (paper, eqs. 2 and 15)."""
+"""The policy's loss: the clipped objective with a KL penalty to a frozen reference (paper, eqs. 2 and 15), or another
+that a config names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from crbc_rl.batches import TokenBatch
-from crbc_rl.config import LossConfig
+from crbc_rl.config import CLIPPED, LossConfig, TrainConfig
+from crbc_rl.config.extensions import load
+from crbc_rl.errors import ConfigError
+
+Objective = Callable[[Tensor, Tensor, Tensor | None, TokenBatch, LossConfig], tuple[Tensor, dict[str, float]]]
+"""(logprobs, entropy, reference, batch, config) -> the loss to minimise, a scalar, and its metrics; `policy_loss` is
+one. All are summed over tokens with `batch.weights`, so that passes add up to their mini-batch."""
+
+
+def objective_of(config: TrainConfig) -> Objective:
+    """The policy's loss that `loss.objective` names. Raises `ConfigError` where a module of one's own has none such."""
+    name = config.loss.objective
+    return policy_loss if name == CLIPPED else check_objective(load(name, config.modules, "loss.objective"), name)
+
+
+def check_objective(objective: Any, name: str) -> Objective:
+    """The objective itself, after a trial on two tokens. Raises `ConfigError` unless it gives a loss with a gradient,
+    and metrics."""
+    if not callable(objective):
+        raise ConfigError(f"loss.objective: {name} is no function, but {type(objective).__name__}")
+    two = torch.ones(2, 1)
+    batch = TokenBatch(two.long(), None, torch.arange(2), two, -two, torch.tensor([[1.0], [-1.0]]), two[:, 0] / 2)
+    result = objective((-two).requires_grad_(), two, -two, batch, LossConfig())
+    loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
+    trains = isinstance(loss, Tensor) and loss.shape == () and loss.requires_grad
+    if not trains or not isinstance(metrics, dict) or not all(isinstance(value, float) for value in metrics.values()):
+        raise ConfigError(
+            f"loss.objective: {name} must return a scalar tensor with a gradient and a dict of numbers (float), "
+            "as crbc_rl.training.loss.policy_loss does"
+        )
+    return objective
 
 
 def policy_loss(

@@ -1,4 +1,4 @@
-"""Modules that a config names: where they are found, when they may run, and that all four kinds of them work."""
+"""Modules that a config names: where they are found, when they may run, and that all five kinds of them work."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
 
 OWN = '''
-"""An environment, a prompt, an estimator and an engine, all in one file outside the project."""
+"""An environment, a prompt, an estimator, a loss and an engine, all in one file outside the project."""
 import pathlib
 import numpy as np
 import toy_env
@@ -31,6 +31,11 @@ def flat(process, level=1.0):
 def same(config, policy):
     from crbc_rl.policies.load import load_policy
     return load_policy(config.model)
+
+def halved(logprobs, entropy, reference, batch, config):
+    from crbc_rl.training.loss import policy_loss
+    loss, metrics = policy_loss(logprobs, entropy, reference, batch, config)
+    return loss / 2, {{**metrics, "whole": metrics["loss"]}}
 
 class Nested:
     engine = Engine(same)
@@ -50,6 +55,7 @@ def world(tmp_path, monkeypatch):
     data["model"] = "model"
     data["env"] = {"id": "own_world:Corridor-v0", "kwargs": {"max_steps": 4}, "prompt": "own_world:prompt"}
     data["credit"] = {"method": "own_world:flat", "flat": {"level": 0.5}}
+    data["loss"] = {"objective": "own_world:halved"}
     data["generator"] = {"engine": "own_world:Nested.engine"}
     data["rollout"] |= {"backend": "process", "num_workers": 2}
     (folder / "config.yaml").write_text(yaml.safe_dump(data))
@@ -96,7 +102,7 @@ def test_our_own_ids_need_no_permission(model, tmp_path):
     assert config.registered_id() == "crbc_envs:CRBC-Sokoban-v0"
 
 
-# ---- all four, from other folders ------------------------------------------------------------------
+# ---- all five, from other folders ------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -113,7 +119,7 @@ def test_a_run_of_one_s_own_modules_goes_on_from_any_folder(crbc, world, tmp_pat
     status, shown = crbc("train", config, "--run", run, "--resume", cwd=elsewhere, allowed=True)
     assert status == 0 and "update   2" in shown, shown
     records = [json.loads(line) for line in (world / "run/metrics.jsonl").read_text().splitlines()]
-    assert records[-1]["update"] == 2
+    assert records[-1]["update"] == 2 and records[-1]["whole"] == records[-1]["loss"]
 
     assert crbc("eval", run, "--episodes", "3", cwd=elsewhere)[0] == 2
     status, shown = crbc("eval", run, "--episodes", "3", cwd=elsewhere, allowed=True)
