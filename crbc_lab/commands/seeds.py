@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from crbc_lab.cells import Cell, run_cells, side_by_side
 from crbc_lab.plan.check import check_run
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.cells import Cell, run_cells, side_by_side
 from crbc_rl.runs.folder import begun, finished, is_run, own_model, require_same
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.metrics import evaluated, read_metrics

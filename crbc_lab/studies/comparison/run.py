@@ -10,13 +10,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from crbc_lab.cells import Cell, run_cells, side_by_side
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.keep import keep
 from crbc_lab.studies.comparison.kept import find, place_of
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_lab.studies.comparison.tuned import best_candidates
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.cells import Cell, run_cells, side_by_side
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.own import LOG
 from crbc_rl.runs.progress import Bars

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from learner_fixtures import small_config, write_config
 
+from crbc_lab.cells import Cell
 from crbc_lab.cli import main
 from crbc_lab.commands import parse
-from crbc_rl.runs.cells import Cell
 from crbc_rl.runs.folder import finished
 from crbc_rl.runs.lock import lock
 from crbc_rl.runs.metrics import read_metrics

@@ -15,6 +15,7 @@ from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
 
+from crbc_lab.cells import Cell, run_cells
 from crbc_lab.commands.compare import list_studies
 from crbc_lab.plan.check import check_run
 from crbc_lab.statistics import Estimate
@@ -30,7 +31,6 @@ from crbc_lab.studies.comparison.tuned import best_candidates
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.cells import Cell, run_cells
 
 # ---- definition -----------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from learner_fixtures import small, without_times
 
+from crbc_lab.cells import Cell, run_cells
 from crbc_rl.learner import Learner
-from crbc_rl.runs.cells import Cell, run_cells
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.outcomes import read_outcomes

@@ -14,8 +14,8 @@ import pytest
 import torch
 from learner_fixtures import small
 
+from crbc_lab.cells import Cell, run_cells, side_by_side
 from crbc_rl.runs import cells as module
-from crbc_rl.runs.cells import Cell, run_cells, side_by_side
 from crbc_rl.runs.interrupts import CHILD, SIGNALS
 from crbc_rl.runs.own import LOG
 
