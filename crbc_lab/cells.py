@@ -48,6 +48,7 @@ class Cell:
     processes: int = 1
     alike: Sequence[Path] = ()
     """Folders of runs that begin as this one does: the first that has evaluated its start gives it to this one."""
+    follow_links: bool = False
     status: int | None = None
     process: subprocess.Popen[bytes] | None = None
     stopped: bool = False
@@ -80,6 +81,8 @@ class Cell:
         with WriteErrors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         launched: list[str | Path] = ["crbc_lab.cli", "train", config, "--run", self.folder, "--start-or-resume"]
+        if self.follow_links:
+            launched.append("--follow-links")
         if self.processes > 1:
             torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}", "-m", "--"]
             launched = [*torchrun, *launched]

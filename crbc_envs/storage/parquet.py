@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import mmap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -20,12 +21,14 @@ from numpy.typing import NDArray
 from anchors import ANCHOR_VERSION, GroupError
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import parse_json, replacing, shown
-from crbc_envs.storage.seal import is_broken, sealed
+from crbc_envs.storage.seal import is_sealed, sealed
 from crbc_envs.storage.surrogates import has_surrogates, hidden, restored
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 Lengths = list[list[int]]
@@ -128,15 +131,17 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
         raise DataError(f"{path}: no such file; {REMEDY}")
     try:
         with path.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            if is_broken(mapped):
-                raise ValueError("it is not as it was written: its digest differs")
+            if not is_sealed(mapped):
+                log.warning("%s was written by another tool: nothing tells whether a row was changed there", path)
         metadata = pq.read_metadata(path)
         _check_size(path, metadata)
         texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
             header = _header(path, file.schema_arrow)
-            table = file.read([name for name in wanted if name in file.schema_arrow.names])
+            table = _plain_columns(file.read([name for name in wanted if name in file.schema_arrow.names]))
         table.validate(full=True)
+        if "lengths" not in header:
+            header["lengths"] = _lengths(table)
     except DataError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -195,6 +200,8 @@ def _type(name: str) -> pa.DataType:
 
 def _header(path: Path, schema: pa.Schema) -> Row:
     text = (schema.metadata or {}).get(b"crbc")
+    if text is None and set(STEP_COLUMNS) <= set(schema.names):  # pandas keeps the columns alone
+        return {"env_id": "", "dynamics": None, "anchor": None, "surrogates": []}
     if text is None:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
     damaged = DataError(f"{path}: its header is damaged; {REMEDY}")
@@ -224,6 +231,25 @@ def _header(path: Path, schema: pa.Schema) -> Row:
     ):
         raise damaged
     return header
+
+
+def _lengths(table: pa.Table) -> Lengths:
+    """The lengths of the rollouts whose rows there are. Raises `ValueError` for groups that are not counted from 0."""
+    numbers = np.stack([table.column(name).to_numpy() for name in ("group", "rollout")])
+    places, steps = np.unique(numbers, axis=1, return_counts=True)
+    groups = np.unique(places[0])
+    if not np.array_equal(groups, np.arange(len(groups))):
+        raise ValueError("its groups are not numbered from 0 on")
+    return [steps[places[0] == number].tolist() for number in groups]
+
+
+def _plain_columns(table: pa.Table) -> pa.Table:
+    """The table with types as `write_columns` has them: pandas writes large texts, and null for what is all missing."""
+    for place, name in enumerate(table.schema.names):
+        kind = str(_plain(table.schema.types[place]))
+        if kind != str(_type(name)) and ("large_" in kind or "null" in kind or "element: " in kind):
+            table = table.set_column(place, name, table.column(name).cast(_type(name)))
+    return table
 
 
 def require_anchor(path: Path, header: Row, anchor: str | None) -> None:

@@ -88,7 +88,7 @@ class Recording:
 
 
 def write_groups(
-    path: Path,
+    path: Path | str,
     groups: Sequence[RolloutGroup] | InternedRollouts,
     *,
     env_id: str = "",
@@ -106,6 +106,7 @@ def write_groups(
     names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another shape. Lone surrogates
     are kept.
     """
+    path = Path(path)
     if not isinstance(groups, InternedRollouts):
         if not groups:
             raise GroupError(f"{path}: no groups given")
@@ -123,7 +124,7 @@ def write_groups(
     write_columns(path, columns, env_id, lengths, dynamics, anchor)
 
 
-def read_groups(path: Path, anchor: str | None = None) -> list[RolloutGroup]:
+def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGroup]:
     """The groups of a file, exactly as they were written. Turns and images are not read.
 
     `anchor` is the wanted `anchor_name`, such as that of the environments with whose groups these are compared.
@@ -131,14 +132,16 @@ def read_groups(path: Path, anchor: str | None = None) -> list[RolloutGroup]:
     Raises `DataError` for a file that is missing, not Parquet, damaged or of another version, for one that tells
     other anchors than the wanted ones, and for rows that are missing, repeated, out of order or inconsistent.
     """
+    path = Path(path)
     table, header = read_table(path, STEP_COLUMNS)
     require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
     return _groups(path, rows_of(table, header), header["lengths"])
 
 
-def read_recording(path: Path, anchor: str | None = None) -> Recording:
+def read_recording(path: Path | str, anchor: str | None = None) -> Recording:
     """The whole contents of a file. Takes `anchor` and raises `DataError` like `read_groups`."""
+    path = Path(path)
     table, header = read_table(path, COLUMNS)
     require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])

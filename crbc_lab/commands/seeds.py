@@ -23,7 +23,13 @@ from crbc_rl.runs.progress import Bars
 
 
 def train_seeds(
-    config: TrainConfig, seeds: Sequence[int], folder: Path | None, resume: bool, jobs: int | None, console: Console
+    config: TrainConfig,
+    seeds: Sequence[int],
+    folder: Path | None,
+    resume: bool,
+    jobs: int | None,
+    console: Console,
+    follow_links: bool = False,
 ) -> bool:
     """Train `config` with each seed, `jobs` at a time, in runs/NAME-seedSEED or in FOLDER/seedSEED.
 
@@ -32,7 +38,7 @@ def train_seeds(
     """
     if "WORLD_SIZE" in os.environ:
         raise ConfigError("--seeds: torchrun starts the processes of one run; start it once for each --seed instead")
-    cells = [_cell(config, seed, folder) for seed in seeds]
+    cells = [_cell(config, seed, folder, follow_links) for seed in seeds]
     for cell in cells:
         if is_run(cell.folder) and begun(cell.folder):
             if not resume:
@@ -57,9 +63,9 @@ def train_seeds(
     return not any(cell.failed for cell in cells)
 
 
-def _cell(config: TrainConfig, seed: int, folder: Path | None) -> Cell:
+def _cell(config: TrainConfig, seed: int, folder: Path | None, follow_links: bool) -> Cell:
     place = Path("runs") / f"{config.name}-seed{seed}" if folder is None else folder / f"seed{seed}"
-    return Cell(f"seed {seed}", config.model_copy(update={"seed": seed}), place)
+    return Cell(f"seed {seed}", config.model_copy(update={"seed": seed}), place, follow_links=follow_links)
 
 
 class _Progress(Bars):

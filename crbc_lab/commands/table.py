@@ -43,6 +43,7 @@ def train(
     nodes: Count = None,
     hardware: str | None = None,
     online: bool = False,
+    follow_links: bool = False,
     allow_import: bool = False,
 ) -> None:
     """Train a policy as defined in CONFIG. Prints held-out success before and after, and writes a report.
@@ -62,6 +63,7 @@ def train(
         nodes: dry run: number of nodes that the GPUs are dealt to; default the fewest.
         hardware: dry run: the GPU whose time is estimated: a100 or h100; default a100.
         online: dry run: look up a model that is not on this machine on the Hugging Face hub.
+        follow_links: write through links in the run folder, such as rollouts/ on another disk.
         allow_import: run the modules that the config names ("module:attribute").
     """
     from crbc_rl.config import load_config
@@ -89,7 +91,7 @@ def train(
     if seeds is not None:
         from crbc_lab.commands.seeds import train_seeds
 
-        if not train_seeds(settings, seeds, run, resume or start_or_resume, jobs, console):
+        if not train_seeds(settings, seeds, run, resume or start_or_resume, jobs, console, follow_links):
             sys.exit(1)
         return
     from crbc_lab.commands.train import require_run
@@ -97,7 +99,7 @@ def train(
 
     if resume and not start_or_resume:
         require_run(folder)
-    run_training(settings, folder, resume or start_or_resume, console)
+    run_training(settings, folder, resume or start_or_resume, console, follow_links)
 
 
 def evaluate(
@@ -197,15 +199,16 @@ def agents(
         sys.exit(1)
 
 
-def report(run: RunPath, /) -> None:
+def report(run: RunPath, /, out: MaybePath = None) -> None:
     """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
 
     Args:
         run: a run folder.
+        out: the file to write instead, such as where the run folder cannot be written.
     """
     from crbc_lab.report import write_report
 
-    console.print(escape(str(write_report(run))), soft_wrap=True, highlight=False)
+    console.print(escape(str(write_report(run, out))), soft_wrap=True, highlight=False)
 
 
 def play(

@@ -20,7 +20,7 @@ from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.progress import TrainProgress
 
 
-def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> None:
+def train(config: TrainConfig, folder: Path, resume: bool, console: Console, follow_links: bool = False) -> None:
     """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
@@ -28,7 +28,7 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console) -> 
         stop_with_parent()
         with TrainProgress(console, config.updates) as progress:
             check_run(own_model(folder, config), gpus=distributed.size, online=True).require()
-            run = Run.start(folder, config, resume, distributed)
+            run = Run.start(folder, config, resume, distributed, follow_links)
             learner = Learner(config, run, progress, distributed)
             console.print(
                 f"[bold]{escape(config.name)}[/]  {escape(f'{config.credit.method} on {config.env.id}')}, "

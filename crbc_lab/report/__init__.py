@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from base64 import b64encode
 from hashlib import sha256
 from pathlib import Path
@@ -11,11 +12,11 @@ from crbc_rl.errors import ConfigError
 __all__ = ["write_report"]
 
 
-def write_report(run: Path) -> Path:
-    """Write RUN/report.html from the run's config, metrics and recorded groups, and return its path.
+def write_report(run: Path, out: Path | None = None) -> Path:
+    """Write RUN/report.html, or the file `out`, from the run's config, metrics and recorded groups; return its path.
 
     A browser runs and loads nothing of it but the script and the style of the template, which its policy names by their
-    digests. Raises `ConfigError` where `run` is no run folder, or has no metrics yet.
+    digests. Raises `ConfigError` where `run` is no run folder, has no metrics yet, or cannot be written.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -42,8 +43,14 @@ def write_report(run: Path) -> Path:
     script = templates.get_template("script.html.j2").render()
     page = templates.get_template("report.html.j2")
     parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    path = run / "report.html"
-    replace_file(path, page.render(content(opened, records) | parts).encode(errors="replace"))
+    path = out or run / "report.html"
+    text = page.render(content(opened, records) | parts).encode(errors="replace")
+    try:
+        replace_file(path, text)
+    except OSError as error:
+        if out is None and error.errno in (errno.EROFS, errno.EACCES):
+            raise ConfigError(f"{run} cannot be written ({error.strerror}): add --out FILE") from error
+        raise
     return path
 
 

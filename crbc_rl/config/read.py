@@ -30,8 +30,8 @@ MOST_PROBLEMS = 10
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     """Read a config file, or one that comes with the package by its name, and apply `section.key=value` overrides.
 
-    Paths in a file are relative to its folder, paths in overrides to the current folder. Raises `ConfigError` naming
-    the file and the key.
+    Paths in a file are relative to its folder, paths in overrides and in a pipe to the current folder. Raises
+    `ConfigError` naming the file and the key.
     """
     path = find_config(Path(path))
     data = read_mapping(path)
@@ -41,13 +41,14 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
         raise ConfigError(f"{path} is the config of a prompting agent: crbc agents {path}")
     for override in overrides:
         set_value(data, override)
-    return parse_config(data, f"{path} with --set" if overrides else str(path), path.parent)
+    base = Path() if path.is_fifo() else path.parent
+    return parse_config(data, f"{path} with --set" if overrides else str(path), base)
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises `ConfigError` naming the file."""
     try:
-        text = read_bytes(path, LONGEST_TEXT).decode()
+        text = _read(path).decode()
     except OSError as error:
         what = "it is a folder" if path.is_dir() else error.strerror or error
         raise ConfigError(f"{path}: {what}; name a config, a YAML file") from error
@@ -56,10 +57,22 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path}: {error}; name a config, a YAML file") from error
     data = parse_yaml(text, f"{path} is not YAML")
+    if isinstance(data, dict) and isinstance(data.get("defaults"), dict):
+        del data["defaults"]  # where a config keeps what its own sections refer to: `defaults: &d`, `<<: *d`
     if not isinstance(data, dict):
         found = "is empty" if data is None else f"holds {_shown(data)}"
         raise ConfigError(f"{path} {found}: a config is a mapping of keys to values, such as name: my-run")
     return data
+
+
+def _read(path: Path) -> bytes:
+    """A config's bytes. It may be a pipe, as `crbc train <(make-config)` gives one: who names it wants it read."""
+    if not path.is_fifo():
+        return read_bytes(path, LONGEST_TEXT)
+    with path.open("rb") as file:
+        if len(content := file.read(LONGEST_TEXT + 1)) > LONGEST_TEXT:
+            raise ValueError(f"it has more than {LONGEST_TEXT:,} bytes")
+    return content
 
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:

@@ -14,7 +14,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
-from crbc_envs.storage.files import refuse_link
 from crbc_rl.training.files import WriteErrors
 
 
@@ -40,7 +39,7 @@ class TensorBoard(Board):
         name = f"events.out.tfevents.{int(time.time())}.{host}.{os.getpid()}.{first}.{token_hex(4)}"
         self.path = folder / name
         with WriteErrors(self.path):
-            refuse_link(folder).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             self._file = self.path.open("xb")
         self._records = RecordWriter(self._file)
         self._append(file_version="brain.Event:2")

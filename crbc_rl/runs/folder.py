@@ -9,7 +9,8 @@ train.log        what a run says of several seeds        outcomes.jsonl  each he
 tracking.json    what the tracker has, with `tracking`   wandb/          its files, with tracking=wandb
 rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
 
-No path in it leads out of it, except to modules and data sets that the config names. So it may be moved.
+No path in it leads out of it, except to modules and data sets that the config names, and where its user made links.
+So it may be moved.
 
 Who looks at a run alone waits for no torch: what loads a model is imported where one is loaded.
 """
@@ -41,7 +42,7 @@ from crbc_rl.runs.groups import Groups
 from crbc_rl.runs.lines import append_line, cut_lines, last_record, replace_file
 from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
-from crbc_rl.runs.own import LOG, clear_leftovers, require_own
+from crbc_rl.runs.own import LOG, clear_leftovers, require_ends, require_own
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.training.files import WriteErrors, damage
 from crbc_rl.training.folders import newest, publish, published
@@ -71,19 +72,26 @@ class Run:
         """Held by the process that writes here, as long as it has the run."""
 
     @classmethod
-    def start(cls, folder: Path, config: TrainConfig, resume: bool, distributed: Distributed | None = None) -> Run:
+    def start(
+        cls,
+        folder: Path,
+        config: TrainConfig,
+        resume: bool,
+        distributed: Distributed | None = None,
+        follow_links: bool = False,
+    ) -> Run:
         """Begin a run in a folder, or with `resume` continue the one in it, and lock it. Every rank calls this.
 
         A run begins with its first record: what an earlier start left behind is replaced. Raises `ConfigError` where
         another process writes there, and where the folder holds a run already, or one with other settings. Raises
-        `DataError` where something of the run is a link.
+        `DataError` where the run would be written through a link; with `follow_links` its folders may be links.
         """
         from crbc_rl.distributed import Distributed
 
         distributed = distributed or Distributed()
         held = None
         if distributed.main:
-            require_own(folder)
+            require_own(folder, follow_links)
             _require_free(folder)
             folder.mkdir(parents=True, exist_ok=True)
             held = lock(folder)
@@ -105,9 +113,8 @@ class Run:
 
     @classmethod
     def open(cls, folder: Path) -> Run:
-        """Open an existing run. Raises `ConfigError` where there is none, or its config cannot be read, and `DataError`
-        where something of it is a link."""
-        require_own(folder)
+        """Open an existing run for reading. Raises `ConfigError` where there is none, or its config cannot be read."""
+        require_ends(folder)
         path = folder / "config.yaml"
         if not path.is_file():
             if folder.is_file():

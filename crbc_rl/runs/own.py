@@ -1,13 +1,12 @@
-"""A run folder may come from somebody else: nothing in it leads out of it, and every file in it has an end."""
+"""What a run writes in its folder. Training writes through no link there, unless that is asked for."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import stat
 from pathlib import Path
 
+from crbc_envs.errors import DataError
 from crbc_envs.storage.files import LEFT_FILE, LEFT_FOLDER, refuse_link
 from crbc_rl.errors import ConfigError
 
@@ -36,23 +35,27 @@ _LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}\.parquet)\.({LEFT_FILE}|{LEFT_FOLD
 """What a killed process leaves of the files and folders that it was replacing."""
 
 
-def require_own(folder: Path) -> None:
-    """Check that everything of a run is a file or a folder, at any depth. The run's folder itself may be a link.
+def require_own(folder: Path, follow_links: bool = False) -> None:
+    """Check what training writes in a run's folder, which may itself be a link.
 
-    Links are refused for reading too: a report would show to others what a link leads to. Raises `DataError` for a
-    link, and `ConfigError` for a pipe or a device.
+    Raises `DataError` for a link: the run would be written elsewhere. With `follow_links` a link may lead to a folder
+    on another disk. Raises `ConfigError` for a pipe or a device, which has no end.
     """
-    waiting = [folder / name for name in NAMES]
-    while waiting:
-        path = waiting.pop()
-        try:
-            mode = path.lstat().st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        refuse_link(path)
-        if stat.S_ISDIR(mode):
-            waiting += [path / name for name in os.listdir(path)]
-        elif not stat.S_ISREG(mode):
+    require_ends(folder)
+    for path in (folder / name for name in NAMES):
+        if path.is_symlink() and path.is_dir():
+            if not follow_links:
+                raise DataError(
+                    f"{path} is a link to {path.readlink()}: add --follow-links to write there, or remove it"
+                )
+        else:
+            refuse_link(path)
+
+
+def require_ends(folder: Path) -> None:
+    """Raise `ConfigError` where something of a run is a pipe or a device, which has no end. Links are followed."""
+    for path in (folder / name for name in NAMES):
+        if path.exists() and not (path.is_file() or path.is_dir()):
             raise ConfigError(f"{path} is no regular file; remove it, and run the command again")
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crbc_envs.storage.files import LEFT_FOLDER, refuse_link, replacing_folder
+from crbc_envs.storage.files import LEFT_FOLDER, replacing_folder
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.files import MANIFEST, WriteErrors, damage, read_mark, write_manifest
 
@@ -48,7 +48,7 @@ def publish(
     with WriteErrors(target), ExitStack() as swap:
         fresh = target
         if distributed.main:
-            refuse_link(folder).mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             _clear(folder)  # no other rank writes yet: all of them wait for the name of the temporary folder
             fresh = swap.enter_context(replacing_folder(target))
         fresh = folder / _told(fresh.relative_to(folder).as_posix(), distributed)

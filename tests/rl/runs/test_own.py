@@ -10,32 +10,47 @@ import pytest
 from crbc_envs.errors import DataError
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.lock import was_locked
-from crbc_rl.runs.own import clear_leftovers, require_own
+from crbc_rl.runs.own import clear_leftovers, require_ends, require_own
 
 
-@pytest.mark.parametrize(
-    "name", [".lock", "metrics.jsonl", "best", "best/000001/model.safetensors", "rollouts/000001.parquet", "model/a/b"]
-)
-def test_no_link_and_no_pipe_is_part_of_a_run(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "best", "tensorboard"])
+def test_training_writes_through_no_link_and_nobody_reads_a_pipe(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    path.parent.mkdir(parents=True, exist_ok=True)
     require_own(tmp_path)
     path.symlink_to("/nowhere")
-    with pytest.raises(DataError, match=f"{name} is a link to /nowhere"):
-        require_own(tmp_path)
+    for follow in (False, True):  # it would make a folder there
+        with pytest.raises(DataError, match=f"{name} is a link to /nowhere"):
+            require_own(tmp_path, follow)
+    require_ends(tmp_path)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ConfigError, match=f"{name} is no regular file"):
-        require_own(tmp_path)
+    for check in (require_own, require_ends):
+        with pytest.raises(ConfigError, match=f"{name} is no regular file"):
+            check(tmp_path)
     path.unlink()
     path.write_text("{}")
     require_own(tmp_path)
+
+
+def test_folders_on_another_disk_are_written_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "rollouts").symlink_to("disk")
+    require_ends(tmp_path)
+    with pytest.raises(DataError, match="rollouts is a link to disk: add --follow-links to write there, or remove it"):
+        require_own(tmp_path)
+    require_own(tmp_path, follow_links=True)
+    (tmp_path / "metrics.jsonl").symlink_to("file")  # a file would be replaced, or somebody's would grow
+    with pytest.raises(DataError, match="metrics.jsonl is a link to file"):
+        require_own(tmp_path, follow_links=True)
 
 
 def test_the_folder_and_other_files_in_it_may_be_links(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "disk")
     (tmp_path / "run/notes").symlink_to(tmp_path)
+    (tmp_path / "run/checkpoints").mkdir()
+    (tmp_path / "run/checkpoints/latest").symlink_to("000005")  # people's own, which training never writes
     require_own(tmp_path / "run")
     require_own(tmp_path / "missing")
 

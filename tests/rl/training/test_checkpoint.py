@@ -112,12 +112,14 @@ def test_what_is_in_the_way_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptu
     assert "has no mark of a checkpoint; it is kept as" in caplog.text
 
 
-def test_a_link_is_not_written_through(tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_a_link_is_not_written_through_and_not_deleted(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "checkpoints").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DataError, match="is a link to"):
-        publish(tmp_path / "checkpoints", 1, write, keep=1)
-    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / "000001").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "latest").symlink_to("000001")
+    with pytest.raises(DataError, match="000001 is a link to"):
+        publish(tmp_path, 1, write, keep=1)
+    publish(tmp_path, 2, write, keep=1)
+    assert not list((tmp_path / "elsewhere").iterdir()) and (tmp_path / "latest").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["../outside", "/dev/zero", "sub/../weights", "", "link"])
