@@ -21,9 +21,9 @@ import yaml
 
 from crbc_envs.storage.files import refuse_link
 from crbc_rl.config import TrainConfig
+from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
 from crbc_rl.runs.interrupts import CHILD, Interrupts
 from crbc_rl.runs.own import LOG
-from crbc_rl.runs.start import LIKE, evaluated_start
 from crbc_rl.training.files import WriteErrors
 
 POLL = 0.2
@@ -98,7 +98,7 @@ class Cell:
                 start_new_session=True,  # a Ctrl-C at the terminal comes to this process alone
             )
 
-    def told(self) -> str:
+    def last_log_line(self) -> str:
         """The last line of its log."""
         lines = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")[-2_000:].splitlines()
         return lines[-1].strip() if lines else ""

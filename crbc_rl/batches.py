@@ -70,7 +70,7 @@ class RolloutBatch:
     returns: Floats | None = None
     correction: Floats | None = None
     masked: Bools | None = None
-    played: RolloutBatch | None = None
+    all_groups: RolloutBatch | None = None
 
     @classmethod
     def of(cls, rollouts: InternedRollouts, turns: Sequence[Turn]) -> RolloutBatch:

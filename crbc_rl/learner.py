@@ -23,17 +23,17 @@ from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.credit.estimator import Terms
-from crbc_rl.credit.figures import credit_figures
+from crbc_rl.credit.metrics import credit_figures
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
-from crbc_rl.rollout.figures import peak_memory, rollout_figures, speeds
+from crbc_rl.rollout.metrics import peak_memory, rollout_figures, speeds
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.guard import Guard
+from crbc_rl.runs.initial_eval_cache import start_like
 from crbc_rl.runs.metrics import Metrics
-from crbc_rl.runs.start import start_like
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.checkpoint import read_state
 from crbc_rl.training.clock import Clock, finished
@@ -130,7 +130,7 @@ class Learner:
         for model in self._models().values():
             model.set_rate(share)
         figures: Record = {"lr": share * self.config.optim.lr}
-        if not self.worker.exact:
+        if not self.worker.engine_is_policy:
             # The engine's log-probabilities differ from the trained model's. Ratios must start from the latter.
             with self.clock.phase("old"):
                 batch, mismatch = rescored(batch, self.actor, self.config)
@@ -257,7 +257,7 @@ def rescored(batch: RolloutBatch, actor: Actor, config: TrainConfig) -> tuple[Ro
     loss, old = config.loss, actor.score(batch)
     gap = old - batch.old
     factor = np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap)
-    wanted = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).same)
+    wanted = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).is_transformers)
     figures = {"mismatch": float(np.abs(gap).mean()), "mismatch_max": float(np.abs(gap).max())}
     return replace(batch, old=old, correction=factor if wanted else None), figures
 

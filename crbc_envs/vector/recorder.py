@@ -79,8 +79,8 @@ class Recorder:
         numbers = map(self.anchors.__getitem__, groups.tolist())
         after = np.fromiter(map(getitem, numbers, infos["anchor"].tolist()), np.int64, len(members))
         self._anchor[members, step] = self._current[members]
-        deeds = map(self.actions.__getitem__, infos["action"].tolist())
-        self._action[members, step] = np.fromiter(deeds, np.int64, len(members))
+        action_ids = map(self.actions.__getitem__, infos["action"].tolist())
+        self._action[members, step] = np.fromiter(action_ids, np.int64, len(members))
         self._reward[members, step] = outcome.rewards
         self._current[members] = after
         self._length[members] = step + 1
@@ -116,9 +116,9 @@ class Recorder:
         rows = first[order]
         columns = (group[rows], before[rows], action[rows], after[rows], times[order])
         counts: list[dict[tuple[str, str, str], int]] = [{} for _ in self.anchors]
-        names, deeds = [list(numbers) for numbers in self.anchors], list(self.actions)
+        names, action_ids = [list(numbers) for numbers in self.anchors], list(self.actions)
         for g, s, a, x, n in zip(*(column.tolist() for column in columns), strict=True):
-            counts[g][names[g][s], deeds[a], names[g][x] if x >= 0 else _BOUNDARY[x]] = n
+            counts[g][names[g][s], action_ids[a], names[g][x] if x >= 0 else _BOUNDARY[x]] = n
         return [TransitionCounts(found) for found in counts]
 
     def _taken(self) -> NDArray[np.bool_]:

@@ -105,7 +105,7 @@ class _Progress(Bars):
 
 def _outcome(cell: Cell, updates: int) -> str:
     if cell.failed:
-        return escape(f"failed with status {cell.status}: {cell.told()} ({cell.folder / LOG})")
+        return escape(f"failed with status {cell.status}: {cell.last_log_line()} ({cell.folder / LOG})")
     if finished(cell.folder, updates):
         return "finished"
     return "stopped" if cell.process is not None or begun(cell.folder) else "not begun"

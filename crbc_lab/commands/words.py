@@ -1,4 +1,4 @@
-"""What a person means by a line typed in `crbc play`."""
+"""Parses a line typed in `crbc play`."""
 
 from __future__ import annotations
 

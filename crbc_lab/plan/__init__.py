@@ -63,7 +63,7 @@ def make_plan(
     """
     rates = find_hardware(hardware)
     if gpus is None:
-        gpus = PER_NODE * (nodes or 1) if nodes or engine_of(config).splits else 1
+        gpus = PER_NODE * (nodes or 1) if nodes or engine_of(config).supports_tensor_parallel else 1
     if gpus < 1 or gib <= 0:
         raise ConfigError(f"--gpus {gpus} --gpu-memory {gib}: both must be above zero")
     nodes = fewest_nodes(gpus) if nodes is None else nodes

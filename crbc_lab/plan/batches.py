@@ -54,7 +54,7 @@ def contradictions(config: TrainConfig, gpus: int, model: Architecture | None) -
         yield f"generator.tensor_parallel: {gpus} GPUs cannot be put together by {parallel}"
     elif groups % (gpus // parallel):
         yield f"rollout.num_groups: {groups} groups cannot be dealt evenly to {gpus // parallel} generators"
-    if parallel > 1 and not engine_of(config).splits:
+    if parallel > 1 and not engine_of(config).supports_tensor_parallel:
         yield f"generator.tensor_parallel: {parallel} needs generator.engine=vllm"
     if model is None:
         return

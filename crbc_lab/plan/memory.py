@@ -80,7 +80,7 @@ def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) ->
         **peak,
         **reserve,
     }
-    if not engine_of(config).same:
+    if not engine_of(config).is_transformers:
         share = int(config.generator.memory * gib * GIB)
         handed = 4 * model.vocabulary * model.hidden  # embeddings, the largest full tensor given to vLLM
         engine, concurrent = {"vLLM": share, "a weight on its way": handed}, _replies(config, model, share)
@@ -115,7 +115,7 @@ def _held(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     offloaded = config.policy.offload_reference and _sharded(config, gpus)  # FSDP does it
     if config.loss.kl and not (offloaded or config.policy.lora_rank):
         parts["reference, float32"] = 4 * share
-    if engine_of(config).same and _sharded(config, gpus):
+    if engine_of(config).is_transformers and _sharded(config, gpus):
         parts["copy that samples"] = _bytes(config) * model.parameters
     return parts
 

@@ -182,7 +182,7 @@ def decode_step(job: Job, live: float) -> float:
     attention = 4 * model.layers * model.hidden * context
     operations = live * (2 * (model.parameters - model.outside + head) + attention) / parallel
     computed = operations / (job.hardware.flops * job.hardware.flops_share)
-    if engine_of(job.config).same:
+    if engine_of(job.config).is_transformers:
         return max(model.layers * job.hardware.eager, read, computed)
     return model.layers * job.hardware.layer + max(read, computed)
 
@@ -209,7 +209,7 @@ def _training(job: Job) -> Iterator[Phase]:
     scoring = ceil(job.rows / job.gpus / (config.optim.score_microbatch or job.batches.microbatch))
     gathered = size * model.parameters
     yield Phase("credit", "step_credit", job.rows * CREDIT, "CPU")
-    if not engine_of(config).same:
+    if not engine_of(config).is_transformers:
         yield _passes(job, "old log-probabilities", "old", row, scoring * gathered)
     if config.loss.kl:
         yield _passes(job, "reference", "reference", config.optim.epochs * row, passes * gathered)

@@ -48,10 +48,11 @@ def assumptions(plan: Plan) -> Iterator[str]:
         if work.lockstep
         else "no member waits for the replies of others"
     )
+    per_layer = hardware.eager if engine_of(plan.config).is_transformers else hardware.layer
     yield (
         f"{hardware.name}: {100 * hardware.flops_share:g} % of {hardware.flops / TERA:g} TFLOP/s, "
         f"{100 * hardware.memory_share:g} % of {hardware.memory / GIGA:,g} GB/s, "
-        f"{1e3 * (hardware.eager if engine_of(plan.config).same else hardware.layer):g} ms a layer in each decode step"
+        f"{1e3 * per_layer:g} ms a layer in each decode step"
     )
     between = f", and {hardware.network / GIGA:g} GB/s for each to other nodes" if plan.nodes > 1 else ""
     nodes = "one node" if plan.nodes == 1 else f"{plan.nodes} nodes"

@@ -74,7 +74,7 @@ def workload_of(config: TrainConfig) -> Workload | None:
     rollout = config.rollout
     prompt = min(known.prompt, rollout.max_prompt_tokens or known.prompt)
     reply = min(known.reply, rollout.max_new_tokens)
-    return replace(known, prompt=prompt, reply=reply, lockstep=engine_of(config).same)
+    return replace(known, prompt=prompt, reply=reply, lockstep=engine_of(config).is_transformers)
 
 
 def as_verl_agent(workload: Workload, rollouts: int) -> Workload:

@@ -12,7 +12,7 @@ from crbc_envs.chat import messages
 from crbc_envs.prompts import Prompt
 from crbc_rl.config.templates import Sandbox
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.files import reason, told
+from crbc_rl.policies.files import as_config_error, reason
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
 """The parts of a reply. Every prompt names them, and a tokenizer may have one token for each."""
@@ -86,7 +86,7 @@ class ChatTokens:
         return sum(map(self._control.__contains__, ids))
 
     def _ids(self, text: str) -> list[int]:
-        with told("the model's tokenizer fails"):
+        with as_config_error("the model's tokenizer fails"):
             return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _render(self, text: str, system: str | None) -> str:

@@ -28,9 +28,9 @@ class Engine:
     """The package that it needs beyond those of training."""
     extra: str = ""
     """The extra of this package that installs it, such as "vllm"."""
-    splits: bool = False
+    supports_tensor_parallel: bool = False
     """Whether `generator.tensor_parallel` ranks can share one copy of the weights."""
-    same: bool = False
+    is_transformers: bool = False
     """Whether it samples with the trained model's own code. Where the model is whole, it then is the generator."""
 
 
@@ -48,8 +48,8 @@ def _vllm(config: TrainConfig, policy: TransformersPolicy) -> Generator:
 
 
 ENGINES = {
-    "transformers": Engine(_copy, same=True),
-    "vllm": Engine(_vllm, package="vllm", extra="vllm", splits=True),
+    "transformers": Engine(_copy, is_transformers=True),
+    "vllm": Engine(_vllm, package="vllm", extra="vllm", supports_tensor_parallel=True),
 }
 
 

@@ -72,13 +72,13 @@ def model_folder(source: Path | str, revision: str | None = None) -> Path:
     none."""
     if Path(source).is_dir() or Path(source).is_absolute():
         return Path(source)
-    with told(f"{source} is no model folder, and not on the hub"):
+    with as_config_error(f"{source} is no model folder, and not on the hub"):
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=FROM_HUB, ignore_patterns=["*/*"]))
 
 
 def commit_of(model: str, revision: str | None) -> str:
     """The commit of a model of the hub that a revision names now; None: the newest. Raises `ConfigError`."""
-    with told(f"model: {model} at revision {revision or 'main'} is not on the hub, nor in its cache"):
+    with as_config_error(f"model: {model} at revision {revision or 'main'} is not on the hub, nor in its cache"):
         return Path(hf_hub_download(model, CONFIG, revision=revision)).parent.name
 
 
@@ -100,7 +100,7 @@ def read_config(folder: Path) -> PretrainedConfig:
     for key, value in _leaves(data):
         if isinstance(value, str) and "implementation" in key and "/" in value:
             raise ConfigError(f"{place}: {key.removeprefix('.')}: {value[:80]!r} is code on the hub: remove the key")
-    with told(f"{place} cannot be read"):
+    with as_config_error(f"{place} cannot be read"):
         return AutoConfig.from_pretrained(folder, **SAFE)
 
 
@@ -114,7 +114,7 @@ def shape(config: PretrainedConfig, source: str) -> PreTrainedModel:
 
     Raises `ConfigError` naming `source` where it is no language model.
     """
-    with told(f"model: no language model can be built of {source}"), torch.device("meta"):
+    with as_config_error(f"model: no language model can be built of {source}"), torch.device("meta"):
         model: PreTrainedModel = family(config).from_config(deepcopy(config), trust_remote_code=False)
     return model
 
@@ -164,7 +164,7 @@ def check_tokenizer(folder: Path) -> None:
         raise ConfigError(f"{folder / TOKENIZER_CONFIG}: tokenizer_class: {str(kind)[:80]!r} is no tokenizer")
 
 
-class told:
+class as_config_error:
     """Turns what a library raises about a file of others into one `ConfigError` that begins with `what`."""
 
     def __init__(self, what: str) -> None:

@@ -9,7 +9,16 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from crbc_rl.config import RolloutConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.files import SAFE, check_tokenizer, check_weights, family, model_folder, read_config, shape, told
+from crbc_rl.policies.files import (
+    SAFE,
+    as_config_error,
+    check_tokenizer,
+    check_weights,
+    family,
+    model_folder,
+    read_config,
+    shape,
+)
 from crbc_rl.policies.transformers import TransformersPolicy, quiet
 from crbc_rl.policies.vision import VisionPolicy, image_processor
 
@@ -28,7 +37,7 @@ def load_policy(
         config = read_config(folder)
         check_tokenizer(folder)
         check_weights(folder, shape(config, str(folder)))
-    with quiet(), told(f"{source} cannot be loaded as a causal language model"):
+    with quiet(), as_config_error(f"{source} cannot be loaded as a causal language model"):
         tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
         model, report = family(config).from_pretrained(
             folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **SAFE
@@ -44,7 +53,7 @@ def load_policy(
         if not torch.isfinite(weight.sum()):
             raise ConfigError(f"{source}: {name} has weights that are not finite: restore the file")
     model = own_memory(model).to(device)
-    with told(f"{source} cannot be used"):
+    with as_config_error(f"{source} cannot be used"):
         policy = VisionPolicy(model, tokenizer, processor) if processor else TransformersPolicy(model, tokenizer)
         policy.encode_text("Go.")
     if rollout is not None:

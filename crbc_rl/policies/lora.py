@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from crbc_envs.errors import install_extra
 from crbc_rl.distributed import full_tensor, full_tensors
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.files import told
+from crbc_rl.policies.files import as_config_error
 
 FILE = "adapters.safetensors"
 
@@ -77,7 +77,7 @@ def save_adapters(model: nn.Module, place: Path, main: bool) -> None:
 def load_adapters(model: nn.Module, place: Path) -> None:
     """Load saved factors. Raises `ConfigError` where they are not those of this model and rank."""
     own = {name: factor for name, factor in model.named_parameters() if ".lora_" in name}
-    with told(f"{place / FILE} cannot be read"):
+    with as_config_error(f"{place / FILE} cannot be read"):
         kept = load_file(place / FILE)
     if {n: t.shape for n, t in kept.items()} != {n: t.shape for n, t in own.items()}:
         raise ConfigError(f"{place / FILE}: its factors are not those of this model and policy.lora_rank")

@@ -76,25 +76,25 @@ def collect(
         members = _Members(envs, windows, tasks, seeds, made_up)
     numbers = np.arange(envs.num_envs).reshape(envs.num_groups, -1)
     upcoming = deque(wave.ravel().tolist() for wave in np.array_split(numbers, min(waves, envs.num_groups)))
-    moving: Future[Outcome] | None = None
-    movers: list[int] = []
+    pending_step: Future[Outcome] | None = None
+    stepping: list[int] = []
     ended = 0
     with ThreadPoolExecutor(1, "environments") as thread, queue_of(policy, temperature, max_new_tokens) as queue:
-        while upcoming or moving or queue.waiting:
+        while upcoming or pending_step or queue.waiting:
             if upcoming:
                 members.ask(upcoming.popleft(), queue)
             replies = queue.ready()
-            if moving:
+            if pending_step:
                 with clock.phase("environments"):
-                    outcome = moving.result()
-                live = members.observe(movers, outcome)
+                    outcome = pending_step.result()
+                live = members.observe(stepping, outcome)
                 members.ask(live, queue)
-                ended += len(movers) - len(live)
+                ended += len(stepping) - len(live)
                 progress(ended)
-                moving = None
+                pending_step = None
             if replies:
-                movers = [m for m, _ in replies]
-                moving = thread.submit(envs.step_members, movers, members.record(replies))
+                stepping = [m for m, _ in replies]
+                pending_step = thread.submit(envs.step_members, stepping, members.record(replies))
     return RolloutBatch.of(envs.interned(), [turn for turns in members.turns for turn in turns])
 
 
@@ -111,11 +111,11 @@ class _Members:
     ) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
         self.group_size, self.seeds = envs.group_size, seeds
-        self.talks = [
+        self.conversations = [
             Conversation(window, observation, member_info(infos, m))
             for m, (window, observation) in enumerate(zip(windows, observations, strict=True))
         ]
-        self.turns: list[list[Turn]] = [[] for _ in self.talks]
+        self.turns: list[list[Turn]] = [[] for _ in self.conversations]
         self.made_up = made_up
         self.exchanges: dict[int, Exchange] = {}
 
@@ -124,7 +124,7 @@ class _Members:
         for m in members:
             group, member = divmod(m, self.group_size)
             seed = stream("reply", self.seeds[group], member, len(self.turns[m]))
-            queue.ask(m, self._shown(m, self.talks[m].prompt(), seed), seed)
+            queue.ask(m, self._shown(m, self.conversations[m].prompt(), seed), seed)
 
     def _shown(self, m: int, prompt: Prompt, seed: int) -> Prompt:
         """The prompt as the policy reads it: a share of them have made-up words."""
@@ -149,6 +149,6 @@ class _Members:
     def observe(self, members: Sequence[int], outcome: Outcome) -> list[int]:
         """Store the environments' answers and return the members that are still live."""
         for place, m in enumerate(members):
-            self.talks[m].observe(outcome.observations[place], member_info(outcome.infos, place))
+            self.conversations[m].observe(outcome.observations[place], member_info(outcome.infos, place))
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]

@@ -39,7 +39,7 @@ class RolloutWorker:
         mine = self.replicas.part_of(config.rollout.num_groups, "groups (rollout.num_groups)")
         self.first, self.num_groups = mine.start, len(mine)
         self.engine = self._engine()
-        self.exact = self.engine is actor.policy
+        self.engine_is_policy = self.engine is actor.policy
         """Whether the trained model itself samples. Its log-probabilities then need no second forward pass."""
         share = config.rollout.made_up
         self.made_up = (MadeUpWords.load(Path(config.model)), share) if share else None
@@ -51,7 +51,7 @@ class RolloutWorker:
 
     def _engine(self) -> Generator:
         actor, engine = self.actor, engine_of(self.config)
-        if engine.same and not actor.sharded:
+        if engine.is_transformers and not actor.sharded:
             return actor.policy
         generator = engine.create(self.config, actor.policy)
         generator.load_weights(actor.policy.weights())
@@ -75,7 +75,7 @@ class RolloutWorker:
         if len(rates) == rollout.num_groups:
             return batch
         flat = [g for g in range(len(rates)) if g not in mixed]
-        return replace(batch.select(sorted([*mixed, *flat][: rollout.num_groups])), played=batch)
+        return replace(batch.select(sorted([*mixed, *flat][: rollout.num_groups])), all_groups=batch)
 
     def _play(self, update: int, attempt: int) -> RolloutBatch:
         rollout, seed = self.config.rollout, self.config.seed
@@ -116,7 +116,7 @@ class RolloutWorker:
 
     def refresh(self) -> None:
         """Load the trained weights into the engine."""
-        if not self.exact:
+        if not self.engine_is_policy:
             self.engine.wake()
             self.engine.load_weights(self.actor.policy.weights())
 

@@ -1,4 +1,4 @@
-"""The metrics of credit: see crbc_rl/credit/figures.py."""
+"""The metrics of credit: see crbc_rl/credit/metrics.py."""
 
 from __future__ import annotations
 

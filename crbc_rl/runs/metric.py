@@ -1,4 +1,4 @@
-"""What is said of one metric."""
+"""Description of one metric."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from crbc_rl.runs.board import Board, TensorBoard
 from crbc_rl.runs.lines import Record, append_line, cut_lines, read_lines
 from crbc_rl.runs.metric_table import scalars_of
+from crbc_rl.runs.metric_writers import Board, TensorBoard
 
 log = logging.getLogger(__name__)
 

@@ -77,13 +77,13 @@ class Actor(Trainable):
         """
         if self.config.loss.mask_truncated:
             batch = replace(batch, masked=batch.cut(self.policy.eos))
-        steps = self.descend(batch, rng)
+        steps = self.train_epochs(batch, rng)
         first = {name: value for name, value in steps[0].items() if name == "drift"}
         return {**mean(steps), **_advantages(batch), **first}
 
     def score(self, batch: RolloutBatch) -> Floats:
         """The log-probability of every response token under the current pi_theta, (T,)."""
-        return self.read(batch, lambda part: self.policy.logprobs(part, self.config.rollout.temperature)[0])
+        return self.forward_no_grad(batch, lambda part: self.policy.logprobs(part, self.config.rollout.temperature)[0])
 
     def save(self, folder: Path, state: dict[str, Any], written: Path | None = None) -> None:
         """Write the checkpoint into `folder`; every rank calls this. `written` has the model as it is now, if any."""

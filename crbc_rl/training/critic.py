@@ -49,7 +49,7 @@ class Critic(Trainable):
 
     def credit(self, batch: RolloutBatch) -> RolloutBatch:
         """The batch with the critic's current values, its target returns, and whitened advantages per token."""
-        value = self.read(batch, self.values)
+        value = self.forward_no_grad(batch, self.values)
         reward = np.zeros(len(value))
         reward[batch.ends - 1] = row_rewards(
             EmpiricalProcess.from_interned(batch.rollouts), reward=self.config.credit.earns
@@ -77,7 +77,7 @@ class Critic(Trainable):
 
     def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
         """Fit the returns and return the mean metrics over optimizer steps."""
-        figures = mean(self.descend(batch, rng))
+        figures = mean(self.train_epochs(batch, rng))
         return {
             "value_loss": figures["loss"],
             "value_grad_norm": figures["grad_norm"],

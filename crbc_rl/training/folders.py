@@ -51,7 +51,7 @@ def publish(
             folder.mkdir(parents=True, exist_ok=True)
             _clear(folder)  # no other rank writes yet: all of them wait for the name of the temporary folder
             fresh = swap.enter_context(replacing_folder(target))
-        fresh = folder / _told(fresh.relative_to(folder).as_posix(), distributed)
+        fresh = folder / _broadcast_name(fresh.relative_to(folder).as_posix(), distributed)
         write(fresh)
         distributed.barrier()
         if distributed.main:
@@ -73,7 +73,7 @@ def _ours(place: Path) -> bool:
     return bool(_NAME.fullmatch(place.name)) and read_mark(place) == _mark(int(place.name))
 
 
-def _told(name: str, distributed: Distributed) -> str:
+def _broadcast_name(name: str, distributed: Distributed) -> str:
     """Rank 0's name, on every rank."""
     return distributed.gather({"name": np.frombuffer(name.encode(), np.uint8)})[0]["name"].tobytes().decode()
 

@@ -51,7 +51,7 @@ class Trainable:
         """The loss of one pass and its metrics. Both are summed over the passes of a mini-batch."""
         raise NotImplementedError
 
-    def descend(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Figures]:
+    def train_epochs(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Figures]:
         """Train `epochs` times on the update, each time in newly drawn mini-batches; the metrics of every optimizer
         step."""
         steps: list[Figures] = []
@@ -100,7 +100,7 @@ class Trainable:
         return not self.distributed.any(wrong)
 
     @torch.no_grad()
-    def read(self, batch: RolloutBatch, what: Callable[[TokenBatch], Tensor]) -> Floats:
+    def forward_no_grad(self, batch: RolloutBatch, what: Callable[[TokenBatch], Tensor]) -> Floats:
         """A value per response token (T,) from the current model, without gradients; `what` maps a pass to (B, R)."""
         found = np.zeros(len(batch.old))
         starts = (batch.ends - batch.response_length).tolist()

@@ -78,7 +78,7 @@ def test_one_that_fails_ends_no_other_and_no_more_run_than_asked(make: Callable[
     assert [cell.status for cell in cells] == [3, 0, 0, 0]
     assert [cell.failed for cell in cells] == [True, False, False, False]
     assert max(together) <= 2
-    assert cells[1].told() == "done"
+    assert cells[1].last_log_line() == "done"
 
 
 def test_what_has_ended_before_is_left_alone(make: Callable[..., Cell]) -> None:
@@ -101,7 +101,7 @@ def test_the_first_signal_stops_all_with_everything_saved_and_starts_no_other(
             signal.raise_signal(number)
 
     assert not run_cells(cells, 2, look)
-    assert [cell.told() for cell in cells[:2]] == ["saved", "saved"] and cells[2].process is None
+    assert [cell.last_log_line() for cell in cells[:2]] == ["saved", "saved"] and cells[2].process is None
     assert not any(cell.failed for cell in cells)
 
 
@@ -115,7 +115,7 @@ def test_a_stop_while_the_last_one_runs_is_a_stop(make: Callable[..., Cell]) -> 
             signal.raise_signal(signal.SIGINT)
 
     assert not run_cells([cell], 1, look)
-    assert cell.told() == "saved" and not cell.failed
+    assert cell.last_log_line() == "saved" and not cell.failed
 
 
 def test_the_second_signal_ends_them_at_once(make: Callable[..., Cell]) -> None:
@@ -128,7 +128,7 @@ def test_the_second_signal_ends_them_at_once(make: Callable[..., Cell]) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_cells([cell], 1, look)
     assert cell.process is not None and cell.process.poll() is not None
-    assert "saved" not in cell.told()
+    assert "saved" not in cell.last_log_line()
 
 
 def test_one_that_does_not_end_is_killed(make: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:

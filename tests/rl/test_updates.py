@@ -213,7 +213,7 @@ def test_a_model_that_samples_for_itself_is_not_rescored_and_any_other_is(model:
     scored: list[int] = []
     watched.learner.actor.score = lambda batch: scored.append(len(batch)) or np.full(len(batch.old), -9.0)
     assert "mismatch" not in watched.learner.step() and not scored
-    watched.learner.worker.exact = False
+    watched.learner.worker.engine_is_policy = False
     assert watched.learner.step()["mismatch_max"] == pytest.approx(8.0)
     assert scored == [14]
     batch, _ = watched.named("optimise")[-1]

@@ -20,7 +20,7 @@ from crbc_envs.storage.rollouts import read_groups
 from crbc_lab.studies.comparison.kept import place_of
 from crbc_lab.studies.comparison.trainings import EARLY, Training
 from crbc_rl.config.shipped import shipped
-from crbc_rl.credit.figures import DEPTHS
+from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run, finished, read_versions
 from crbc_rl.runs.lines import replace_file

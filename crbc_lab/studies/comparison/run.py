@@ -117,7 +117,9 @@ class Runner:
     def _ended(self, name: str, cell: Cell, training: Training, bars: Bars) -> bool:
         if cell.failed:
             self.failed.append(name)
-            bars.print(escape(f"{name}: failed with status {cell.status}: {cell.told()} ({cell.folder / LOG})"))
+            bars.print(
+                escape(f"{name}: failed with status {cell.status}: {cell.last_log_line()} ({cell.folder / LOG})")
+            )
             return False
         if keep(training, cell.folder, self.results) is None:
             return False  # stopped

@@ -36,7 +36,7 @@ def test_a_function_is_an_engine_that_samples_apart_from_the_trained_model(model
     config = small(model, generator={"engine": "mine:clerk"})
     assert engine_of(config) == Engine(clerk)
     worker = RolloutWorker(config, Distributed(), Actor(config, Distributed(), None))
-    assert not worker.exact  # so its log-probabilities are computed again, and corrected
+    assert not worker.engine_is_policy  # so its log-probabilities are computed again, and corrected
     worker.close()
     assert make_plan(config).gpus == 1
 

@@ -143,12 +143,12 @@ def test_ppo_has_a_critic_that_sees(tmp_path: Path) -> None:
     lessons = table(turns, returns=returns, value=[[0.0] * n for n in length])
     for _ in range(3):
         critic.optimise(lessons, np.random.default_rng(0))
-    together = by_turn(lessons, critic.read(lessons, critic.values))
+    together = by_turn(lessons, critic.forward_no_grad(lessons, critic.values))
     for turn, values in zip(turns, together, strict=True):
-        alone = critic.read(table([turn]), critic.values)
+        alone = critic.forward_no_grad(table([turn]), critic.values)
         assert np.allclose(values, alone, atol=1e-5)
     pixels = replace(turns[1], images=tuple(255 - image for image in turns[1].images))
-    other = critic.read(table([pixels]), critic.values)
+    other = critic.forward_no_grad(table([pixels]), critic.values)
     assert not np.allclose(other, together[1], atol=1e-4)
 
 

@@ -85,7 +85,7 @@ def test_the_memory_is_left_to_the_trainer_once_after_sampling() -> None:
 def test_a_model_that_samples_for_itself_is_not_given_its_own_weights() -> None:
     clerk = Clerk()
     worker = worker_of(clerk, door_config())
-    assert worker.exact and worker.engine is clerk
+    assert worker.engine_is_policy and worker.engine is clerk
     worker.refresh()
     assert clerk.calls == []
 
@@ -93,7 +93,7 @@ def test_a_model_that_samples_for_itself_is_not_given_its_own_weights() -> None:
 def test_an_engine_of_its_own_wakes_before_it_takes_over_what_was_learned() -> None:
     clerk = Clerk()
     worker = worker_of(clerk, door_config())
-    worker.exact = False
+    worker.engine_is_policy = False
     worker.refresh()
     assert clerk.calls == ["wake", "load"]
 

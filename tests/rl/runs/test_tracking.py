@@ -20,8 +20,8 @@ from crbc_lab.plan.check import check_run
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.runs import tracking
-from crbc_rl.runs.board import Board
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metric_writers import Board
 from crbc_rl.runs.metrics import Metrics, read_metrics
 from crbc_rl.runs.tracking import Tracker, read_state
 

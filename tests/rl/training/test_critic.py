@@ -31,7 +31,7 @@ def test_it_learns_the_outcome(model: Path) -> None:
     critic = Critic(ppo(model), Distributed())
     for _ in range(60):
         critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
-    values = by_turn(BATCH, critic.read(BATCH, critic.values))
+    values = by_turn(BATCH, critic.forward_no_grad(BATCH, critic.values))
     assert np.mean(values[0]) > 7
     assert abs(np.mean(values[2])) < 3
 
@@ -41,7 +41,7 @@ def test_gradient_checkpointing_changes_no_value(model: Path) -> None:
     critics = [Critic(ppo(model, policy={"gradient_checkpointing": on}), Distributed()) for on in (False, True)]
     for critic in critics:
         critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
-    plain, checkpointed = (by_turn(BATCH, critic.read(BATCH, critic.values)) for critic in critics)
+    plain, checkpointed = (by_turn(BATCH, critic.forward_no_grad(BATCH, critic.values)) for critic in critics)
     assert plain == checkpointed and plain[0] != [0.0] * 3
 
 

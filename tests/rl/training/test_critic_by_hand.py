@@ -90,7 +90,7 @@ def test_a_value_stands_before_its_token(model: Path) -> None:
         critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
 
     def said(prompt: list[int], response: list[int]) -> list[float]:
-        return critic.read(table([Turn(prompt, response, [0.0] * len(response))]), critic.values).tolist()
+        return critic.forward_no_grad(table([Turn(prompt, response, [0.0] * len(response))]), critic.values).tolist()
 
     base = said([3, 4], [5, 6, 7])
     assert len(base) == 3

@@ -83,7 +83,7 @@ def _flat(step: list[list[float]]) -> list[float]:
 
 def test_an_epoch_reads_every_row_once_a_step_for_each_mini_batch() -> None:
     one = OneWeight(minibatch=5)
-    figures = one.descend(_table(*(_rows([1, 2, 3], 3 * g) for g in range(4))), rng("x"))
+    figures = one.train_epochs(_table(*(_rows([1, 2, 3], 3 * g) for g in range(4))), rng("x"))
     assert [len(_flat(step)) for step in one.steps] == [4, 4, 4]
     assert sorted(value for step in one.steps for value in _flat(step)) == [float(n) for n in range(1, 13)]
     assert [step["count"] for step in figures] == [4, 4, 4]
@@ -91,7 +91,7 @@ def test_an_epoch_reads_every_row_once_a_step_for_each_mini_batch() -> None:
 
 def test_epochs_are_read_each_in_an_order_of_its_own() -> None:
     one = OneWeight(minibatch=3, epochs=4, order="group")
-    one.descend(_table(*(_rows([1, 1, 1], 3 * g) for g in range(8))), rng("x"))
+    one.train_epochs(_table(*(_rows([1, 1, 1], 3 * g) for g in range(8))), rng("x"))
     assert len(one.steps) == 4 * 8
     epochs = [[sorted(_flat(step)) for step in one.steps[8 * e : 8 * e + 8]] for e in range(4)]
     groups = [[3.0 * g + 1, 3.0 * g + 2, 3.0 * g + 3] for g in range(8)]
@@ -102,7 +102,7 @@ def test_epochs_are_read_each_in_an_order_of_its_own() -> None:
 def test_the_order_is_that_of_the_draws() -> None:
     def order(*path: int) -> list[list[list[float]]]:
         one = OneWeight(minibatch=3)
-        one.descend(_table(*(_rows([1, 1, 1], 3 * g) for g in range(8))), rng("shuffle", *path))
+        one.train_epochs(_table(*(_rows([1, 1, 1], 3 * g) for g in range(8))), rng("shuffle", *path))
         return one.steps
 
     assert order(0, 1) == order(0, 1) != order(0, 2)
@@ -121,7 +121,7 @@ def test_a_step_s_gradient_is_the_mean_over_its_mini_batch_however_it_is_read(
     aggregation: str, gradient: float, microbatch: int | None
 ) -> None:
     one = OneWeight({"aggregation": aggregation}, microbatch=microbatch)
-    (figures,) = one.descend(_table(_rows([1, 2, 3]), _rows([4], 3)), rng("x"))
+    (figures,) = one.train_epochs(_table(_rows([1, 2, 3]), _rows([4], 3)), rng("x"))
     assert one.gradients == pytest.approx([gradient])
     assert figures["grad_norm"] == pytest.approx(gradient)
     assert figures["count"] == 4 and figures["ratio_max"] == 4  # a sum and a maximum over passes
@@ -130,17 +130,17 @@ def test_a_step_s_gradient_is_the_mean_over_its_mini_batch_however_it_is_read(
 
 def test_mini_batches_have_their_share_of_the_update_s_weight_and_start_without_a_gradient() -> None:
     one = OneWeight(minibatch=2, order="group")
-    one.descend(_table(_rows([1, 2]), _rows([4], 10)), np.random.default_rng(0))
+    one.train_epochs(_table(_rows([1, 2]), _rows([4], 10)), np.random.default_rng(0))
     assert sorted(one.gradients) == pytest.approx([2 * (1 + 2 * 2) / 7, 2 * 4 * 11 / 7])
     one.gradients.clear()
-    one.descend(_table(_rows([1])), rng("x"))
+    one.train_epochs(_table(_rows([1])), rng("x"))
     assert one.gradients == pytest.approx([1.0])
 
 
 def test_repeated_turns_are_read_once_and_count_each() -> None:
     rows = [(Turn([1], [2, 3], [0.0, 0.0]), value) for value in (1.0, 5.0, -3.0)]
     one = OneWeight()
-    one.descend(_table(rows, _rows([1], 8)), rng("x"))
+    one.train_epochs(_table(rows, _rows([1], 8)), rng("x"))
     assert sorted(_flat(one.steps[0])) == [-3.0, 1.0, 5.0, 9.0]
     assert one.gradients == pytest.approx([(2 * (1 + 5 - 3) + 9) / 7])
 
@@ -155,7 +155,7 @@ def test_figures_of_steps_are_averaged() -> None:
 @pytest.mark.parametrize(("clip", "handed"), [(0.25, 0.25), (2.0, 2.0), (4.0, 3.0), (100.0, 3.0)])
 def test_no_gradient_longer_than_the_clip_is_handed_on_and_its_own_length_told(clip: float, handed: float) -> None:
     one = OneWeight(grad_clip=clip)
-    (figures,) = one.descend(_table(_rows([1], 2)), rng("x"))
+    (figures,) = one.train_epochs(_table(_rows([1], 2)), rng("x"))
     assert one.gradients == pytest.approx([handed], rel=1e-5)
     assert figures["grad_norm"] == pytest.approx(3.0)
     assert figures["skipped_steps"] == 0.0
@@ -183,10 +183,10 @@ def test_the_clip_holds_for_all_weights_together(model: Path) -> None:
 def test_a_gradient_that_is_not_finite_moves_nothing(advantage: float) -> None:
     one = OneWeight()
     bad = (Turn([9], [1, 1], [0.0] * 2), advantage)  # as long as the others: infinity times 0 is nan
-    (figures,) = one.descend(_table([*_rows([2, 2]), bad]), rng("x"))
+    (figures,) = one.train_epochs(_table([*_rows([2, 2]), bad]), rng("x"))
     assert figures["skipped_steps"] == 1.0 and str(abs(figures["grad_norm"])) == str(abs(advantage))
     assert one.model.weight.item() == 1.0 and not one.optimizer.state
-    (figures,) = one.descend(_table(_rows([1, 2])), rng("x"))
+    (figures,) = one.train_epochs(_table(_rows([1, 2])), rng("x"))
     assert figures["skipped_steps"] == 0.0
     assert one.model.weight.item() == pytest.approx(0.9), "Adam's first step is the learning rate"
     assert one.gradients == pytest.approx([5 / 3])
@@ -207,13 +207,13 @@ def test_a_policy_stays_as_it_is_where_the_gradient_is_not_finite(model: Path) -
 def test_learning_rate_and_weight_decay_are_those_of_the_config() -> None:
     for lr, decay in ((0.1, 0.0), (0.01, 0.0), (0.1, 0.5)):
         one = OneWeight(lr=lr, weight_decay=decay)
-        one.descend(_table(_rows([1])), rng("x"))
+        one.train_epochs(_table(_rows([1])), rng("x"))
         assert one.model.weight.item() == pytest.approx(1.0 * (1 - lr * decay) - lr)
 
 
 def test_a_step_goes_against_the_loss_and_no_gradient_is_left_behind() -> None:
     one = OneWeight(epochs=3)
-    one.descend(_table(_rows([1])), rng("x"))
+    one.train_epochs(_table(_rows([1])), rng("x"))
     assert one.model.weight.item() == pytest.approx(0.7, abs=1e-4)
     assert one.model.weight.grad is None or not one.model.weight.grad.any()
     assert not one.model.training
@@ -236,7 +236,7 @@ def test_what_is_read_is_given_back_row_by_row(size: int | None) -> None:
         return batch.ids[:, :1][batch.turn] * 10.0 + torch.arange(batch.response_length, device=batch.ids.device)
 
     batch = table(turns)
-    read = by_turn(batch, one.read(batch, what))
+    read = by_turn(batch, one.forward_no_grad(batch, what))
     assert read == [[10.0 * turn.prompt[0] + k for k in range(len(turn.response))] for turn in turns]
     assert max(sizes) <= (size or 7)
     assert sum(sizes) == 7, "equal turns are read once"
@@ -263,7 +263,7 @@ def test_the_first_step_starts_where_sampling_stood_and_later_ones_drift(model: 
     config = small(model, rollout={"temperature": 0.4}, optim={"lr": 1e-2, "epochs": 3, "minibatch": 2})
     actor = Actor(config, Distributed())
     turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 0.4, 4)
-    steps = actor.descend(table(turns, advantage=[1.0] * len(turns)), rng("x"))
+    steps = actor.train_epochs(table(turns, advantage=[1.0] * len(turns)), rng("x"))
     assert steps[0]["drift"] < 1e-4 and abs(steps[0]["ratio_max"] - 1.0) < 1e-4 and steps[0]["clip_share"] == 0.0
     assert steps[0]["kl"] == pytest.approx(0.0, abs=1e-6)
     assert steps[1]["drift"] > 0.01 < steps[2]["drift"]
@@ -273,7 +273,7 @@ def test_the_first_step_starts_where_sampling_stood_and_later_ones_drift(model: 
 def test_optimise_tells_the_drift_of_its_first_step_and_the_mean_of_all_else(model: Path) -> None:
     config = small(model, optim={"lr": 1e-2, "epochs": 2, "minibatch": 2})
     tolds = []
-    for name in ("optimise", "descend"):
+    for name in ("optimise", "train_epochs"):
         actor = Actor(config, Distributed())
         turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2)], range(2), 1.0, 4)
         tolds.append(getattr(actor, name)(table(turns, advantage=[1.0] * len(turns)), rng("x")))
@@ -305,7 +305,7 @@ def test_a_reference_pulls_the_policy_back_and_stays_where_it_is(model: Path) ->
                 p.add_(0.05 * torch.randn(p.shape, generator=noise).to(p.device))
         kept = [p.clone() for p in actor.reference.model.parameters()]
         turns = actor.policy.generate([Prompt("up")] * 8, range(8), 1.0, 4)
-        steps = actor.descend(table(turns, advantage=[0.0] * 8), rng("x"))
+        steps = actor.train_epochs(table(turns, advantage=[0.0] * 8), rng("x"))
         gaps.append((steps[0]["kl"], steps[-1]["kl"]))
         assert all(torch.equal(p, old) for p, old in zip(actor.reference.model.parameters(), kept, strict=True))
     (still, stays), (first, returned) = gaps

@@ -57,7 +57,7 @@ def warm_start(folder: Path, out: str = "out") -> None:
 
 def write_board(folder: Path) -> None:
     """TensorBoard's file on a machine whose name is a path."""
-    from crbc_rl.runs.board import TensorBoard
+    from crbc_rl.runs.metric_writers import TensorBoard
 
     socket.gethostname = lambda: f"x/../../../{folder.name}/outside/host"
     (folder / "here/tensorboard/events.out.tfevents.x").mkdir(parents=True)

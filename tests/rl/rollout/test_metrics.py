@@ -14,7 +14,7 @@ from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.actions import tagged
 from crbc_envs.tasks import Task
 from crbc_rl.batches import RolloutBatch, Turn
-from crbc_rl.rollout.figures import peak_memory, rollout_figures, speeds
+from crbc_rl.rollout.metrics import peak_memory, rollout_figures, speeds
 from crbc_rl.rollout.worker import RolloutWorker
 
 OPEN, KNOCK = tagged("open"), tagged("knock")
@@ -67,7 +67,7 @@ def test_success_is_that_of_all_groups_played_and_not_of_the_chosen() -> None:
 def test_without_more_rounds_all_groups_are_both() -> None:
     worker, _ = mixed_worker(1)
     batch = worker.sample(1)
-    assert batch.played is None
+    assert batch.all_groups is None
     figures = rollout_figures(batch, worker.kinds, END)
     assert figures["groups_played"] == figures["groups_kept"] == 3
     assert figures["success"] == batch.rollouts.success.mean()
@@ -122,7 +122,7 @@ def test_lengths_of_prompts_and_replies_by_hand() -> None:
 def test_speeds_by_hand() -> None:
     """Generated counts what was played, trained what is trained on, in both epochs."""
     whole = three_turns()
-    chosen = replace(whole.select([0]), played=whole)
+    chosen = replace(whole.select([0]), all_groups=whole)
     seconds = {"generate": 1.5, "environments": 0.5, "reset": 9.0, "tensors": 1.0, "reference": 2.0, "train": 1.0}
     assert speeds(chosen, 2, seconds) == {
         "tokens_per_second/generated": 6 / 2.0,

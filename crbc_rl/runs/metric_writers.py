@@ -1,7 +1,4 @@
-"""Where the metrics of a run go besides metrics.jsonl, and the board that is always there, TensorBoard's.
-
-It is written at once: a full disk is an error here, and not in a thread.
-"""
+"""Metric writers. TensorBoard's is always on, and writes at once: a full disk is an error here, not in a thread."""
 
 from __future__ import annotations
 

@@ -8,9 +8,9 @@ from learner_fixtures import small, without_times
 from crbc_lab.cells import Cell, run_cells
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.outcomes import read_outcomes
-from crbc_rl.runs.start import LIKE, evaluated_start
 
 
 @pytest.fixture

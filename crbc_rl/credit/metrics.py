@@ -1,4 +1,4 @@
-"""Figures of an update's credit: what its anchors offered, and what the credit made of it."""
+"""Metrics of an update's credit: coverage of its anchors, and sizes of its terms."""
 
 from __future__ import annotations
 

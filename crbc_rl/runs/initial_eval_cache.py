@@ -1,4 +1,4 @@
-"""The evaluation of a run's start, taken over from another run that began alike.
+"""Reuses the initial evaluation of an identical run.
 
 Every training of a study evaluates the policy that it starts from. With one seed that is the same policy on the same
 tasks with the same draws, whatever is learned afterwards: so one of them plays it, and the others read it.

@@ -1,5 +1,4 @@
-"""What an update's rollouts were like, as figures: always of everything that was played, also where only a part of it
-is trained on."""
+"""Metrics of an update's rollouts: of all that were sampled, also where only a part of them is trained on."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def rollout_figures(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> 
 
 
 def _played(batch: RolloutBatch) -> RolloutBatch:
-    return batch if batch.played is None else batch.played
+    return batch if batch.all_groups is None else batch.all_groups
 
 
 def _by_kind(played: RolloutBatch, kinds: Mapping[str, str]) -> dict[str, float]:

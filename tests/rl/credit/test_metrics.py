@@ -11,7 +11,7 @@ from anchors import EmpiricalProcess
 from crbc_rl import credit
 from crbc_rl.credit.diagnose import certified_shares
 from crbc_rl.credit.estimator import Terms
-from crbc_rl.credit.figures import credit_figures
+from crbc_rl.credit.metrics import credit_figures
 
 # s and m are open (two actions each), o, u and w are not. From o, 0 goes s m, 1 goes s m, 2 goes s u, 3 goes w.
 FOUR = group("o:z s:a m:c +", "o:z s:a m:d -", "o:z s:b u:e -", "o:z w:f -")
