@@ -46,6 +46,8 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         if node is not None and node.tag not in KINDS:
             _refuse(node, f"a {node.tag.rpartition(':')[2]} is no value of a config; for a text, write it in quotes")
+        if isinstance(node, yaml.ScalarNode) and ":" in node.value and node.tag.endswith((":int", ":float")):
+            _refuse(node, f"{node.value} would be read as a number to the base of 60; for a text, write it in quotes")
         if isinstance(node, yaml.ScalarNode) and not _is_text(node.value):
             _refuse(node, "a text with a null character or half a character")
         return node

@@ -64,6 +64,8 @@ FAULTS = (
 
 LARGEST_CONFIG, LARGEST_FILE = 4 << 20, 40 << 20
 """Bytes of config.json, and of a tokenizer's file."""
+WIDEST, LARGEST_HEADER = 8, 100 << 20
+"""Bytes of a weight, and of the header of a safetensors file, as its format bounds it."""
 
 
 def model_folder(source: Path | str, revision: str | None = None) -> Path:
@@ -144,7 +146,7 @@ def check_weights(folder: Path, model: PreTrainedModel) -> None:
         why = f"; {pickles[0]} is a pickle, which may run code: save the model as safetensors" if pickles else ""
         raise ConfigError(f"{folder} has no weights in safetensors{why}")
     parameters, held = sum(weight.numel() for weight in model.parameters()), sum(file.stat().st_size for file in files)
-    if parameters > held:
+    if not parameters <= held <= WIDEST * parameters + len(files) * LARGEST_HEADER:
         raise ConfigError(
             f"{folder}: the weights are not those of the architecture in {CONFIG}: it has {parameters:,} parameters, "
             f"and the files have {held:,} bytes"

@@ -64,12 +64,14 @@ def digests(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]
 
 
 def write_manifest(folder: Path, **mark: str | int) -> None:
-    """Write the digests of all files of `folder` into its manifest, once they have reached the disk, and a mark."""
+    """Write sizes and digests of all files of `folder` into its manifest, once they have reached the disk, and a
+    mark."""
     for path in folder.rglob("*"):
         if path.is_file():
             sync(path)
-    manifest = folder / MANIFEST
-    manifest.write_text(json.dumps({**mark, "sha256": digests(folder)}, indent=1) + "\n")
+    manifest, found = folder / MANIFEST, digests(folder)
+    sizes = {name: (folder / name).stat().st_size for name in found}
+    manifest.write_text(json.dumps({**mark, "bytes": sizes, "sha256": found}, indent=1) + "\n")
     sync(manifest)
 
 
@@ -107,7 +109,7 @@ def read_mark(folder: Path) -> dict[str, Any]:
         content = None if folder.is_symlink() else _manifest(folder)
     except (OSError, ValueError):
         content = None
-    return {name: value for name, value in (content or {}).items() if name != "sha256"}
+    return {name: value for name, value in (content or {}).items() if name not in ("bytes", "sha256")}
 
 
 def damage(folder: Path) -> str | None:
@@ -117,16 +119,20 @@ def damage(folder: Path) -> str | None:
     the folder, or a link, is wrong.
     """
     try:
-        kept = read_manifest(folder)
+        content = _manifest(folder) or {"sha256": {}}
     except (OSError, ValueError):
         return f"{MANIFEST} is damaged"
+    sizes = (
+        content["bytes"] if isinstance(content.get("bytes"), dict) else {}
+    )  # compared first: a file with a hole may be read for hours
     own = folder.resolve()
-    for name, expected in (kept or {}).items():
+    for name, expected in content["sha256"].items():
         found = (folder / name).resolve()
         if own not in found.parents or found != own / name:
             return f"{MANIFEST} names {shown(name)}, which is no file of that folder"
         try:
-            if digest(folder / name) != expected:
+            size = (folder / name).stat().st_size
+            if size != sizes.get(name, size) or digest(folder / name) != expected:
                 return f"{name} is damaged"
         except FileNotFoundError:
             return f"{name} is missing"

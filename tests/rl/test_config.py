@@ -74,6 +74,8 @@ def test_a_relative_model_is_taken_from_the_config_file() -> None:
     [
         ("a: " + "[" * 10_000, "nested too deeply"),
         ("name: 2020-01-01", "a timestamp is no value of a config"),
+        ("updates: 1:30:00", "1:30:00 would be read as a number to the base of 60"),
+        ("seed: 0x" + "f" * 5_000, "seed: .*a int of thousands of digits"),
         ("name: !!binary aGVsbG8=", "a binary is no value of a config"),
         (r'name: "a\0b"', "null character"),
         (r'name: "\udfff"', "half a character"),

@@ -67,6 +67,18 @@ def test_a_misspelt_name_is_one_line_with_the_nearest_and_leaves_no_folder(confi
     assert not run.exists()
 
 
+def test_a_plan_refuses_the_model_folders_that_training_refuses(config, capsys):
+    model = config.parent / "model"
+    with (model / "model.safetensors").open("ab") as file:
+        file.truncate(100 << 30)  # a hole, not a file of a hundred gigabytes
+    status, said = crbc(capsys, "train", config, "--dry-run")
+    assert status == 2 and "the weights are not those of the architecture in config.json" in said
+    (model / "model.safetensors").unlink()
+    (model / "adapter_config.json").write_text("{}")
+    status, said = crbc(capsys, "train", config, "--dry-run")
+    assert status == 2 and "an adapter, whose base may be anywhere: merge it into a model" in said
+
+
 @pytest.mark.parametrize("refusal", [RepositoryNotFoundError, ConnectionError])
 def test_a_model_that_the_hub_does_not_have_leaves_no_folder(config, capsys, monkeypatch, refusal):
     def refuse(name, file, revision, local_dir):
