@@ -5,6 +5,10 @@ The function is total: every string has a result, in time linear in its length. 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
+from anchors import INVALID
+
 OPEN_THINK, CLOSE_THINK = "<think>", "</think>"
 OPEN_ACTION, CLOSE_ACTION = "<action>", "</action>"
 
@@ -28,6 +32,13 @@ def requested_action(reply: str, require_tags: bool = False) -> str | None:
         return normalise(reply[start:end])
     tagged = any(tag in reply for tag in (OPEN_THINK, CLOSE_THINK, CLOSE_ACTION))
     return None if require_tags or tagged else normalise(reply)
+
+
+def admissible_action(requested: str | None, admissible: Collection[str]) -> str:
+    """The admissible action equal to `requested`, ignoring case and spacing; otherwise `INVALID`."""
+    if requested is None or requested in admissible:
+        return requested or INVALID
+    return next((action for action in admissible if normalise(action) == requested), INVALID)
 
 
 def tagged(action: str, thought: str = "") -> str:

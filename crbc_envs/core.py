@@ -17,7 +17,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from anchors import INVALID
 from anchors.kinds import OWN, anchor_name
-from crbc_envs.actions import normalise, requested_action
+from crbc_envs.actions import admissible_action, requested_action
 from crbc_envs.errors import RequirementError
 from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
@@ -305,12 +305,9 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         """Whether `step(reply)` would execute an action now, rather than `INVALID`. It changes nothing."""
         return self._executable(requested_action(reply, self.require_tags)) != INVALID
 
-    def _executable(self, wanted: str | None) -> str:
-        """The admissible action equal to `wanted`, ignoring case and spacing; otherwise `INVALID`."""
-        admissible = self._admissible()
-        if wanted is None or wanted in admissible:
-            return wanted or INVALID
-        return next((action for action in admissible if normalise(action) == wanted), INVALID)
+    def _executable(self, requested: str | None) -> str:
+        """The admissible action equal to `requested`, or `INVALID`."""
+        return admissible_action(requested, self._admissible())
 
     def _info(self) -> dict[str, Any]:
         assert self._task is not None

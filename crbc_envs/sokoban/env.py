@@ -13,8 +13,7 @@ from anchors import INVALID, anchor_key
 from anchors.kinds import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.gym_engine import ENGINES, GymGame, require_engine
-from crbc_envs.sokoban.levels import find_level
-from crbc_envs.sokoban.panels import make_panel
+from crbc_envs.sokoban.panels import find_level, make_panel
 from crbc_envs.sokoban.prompts import TEMPLATES
 from crbc_envs.sokoban.render import frame_shape, render, resize
 from crbc_envs.sokoban.rules import LEGEND, MOVES, Room, State

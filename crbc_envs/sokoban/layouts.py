@@ -8,7 +8,7 @@ search takes a fraction of a second, once per process.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,13 +174,3 @@ def _pull(layer: Bits, before: Bits, step: int) -> None:
         if beyond:
             pulled = layer[:, cell] & np.uint16(beside) != 0
             before[:, beside.bit_length() - 1] |= np.where(pulled, beyond, np.uint16(0))
-
-
-def placed(board: Tiles, rng: np.random.Generator, inside: int = SIDE) -> NDArray[Any]:
-    """A board within its walls, at a random place and in a random orientation."""
-    ways = images(board)
-    image = ways[rng.integers(len(ways))]
-    room = np.zeros((inside + 2, inside + 2), dtype=np.uint8)
-    top, left = (1 + int(rng.integers(inside - side + 1)) for side in image.shape)
-    room[top : top + image.shape[0], left : left + image.shape[1]] = image
-    return room

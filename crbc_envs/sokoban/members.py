@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
-from crbc_envs.actions import requested_action
+from crbc_envs.actions import admissible_action, requested_action
 from crbc_envs.core import Infos, Outcome
 from crbc_envs.sokoban.batch import STAY, Boards, SokobanBatch, Tiles
 from crbc_envs.sokoban.render import Image, render, resize
@@ -47,8 +47,6 @@ class Settings(Protocol):
     def observation(self) -> str: ...
 
     def _admissible(self) -> tuple[str, ...]: ...
-
-    def _executable(self, wanted: str | None) -> str: ...
 
 
 class SokobanMembers:
@@ -142,7 +140,7 @@ class SokobanMembers:
         return np.array(numbers, dtype=np.intp)
 
     def _number(self, reply: str) -> int:
-        executed = self._env._executable(requested_action(reply, self._env.require_tags))
+        executed = admissible_action(requested_action(reply, self._env.require_tags), MOVES)
         return STAY if executed == INVALID else MOVES.index(executed)
 
     def _seen(self, indices: Boards) -> _Seen:

@@ -62,3 +62,13 @@ def images(tiles: Tiles) -> list[Tiles]:
     rows, columns = inside.any(axis=1).nonzero()[0], inside.any(axis=0).nonzero()[0]
     cropped = tiles[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
     return [side[::down, ::right] for side in (cropped, cropped.T) for down in (1, -1) for right in (1, -1)]
+
+
+def placed(board: Tiles, rng: np.random.Generator, inside: int = 4) -> Tiles:
+    """A board within its walls, at a random place and in a random orientation, in a room of `inside` x `inside` cells."""
+    ways = images(board)
+    image = ways[rng.integers(len(ways))]
+    room = np.zeros((inside + 2, inside + 2), dtype=np.uint8)
+    top, left = (1 + int(rng.integers(inside - side + 1)) for side in image.shape)
+    room[top : top + image.shape[0], left : left + image.shape[1]] = image
+    return room

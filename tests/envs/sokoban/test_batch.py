@@ -11,9 +11,8 @@ import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.levels import Level
 from crbc_envs.sokoban.members import SokobanMembers
-from crbc_envs.sokoban.panels import SokobanPanel
+from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.render import BatchRenderer, render
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members

@@ -13,13 +13,12 @@ from effort import effort
 
 import crbc_envs  # noqa: F401  registers the id
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.layouts import LONGEST, all_layouts, placed
-from crbc_envs.sokoban.levels import LEVELS, Level, find_level
-from crbc_envs.sokoban.panels import REMOVED, SokobanPanel, make_panel, split_of
+from crbc_envs.sokoban.layouts import LONGEST, all_layouts
+from crbc_envs.sokoban.panels import LEVELS, REMOVED, Level, SokobanPanel, find_level, make_panel, split_of
 from crbc_envs.sokoban.rooms import Starts, empty_rooms, generate_room
 from crbc_envs.sokoban.rules import MOVES, TARGET, Room, State, parse_room
 from crbc_envs.sokoban.solver import best_moves, distances, solve
-from crbc_envs.sokoban.symmetry import board_digest, images, layout_digest, near_layouts
+from crbc_envs.sokoban.symmetry import board_digest, images, layout_digest, near_layouts, placed
 from crbc_envs.tasks import SPLITS
 
 GOLDEN_PANELS = {
@@ -237,7 +236,7 @@ def test_a_panel_is_the_frozen_one(name):
 
 def test_a_panel_is_the_same_in_other_processes_whatever_the_hash_seed(run_python):
     code = """
-from crbc_envs.sokoban.levels import LEVELS
+from crbc_envs.sokoban.panels import LEVELS
 from crbc_envs.sokoban.panels import SokobanPanel
 for name in ("6x6", "8x8-2box"):
     print(*(SokobanPanel(split, LEVELS[name]).digest(30) for split in ("train", "validation", "test")))

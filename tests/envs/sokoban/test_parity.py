@@ -16,8 +16,7 @@ from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.batch import STAY, SokobanBatch
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.gym_engine import GymGame, gym_sokoban_class
-from crbc_envs.sokoban.levels import Level
-from crbc_envs.sokoban.panels import SokobanPanel
+from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room
 from crbc_envs.sokoban.rules import MOVES, parse_room
 from crbc_envs.tasks import Task, TaskPanel
