@@ -18,9 +18,8 @@ import regex
 
 import crbc_envs  # noqa: F401  registers the ids
 from benchmarks.credit import table
-from crbc_envs.chat import Conversation
 from crbc_envs.demonstrations import random_reply
-from crbc_envs.prompts import IMAGE, PromptWindow
+from crbc_envs.prompts import IMAGE, Conversation, PromptWindow
 from crbc_envs.vector.members import make_member
 
 PIECE = regex.compile(

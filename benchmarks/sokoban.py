@@ -28,8 +28,7 @@ from crbc_envs.core import Members, Outcome, ShowingMembers
 from crbc_envs.sokoban import members as sokoban_members
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.gym_engine import arrays
-from crbc_envs.sokoban.panels import Level
-from crbc_envs.sokoban.panels import SokobanPanel
+from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
 from crbc_envs.sokoban.rules import MOVES, Room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members

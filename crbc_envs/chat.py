@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 
 from anchors import GroupError, Rollout, Step
-from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Prompt, PromptWindow, Template
+from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.storage.rollouts import Frame, encode_frame
 from crbc_envs.vector.contract import ForeignEnv, bare
 from crbc_envs.vector.members import make_member
@@ -22,23 +21,6 @@ have it."""
 
 ID = str | int
 """The id of a group or a rollout, as the trainer has it."""
-
-
-@dataclass
-class Conversation:
-    """What one member has seen, and what it is asked next. The learner and `ChatEpisode` both ask through it."""
-
-    window: PromptWindow
-    observation: Any
-    info: dict[str, Any]
-
-    def prompt(self) -> Prompt:
-        return self.window.ask(self.observation, self.info)
-
-    def observe(self, observation: Any, info: dict[str, Any]) -> None:
-        """What the environment answered. The observation before it becomes a record, with the executed action."""
-        self.window.record(self.observation, info["action"])
-        self.observation, self.info = observation, info
 
 
 class ChatEpisode:

@@ -204,6 +204,23 @@ class PromptWindow:
         self.history.append((_text(observation), action))
 
 
+@dataclass
+class Conversation:
+    """What one member has seen, and what it is asked next. The learner and `ChatEpisode` both ask through it."""
+
+    window: PromptWindow
+    observation: Any
+    info: dict[str, Any]
+
+    def prompt(self) -> Prompt:
+        return self.window.ask(self.observation, self.info)
+
+    def observe(self, observation: Any, info: dict[str, Any]) -> None:
+        """What the environment answered. The observation before it becomes a record, with the executed action."""
+        self.window.record(self.observation, info["action"])
+        self.observation, self.info = observation, info
+
+
 def is_frame(observation: Any) -> bool:
     """Whether an observation is a picture: an array (H, W, 3) uint8."""
     return (

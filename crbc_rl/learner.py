@@ -22,12 +22,12 @@ from crbc_envs.tasks import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
-from crbc_rl.credit.estimator import Terms
-from crbc_rl.credit.metrics import credit_figures
+from crbc_rl.credit.estimator import Estimator, Terms
+from crbc_rl.credit.metrics import credit_metrics
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
-from crbc_rl.rollout.metrics import peak_memory, rollout_figures, speeds
+from crbc_rl.rollout.metrics import peak_memory, rollout_metrics, speeds
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
@@ -39,8 +39,7 @@ from crbc_rl.training.checkpoint import read_state
 from crbc_rl.training.clock import Clock, finished
 from crbc_rl.training.critic import Critic
 from crbc_rl.training.folders import publish
-from crbc_rl.training.schedule import rate
-from crbc_rl.training.trainable import Trainable
+from crbc_rl.training.trainable import Trainable, rate
 
 
 class Learner:
@@ -71,8 +70,12 @@ class Learner:
             self.worker.close()
             raise
         self.critic: Critic | None = None
+        self.estimator: Estimator | None = None
+        self.credit_options = config.credit.options
         if config.credit.method == CRITIC:
             self.critic = Critic(config, self.distributed, checkpoint)
+        else:
+            self.estimator = credit.estimator_of(config.method())
         for model in self._models().values():
             model.clock = self.clock
         state: dict[str, Any] = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
@@ -95,11 +98,11 @@ class Learner:
 
         # Lines 7 to 16: anchors into an empirical process, its closure, and the credit of every step.
         with self._phase("credit", "step_credit"):
-            batch, of_credit = self._credit(batch)
+            batch, credit_record = self._credit(batch)
 
         # Line 19: with the advantages held fixed, maximise the clipped objective.
         with self._phase("train", "train"):
-            figures = self._optimise(batch)
+            train_record = self._optimise(batch)
             with self.clock.phase("weights"):
                 self.worker.refresh()
 
@@ -107,45 +110,43 @@ class Learner:
             self._keep(batch)
         with self.clock.phase("figures"):
             return {
-                **rollout_figures(batch, self.worker.kinds, self.actor.policy.eos),
-                **of_credit,
-                **figures,
+                **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
+                **credit_record,
+                **train_record,
                 **speeds(batch, self.config.optim.epochs, self.clock.spent),
                 "memory_peak": peak_memory(self.distributed.device),
             }
 
     def _credit(self, batch: RolloutBatch) -> tuple[RolloutBatch, Record]:
-        """The batch with the advantage of every step, and figures of the credit. With a critic the batch is unchanged:
+        """The batch with the advantage of every step, and metrics of the credit. With a critic the batch is unchanged:
         its advantages come later."""
         process = EmpiricalProcess.from_interned(batch.rollouts)
-        if self.critic is not None:
-            return batch, self._figures(process)
-        method, options = self.config.method(), self.config.credit.options
-        found = credit.estimator_of(method).terms(process, self.clock.phase, **options)
-        credits = found.final
-        return replace(batch, advantage=credits), self._figures(process, found)
+        if self.estimator is None:
+            return batch, self._credit_metrics(process)
+        terms = self.estimator.terms(process, self.clock.phase, **self.credit_options)
+        return replace(batch, advantage=terms.final), self._credit_metrics(process, terms)
 
     def _optimise(self, batch: RolloutBatch) -> Record:
         share = rate(self.config.optim, self.update, self.config.updates)
         for model in self._models().values():
             model.set_rate(share)
-        figures: Record = {"lr": share * self.config.optim.lr}
+        record: Record = {"lr": share * self.config.optim.lr}
         if not self.worker.engine_is_policy:
             # The engine's log-probabilities differ from the trained model's. Ratios must start from the latter.
             with self.clock.phase("old"):
                 batch, mismatch = rescored(batch, self.actor, self.config)
-            figures |= mismatch
+            record |= mismatch
         shuffle = ("shuffle", self.config.seed, self.update)
         if self.critic is not None:
             with self.clock.phase("values"):
                 batch = self.critic.credit(batch)
             with self.clock.phase("critic"):
-                figures |= self.critic.optimise(batch, rng(*shuffle))
-        return {**self.actor.optimise(batch, rng(*shuffle)), **figures}
+                record |= self.critic.optimise(batch, rng(*shuffle))
+        return {**self.actor.optimise(batch, rng(*shuffle)), **record}
 
-    def _figures(self, process: EmpiricalProcess, found: Terms | None = None) -> Record:
+    def _credit_metrics(self, process: EmpiricalProcess, terms: Terms | None = None) -> Record:
         with self.clock.phase("figures"):
-            return credit_figures(process, found, self.config.credit.method, self.config.credit.options)
+            return credit_metrics(process, terms, self.config.credit.method, self.credit_options)
 
     def _keep(self, batch: RolloutBatch) -> None:
         """Keep a group of the update for the report, and all of it where the config asks for that."""
@@ -222,14 +223,14 @@ class Learner:
 
     def _start(self) -> Record:
         """The evaluation of the policy before training, or that of a run that began alike."""
-        found = start_like(self.run)
-        if found is None:
+        like = start_like(self.run)
+        if like is None:
             return {**self._evaluate("validation"), **self._evaluate("test")}
-        figures, outcomes = found
+        record, outcomes = like
         if self.distributed.main:
-            for split, told in outcomes.items():
-                self.run.keep_outcomes(self.update, split, told)
-        return figures
+            for split, of_split in outcomes.items():
+                self.run.keep_outcomes(self.update, split, of_split)
+        return record
 
     def _evaluate(self, split: str) -> Record:
         settings = self.config.eval
@@ -257,9 +258,9 @@ def rescored(batch: RolloutBatch, actor: Actor, config: TrainConfig) -> tuple[Ro
     loss, old = config.loss, actor.score(batch)
     gap = old - batch.old
     factor = np.exp(gap.clip(-20.0, 20.0)).clip(max=loss.correction_cap)
-    wanted = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).is_transformers)
-    figures = {"mismatch": float(np.abs(gap).mean()), "mismatch_max": float(np.abs(gap).max())}
-    return replace(batch, old=old, correction=factor if wanted else None), figures
+    corrected = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).is_transformers)
+    mismatch = {"mismatch": float(np.abs(gap).mean()), "mismatch_max": float(np.abs(gap).max())}
+    return replace(batch, old=old, correction=factor if corrected else None), mismatch
 
 
 def _most_mixed_group(batch: RolloutBatch) -> RolloutGroup:

@@ -65,7 +65,7 @@ def images(tiles: Tiles) -> list[Tiles]:
 
 
 def placed(board: Tiles, rng: np.random.Generator, inside: int = 4) -> Tiles:
-    """A board within its walls, at a random place and in a random orientation, in a room of `inside` x `inside` cells."""
+    """A board within its walls, at a random place and in a random orientation, in `inside` x `inside` cells."""
     ways = images(board)
     image = ways[rng.integers(len(ways))]
     room = np.zeros((inside + 2, inside + 2), dtype=np.uint8)

@@ -15,9 +15,10 @@ from typing import Protocol
 from crbc_envs.prompts import Prompt
 from crbc_lab.agents.config import AgentsConfig, LimitsSection
 from crbc_lab.agents.ledger import Answer, estimate
-from crbc_rl.policies.api import Policy, Queue, queue_of
+from crbc_rl.policies.api import Policy, Queue
 from crbc_rl.policies.chat import MAX_PAUSE, POLL_SECONDS, ChatPolicy, Completion, Fault
 from crbc_rl.policies.http import Session
+from crbc_rl.rollout.collect import queue_of
 
 WRONG_SERVER = frozenset({"401", "403", "404", "405"})
 """Statuses that every further request would get too."""

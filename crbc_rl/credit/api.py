@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, InternedRollouts, RolloutGroup
 from crbc_rl.credit.crbc import crbc, crbc_plus
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.estimator import Estimator, nearest
+from crbc_rl.credit.estimator import GROUP_TERMS, Estimator, nearest
 from crbc_rl.credit.g2po import g2po
 from crbc_rl.credit.gagpo import gagpo
 from crbc_rl.credit.gigpo import gigpo
@@ -20,7 +20,6 @@ from crbc_rl.credit.graphgpo import graphgpo
 from crbc_rl.credit.hgpo import hgpo
 from crbc_rl.credit.rtmc import rtmc
 from crbc_rl.credit.scores import scores
-from crbc_rl.credit.trajectory import GROUP_TERMS
 
 Floats = NDArray[np.float64]
 

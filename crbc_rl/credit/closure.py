@@ -21,6 +21,9 @@ Truncation = Literal["failure", "successor"]
 BETA = 0.98
 """The paper's discount, and "auto"'s in a group without a success."""
 
+FLAT = 1e-12
+"""A sigma up to this is rounding: all actions of the anchor have one value."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Closure:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, Sparse, sum_by
-from crbc_rl.credit.closure import BETA, Closure, closure, discounts, expect
+from crbc_rl.credit.closure import BETA, FLAT, Closure, closure, expect
 from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import check_discount, powers
@@ -20,8 +19,6 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 DEPTHS = (1, 2, 3, 5, 10)
-FLAT = 1e-12
-"""A sigma up to this is rounding: all actions of the anchor have one value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +96,6 @@ def diagnose(process: EmpiricalProcess, beta: float = BETA, depths: Sequence[int
     credits |= {f"depth {depth}": member.A for depth, member in members.items()}
     directions = [_direction(process, full, name, credit, beta) for name, credit in credits.items()]
     return Diagnosis(beta, residual, pair_residual, full.sigma, certified, tuple(errors), tuple(directions))
-
-
-def certified_shares(
-    process: EmpiricalProcess, beta: float | Literal["auto"] = BETA, depths: Sequence[int] = (0, 1, 3)
-) -> dict[int, float]:
-    """The share of anchors at which E_K <= sigma(s) for each K of `depths`, among those with sigma(s) > 0.
-
-    The closure is the paper's, at `beta`. Each group has its own E_K. At depth 0 the bound of eq. 12 does not hold;
-    there E_0 = |B V_0 - Q_0| + 2 / (1 - beta) |T V_0 - V_0| in max norms, from eq. 24. The result is empty where no
-    sigma(s) is above 0, and where beta is 1.
-    """
-    full, first = closure(process, beta), closure(process, beta, 0)
-    group = process.anchor_group
-    discount = np.broadcast_to(discounts(process, beta), int(group.max()) + 1)
-    open_ = full.sigma > FLAT
-    if not open_.any() or (discount == 1.0).any():
-        return {}
-    pair_residual = process.backup(first.V, discount[group][process.pair_anchor]) - first.Q
-    by_pair, by_anchor = np.zeros(len(discount)), np.zeros(len(discount))
-    np.maximum.at(by_pair, group[process.pair_anchor], np.abs(pair_residual))
-    np.maximum.at(by_anchor, group, np.abs(expect(process, pair_residual)))
-    bounds = {K: 2.0 * powers(discount, K) / (1.0 - discount) * by_anchor + (0.0 if K else by_pair) for K in depths}
-    return {K: float((bound[group] <= full.sigma)[open_].mean()) for K, bound in bounds.items()}
 
 
 def _certified(sigma: Floats, scale: float, beta: float) -> Ints:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
 from anchors import EmpiricalProcess
 from anchors.coverage import coverages, eligible
-from crbc_rl.credit.closure import BETA
-from crbc_rl.credit.diagnose import certified_shares
+from crbc_rl.credit.closure import BETA, FLAT, closure, discounts, expect
 from crbc_rl.credit.estimator import Terms
+from crbc_rl.credit.groups import powers
 
 DEPTHS = {"0": 0, "1": 1, "3": 3, "full": None}
 """Depths by their names in a metric."""
 
 
-def credit_figures(
+def credit_metrics(
     process: EmpiricalProcess, found: Terms | None = None, method: str = "", options: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """The metrics of `process`, and of the terms that `method` found with `options`.
@@ -45,3 +45,26 @@ def credit_figures(
         certified = certified_shares(process, (options or {}).get("beta", BETA))
         figures |= {f"certified/{depth}": share for depth, share in certified.items()}
     return figures
+
+
+def certified_shares(
+    process: EmpiricalProcess, beta: float | Literal["auto"] = BETA, depths: Sequence[int] = (0, 1, 3)
+) -> dict[int, float]:
+    """The share of anchors at which E_K <= sigma(s) for each K of `depths`, among those with sigma(s) > 0.
+
+    The closure is the paper's, at `beta`. Each group has its own E_K. At depth 0 the bound of eq. 12 does not hold;
+    there E_0 = |B V_0 - Q_0| + 2 / (1 - beta) |T V_0 - V_0| in max norms, from eq. 24. The result is empty where no
+    sigma(s) is above 0, and where beta is 1.
+    """
+    full, first = closure(process, beta), closure(process, beta, 0)
+    group = process.anchor_group
+    discount = np.broadcast_to(discounts(process, beta), int(group.max()) + 1)
+    open_ = full.sigma > FLAT
+    if not open_.any() or (discount == 1.0).any():
+        return {}
+    pair_residual = process.backup(first.V, discount[group][process.pair_anchor]) - first.Q
+    by_pair, by_anchor = np.zeros(len(discount)), np.zeros(len(discount))
+    np.maximum.at(by_pair, group[process.pair_anchor], np.abs(pair_residual))
+    np.maximum.at(by_anchor, group, np.abs(expect(process, pair_residual)))
+    bounds = {K: 2.0 * powers(discount, K) / (1.0 - discount) * by_anchor + (0.0 if K else by_pair) for K in depths}
+    return {K: float((bound[group] <= full.sigma)[open_].mean()) for K, bound in bounds.items()}

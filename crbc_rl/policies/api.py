@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -50,36 +50,6 @@ class Continuous(Policy, Protocol):
     def queue(self, temperature: float, max_new_tokens: int) -> AbstractContextManager[Queue]:
         """A queue. Leaving the context aborts the prompts without a reply."""
         ...
-
-
-@contextmanager
-def queue_of(policy: Policy, temperature: float, max_new_tokens: int) -> Iterator[Queue]:
-    """A queue for any policy. If the policy is not `Continuous`, each `ready` generates for all queued prompts."""
-    if isinstance(policy, Continuous):
-        with policy.queue(temperature, max_new_tokens) as queue:
-            yield queue
-    else:
-        yield _Batches(policy, temperature, max_new_tokens)
-
-
-class _Batches:
-    def __init__(self, policy: Policy, temperature: float, max_new_tokens: int) -> None:
-        self.policy, self.limits = policy, (temperature, max_new_tokens)
-        self.asked: list[tuple[int, Prompt, int]] = []
-
-    @property
-    def waiting(self) -> int:
-        return len(self.asked)
-
-    def ask(self, key: int, prompt: Prompt, seed: int) -> None:
-        self.asked.append((key, prompt, seed))
-
-    def ready(self) -> list[tuple[int, Turn]]:
-        if not self.asked:
-            return []
-        keys, prompts, seeds = zip(*self.asked, strict=True)
-        self.asked = []
-        return list(zip(keys, self.policy.generate(prompts, seeds, *self.limits), strict=True))
 
 
 def answer(queue: Queue, prompts: Sequence[Prompt], seeds: Sequence[int]) -> list[Turn]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
 from crbc_envs import GroupVectorEnv
-from crbc_envs.chat import Conversation
 from crbc_envs.core import Outcome
-from crbc_envs.prompts import HISTORY_LENGTH, Prompt, PromptWindow, Template
+from crbc_envs.prompts import HISTORY_LENGTH, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.tasks import stream
 from crbc_envs.vector.members import member_info
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
-from crbc_rl.policies.api import Policy, Queue, queue_of
+from crbc_rl.policies.api import Continuous, Policy, Queue
 from crbc_rl.policies.copying import Exchange, MadeUpWords
 from crbc_rl.training.clock import Clock
 
@@ -152,3 +152,33 @@ class _Members:
             self.conversations[m].observe(outcome.observations[place], member_info(outcome.infos, place))
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
+
+
+@contextmanager
+def queue_of(policy: Policy, temperature: float, max_new_tokens: int) -> Iterator[Queue]:
+    """A queue for any policy. If the policy is not `Continuous`, each `ready` generates for all queued prompts."""
+    if isinstance(policy, Continuous):
+        with policy.queue(temperature, max_new_tokens) as queue:
+            yield queue
+    else:
+        yield _Batches(policy, temperature, max_new_tokens)
+
+
+class _Batches:
+    def __init__(self, policy: Policy, temperature: float, max_new_tokens: int) -> None:
+        self.policy, self.limits = policy, (temperature, max_new_tokens)
+        self.asked: list[tuple[int, Prompt, int]] = []
+
+    @property
+    def waiting(self) -> int:
+        return len(self.asked)
+
+    def ask(self, key: int, prompt: Prompt, seed: int) -> None:
+        self.asked.append((key, prompt, seed))
+
+    def ready(self) -> list[tuple[int, Turn]]:
+        if not self.asked:
+            return []
+        keys, prompts, seeds = zip(*self.asked, strict=True)
+        self.asked = []
+        return list(zip(keys, self.policy.generate(prompts, seeds, *self.limits), strict=True))

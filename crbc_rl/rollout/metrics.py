@@ -11,7 +11,7 @@ import torch
 from crbc_rl.batches import RolloutBatch
 
 
-def rollout_figures(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> dict[str, float]:
+def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> dict[str, float]:
     """The metrics of all that was played for `batch`. `kinds` maps ids of tasks to their kinds; a reply that does not
     end with the token `eos` was cut."""
     played = _played(batch)

@@ -42,6 +42,7 @@ class RolloutWorker:
         self.engine_is_policy = self.engine is actor.policy
         """Whether the trained model itself samples. Its log-probabilities then need no second forward pass."""
         share = config.rollout.made_up
+        self.prompts = prompt_options(config)
         self.made_up = (MadeUpWords.load(Path(config.model)), share) if share else None
         self.envs = open_groups(config, "train", self.num_groups, config.rollout.group_size)
         self.tasks = self.envs.panel.digest(min(4, len(self.envs.panel)))
@@ -87,7 +88,7 @@ class RolloutWorker:
             self.engine,
             [tasks[g] for g in mine],
             [stream("group", seed, update, attempt, g) for g in mine],
-            **prompt_options(self.config),
+            **self.prompts,
             temperature=rollout.temperature,
             max_new_tokens=rollout.max_new_tokens,
             made_up=self.made_up,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from math import cos, pi
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
 
 from crbc_rl.batches import Floats, Ints, RolloutBatch, TokenBatch, micro_batches
-from crbc_rl.config import TrainConfig
+from crbc_rl.config import OptimConfig, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 from crbc_rl.training.clock import Clock
@@ -122,6 +123,18 @@ class Trainable:
 
     def restore_optimizer(self, folder: Path) -> None:
         restore_optimizer(folder, self.optimizer, self.named, self.distributed)
+
+
+def rate(optim: OptimConfig, update: int, updates: int) -> float:
+    """The share of `optim.lr` that holds in one of `updates` updates, the first of which is 1.
+
+    It rises in equal steps to 1 in update `warmup`. Afterwards "linear" and "cosine" fall and would reach 0 in the
+    update after the last. It is a function of the update, so a resumed run needs no state.
+    """
+    if update < optim.warmup:
+        return update / optim.warmup
+    passed = max(0, update - optim.warmup - 1) / max(1, updates - optim.warmup)
+    return {"constant": 1.0, "linear": 1.0 - passed, "cosine": (1.0 + cos(pi * passed)) / 2.0}[optim.schedule]
 
 
 LARGEST = frozenset({"ratio_max"})

@@ -9,9 +9,8 @@ from strategies import group, random_group
 
 from anchors import EmpiricalProcess
 from crbc_rl import credit
-from crbc_rl.credit.diagnose import certified_shares
 from crbc_rl.credit.estimator import Terms
-from crbc_rl.credit.metrics import credit_figures
+from crbc_rl.credit.metrics import certified_shares, credit_metrics
 
 # s and m are open (two actions each), o, u and w are not. From o, 0 goes s m, 1 goes s m, 2 goes s u, 3 goes w.
 FOUR = group("o:z s:a m:c +", "o:z s:a m:d -", "o:z s:b u:e -", "o:z w:f -")
@@ -19,7 +18,7 @@ FOUR = group("o:z s:a m:c +", "o:z s:a m:d -", "o:z s:b u:e -", "o:z w:f -")
 
 def figures(*groups: object, **options: object) -> dict[str, float]:
     process = EmpiricalProcess.from_groups(list(groups))
-    return credit_figures(process, credit.METHODS["crbc"].terms(process, **options), "crbc", options)
+    return credit_metrics(process, credit.METHODS["crbc"].terms(process, **options), "crbc", options)
 
 
 def test_anchors_of_a_group_by_hand() -> None:
@@ -64,7 +63,7 @@ def test_a_group_without_a_choice_has_no_coverage() -> None:
 def test_terms_and_turned_steps_by_hand() -> None:
     process = EmpiricalProcess.from_group(group("s:a m:c +", "s:b -"))
     found = Terms(group=np.array([1.0, 1.0, -2.0]), step=np.array([-3.0, -1.0, 0.5]))
-    told = credit_figures(process, found, "gigpo")
+    told = credit_metrics(process, found, "gigpo")
     assert told["group_term"] == pytest.approx(4 / 3)
     assert told["step_term"] == pytest.approx(4.5 / 3)
     assert told["turned"] == pytest.approx(1 / 3)  # the first; the second is now 0, the third still negative
@@ -74,7 +73,7 @@ def test_terms_and_turned_steps_by_hand() -> None:
 def test_a_method_with_one_term_has_figures_of_anchors_alone() -> None:
     process = EmpiricalProcess.from_group(FOUR)
     for found in (credit.METHODS["grpo"].terms(process), credit.METHODS["hgpo"].terms(process), None):
-        told = credit_figures(process, found)
+        told = credit_metrics(process, found)
         assert {"gate_open", "coverage/full", "anchors_per_group", "revisit_share"} <= set(told)
         assert not set(told) & {"step_term", "group_term", "turned", "certified/1"}
 

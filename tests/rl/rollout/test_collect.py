@@ -17,9 +17,9 @@ from crbc_envs.actions import tagged
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.credit import advantages_interned
-from crbc_rl.policies.api import Queue, answer, queue_of
+from crbc_rl.policies.api import Queue, answer
 from crbc_rl.policies.copying import MadeUpWords
-from crbc_rl.rollout.collect import collect
+from crbc_rl.rollout.collect import collect, queue_of
 from crbc_rl.training.clock import Clock
 
 

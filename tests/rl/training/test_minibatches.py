@@ -20,7 +20,7 @@ from crbc_rl.config import OptimConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.minibatches import MiniBatch, balanced, equal_turns, has_gradient, mini_batches, share_empty
-from crbc_rl.training.schedule import rate
+from crbc_rl.training.trainable import rate
 
 
 def cut(batch: RolloutBatch, size: int, order: str = "spread", aggregation: str = "token") -> list[MiniBatch]:
