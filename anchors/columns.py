@@ -116,11 +116,6 @@ def places(length: Ints) -> Places:
     }
 
 
-def sum_by(index: Ints, values: Floats, size: int) -> Floats:
-    """out[i] is the sum of `values` where `index` is i, shape (size,)."""
-    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
-
-
 # ---- checks of complete rollouts ------------------------------------------------------------------
 
 

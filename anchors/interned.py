@@ -25,7 +25,6 @@ from anchors.columns import (
     private,
     renumber,
     size_of,
-    sum_by,
 )
 from anchors.rollout import INVALID, GroupError, Rollout, RolloutGroup, Step
 
@@ -287,12 +286,12 @@ class InternedRollouts:
     @property
     def returns(self) -> Floats:
         """The sum of the environment's own rewards over each rollout, shape (m,)."""
-        return sum_by(self.rollout, self.reward, len(self.length))
+        return np.bincount(self.rollout, self.reward, len(self.length))
 
     @property
     def success_rate(self) -> Floats:
         """The fraction of each group's rollouts that succeed, shape (number of groups,)."""
-        return sum_by(self.group, self.success.astype(np.float64), self.num_groups) / np.bincount(self.group)
+        return np.bincount(self.group, self.success, self.num_groups) / np.bincount(self.group)
 
     def rows_of(self, groups: Sequence[int]) -> Ints:
         """The rows of some groups, group by group."""

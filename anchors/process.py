@@ -12,13 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors.columns import renumber, sum_by
+from anchors.columns import renumber
 from anchors.interned import InternedRollouts
 from anchors.rollout import FAILURE, SUCCESS, GroupError, Rollout, RolloutGroup
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _BOUNDARIES = frozenset((SUCCESS, FAILURE))
+
+
+def sum_by(index: Ints, values: Floats, size: int) -> Floats:
+    """out[i] is the sum of `values` where `index` is i, shape (size,)."""
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

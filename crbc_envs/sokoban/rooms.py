@@ -7,18 +7,14 @@ distance to a solution is known. Every room is therefore solvable, and its solut
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
 from crbc_envs.sokoban.rules import Room, State
-from crbc_envs.sokoban.solver import Distances, distances
+from crbc_envs.sokoban.solver import Starts
 
 MAX_TRIES = 1_000
 """The maximum number of floors drawn for a room. At 6x6 a few are enough."""
-
-MAX_STATES = 50_000
-"""The number of states at which the search of one layout stops adding layers."""
 
 FLOOR_SHARE = (0.45, 0.8)
 """The bounds of the share of a room's inside that is floor."""
@@ -39,28 +35,6 @@ def generate_room(
         if lengths := list(starts.of_length):
             return starts.draw(rng, lengths[rng.integers(len(lengths))])
     raise ValueError(f"no solvable {height}x{width} room with {num_boxes} boxes in {MAX_TRIES} tries")
-
-
-class Starts:
-    """The starts of a layout with no box on a target, at most `longest` moves from a solution, by that distance.
-
-    `of_length` holds them as codes of the search, and `searched` counts the states that the search saw.
-    """
-
-    def __init__(self, layout: Room, longest: int) -> None:
-        self._layout = layout
-        self._found: Distances = distances(layout, MAX_STATES, longest)
-        self.searched = len(self._found)
-        self.of_length: dict[int, list[int]] = {}
-        for length, layer in enumerate(self._found.layers):
-            starts = [code for code in layer if not code & self._found.goal]
-            if starts:
-                self.of_length[length] = starts
-
-    def draw(self, rng: np.random.Generator, length: int) -> Room:
-        """A room of that length. All starts of that length are equally likely."""
-        codes = self.of_length[length]
-        return replace(self._layout, start=self._found.decode(codes[rng.integers(len(codes))]))
 
 
 def empty_rooms(rng: np.random.Generator, height: int, width: int, num_boxes: int) -> Iterator[Room]:

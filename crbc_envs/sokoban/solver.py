@@ -6,13 +6,18 @@ A state is encoded as one integer: high bits for the floor cells of boxes, low b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+
+import numpy as np
 
 from crbc_envs.sokoban.rules import MOVES, Room, State
 
 MAX_STATES = 200_000
 """The number of states at which the backward search stops. A 6x6 room with three boxes has fewer than 8,000."""
+
+MAX_LAYOUT_STATES = 50_000
+"""The number of states at which the search of one layout stops adding layers."""
 
 MAX_EXPANDED = 2_000_000
 """The number of expanded states at which the search for one solution gives up."""
@@ -219,3 +224,25 @@ def _path(came: dict[int, tuple[int, str]], start: int, code: int) -> tuple[str,
         code, move = came[code]
         moves.append(move)
     return tuple(reversed(moves))
+
+
+class Starts:
+    """The starts of a layout with no box on a target, at most `longest` moves from a solution, by that distance.
+
+    `of_length` holds them as codes of the search, and `searched` counts the states that the search saw.
+    """
+
+    def __init__(self, layout: Room, longest: int) -> None:
+        self._layout = layout
+        self._distances = distances(layout, MAX_LAYOUT_STATES, longest)
+        self.searched = len(self._distances)
+        self.of_length: dict[int, list[int]] = {}
+        for length, layer in enumerate(self._distances.layers):
+            starts = [code for code in layer if not code & self._distances.goal]
+            if starts:
+                self.of_length[length] = starts
+
+    def draw(self, rng: np.random.Generator, length: int) -> Room:
+        """A room of that length. All starts of that length are equally likely."""
+        codes = self.of_length[length]
+        return replace(self._layout, start=self._distances.decode(codes[rng.integers(len(codes))]))

@@ -12,7 +12,8 @@ from anchors import EmpiricalProcess, Sparse, sum_by
 from crbc_rl.credit.closure import BETA, FLAT, Closure, closure, expect
 from crbc_rl.credit.crbc import step_credit
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import check_discount, powers
+from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.rewards import powers
 from crbc_rl.credit.solve import solve
 
 Floats = NDArray[np.float64]

@@ -173,9 +173,11 @@ class Estimator:
         timed: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
         **given: Any,
     ) -> Terms:
-        """Both terms with the options `given`; `timed` opens a context around each, "step_credit" and
-        "group_advantage". Raises `CreditError` for options that are unknown or out of range, and for a step term that
-        is not one finite number per step."""
+        """Both terms with the options `given`; `timed` opens a context around the group's, "group_advantage".
+
+        Raises `CreditError` for options that are unknown or out of range, and for a step term that is not one finite
+        number per step.
+        """
         self.check(given)
         options = {**self.options, **given}
         earned = self._earned(process, options)
@@ -183,9 +185,8 @@ class Estimator:
         if self.step_term is not None:
             own = {name: value for name, value in options.items() if name in self.own or name not in self.options}
             own = {name: value for name, value in own.items() if value is not inspect.Parameter.empty}
-            with timed("step_credit"):
-                values = np.asarray(self.step_term(process, earned, **own), dtype=np.float64)
-                step = options["w_step"] * self._checked(values, len(earned.rollouts.rollout))
+            values = np.asarray(self.step_term(process, earned, **own), dtype=np.float64)
+            step = options["w_step"] * self._checked(values, len(earned.rollouts.rollout))
             if not options["w_group"]:
                 return Terms(None, step)
         with timed("group_advantage"):

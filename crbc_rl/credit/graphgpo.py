@@ -9,8 +9,8 @@ from scipy.sparse.csgraph import dijkstra
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import Mode, check_discount, check_mode, normalise, powers
-from crbc_rl.credit.rewards import Earned
+from crbc_rl.credit.groups import Mode, check_discount, check_mode, normalise
+from crbc_rl.credit.rewards import Earned, powers
 
 Floats = NDArray[np.float64]
 

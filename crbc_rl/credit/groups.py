@@ -66,19 +66,6 @@ def spread(x: Floats, deviation: Floats, group: Ints, size: int, ddof: int = 1) 
     return np.where(std > SINGLE * sum_by(group, np.abs(x), size) / np.maximum(n, 1), std, 0.0)
 
 
-def powers(base: float | Floats, exponent: int | Ints) -> Floats:
-    """base ** exponent for whole exponents >= 0, broadcast; bases are at most 1.
-
-    Each power is the C library's, rounded as if exact. That of NumPy is another one on processors with AVX-512, and
-    differs in the last bit, so one seed would give other credit on another machine.
-    """
-    one = np.ndim(base) == 0
-    bases, which = ([float(base)], 0) if one else np.unique(base, return_inverse=True)
-    exponents = range(int(np.max(exponent, initial=0)) + 1)
-    table = np.array([[float(each) ** k for k in exponents] for each in bases])
-    return np.asarray(table[which, exponent])
-
-
 def apart(one: Floats, other: Floats, rounding: float = ROUNDING) -> Floats:
     """one - other, 0 where only rounding is left, a share `rounding` of the larger of the two."""
     difference = one - other

@@ -11,7 +11,7 @@ from anchors import EmpiricalProcess
 from anchors.coverage import coverages, eligible
 from crbc_rl.credit.closure import BETA, FLAT, closure, discounts, expect
 from crbc_rl.credit.estimator import Terms
-from crbc_rl.credit.groups import powers
+from crbc_rl.credit.rewards import powers
 
 DEPTHS = {"0": 0, "1": 1, "3": 3, "full": None}
 """Depths by their names in a metric."""

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from anchors import InternedRollouts, sum_by
 from crbc_rl.credit.errors import CreditError
-from crbc_rl.credit.groups import powers
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Reward = Literal["outcome", "score", "step"]
 
 
@@ -145,3 +145,16 @@ def discounted_sums(reward: Floats, discount: float | Floats, remaining: NDArray
         rows = order[ends[k - 1] : ends[k]]
         total[rows] += factor[rows] * total[rows + 1]
     return total
+
+
+def powers(base: float | Floats, exponent: int | Ints) -> Floats:
+    """base ** exponent for whole exponents >= 0, broadcast; bases are at most 1.
+
+    Each power is the C library's, rounded as if exact. That of NumPy is another one on processors with AVX-512, and
+    differs in the last bit, so one seed would give other credit on another machine.
+    """
+    one = np.ndim(base) == 0
+    bases, which = ([float(base)], 0) if one else np.unique(base, return_inverse=True)
+    exponents = range(int(np.max(exponent, initial=0)) + 1)
+    table = np.array([[float(each) ** k for k in exponents] for each in bases])
+    return np.asarray(table[which, exponent])

@@ -111,10 +111,8 @@ class _Members:
     ) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
         self.group_size, self.seeds = envs.group_size, seeds
-        self.conversations = [
-            Conversation(window, observation, member_info(infos, m))
-            for m, (window, observation) in enumerate(zip(windows, observations, strict=True))
-        ]
+        by_member = [member_info(infos, m) for m in range(envs.num_envs)]
+        self.conversations = list(map(Conversation, windows, observations, by_member))
         self.turns: list[list[Turn]] = [[] for _ in self.conversations]
         self.made_up = made_up
         self.exchanges: dict[int, Exchange] = {}
@@ -148,8 +146,9 @@ class _Members:
 
     def observe(self, members: Sequence[int], outcome: Outcome) -> list[int]:
         """Store the environments' answers and return the members that are still live."""
-        for place, m in enumerate(members):
-            self.conversations[m].observe(outcome.observations[place], member_info(outcome.infos, place))
+        infos = [member_info(outcome.infos, place) for place in range(len(members))]
+        for m, observation, info in zip(members, outcome.observations, infos, strict=True):
+            self.conversations[m].observe(observation, info)
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
 

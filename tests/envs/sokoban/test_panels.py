@@ -15,9 +15,9 @@ import crbc_envs  # noqa: F401  registers the id
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.layouts import LONGEST, all_layouts
 from crbc_envs.sokoban.panels import LEVELS, REMOVED, Level, SokobanPanel, find_level, make_panel, split_of
-from crbc_envs.sokoban.rooms import Starts, empty_rooms, generate_room
+from crbc_envs.sokoban.rooms import empty_rooms, generate_room
 from crbc_envs.sokoban.rules import MOVES, TARGET, Room, State, parse_room
-from crbc_envs.sokoban.solver import best_moves, distances, solve
+from crbc_envs.sokoban.solver import Starts, best_moves, distances, solve
 from crbc_envs.sokoban.symmetry import board_digest, images, layout_digest, near_layouts, placed
 from crbc_envs.tasks import SPLITS
 

@@ -11,7 +11,7 @@ import pytest
 
 import anchors
 from crbc_rl import credit
-from crbc_rl.credit.groups import powers
+from crbc_rl.credit.rewards import powers
 
 SOURCES = [file for package in (anchors, credit) for file in sorted(Path(package.__path__[0]).glob("*.py"))]
 DEPTHS = 150
