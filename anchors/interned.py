@@ -52,6 +52,9 @@ class InternedRollouts:
     reorder rows for their batches, and a closure over such rows is silently wrong. Raises a `GroupError` that names
     the rollout and the step.
 
+    Computed from these: `num_groups`, `num_anchors`, `num_actions`; `starts` (m,), the row of every rollout's first
+    step; `success_rate` (number of groups,), the fraction of each group's rollouts that succeed.
+
     The columns are read-only, and changing the arguments afterwards does not change them.
     """
 
@@ -71,6 +74,11 @@ class InternedRollouts:
     action_names: Sequence[str] | None
     final_names: Sequence[str] | None
     tasks: Sequence[str] | None
+    num_groups: int
+    num_anchors: int
+    num_actions: int
+    starts: Ints
+    success_rate: Floats
 
     def __init__(
         self,
@@ -124,6 +132,11 @@ class InternedRollouts:
             "action_names": chosen(action_names, known_actions),
             "final_names": None if final_names is None else tuple(final_names),
             "tasks": None if tasks is None else tuple(tasks),
+            "num_groups": int(groups[-1]) + 1,
+            "num_anchors": len(known),
+            "num_actions": len(known_actions),
+            "starts": np.cumsum(lengths) - lengths,
+            "success_rate": np.bincount(groups, won) / np.bincount(groups),
         }
         for name, column in columns.items():
             object.__setattr__(self, name, frozen(column) if isinstance(column, np.ndarray) else column)
@@ -248,24 +261,7 @@ class InternedRollouts:
             tasks=None if self.tasks is None else [self.tasks[g] for g in groups],
         )
 
-    # ---- sizes, and values per step -----------------------------------------------------------
-
-    @property
-    def num_groups(self) -> int:
-        return int(self.group[-1]) + 1
-
-    @property
-    def num_anchors(self) -> int:
-        return int(self.anchor.max()) + 1
-
-    @property
-    def num_actions(self) -> int:
-        return int(self.action.max()) + 1
-
-    @property
-    def starts(self) -> Ints:
-        """The row of every rollout's first step, shape (m,)."""
-        return np.cumsum(self.length) - self.length
+    # ---- values per step and rollout ----------------------------------------------------------
 
     @property
     def step(self) -> Ints:
@@ -287,11 +283,6 @@ class InternedRollouts:
     def returns(self) -> Floats:
         """The sum of the environment's own rewards over each rollout, shape (m,)."""
         return np.bincount(self.rollout, self.reward, len(self.length))
-
-    @property
-    def success_rate(self) -> Floats:
-        """The fraction of each group's rollouts that succeed, shape (number of groups,)."""
-        return np.bincount(self.group, self.success, self.num_groups) / np.bincount(self.group)
 
     def rows_of(self, groups: Sequence[int]) -> Ints:
         """The rows of some groups, group by group."""

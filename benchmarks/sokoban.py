@@ -25,7 +25,7 @@ from benchmarks import peers
 from benchmarks.credit import table
 from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Members, Outcome, ShowingMembers
-from crbc_envs.sokoban import members as sokoban_members
+from crbc_envs.sokoban import batch as sokoban_batch
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.gym_engine import arrays
 from crbc_envs.sokoban.panels import Level, SokobanPanel
@@ -276,13 +276,13 @@ def group(groups: int, size: int) -> None:
         count = groups * size
         group_update(make_members("CRBC-Sokoban-v0", options, count), groups, size, options)  # draws the rooms
         clock = Clock()
-        original = sokoban_members.anchor_key
-        sokoban_members.anchor_key = clock.wrap("anchors", original)
+        original = sokoban_batch.anchor_key
+        sokoban_batch.anchor_key = clock.wrap("anchors", original)
         try:
             batch = make_members("CRBC-Sokoban-v0", options, count)
             spent, steps = group_update(batch, groups, size, options)
         finally:
-            sokoban_members.anchor_key = original
+            sokoban_batch.anchor_key = original
         alone = LocalMembers([make_member("CRBC-Sokoban-v0", options) for _ in range(count)])
         one_by_one, _ = group_update(alone, groups, size, options)
         total, anchors = spent["in all"], clock.spent["anchors"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -40,6 +40,11 @@ class Distributed:
     device: torch.device = _CPU
     patient: dist.ProcessGroup | None = None
     """The group in which ranks wait for each other outside of passes, for at most `PATIENCE`."""
+    main: bool = field(init=False)
+    """Whether this is rank 0, which writes files and console output."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "main", self.rank == 0)
 
     @classmethod
     def join(cls) -> Distributed:
@@ -59,11 +64,6 @@ class Distributed:
         # Rank 0 may write for longer than the ten minutes after which NCCL gives up.
         patient = dist.new_group(backend="gloo", timeout=PATIENCE)
         return cls(dist.get_rank(), dist.get_world_size(), device, patient)
-
-    @property
-    def main(self) -> bool:
-        """Whether this is rank 0, which writes files and console output."""
-        return self.rank == 0
 
     def gather(self, columns: Mapping[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
         """Every rank's arrays by name, in order of rank."""

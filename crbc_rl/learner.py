@@ -22,7 +22,7 @@ from crbc_envs.tasks import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
-from crbc_rl.credit.estimator import Estimator, Terms
+from crbc_rl.credit.estimator import Estimator
 from crbc_rl.credit.metrics import credit_metrics
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
@@ -98,7 +98,11 @@ class Learner:
 
         # Lines 7 to 16: anchors into an empirical process, its closure, and the credit of every step.
         with self._phase("credit", "step_credit"):
-            batch, credit_record = self._credit(batch)
+            process = EmpiricalProcess.from_interned(batch.rollouts)
+            terms = None  # with a critic: its advantages come later
+            if self.estimator is not None:
+                terms = self.estimator.terms(process, self.clock.phase, **self.credit_options)
+                batch = replace(batch, advantage=terms.final)
 
         # Line 19: with the advantages held fixed, maximise the clipped objective.
         with self._phase("train", "train"):
@@ -111,20 +115,11 @@ class Learner:
         with self.clock.phase("figures"):
             return {
                 **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
-                **credit_record,
+                **credit_metrics(process, terms, self.config.credit.method, self.credit_options),
                 **train_record,
                 **speeds(batch, self.config.optim.epochs, self.clock.spent),
                 "memory_peak": peak_memory(self.distributed.device),
             }
-
-    def _credit(self, batch: RolloutBatch) -> tuple[RolloutBatch, Record]:
-        """The batch with the advantage of every step, and metrics of the credit. With a critic the batch is unchanged:
-        its advantages come later."""
-        process = EmpiricalProcess.from_interned(batch.rollouts)
-        if self.estimator is None:
-            return batch, self._credit_metrics(process)
-        terms = self.estimator.terms(process, self.clock.phase, **self.credit_options)
-        return replace(batch, advantage=terms.final), self._credit_metrics(process, terms)
 
     def _optimise(self, batch: RolloutBatch) -> Record:
         share = rate(self.config.optim, self.update, self.config.updates)
@@ -143,10 +138,6 @@ class Learner:
             with self.clock.phase("critic"):
                 record |= self.critic.optimise(batch, rng(*shuffle))
         return {**self.actor.optimise(batch, rng(*shuffle)), **record}
-
-    def _credit_metrics(self, process: EmpiricalProcess, terms: Terms | None = None) -> Record:
-        with self.clock.phase("figures"):
-            return credit_metrics(process, terms, self.config.credit.method, self.credit_options)
 
     def _keep(self, batch: RolloutBatch) -> None:
         """Keep a group of the update for the report, and all of it where the config asks for that."""

@@ -14,8 +14,8 @@ import numpy as np
 
 from crbc_envs.core import Expert
 from crbc_envs.core import Outcome as Results
+from crbc_envs.sokoban.batch import SokobanMembers
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.members import SokobanMembers
 from crbc_envs.sokoban.rules import MOVES
 from crbc_envs.storage.outcomes import Conformance, Outcome
 

@@ -197,7 +197,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         """All members as one array of boards. None for other rules: a subclass's, or the original's."""
         if type(self) is not SokobanEnv or self.engine != "exact":
             return None
-        from crbc_envs.sokoban.members import SokobanMembers
+        from crbc_envs.sokoban.batch import SokobanMembers
 
         return SokobanMembers(self, num_envs)
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess, sum_by
+from anchors import EmpiricalProcess
 from crbc_rl.credit.closure import BETA, Closure, Truncation, closure
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
@@ -53,8 +53,8 @@ def _group_scale(process: EmpiricalProcess, result: Closure) -> Floats:
     """The root mean square of A over the visits of each group to anchors with two or more actions, by anchor (S,)."""
     group = process.anchor_group
     visits = np.where(process.actions_per_anchor >= 2, process.anchor_count, 0.0)
-    total = sum_by(group, visits, int(group.max()) + 1)
-    squares = sum_by(group, visits * result.sigma**2, len(total))
+    total = np.bincount(group, visits, int(group.max()) + 1)
+    squares = np.bincount(group, visits * result.sigma**2, len(total))
     return np.sqrt(squares / np.maximum(total, 1.0))[group]
 
 

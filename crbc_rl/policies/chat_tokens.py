@@ -8,8 +8,6 @@ from typing import Any
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from crbc_envs.chat import messages
-from crbc_envs.prompts import Prompt
 from crbc_rl.config.templates import Sandbox
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.files import as_config_error, reason
@@ -90,10 +88,9 @@ class ChatTokens:
             return self.tokenizer.encode(text, add_special_tokens=False)
 
     def _render(self, text: str, system: str | None) -> str:
-        fields: dict[str, Any] = {
-            **self.tokenizer.special_tokens_map,
-            "messages": messages(Prompt(text, system=system)),
-        }
+        before = [] if system is None else [{"role": "system", "content": system}]
+        messages = [*before, {"role": "user", "content": text}]
+        fields: dict[str, Any] = {**self.tokenizer.special_tokens_map, "messages": messages}
         try:
             return self._sandbox.render({**fields, "tools": None, "documents": None, "add_generation_prompt": True})
         except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:

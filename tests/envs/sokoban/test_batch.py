@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
-from crbc_envs.sokoban.batch import STAY, SokobanBatch
+from crbc_envs.sokoban.batch import STAY, SokobanBatch, SokobanMembers
 from crbc_envs.sokoban.env import SokobanEnv
-from crbc_envs.sokoban.members import SokobanMembers
 from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.render import BatchRenderer, render
 from crbc_envs.sokoban.rules import MOVES, parse_room
@@ -207,7 +206,7 @@ def test_members_answer_as_so_many_environments_would(options):
 
 
 def test_memories_are_bounded_and_change_no_answer(monkeypatch):
-    import crbc_envs.sokoban.members as module
+    import crbc_envs.sokoban.batch as module
 
     monkeypatch.setattr(module, "MAX_CACHED", 5)
     monkeypatch.setattr(module, "MAX_CACHED_BYTES", 100_000)
