@@ -16,8 +16,7 @@ from crbc_envs.sokoban.gym_engine import ENGINES, GymGame, require_engine
 from crbc_envs.sokoban.panels import find_level, make_panel
 from crbc_envs.sokoban.prompts import TEMPLATES
 from crbc_envs.sokoban.render import frame_shape, render, resize
-from crbc_envs.sokoban.rules import LEGEND, MOVES, Room, State
-from crbc_envs.sokoban.symmetry import board_digest, layout_digest, near_layouts
+from crbc_envs.sokoban.rules import LEGEND, MOVES, Room, State, board_digest, layout_digest, near_layouts
 from crbc_envs.spaces import UnicodeText
 
 if TYPE_CHECKING:

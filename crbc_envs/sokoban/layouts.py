@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from crbc_envs.sokoban.rules import TARGET
-from crbc_envs.sokoban.symmetry import Tiles, digest, images
+from crbc_envs.sokoban.rules import TARGET, Tiles, digest, images
 
 SIDE = 4
 CELLS = SIDE * SIDE
@@ -88,7 +87,7 @@ def _connected() -> Bits:
 def _canonical(floors: Bits, targets: Bits) -> Codes:
     """The smallest code of a layout's eight images: 8 bits each of height and width, then two bits a cell.
 
-    The first cell is the highest, so codes are in the order of `symmetry.images`' (shape, tile codes).
+    The first cell is the highest, so codes are in the order of `rules.images`' (shape, tile codes).
     """
     turned = [image.ravel() for image in images(np.arange(1, CELLS + 1, dtype=np.uint8).reshape(SIDE, SIDE))]
     smallest = np.full(len(floors), np.iinfo(np.uint64).max)

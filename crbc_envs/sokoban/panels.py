@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from crbc_envs.sokoban.layouts import all_layouts
 from crbc_envs.sokoban.published import paper_room
 from crbc_envs.sokoban.rooms import empty_rooms
-from crbc_envs.sokoban.rules import TARGET, Room, State
+from crbc_envs.sokoban.rules import TARGET, Room, State, board_digest, layout_digest, placed
 from crbc_envs.sokoban.solver import Starts, distances
-from crbc_envs.sokoban.symmetry import board_digest, layout_digest, placed
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 TEXT = "Push every box ($) onto a target (.)."

@@ -16,9 +16,19 @@ from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.layouts import LONGEST, all_layouts
 from crbc_envs.sokoban.panels import LEVELS, REMOVED, Level, SokobanPanel, find_level, make_panel, split_of
 from crbc_envs.sokoban.rooms import empty_rooms, generate_room
-from crbc_envs.sokoban.rules import MOVES, TARGET, Room, State, parse_room
+from crbc_envs.sokoban.rules import (
+    MOVES,
+    TARGET,
+    Room,
+    State,
+    board_digest,
+    images,
+    layout_digest,
+    near_layouts,
+    parse_room,
+    placed,
+)
 from crbc_envs.sokoban.solver import Starts, best_moves, distances, solve
-from crbc_envs.sokoban.symmetry import board_digest, images, layout_digest, near_layouts, placed
 from crbc_envs.tasks import SPLITS
 
 GOLDEN_PANELS = {

@@ -14,9 +14,8 @@ from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.gym_engine import arrays
 from crbc_envs.sokoban.panels import FIRST_SEED, PaperPanel, SokobanPanel, make_panel, solution_lengths
 from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
-from crbc_envs.sokoban.rules import parse_room
+from crbc_envs.sokoban.rules import board_digest, parse_room
 from crbc_envs.sokoban.solver import distances
-from crbc_envs.sokoban.symmetry import board_digest
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 GOLDEN_BOARDS = {
