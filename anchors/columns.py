@@ -133,8 +133,8 @@ def check_order(rollout: Ints, step: Ints, length: Ints) -> None:
     """Check that every row of every rollout is there once and in order."""
     starts = np.cumsum(length) - length
     if len(rollout) == length.sum():
-        wanted = np.repeat(np.arange(len(length)), length)
-        wrong = (rollout != wanted) | (step != np.arange(len(step)) - np.repeat(starts, length))
+        expected = np.repeat(np.arange(len(length)), length)
+        wrong = (rollout != expected) | (step != np.arange(len(step)) - np.repeat(starts, length))
         if not wrong.any():
             return
     inside = rollout < len(length)
@@ -144,9 +144,9 @@ def check_order(rollout: Ints, step: Ints, length: Ints) -> None:
         known = f"that rollout has {length[i]} steps" if i < len(length) else f"there are {len(length)} rollouts"
         raise GroupError(f"rollout {i}, step {t}: no such row; {known}")
     seen = np.bincount(starts[rollout] + step, minlength=int(length.sum()))
-    for found, what in ((seen == 0, "the row is missing"), (seen > 1, "the row is repeated")):
-        if found.any():
-            row = int(np.argmax(found))
+    for rows, what in ((seen == 0, "the row is missing"), (seen > 1, "the row is repeated")):
+        if rows.any():
+            row = int(np.argmax(rows))
             i = int(np.searchsorted(starts, row, side="right")) - 1
             raise GroupError(f"rollout {i}, step {row - starts[i]}: {what}; credit needs complete rollouts")
     i, t = _first(rollout, step, wrong)

@@ -96,15 +96,15 @@ def coverages(process: EmpiricalProcess, depths: Sequence[int | None] = PAPER_DE
     for depth in depths:
         if depth is not None and depth < 0:
             raise ValueError(f"depth must be None (the full closure) or an integer >= 0, got {depth!r}")
-    wanted = set(depths)
-    deepest = None if None in wanted else max((d for d in wanted if d is not None), default=0)
-    found: dict[int | None, Ints] = {}
+    asked = set(depths)
+    deepest = None if None in asked else max((d for d in asked if d is not None), default=0)
+    by_depth: dict[int | None, Ints] = {}
     for depth, words in enumerate(_propagate(process, deepest)):
         count = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
-        if depth in wanted:
-            found[depth] = count
+        if depth in asked:
+            by_depth[depth] = count
     # Once a round changes nothing, all further depths equal the closure.
-    return np.stack([found.get(depth, count) for depth in depths])
+    return np.stack([by_depth.get(depth, count) for depth in depths])
 
 
 def eligible(process: EmpiricalProcess) -> NDArray[np.bool_]:

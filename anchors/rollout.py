@@ -123,10 +123,10 @@ class RolloutGroup:
             raise GroupError("group: it has no rollouts")
         start = self.rollouts[0].steps[0].anchor
         for i, rollout in enumerate(self.rollouts):
-            found = rollout.steps[0].anchor
-            if found != start:
+            first = rollout.steps[0].anchor
+            if first != start:
                 raise GroupError(
-                    f"group {task!r}: rollout {i} starts at anchor {found}, rollout 0 at {start}; "
+                    f"group {task!r}: rollout {i} starts at anchor {first}, rollout 0 at {start}; "
                     "the members of a group share one task and one initial condition"
                 )
 

@@ -164,13 +164,13 @@ def _persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 def _check_variables() -> None:
     """Variables that a shell kept from elsewhere would end in an error deep inside torch, or in waiting."""
-    wanted: dict[str, Callable[[str], bool]] = {
+    variables: dict[str, Callable[[str], bool]] = {
         "WORLD_SIZE": str.isdigit,
         "RANK": str.isdigit,
         "MASTER_PORT": str.isdigit,
         "MASTER_ADDR": bool,
     }
-    for name, fits in wanted.items():
+    for name, fits in variables.items():
         value = os.environ.get(name, "")
         if not fits(value):
             raise ConfigError(

@@ -73,14 +73,14 @@ def make_expert(
     """
     if not 0 <= hasty <= 1:
         raise ValueError(f"hasty is a probability, got {hasty!r}")
-    found = distances(board.room)
+    search = distances(board.room)
     searched: dict[State, int] = {}
 
     def reply(observation: object, info: object) -> str:
-        distance: Mapping[State, int] = found
-        if board.state not in found and found.complete and gives_up:
+        distance: Mapping[State, int] = search
+        if board.state not in search and search.complete and gives_up:
             raise ValueError("a dead end: no moves lead to success")
-        if board.state not in found and not found.complete:
+        if board.state not in search and not search.complete:
             if board.state not in searched:
                 searched.update(_along_solution(board.room, board.state))
             distance = searched

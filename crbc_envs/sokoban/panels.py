@@ -175,21 +175,21 @@ def _layouts_by_length() -> dict[str, dict[int, NDArray[np.intp]]]:
     level, listed = LEVELS["6x6"], all_layouts()
     splits = np.array([split_of(digest) for digest in listed.digests])
     lengths = range(level.longest, level.shortest - 1, -1)
-    found = {"train": {n: np.flatnonzero((splits == "train") & listed.lengths[:, n]) for n in lengths}}
+    by_split = {"train": {n: np.flatnonzero((splits == "train") & listed.lengths[:, n]) for n in lengths}}
     for split in ("validation", "test"):
         left = splits == split
-        found[split] = {}
+        by_split[split] = {}
         for length in lengths:
             chosen = np.flatnonzero(left & listed.lengths[:, length])[: PANEL_SIZE[split] // len(lengths)]
             left[chosen] = False
-            found[split][length] = chosen
-    return found
+            by_split[split][length] = chosen
+    return by_split
 
 
 # ---- any other size: layouts are drawn ------------------------------------------------------------
 
 
-def _drawn(rng: np.random.Generator, split: str, level: Level, wanted: int) -> Room:
+def _drawn(rng: np.random.Generator, split: str, level: Level, target_length: int) -> Room:
     """A room of that length whose layout is in the split. The nearest length if there seems to be none."""
     height, width, num_boxes = level.height, level.width, level.num_boxes
     nearest: tuple[int, Room] | None = None
@@ -199,9 +199,9 @@ def _drawn(rng: np.random.Generator, split: str, level: Level, wanted: int) -> R
             continue
         starts = Starts(layout, level.longest)
         searched += starts.searched
-        for length in sorted(starts.of_length, key=lambda length: abs(length - wanted))[:1]:
-            if nearest is None or abs(length - wanted) < nearest[0]:
-                nearest = (abs(length - wanted), starts.draw(rng, length))
+        for length in sorted(starts.of_length, key=lambda length: abs(length - target_length))[:1]:
+            if nearest is None or abs(length - target_length) < nearest[0]:
+                nearest = (abs(length - target_length), starts.draw(rng, length))
         if nearest and (nearest[0] == 0 or searched > MAX_SEARCHED):
             break
     if nearest is None:

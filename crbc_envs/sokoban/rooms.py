@@ -56,16 +56,16 @@ def empty_rooms(rng: np.random.Generator, height: int, width: int, num_boxes: in
 
 def _grow_floor(rng: np.random.Generator, interior: list[int], width: int) -> frozenset[int]:
     """A connected floor, grown from one random cell."""
-    wanted = round(rng.uniform(*FLOOR_SHARE) * len(interior))
+    size = round(rng.uniform(*FLOOR_SHARE) * len(interior))
     cells = [interior[rng.integers(len(interior))]]
     grown = set(cells)
     free = set(interior).difference(cells)
     shifts = (-width, width, -1, 1)
-    while len(cells) < wanted:
+    while len(cells) < size:
         # Drawn in blocks, because a call costs more than a draw.
-        for where, which, kept in rng.random((2 * wanted, 3)).tolist():
+        for where, which, kept in rng.random((2 * size, 3)).tolist():
             cell = cells[int(where * len(cells))] + shifts[int(which * 4)]
-            if cell in free and len(cells) < wanted:
+            if cell in free and len(cells) < size:
                 if kept < THINNING and sum(cell + shift in grown for shift in shifts) > 1:
                     continue
                 free.remove(cell)

@@ -146,8 +146,8 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         """The expert of the wrapped environment, if it has one."""
         if not self.env.has_wrapper_attr("expert"):
             return None
-        found: Expert | None = self.env.get_wrapper_attr("expert")(rng, **options)
-        return found
+        expert: Expert | None = self.env.get_wrapper_attr("expert")(rng, **options)
+        return expert
 
     def accepts(self, reply: str) -> bool:
         """Whether a reply is an action now: as the wrapped environment says, or else as its last info lists them."""
@@ -157,8 +157,8 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
 
     def page(self) -> Rows | None:
         """The page of the wrapped environment, if it has one."""
-        found: Rows | None = self.env.get_wrapper_attr("page")() if self.env.has_wrapper_attr("page") else None
-        return found
+        page: Rows | None = self.env.get_wrapper_attr("page")() if self.env.has_wrapper_attr("page") else None
+        return page
 
     def seed_noise(self, seed: int) -> None:
         """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""
@@ -168,28 +168,28 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         """The anchor under another kind, if the wrapped environment has it. Raises `ValueError` if not."""
         if not self.env.has_wrapper_attr("anchor_as"):
             raise ValueError(f"{self.env_id} has anchors of one kind, and not {kind!r}")
-        found: str = self.env.get_wrapper_attr("anchor_as")(kind)
-        return found
+        key: str = self.env.get_wrapper_attr("anchor_as")(kind)
+        return key
 
     def distance(self) -> float | None:
         """That of the wrapped environment, if it has one."""
-        found: float | None = attribute(self.env, "distance", lambda: None)()
-        return found
+        steps: float | None = attribute(self.env, "distance", lambda: None)()
+        return steps
 
     def canonical_forms(self) -> Mapping[str, str]:
         """Those of the wrapped environment, if it has some."""
-        found: Mapping[str, str] = attribute(self.env, "canonical_forms", dict)()
-        return found
+        forms: Mapping[str, str] = attribute(self.env, "canonical_forms", dict)()
+        return forms
 
     def traits(self) -> Mapping[str, str]:
         """Those of the wrapped environment, if it has some."""
-        found: Mapping[str, str] = attribute(self.env, "traits", dict)()
-        return found
+        traits: Mapping[str, str] = attribute(self.env, "traits", dict)()
+        return traits
 
     def near_traits(self) -> Mapping[str, Collection[str]]:
         """Those of the wrapped environment, if it has some."""
-        found: Mapping[str, Collection[str]] = attribute(self.env, "near_traits", dict)()
-        return found
+        traits: Mapping[str, Collection[str]] = attribute(self.env, "near_traits", dict)()
+        return traits
 
     def batch(self, num_envs: int) -> None:
         """A batch would leave out the wrappers."""

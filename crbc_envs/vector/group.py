@@ -307,12 +307,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
             raise GroupError(f"reset: the mask selects part of group {partial_groups[0]}; select all of it or none")
         return np.flatnonzero(table.all(axis=1)).tolist()
 
-    def _given_seeds(self, wanted: Any) -> list[int] | None:
+    def _given_seeds(self, given: Any) -> list[int] | None:
         """The seed of each group, from `options["group_seed"]`."""
-        if wanted is None:
+        if given is None:
             return None
-        single = isinstance(wanted, str) or not (isinstance(wanted, Sequence) or np.ndim(wanted) > 0)
-        seeds = [wanted] * self.num_groups if single else list(wanted)
+        single = isinstance(given, str) or not (isinstance(given, Sequence) or np.ndim(given) > 0)
+        seeds = [given] * self.num_groups if single else list(given)
         if len(seeds) != self.num_groups:
             raise ValueError(f"reset: {len(seeds)} group seeds for {self.num_groups} groups; give one each")
         for seed in seeds:
@@ -321,11 +321,11 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
                 raise ValueError(f"reset: a group seed must be an integer from 0 to 2**63 - 1, got {seed!r}")
         return [int(seed) for seed in seeds]
 
-    def _given_tasks(self, wanted: Any) -> list[int] | None:
+    def _given_tasks(self, given: Any) -> list[int] | None:
         """The task index of each group, from `options["task"]`."""
-        if wanted is None:
+        if given is None:
             return None
-        tasks = [wanted] * self.num_groups if np.ndim(wanted) == 0 else list(wanted)
+        tasks = [given] * self.num_groups if np.ndim(given) == 0 else list(given)
         if len(tasks) != self.num_groups:
             raise ValueError(f"reset: {len(tasks)} tasks for {self.num_groups} groups; give one, or one per group")
         return [self.panel.index(operator.index(task)) for task in tasks]

@@ -41,10 +41,10 @@ def prove_alike(groups: Sequence[int], size: int, outcome: Outcome) -> None:
                 continue
             for m, value in enumerate(rest, group * size + 1):
                 if not equal(value, expected):
-                    found, wanted = _told(value, expected)
+                    one, other = _shown(value, expected)
                     raise GroupError(
-                        f"group {group} is not identical at reset: member {m} has {name} {found}, "
-                        f"member {group * size} has {wanted}"
+                        f"group {group} is not identical at reset: member {m} has {name} {one}, "
+                        f"member {group * size} has {other}"
                     )
 
 
@@ -52,11 +52,11 @@ def _unlike_rows(table: NDArray[Any], size: int) -> NDArray[np.bool_]:
     """The mask of the rows whose bytes are not those of the first row of their group. `size` rows are a group."""
     if table.dtype.hasobject or not table.size:
         return np.ones(len(table), dtype=np.bool_)  # compared one by one
-    found = []
+    unlike = []
     for first in range(0, len(table), size):
         expected = table[first].tobytes()
-        found += [row.tobytes() != expected for row in table[first : first + size]]
-    return np.array(found)
+        unlike += [row.tobytes() != expected for row in table[first : first + size]]
+    return np.array(unlike)
 
 
 def equal(one: Any, other: Any) -> bool:
@@ -80,7 +80,7 @@ def _equal_arrays(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return one.tobytes() == other.tobytes()
 
 
-def _told(value: Any, expected: Any) -> tuple[str, str]:
+def _shown(value: Any, expected: Any) -> tuple[str, str]:
     """Two different values as an error shows them: from a little before the place where long ones begin to differ."""
     if isinstance(value, np.ndarray) and isinstance(expected, np.ndarray) and value.shape == expected.shape:
         where = np.flatnonzero((value != expected).ravel())

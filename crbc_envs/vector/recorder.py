@@ -119,7 +119,7 @@ class Recorder:
         names, action_ids = [list(numbers) for numbers in self.anchors], list(self.actions)
         for g, s, a, x, n in zip(*(column.tolist() for column in columns), strict=True):
             counts[g][names[g][s], action_ids[a], names[g][x] if x >= 0 else _BOUNDARY[x]] = n
-        return [TransitionCounts(found) for found in counts]
+        return [TransitionCounts(of_group) for of_group in counts]
 
     def _taken(self) -> NDArray[np.bool_]:
         """The mask of the steps that were taken, (members, width)."""

@@ -12,17 +12,17 @@ from crbc_envs.errors import RequirementError, install_extra, version
 
 def require(package: str, least: str, below: str, extra: str) -> None:
     """Raise `RequirementError` unless an installed version of `package` lies in the tested range [least, below)."""
-    found = version(package)
-    if found is None:
+    installed = version(package)
+    if installed is None:
         raise RequirementError(f"this adapter needs {package}, which is not installed: {install_extra(extra)}")
-    if not _numbers(least) <= _numbers(found) < _numbers(below):
+    if not _numbers(least) <= _numbers(installed) < _numbers(below):
         raise RequirementError(
-            f"this adapter was tested with {package} from {least} to below {below}, and {found} is installed: "
+            f"this adapter was tested with {package} from {least} to below {below}, and {installed} is installed: "
             f"{install_extra(extra)}"
         )
 
 
 def _numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version: (1, 16, 0) of "1.16.0rc1"."""
-    found = re.match(r"\d+(\.\d+)*", text)
-    return tuple(map(int, found[0].split("."))) if found else ()
+    installed = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, installed[0].split("."))) if installed else ()

@@ -43,12 +43,12 @@ class GroupVecEnv(VecEnv):
         self.actions = actions
 
     def step_wait(self) -> Any:
-        observations, rewards, terminated, truncated, told = self.rounds.step(self.actions)
+        observations, rewards, terminated, truncated, vector_infos = self.rounds.step(self.actions)
         infos: list[dict[str, Any]] = [{} for _ in rewards]
         for m in np.flatnonzero(terminated | truncated).tolist():
-            infos[m] = {"is_success": bool(told["success"][m]), "TimeLimit.truncated": bool(truncated[m])}
-            infos[m]["terminal_observation"] = told.get("final_obs", observations)[m]
-            infos[m]["episode"] = {name: told["episode"][name][m].item() for name in "rl"} | {"t": 0.0}
+            infos[m] = {"is_success": bool(vector_infos["success"][m]), "TimeLimit.truncated": bool(truncated[m])}
+            infos[m]["terminal_observation"] = vector_infos.get("final_obs", observations)[m]
+            infos[m]["episode"] = {name: vector_infos["episode"][name][m].item() for name in "rl"} | {"t": 0.0}
         return observations, rewards.astype(np.float32), terminated | truncated, infos
 
     def close(self) -> None:

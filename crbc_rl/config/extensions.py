@@ -110,13 +110,13 @@ def import_extension(module: str, modules: Mapping[str, Module], key: str) -> Mo
     known = modules.get(module) or locate(module, [Path.cwd()], key)
     file = Path(known.file)
     if not file.is_file():
-        found = _find(module, [Path.cwd()])
-        if found is None:
+        here = _find(module, [Path.cwd()])
+        if here is None:
             raise ConfigError(
                 f"{key}: {file} is missing, the file of the module {module!r}: put it back, or run the command in the "
                 "folder that has it now"
             )
-        file = found
+        file = here
     if not allowed():
         raise ConfigError(
             f"{key} names the module {module!r}, so {file} would run: allow it with --allow-import, or {VARIABLE}=1"

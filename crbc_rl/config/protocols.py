@@ -64,10 +64,10 @@ PROTOCOLS: dict[str, tuple[Choice, ...]] = {
 
 def choices(protocol: str | None, env_id: str) -> tuple[Choice, ...]:
     """What `protocol` says for an environment: in Sokoban verl-agent's rewards are the environment's own."""
-    found = PROTOCOLS.get(protocol or "", ())
+    chosen = PROTOCOLS.get(protocol or "", ())
     if protocol == "verl-agent" and "Sokoban" in env_id:
-        found = tuple(_ENVIRONMENT if choice.key == _ENVIRONMENT.key else choice for choice in found)
-    return found
+        chosen = tuple(_ENVIRONMENT if choice.key == _ENVIRONMENT.key else choice for choice in chosen)
+    return chosen
 
 
 def fill(data: dict[str, Any]) -> dict[str, Any]:

@@ -60,8 +60,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
     if isinstance(data, dict) and isinstance(data.get("defaults"), dict):
         del data["defaults"]  # where a config keeps what its own sections refer to: `defaults: &d`, `<<: *d`
     if not isinstance(data, dict):
-        found = "is empty" if data is None else f"holds {_shown(data)}"
-        raise ConfigError(f"{path} {found}: a config is a mapping of keys to values, such as name: my-run")
+        content = "is empty" if data is None else f"holds {_shown(data)}"
+        raise ConfigError(f"{path} {content}: a config is a mapping of keys to values, such as name: my-run")
     return data
 
 
@@ -132,10 +132,10 @@ def set_value(data: dict[str, Any], override: str) -> None:
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The values of a config by their dotted names."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in data.items():
-        found |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
-    return found
+        flattened |= flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return flattened
 
 
 def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:

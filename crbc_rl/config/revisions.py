@@ -44,5 +44,5 @@ def data_digest(config: RunConfig) -> str | None:
     home: Path = dataset.folder
     folder = Path(config.env.kwargs.get("data_dir") or home).expanduser().absolute()
     places = [place for place in (folder, *folder.parents) if place == folder or place.is_relative_to(home)]
-    found = next((place for place in places if (place / MANIFEST).exists()), None)
-    return None if found is None else digest_of(read_manifest(found))
+    manifest_folder = next((place for place in places if (place / MANIFEST).exists()), None)
+    return None if manifest_folder is None else digest_of(read_manifest(manifest_folder))

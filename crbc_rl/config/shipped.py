@@ -23,8 +23,8 @@ def shipped() -> Path:
 def names() -> dict[str, Path]:
     """The shipped configs by name: "sokoban-tiny", "paper/webshop-qwen2.5-7b"."""
     folder = shipped() / "configs"
-    found = [path for path in sorted(folder.rglob("*.yaml")) if path.parent.name != STUDIES]
-    return {_name(path.relative_to(folder).with_suffix("").as_posix()): path for path in found}
+    paths = [path for path in sorted(folder.rglob("*.yaml")) if path.parent.name != STUDIES]
+    return {_name(path.relative_to(folder).with_suffix("").as_posix()): path for path in paths}
 
 
 def studies() -> list[str]:

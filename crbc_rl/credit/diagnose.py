@@ -137,22 +137,22 @@ def _induced(process: EmpiricalProcess, nu: Floats) -> Sparse:
     return Sparse(places // size, places % size, data, (size, size))
 
 
-def _lines(found: Diagnosis) -> Iterator[str]:
-    open_ = found.certified > 0
-    yield f"beta {found.beta}; {len(found.sigma)} anchors, {open_.sum()} with actions of different value"
+def _lines(diagnosis: Diagnosis) -> Iterator[str]:
+    open_ = diagnosis.certified > 0
+    yield f"beta {diagnosis.beta}; {len(diagnosis.sigma)} anchors, {open_.sum()} with actions of different value"
     yield (
-        f"residual of the visit means: {np.abs(found.residual).max():.3g} by anchor, "
-        f"{np.abs(found.pair_residual).max():.3g} by pair"
+        f"residual of the visit means: {np.abs(diagnosis.residual).max():.3g} by anchor, "
+        f"{np.abs(diagnosis.pair_residual).max():.3g} by pair"
     )
     yield ""
     yield f"{'depth':>11} {'|V - V_K|':>10} {'|A - A_K|':>10} {'E_K':>10} {'certified':>10}"
-    for row in found.depths:
+    for row in diagnosis.depths:
         share = f"{row.certified} of {open_.sum()}"
         yield f"{row.depth:>11} {row.value:>10.3g} {row.credit:>10.3g} {row.bound:>10.3g} {share:>10}"
     if open_.any():
-        low, mid, high = np.quantile(found.certified[open_], (0.0, 0.5, 1.0), method="inverted_cdf")
+        low, mid, high = np.quantile(diagnosis.certified[open_], (0.0, 0.5, 1.0), method="inverted_cdf")
         yield f"certified from depth {low} (first anchor), {mid} (half of them), {high} (all)"
     yield ""
     yield f"{'direction':>11} {'alpha':>10} {'start':>10} {'least gain':>10}"
-    for way in found.directions:
+    for way in diagnosis.directions:
         yield f"{way.name:>11} {way.alpha:>10.3g} {way.start:>+10.3g} {way.gain.min():>+10.3g}"

@@ -55,8 +55,8 @@ def _distances(process: EmpiricalProcess) -> Floats:
     source = np.concatenate((counts.row[kept], ends))
     target = np.concatenate((counts.col[kept], final[final >= 0]))
     backwards = csr_array((np.ones(len(source)), (target, source)), shape=(size + 1, size + 1))
-    found: Floats = dijkstra(backwards, indices=size, unweighted=True)
-    return found[:size]
+    steps: Floats = dijkstra(backwards, indices=size, unweighted=True)
+    return steps[:size]
 
 
 def _beyond(process: EmpiricalProcess, distance: Floats) -> Floats:

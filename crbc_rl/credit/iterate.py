@@ -70,13 +70,13 @@ def _gmres(matrix: csr_array, residual: Floats, precondition: Callable[[Floats],
         overlap = hessenberg[: j + 1, j] = basis[: j + 1] @ new
         new -= overlap @ basis[: j + 1]
         length = hessenberg[j + 1, j] = float(np.linalg.norm(new))
-        system, wanted = hessenberg[: j + 2, : j + 1], target[: j + 2]
-        weights = np.linalg.lstsq(system, wanted)[0]
-        if length <= 1e-15 * norm or np.linalg.norm(wanted - system @ weights) <= goal:
+        system, right = hessenberg[: j + 2, : j + 1], target[: j + 2]
+        weights = np.linalg.lstsq(system, right)[0]
+        if length <= 1e-15 * norm or np.linalg.norm(right - system @ weights) <= goal:
             break
         basis[j + 1] = new / length
-    found: Floats = weights @ tried[: j + 1]
-    return found
+    solution: Floats = weights @ tried[: j + 1]
+    return solution
 
 
 # ---- the preconditioner: a cycle over coarser and coarser systems, in single precision ---------------------------

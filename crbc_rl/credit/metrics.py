@@ -18,7 +18,7 @@ DEPTHS = {"0": 0, "1": 1, "3": 3, "full": None}
 
 
 def credit_metrics(
-    process: EmpiricalProcess, found: Terms | None = None, method: str = "", options: Mapping[str, Any] | None = None
+    process: EmpiricalProcess, terms: Terms | None = None, method: str = "", options: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """The metrics of `process`, and of the terms that `method` found with `options`.
 
@@ -37,10 +37,10 @@ def credit_metrics(
         for name, of_depth in zip(DEPTHS, share, strict=True):
             figures[f"coverage/{name}"] = float(of_depth.mean())
             figures[f"full_access/{name}"] = float((of_depth == 1.0).mean())
-    if found is not None and found.step is not None and found.group is not None:
-        figures["step_term"] = float(np.abs(found.step).mean())
-        figures["group_term"] = float(np.abs(found.group).mean())
-        figures["turned"] = float((np.sign(found.final) * np.sign(found.group) < 0).mean())
+    if terms is not None and terms.step is not None and terms.group is not None:
+        figures["step_term"] = float(np.abs(terms.step).mean())
+        figures["group_term"] = float(np.abs(terms.group).mean())
+        figures["turned"] = float((np.sign(terms.final) * np.sign(terms.group) < 0).mean())
     if method in ("crbc", "crbc_plus"):
         certified = certified_shares(process, (options or {}).get("beta", BETA))
         figures |= {f"certified/{depth}": share for depth, share in certified.items()}

@@ -172,14 +172,16 @@ class _Table:
             **optional,
         )
 
-    def check_sizes(self, wanted: int | None) -> None:
-        """Raise `GroupError` for the first group without `wanted` rollouts."""
+    def check_sizes(self, group_size: int | None) -> None:
+        """Raise `GroupError` for the first group without `group_size` rollouts."""
         group = self.group[self.first]
         sizes = np.bincount(group)[group]
-        other = np.flatnonzero(sizes != wanted)
-        if wanted is not None and len(other):
+        other = np.flatnonzero(sizes != group_size)
+        if group_size is not None and len(other):
             name, _ = self.ids[other[0]]
-            raise GroupError(f"group {name!r}: rows of {sizes[other[0]]} rollouts are there, of {wanted} in a group")
+            raise GroupError(
+                f"group {name!r}: rows of {sizes[other[0]]} rollouts are there, of {group_size} in a group"
+            )
 
     def _check_rows(self) -> None:
         """Raise `GroupError` for the first row that is repeated, does not exist, or is lost."""

@@ -88,8 +88,8 @@ def _opened(name: str, values: list[Any], sizes: NDArray[np.int64], inside: str)
         raise CreditError(f"scores: {len(values)} lists for {len(sizes)} {name}s")
     for i, (some, size) in enumerate(zip(values, sizes.tolist(), strict=True)):
         if not isinstance(some, list) or len(some) != size:
-            found = len(some) if isinstance(some, list) else repr(some)
-            raise CreditError(f"scores: {name} {i}: {found} given for {size} {inside}")
+            given = len(some) if isinstance(some, list) else repr(some)
+            raise CreditError(f"scores: {name} {i}: {given} given for {size} {inside}")
     return [value for some in values for value in some]
 
 

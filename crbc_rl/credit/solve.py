@@ -85,9 +85,9 @@ def _reaching(row: Ints, col: Ints, goal: Mask) -> Mask:
     size, ends = len(goal), np.flatnonzero(goal)
     places = np.concatenate((col, np.full(len(ends), size))), np.concatenate((row, ends))
     backwards = csr_array((np.ones(len(places[0]), np.int8), places), shape=(size + 1, size + 1))
-    found = np.zeros(size + 1, dtype=np.bool_)
-    found[breadth_first_order(backwards, size, return_predecessors=False)] = True
-    return found[:size]
+    reaching = np.zeros(size + 1, dtype=np.bool_)
+    reaching[breadth_first_order(backwards, size, return_predecessors=False)] = True
+    return reaching[:size]
 
 
 def _follow(M: Sparse, single: Mask, beta: Floats) -> tuple[Ints, Floats]:
@@ -149,8 +149,8 @@ def _solve_blocks(matrix: csc_array, b: Floats) -> Floats:
     rest = np.flatnonzero(wide & _reaching(row, col, b != 0.0))  # elsewhere the value is exactly 0
     if len(rest):
         part = matrix[rest][:, rest]
-        found = None if _narrow(part) else iterate(part.tocsr(), b[rest])
-        values[rest] = _factorise(part, b[rest], "MMD_AT_PLUS_A") if found is None else found
+        iterated = None if _narrow(part) else iterate(part.tocsr(), b[rest])
+        values[rest] = _factorise(part, b[rest], "MMD_AT_PLUS_A") if iterated is None else iterated
     return values
 
 

@@ -67,8 +67,8 @@ class ChatTokens:
             cut += "\ue000"
         for place in (self._first, _EACH):
             cuts = [place.sub(rf"\1{cut}", part) for part in (*parts, system or "")]
-            told = self._render(self.meant.join(cuts[:-1]), None if system is None else cuts[-1])
-            ids = [token for piece in told.split(cut) for token in self._ids(piece)]
+            chat = self._render(self.meant.join(cuts[:-1]), None if system is None else cuts[-1])
+            ids = [token for piece in chat.split(cut) for token in self._ids(piece)]
             if self._count(ids) == self._own(system is not None, places):
                 break
         return ids

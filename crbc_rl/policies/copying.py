@@ -85,28 +85,28 @@ class Exchange:
         """The text with the words that made-up ones stand for. Other words stay."""
         return _WORD.sub(self._back, _CODE.sub(self._back, text))
 
-    def _back(self, found: re.Match[str]) -> str:
-        word = self._original.get(found[0].lower())
+    def _back(self, match: re.Match[str]) -> str:
+        word = self._original.get(match[0].lower())
         if word is None:
-            return found[0]
-        return word.upper() if found[0].isupper() else word.capitalize() if found[0][0].isupper() else word
+            return match[0]
+        return word.upper() if match[0].isupper() else word.capitalize() if match[0][0].isupper() else word
 
-    def _word(self, found: re.Match[str]) -> str:
-        word, rare = found[0].lower(), self._words.rare
+    def _word(self, match: re.Match[str]) -> str:
+        word, rare = match[0].lower(), self._words.rare
         if word in self._words.common or not rare:
-            return found[0]
+            return match[0]
         if word not in self._made:
             first, last = (rare[i] for i in self._rng.integers(len(rare), size=2))
             self._keep(word, first[: (len(first) + 1) // 2] + last[len(last) // 2 :])
-        return self._made[word].capitalize() if found[0][0].isupper() else self._made[word]
+        return self._made[word].capitalize() if match[0][0].isupper() else self._made[word]
 
-    def _code(self, found: re.Match[str]) -> str:
-        code = found[0].lower()
+    def _code(self, match: re.Match[str]) -> str:
+        code = match[0].lower()
         if code not in self._made:
             half = len(code) // 2
             drawn = self._rng.integers(len(_CHARACTERS), size=len(code) - half)
             self._keep(code, code[:half] + "".join(_CHARACTERS[i] for i in drawn))
-        return self._made[code].upper() if found[0].isupper() else self._made[code]
+        return self._made[code].upper() if match[0].isupper() else self._made[code]
 
     def _keep(self, word: str, made: str) -> None:
         self._made[word] = made

@@ -57,8 +57,8 @@ def engine_of(config: TrainConfig) -> Engine:
     """The engine that a config names. Raises `ConfigError` for an unknown one."""
     name = config.generator.engine
     if is_extension(name):
-        found = load(name, config.modules, "generator.engine")
-        return found if isinstance(found, Engine) else Engine(found)
+        engine = load(name, config.modules, "generator.engine")
+        return engine if isinstance(engine, Engine) else Engine(engine)
     if name not in ENGINES:
         raise ConfigError(f"generator.engine: no engine {name!r}{nearest(name, ENGINES)}")
     return ENGINES[name]

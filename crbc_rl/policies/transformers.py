@@ -92,10 +92,10 @@ class TransformersPolicy:
             tried.append(len(self.encode(shorter)))
             return tried[-1] <= most
 
-        found = prompt.shortened(fits)
-        if found is None:
+        shortened = prompt.shortened(fits)
+        if shortened is None:
             raise ConfigError(f"{what} and cannot be made shorter than {min(tried):,}: raise the limit to that or more")
-        return Turn(self.encode(found), [], [], images=found.images, shortened=True)
+        return Turn(self.encode(shortened), [], [], images=shortened.images, shortened=True)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids of one user message in the chat template, up to the start of the reply."""
@@ -147,13 +147,13 @@ class TransformersPolicy:
         seeds: Sequence[int],
         temperature: float,
         max_new_tokens: int,
-        wanted: Callable[[int], bool] | None = None,
+        goes_on: Callable[[int], bool] | None = None,
     ) -> list[Turn]:
         """Sample one reply to the prompt ids of each turn.
 
         Equal prompts are read once, so members of a group at the same anchor share their prefill. A reply that
-        reaches `max_new_tokens` is cut there and has no end token. A row that is not `wanted` any more ends early. Rows
-        that have ended are dropped when they are half of all.
+        reaches `max_new_tokens` is cut there and has no end token. A row ends early
+        where `goes_on(row)` is false. Rows that have ended are dropped when they are half of all.
         """
         logits, cache, mask, position = self._read(asked)
         draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
@@ -171,8 +171,8 @@ class TransformersPolicy:
             logprobs[rows, step] = scores.gather(1, token)[:, 0]
             lengths[rows] += alive
             alive &= token[:, 0] != self.eos
-            if wanted is not None:
-                alive &= torch.tensor([wanted(row) for row in rows.tolist()], device=self.device)
+            if goes_on is not None:
+                alive &= torch.tensor([goes_on(row) for row in rows.tolist()], device=self.device)
             left = int(alive.sum())
             if step + 1 == max_new_tokens or not left:
                 break

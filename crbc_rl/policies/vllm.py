@@ -236,15 +236,15 @@ class Requests:
 
     def ready(self) -> list[tuple[int, Turn]]:
         enough = -(-len(self.asked) // 8)
-        found: list[tuple[int, Turn]] = []
+        finished: list[tuple[int, Turn]] = []
         for _ in range(self.PATIENCE):
-            if len(found) >= enough:
+            if len(finished) >= enough:
                 break
             for output in self.engine.llm.llm_engine.step():
                 if output.finished:
                     key, turn = self.asked.pop(output.request_id)
-                    found.append((key, self.engine.answered(turn, output)))
-        return found
+                    finished.append((key, self.engine.answered(turn, output)))
+        return finished
 
 
 def _import_vllm() -> tuple[Any, Any]:

@@ -160,8 +160,8 @@ def play_tasks(
                 waves=config.rollout.waves,
                 progress=partial(_ended, progress, start * group_size),
             )
-            told = describe(envs.panel, some, again, group_size)
-        yield {**_columns(batch), **told}, batch
+            described = describe(envs.panel, some, again, group_size)
+        yield {**_columns(batch), **described}, batch
 
 
 def rollout_seed(purpose: str, seed: int, task: int, repeat: int) -> int:
@@ -209,8 +209,8 @@ def summarise(split: str, played: Columns) -> Evaluation:
     """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
     order = np.lexsort((played["repeat"], played["task"]))
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
-    told = {name: read_texts(name, played) for name in ("kind", "content", "cluster")}
-    of_task, content = told["kind"], told["content"]
+    by_column = {name: read_texts(name, played) for name in ("kind", "content", "cluster")}
+    of_task, content = by_column["kind"], by_column["content"]
     kinds = Counter(of_task)
     won = Counter(kind for kind, succeeded in zip(of_task, played["success"], strict=True) if succeeded)
     episodes, steps = len(order), int(length.sum())
@@ -230,6 +230,6 @@ def summarise(split: str, played: Columns) -> Evaluation:
         independent=independent_tasks(played["success"], content),
         outcomes={
             **{name: played[name][order].tolist() for name in ("task", "success", "score", "reward")},
-            **{name: [values[i] for i in order] for name, values in told.items()},
+            **{name: [values[i] for i in order] for name, values in by_column.items()},
         },
     )

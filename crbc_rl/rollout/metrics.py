@@ -61,12 +61,12 @@ def speeds(batch: RolloutBatch, epochs: int, seconds: Mapping[str, float]) -> di
         "generated": (int(played.response_length.sum()), ("generate", "environments")),
         "trained": (trained, ("tensors", "reference", "train")),
     }
-    found = {}
+    per_second = {}
     for name, (tokens, phases) in spent.items():
         whole = sum(seconds.get(phase, 0.0) for phase in phases)
         if whole > 0.0:
-            found[f"tokens_per_second/{name}"] = tokens / whole
-    return found
+            per_second[f"tokens_per_second/{name}"] = tokens / whole
+    return per_second
 
 
 def peak_memory(device: torch.device) -> float:

@@ -49,8 +49,8 @@ class EvalPanel:
 
     def digest(self, source: TaskPanel[Any]) -> str:
         """One hash (hex) over the contents of the tasks in order, and their repeats. `source` is the split."""
-        told = {task: source[task].digest for task in sorted(set(self.tasks))}
-        return digest_of([told[task] for task in self.tasks], self.repeats)
+        digests = {task: source[task].digest for task in sorted(set(self.tasks))}
+        return digest_of([digests[task] for task in self.tasks], self.repeats)
 
 
 def digest_of(contents: Sequence[str], repeats: Sequence[int]) -> str:
@@ -114,10 +114,10 @@ def apportioned(weights: Mapping[str, int], n: int) -> dict[str, int]:
 
 def _by_kind(source: TaskPanel[Any]) -> dict[str, list[int]]:
     """The tasks of each kind, in the order of the split, or shuffled where that is an order of names."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    by_kind: defaultdict[str, list[int]] = defaultdict(list)
     for task in range(len(source)):
-        found[source.kind(task)].append(task)
-    return {kind: _shuffled("even", kind, tasks) for kind, tasks in found.items()} if source.listed else dict(found)
+        by_kind[source.kind(task)].append(task)
+    return {kind: _shuffled("even", kind, tasks) for kind, tasks in by_kind.items()} if source.listed else dict(by_kind)
 
 
 def _drawn(source: TaskPanel[Any], counts: Mapping[str, int]) -> dict[str, list[int]]:

@@ -75,25 +75,25 @@ def is_row(row: object) -> bool:
 
 def figures(split: str, rows: Sequence[Row]) -> dict[str, Any]:
     """The figures of this file's table over these episodes."""
-    told = summarise(split, columns_of(rows))
+    evaluation = summarise(split, columns_of(rows))
     success, cluster = np.array([row["success"] for row in rows]), [row["cluster"] for row in rows]
     n = independent_tasks(success, cluster)
     return {
-        "episodes": told.episodes,
-        "successes": told.successes,
-        "success": told.success,
-        "interval": list(told.interval),
-        "distinct_tasks": told.different,
-        "independent_tasks": told.independent,
+        "episodes": evaluation.episodes,
+        "successes": evaluation.successes,
+        "success": evaluation.success,
+        "interval": list(evaluation.interval),
+        "distinct_tasks": evaluation.different,
+        "independent_tasks": evaluation.independent,
         "clusters": len(set(cluster)),
-        "cluster_interval": list(wilson(told.success * n, n)),
-        "score": told.score,
-        "return": told.reward,
-        "text_score": told.reward_by_step,
-        "length": told.length,
-        "invalid_share": told.invalid_share,
-        "truncated_share": told.truncated_share,
-        "prompt_cut_share": told.prompt_cut_share,
+        "cluster_interval": list(wilson(evaluation.success * n, n)),
+        "score": evaluation.score,
+        "return": evaluation.reward,
+        "text_score": evaluation.reward_by_step,
+        "length": evaluation.length,
+        "invalid_share": evaluation.invalid_share,
+        "truncated_share": evaluation.truncated_share,
+        "prompt_cut_share": evaluation.prompt_cut_share,
     }
 
 
@@ -115,16 +115,16 @@ def written(data: Mapping[str, Any]) -> bytes:
 def read_evaluation(path: Path) -> dict[str, Any]:
     """The document of an evaluation's JSON file. Raises `ConfigError` where it is none, or of another format."""
     try:
-        found = parse_json(read_bytes(path, LARGEST_JSON))
+        data = parse_json(read_bytes(path, LARGEST_JSON))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ConfigError(f"{path} is no evaluation: {error}; `crbc eval RUN --out FILE.json` writes one") from error
-    rows = found.get("rows") if isinstance(found, dict) else None
-    if found is None or not isinstance(rows, list) or not rows or not all(map(is_row, rows)):
+    rows = data.get("rows") if isinstance(data, dict) else None
+    if data is None or not isinstance(rows, list) or not rows or not all(map(is_row, rows)):
         raise ConfigError(
             f"{path} is no evaluation: it has no rows of episodes; `crbc eval RUN --out FILE.json` writes one"
         )
-    if found.get("format") != FORMAT:
-        raise ConfigError(f"{path} is an evaluation of format {shown(found.get('format'))}, and {FORMAT} is read here")
-    return found
+    if data.get("format") != FORMAT:
+        raise ConfigError(f"{path} is an evaluation of format {shown(data.get('format'))}, and {FORMAT} is read here")
+    return data

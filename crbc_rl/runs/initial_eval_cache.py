@@ -26,9 +26,11 @@ SPLITS = ("validation", "test")
 def evaluated_start(folder: Path) -> Record | None:
     """What the run in a folder measured of its start, on both splits; None where it has not."""
     first = next(iter(read_metrics(folder)), {"update": -1})
-    found = {name: value for name, value in first.items() if name.startswith(tuple(f"{split}/" for split in SPLITS))}
-    whole = first["update"] == 0 and all(f"{split}/success" in found for split in SPLITS)
-    return found if whole else None
+    evaluation = {
+        name: value for name, value in first.items() if name.startswith(tuple(f"{split}/" for split in SPLITS))
+    }
+    whole = first["update"] == 0 and all(f"{split}/success" in evaluation for split in SPLITS)
+    return evaluation if whole else None
 
 
 def start_like(run: Run) -> tuple[Record, dict[str, Record]] | None:
@@ -36,13 +38,13 @@ def start_like(run: Run) -> tuple[Record, dict[str, Record]] | None:
     where it was not evaluated yet, and where anything differs that the evaluation depends on: then this run plays it.
     """
     place = os.environ.get(LIKE)
-    if not place or (found := evaluated_start(other := Path(place))) is None:
+    if not place or (evaluation := evaluated_start(other := Path(place))) is None:
         return None
     if _playing(Run.open(other)) != _playing(run):
         return None
     lines = [record for _, record in read_lines(other / OUTCOMES) if record["update"] == 0]
     outcomes = {line["split"]: {k: v for k, v in line.items() if k not in ("update", "split")} for line in lines}
-    return (found, outcomes) if set(outcomes) == set(SPLITS) else None
+    return (evaluation, outcomes) if set(outcomes) == set(SPLITS) else None
 
 
 def _playing(run: Run) -> dict[str, Any]:

@@ -21,16 +21,16 @@ def read_metrics(run: Path) -> list[Record]:
     Figures that are not finite are left out.
     """
     path = run / "metrics.jsonl"
-    found: dict[int, Record] = {}
+    by_update: dict[int, Record] = {}
     wrong = 0
     for _, record in read_lines(path):
         sound = {name: value for name, value in record.items() if name == "update" or is_figure(name, value)}
         wrong += len([value for name, value in record.items() if name not in sound and not _not_finite(value)])
-        wrong += record["update"] in found
-        found[record["update"]] = sound
+        wrong += record["update"] in by_update
+        by_update[record["update"]] = sound
     if wrong:
         log.warning("%s: %d figures are left out: they are repeated, or no numbers", path, wrong)
-    return [found[update] for update in sorted(found)]
+    return [by_update[update] for update in sorted(by_update)]
 
 
 def is_figure(key: str, value: Any) -> bool:

@@ -45,15 +45,15 @@ class Outcomes:
 
 def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
     """The evaluations of a run on `split` by update. Damaged lines are left out, and a warning tells of the first."""
-    found: dict[int, Outcomes] = {}
+    by_update: dict[int, Outcomes] = {}
     for _, record in read_lines(run / OUTCOMES):
         if record.get("split") != split:
             continue
         try:
-            found[record["update"]] = _outcomes(record)
+            by_update[record["update"]] = _outcomes(record)
         except (KeyError, TypeError, ValueError) as error:
             log.warning("%s: update %d is damaged and left out: %s", run / OUTCOMES, record["update"], shown(error))
-    return found
+    return by_update
 
 
 def _outcomes(record: Mapping[str, Any]) -> Outcomes:

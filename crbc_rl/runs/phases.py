@@ -43,9 +43,9 @@ def blocks(record: Mapping[str, Any]) -> dict[str, float]:
     """Seconds of a record by block, without the blocks that it has no figure of. A block may stand for its phases."""
     seconds = {key.partition("/")[2]: float(s) for key, s in record.items() if key.startswith("seconds/")}
     block_of = {phase: block for block, phases in BLOCKS.items() for phase in (block, *phases)}
-    found: dict[str, float] = {}
+    seconds_of: dict[str, float] = {}
     for phase, some in seconds.items():
         if phase != "update":
             block = block_of.get(phase, "other")
-            found[block] = found.get(block, 0.0) + some
-    return {name: found[name] for name in BLOCKS if name in found}
+            seconds_of[block] = seconds_of.get(block, 0.0) + some
+    return {name: seconds_of[name] for name in BLOCKS if name in seconds_of}

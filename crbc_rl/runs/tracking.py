@@ -65,17 +65,17 @@ class Tracker(Board):
     def write(self, update: int, scalars: Mapping[str, float]) -> None:
         """Send the scalars of an update, by tag, which metrics.jsonl has already."""
         if not self._failed:
-            with self._told():
+            with self._as_warning():
                 self._catch_up()
                 self._send(update, scalars)
 
     def close(self) -> None:
         """Send what is missing, and wait until the tracker has everything."""
         if not self._failed:
-            with self._told():
+            with self._as_warning():
                 self._catch_up()
         if self._board is not None:
-            with self._told():
+            with self._as_warning():
                 self._board.close()
 
     def _catch_up(self) -> None:
@@ -96,7 +96,7 @@ class Tracker(Board):
         self._board.write(update, {tag: value for tag, value in scalars.items() if math.isfinite(value)})
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _as_warning(self) -> Iterator[None]:
         """Turns the first fault of the tracker into a warning, after which nothing more is sent."""
         try:
             yield

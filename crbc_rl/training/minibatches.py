@@ -90,13 +90,13 @@ def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) 
     sets = [rows[part] for part in balanced(tokens[rows], RANKS)]
     each = optim.minibatch // RANKS
     size = optim.microbatch or each
-    found = []
+    parts = []
     for start in range(0, len(rows) // RANKS, each):
         pieces = [part[start : start + each] for part in sets]
         passes = [piece[k : k + size] for piece in pieces for k in range(0, each, size)]
         weights = [_weights(batch, part, config.loss.aggregation) / len(passes) for part in passes]
-        found.append(MiniBatch(np.concatenate(passes), np.concatenate(weights)))
-    return found
+        parts.append(MiniBatch(np.concatenate(passes), np.concatenate(weights)))
+    return parts
 
 
 def balanced(sizes: Ints, parts: int) -> list[Ints]:
@@ -133,20 +133,20 @@ def equal_turns(batch: RolloutBatch) -> list[list[int]]:
 
 def _weights(batch: RolloutBatch, rows: Ints, aggregation: str) -> Floats:
     """The weights of some rows, of which those that are masked weigh nothing."""
-    found = np.zeros(len(rows))
+    weights = np.zeros(len(rows))
     kept = np.ones(len(rows), dtype=bool) if batch.masked is None else ~batch.masked[rows]
     if kept.any():
-        found[kept] = token_weights(batch.response_length[rows][kept], batch.group[rows][kept], aggregation)
-    return found
+        weights[kept] = token_weights(batch.response_length[rows][kept], batch.group[rows][kept], aggregation)
+    return weights
 
 
 def has_gradient(batch: RolloutBatch) -> Bools:
     """Whether each row has an advantage that counts, (n,)."""
     if batch.token_advantage is None:
-        found: Bools = batch.advantage != 0.0
+        signal: Bools = batch.advantage != 0.0
     else:
-        found = batch.mean_by_step(np.abs(batch.token_advantage)) > 0.0
-    return found if batch.masked is None else found & ~batch.masked
+        signal = batch.mean_by_step(np.abs(batch.token_advantage)) > 0.0
+    return signal if batch.masked is None else signal & ~batch.masked
 
 
 def share_empty(batch: RolloutBatch, parts: Sequence[MiniBatch]) -> float:

@@ -103,15 +103,15 @@ class Trainable:
     @torch.no_grad()
     def forward_no_grad(self, batch: RolloutBatch, what: Callable[[TokenBatch], Tensor]) -> Floats:
         """A value per response token (T,) from the current model, without gradients; `what` maps a pass to (B, R)."""
-        found = np.zeros(len(batch.old))
+        by_token = np.zeros(len(batch.old))
         starts = (batch.ends - batch.response_length).tolist()
         size = self.config.optim.score_microbatch or self.config.optim.microbatch
         for part in self._passes(batch, np.arange(len(batch)), None, size):
             for row, values in zip(part.rows, what(part).tolist(), strict=True):
                 length = len(batch.turns[row].response)
-                found[starts[row] : starts[row] + length] = values[:length]
+                by_token[starts[row] : starts[row] + length] = values[:length]
         # Each row was computed on one rank and is 0 on the others.
-        return self.distributed.sum(found)
+        return self.distributed.sum(by_token)
 
     def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
         rank, ranks, device = self.distributed.rank, self.distributed.size, self.distributed.device

@@ -13,7 +13,7 @@ from anchors import INVALID
 from crbc_envs import GroupVectorEnv
 from crbc_envs.checking.check import check_anchor_env
 from crbc_envs.errors import RequirementError
-from crbc_envs.sokoban import conformance, gym_engine, members, render
+from crbc_envs.sokoban import batch, conformance, gym_engine, render
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.conformance import COMPARED, Engines, conform, play
 from crbc_envs.sokoban.env import SokobanEnv
@@ -199,7 +199,7 @@ def batch_pays_less(self, numbers, boards=None):
         (SokobanEnv, "_execute", pays_more, "reward: 11.9, gym-sokoban has 10.9"),
         (SokobanEnv, "_info", other_anchor, "anchor: "),
         (SokobanBatch, "step", batch_pays_less, "batch: reward: "),
-        (members, "board_text", lambda tiles: "#", "batch: text: '#'"),
+        (batch, "board_text", lambda tiles: "#", "batch: text: '#'"),
         (SokobanEnv, "_cut", lambda self: self.engine == "exact" and self._steps > 3, "truncated: True, gym-sokoban"),
         (gym_sokoban_class, "_check_if_maxsteps", lambda self: False, "done: the episode's end is True, gym-sokoban"),
     ],
