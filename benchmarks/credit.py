@@ -1,8 +1,8 @@
 """The cost of credit: `python -m benchmarks.credit` (add --quick for the smallest size, a few seconds).
 
-Times are medians on this machine over synthetic updates; the worst cases of the solver are CPU seconds. Every group is
-a random walk on its own random graph, whose edges mostly lead to nearby anchors. Rollouts are interned beforehand, as
-they are during rollout, unless a line states otherwise.
+Times are CPU times of this process, medians over synthetic updates. Every group is a random walk on its own random
+graph, whose edges mostly lead to nearby anchors. Rollouts are interned beforehand, as they are during rollout, unless a
+line states otherwise.
 
 `--public DIR ...` runs the public GiGPO, HGPO, GraphGPO and G2PO beside ours on the paper-sized update and checks that
 the numbers are equal. DIR are checkouts of github.com/langfengQ/verl-agent, in a version with `recipe/hgpo` and
@@ -94,13 +94,13 @@ def as_groups(columns: dict[str, Any], keys: Sequence[str]) -> list[RolloutGroup
 
 
 def milliseconds(call: Callable[[], object], repeats: int) -> float:
-    """The median time of a call in milliseconds, after one warm-up call."""
+    """The median CPU time of a call in milliseconds, after one warm-up call."""
     call()
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         call()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return 1e3 * median(times)
 
 

@@ -18,6 +18,7 @@ import argparse
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.minibatches import MiniBatch, equal_turns, mini_batches, share_empty
+from crbc_rl.training.minibatches import MiniBatch, equal_turns, mini_batches
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 AGENTS = ("sokoban_tiny", "webshop_tiny", "alfworld_tiny")
@@ -77,7 +78,7 @@ def cut(batch: RolloutBatch, config: TrainConfig, name: str, size: int, draw: in
     parts = mini_batches(batch, changed, np.random.default_rng((size, draw)))
     if name != BEFORE:
         return parts
-    return [MiniBatch(p.rows, p.weights / (p.weights * batch.response_length[p.rows]).sum()) for p in parts]
+    return [replace(p, weights=p.weights / (p.weights * batch.response_length[p.rows]).sum()) for p in parts]
 
 
 def variance(found: Floats) -> float:
@@ -103,7 +104,16 @@ def measure(config: TrainConfig, folder: Path, sizes: Sequence[int]) -> None:
                 steps = np.array([(w * gradient[t]).sum(axis=0) for t, w in weight])
                 rows = [len(p.rows) for p in parts]
                 read = sum(len(set(t.tolist())) for t, _ in weight)
-                told.append((len(parts), min(rows), max(rows), read, share_empty(batch, parts), variance(steps)))
+                told.append(
+                    (
+                        len(parts),
+                        min(rows),
+                        max(rows),
+                        read,
+                        np.mean([not part.active for part in parts]),
+                        variance(steps),
+                    )
+                )
             count, least, most, read, empty, spread = np.mean(told, axis=0)
             rows_told = f"{least:.0f} to {most:.0f}"
             print(f"  {name:<30}{size:>6}{count:>7.0f}{rows_told:>12}{read:>8.0f}{empty:>9.1%}{spread:>10.2f}")

@@ -23,10 +23,12 @@ RANKS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBatch:
-    """The rows of one optimizer step, (n,), and the loss weight of each token of every row, (n,)."""
+    """The rows of one optimizer step, (n,), the loss weight of each token of every row, (n,), and whether any row has an
+    advantage."""
 
     rows: Ints
     weights: Floats
+    active: bool
 
 
 def mini_batches(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) -> list[MiniBatch]:
@@ -35,10 +37,13 @@ def mini_batches(batch: RolloutBatch, config: TrainConfig, rng: np.random.Genera
     Rows that are `masked` weigh nothing.
     """
     if config.optim.order == "ranks":
-        return by_rank(batch, config, rng)
-    weights = _weights(batch, np.arange(len(batch)), config.loss.aggregation)
-    parts = (by_group if config.optim.order == "group" else spread)(batch, config.optim.minibatch, rng)
-    return [MiniBatch(rows, weights[rows] * len(parts)) for rows in parts]
+        parts = by_rank(batch, config, rng)
+    else:
+        weights = _weights(batch, np.arange(len(batch)), config.loss.aggregation)
+        cut = (by_group if config.optim.order == "group" else spread)(batch, config.optim.minibatch, rng)
+        parts = [(rows, weights[rows] * len(cut)) for rows in cut]
+    signal = has_gradient(batch)
+    return [MiniBatch(rows, weights, bool(signal[rows].any())) for rows, weights in parts]
 
 
 def by_group(batch: RolloutBatch, size: int, rng: np.random.Generator) -> list[Ints]:
@@ -74,8 +79,8 @@ def spread(batch: RolloutBatch, size: int, rng: np.random.Generator) -> list[Int
     return [np.array(parts[part], dtype=np.int64) for part in rng.permutation(count).tolist()]
 
 
-def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) -> list[MiniBatch]:
-    """Mini-batches as verl-agent's trainer forms them on eight GPUs, whatever the number of ours.
+def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) -> list[tuple[Ints, Floats]]:
+    """The rows and weights of mini-batches as verl-agent's trainer forms them on eight GPUs, whatever the number of ours.
 
     Rows are copied at random until all mini-batches are full. They are divided into eight sets of equal size and of
     nearly equal tokens, each in the order of the rollouts. The first mini-batch has the first rows of each set, and so
@@ -95,7 +100,7 @@ def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) 
         pieces = [part[start : start + each] for part in sets]
         passes = [piece[k : k + size] for piece in pieces for k in range(0, each, size)]
         weights = [_weights(batch, part, config.loss.aggregation) / len(passes) for part in passes]
-        parts.append(MiniBatch(np.concatenate(passes), np.concatenate(weights)))
+        parts.append((np.concatenate(passes), np.concatenate(weights)))
     return parts
 
 
@@ -147,9 +152,3 @@ def has_gradient(batch: RolloutBatch) -> Bools:
     else:
         signal = batch.mean_by_step(np.abs(batch.token_advantage)) > 0.0
     return signal if batch.masked is None else signal & ~batch.masked
-
-
-def share_empty(batch: RolloutBatch, parts: Sequence[MiniBatch]) -> float:
-    """The share of mini-batches whose rows have no advantage at all."""
-    signal = has_gradient(batch)
-    return float(np.mean([not signal[part.rows].any() for part in parts]))

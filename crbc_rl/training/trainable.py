@@ -18,7 +18,7 @@ from crbc_rl.config import OptimConfig, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 from crbc_rl.training.clock import Clock
-from crbc_rl.training.minibatches import MiniBatch, has_gradient, mini_batches
+from crbc_rl.training.minibatches import MiniBatch, mini_batches
 
 Figures = dict[str, float]
 
@@ -91,7 +91,7 @@ class Trainable:
         return {
             **figures,
             "grad_norm": norm.item(),
-            "empty_steps": float(not has_gradient(batch)[part.rows].any()),
+            "empty_steps": float(not part.active),
             "skipped_steps": float(self.skipped > 0),
         }
 

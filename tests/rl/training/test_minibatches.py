@@ -19,7 +19,7 @@ from crbc_rl.batches import RolloutBatch, Turn, token_weights
 from crbc_rl.config import OptimConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.minibatches import MiniBatch, balanced, equal_turns, has_gradient, mini_batches, share_empty
+from crbc_rl.training.minibatches import MiniBatch, balanced, equal_turns, has_gradient, mini_batches
 from crbc_rl.training.trainable import rate
 
 
@@ -61,7 +61,7 @@ def test_spread_mini_batches_are_even_whole_and_never_without_a_gradient(
     assert min(lengths) > 0
     assert max(lengths) - min(lengths) <= most, "no mini-batch is left short"
     if has_gradient(batch).any():
-        assert share_empty(batch, parts) == 0
+        assert all(part.active for part in parts)
     whole = token_weights(batch.response_length, batch.group, aggregation)
     for part in parts:
         assert part.weights == pytest.approx(whole[part.rows] * len(parts))
@@ -81,14 +81,14 @@ def test_rows_with_an_advantage_are_dealt_evenly_and_steps_are_fewer_where_they_
     batch = table([turn(row) for row in range(64)], group=[row // 8 for row in range(64)], advantage=advantage)
     assert [int(has_gradient(batch)[part.rows].sum()) for part in cut(batch, 16)] == [2] * 4
     assert len(cut(batch, 4)) == 8, "one for each row with an advantage, not sixteen"
-    assert share_empty(batch, cut(batch, 8, "group")) == 7 / 8
+    assert sum(part.active for part in cut(batch, 8, "group")) == 1, "seven groups of eight have no advantage"
 
 
 def test_an_update_without_any_advantage_is_cut_as_usual_and_told() -> None:
     batch = table([turn(row) for row in range(10)], advantage=[0.0] * 10)
     parts = cut(batch, 4)
     assert sorted(len(part.rows) for part in parts) == [3, 3, 4]
-    assert share_empty(batch, parts) == 1.0
+    assert not any(part.active for part in parts)
 
 
 @pytest.mark.parametrize("order", ["spread", "group"])
