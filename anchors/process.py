@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -149,6 +149,12 @@ class EmpiricalProcess:
     pair: Ints | None = None
     anchor_names: Sequence[str] | None = None
     action_names: Sequence[str] | None = None
+    num_anchors: int = field(init=False)
+    num_pairs: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "num_anchors", self.counts.shape[1] - 2)
+        object.__setattr__(self, "num_pairs", self.counts.shape[0])
 
     # ---- construction -------------------------------------------------------------------------
 
@@ -217,15 +223,7 @@ class EmpiricalProcess:
             raise GroupError(f"{caller} rollouts: build the process with EmpiricalProcess.from_group")
         return self.rollouts, self.pair
 
-    # ---- names and sizes ----------------------------------------------------------------------
-
-    @property
-    def num_anchors(self) -> int:
-        return self.counts.shape[1] - 2
-
-    @property
-    def num_pairs(self) -> int:
-        return self.counts.shape[0]
+    # ---- names --------------------------------------------------------------------------------
 
     @cached_property
     def anchors(self) -> tuple[str, ...]:

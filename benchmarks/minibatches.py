@@ -97,14 +97,14 @@ def measure(config: TrainConfig, folder: Path, sizes: Sequence[int]) -> None:
     print(f"  {'order':<30}{'size':>6}{'steps':>7}{'rows':>12}{'read':>8}{'empty':>9}{'variance':>10}")
     for size in sizes:
         for name in ORDERS:
-            told = []
+            counts = []
             for draw in range(DRAWS):
                 parts = cut(batch, config, name, size, draw)
                 weight = [(turn[p.rows], (p.weights * batch.advantage[p.rows])[:, None]) for p in parts]
                 steps = np.array([(w * gradient[t]).sum(axis=0) for t, w in weight])
                 rows = [len(p.rows) for p in parts]
                 read = sum(len(set(t.tolist())) for t, _ in weight)
-                told.append(
+                counts.append(
                     (
                         len(parts),
                         min(rows),
@@ -114,7 +114,7 @@ def measure(config: TrainConfig, folder: Path, sizes: Sequence[int]) -> None:
                         variance(steps),
                     )
                 )
-            count, least, most, read, empty, spread = np.mean(told, axis=0)
+            count, least, most, read, empty, spread = np.mean(counts, axis=0)
             rows_told = f"{least:.0f} to {most:.0f}"
             print(f"  {name:<30}{size:>6}{count:>7.0f}{rows_told:>12}{read:>8.0f}{empty:>9.1%}{spread:>10.2f}")
 

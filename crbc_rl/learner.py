@@ -39,7 +39,7 @@ from crbc_rl.training.checkpoint import read_state
 from crbc_rl.training.clock import Clock, finished
 from crbc_rl.training.critic import Critic
 from crbc_rl.training.folders import publish
-from crbc_rl.training.trainable import Trainable, rate
+from crbc_rl.training.trainable import Trainable
 
 
 class Learner:
@@ -122,10 +122,9 @@ class Learner:
             }
 
     def _optimise(self, batch: RolloutBatch) -> Record:
-        share = rate(self.config.optim, self.update, self.config.updates)
         for model in self._models().values():
-            model.set_rate(share)
-        record: Record = {"lr": share * self.config.optim.lr}
+            model.set_rate(self.update)
+        record: Record = {"lr": self.actor.rate}
         if not self.worker.engine_is_policy:
             # The engine's log-probabilities differ from the trained model's. Ratios must start from the latter.
             with self.clock.phase("old"):

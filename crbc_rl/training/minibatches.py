@@ -6,7 +6,6 @@ exactly the loss of the update, however it was cut, and a short mini-batch weigh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
 from math import lcm
@@ -23,8 +22,8 @@ RANKS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBatch:
-    """The rows of one optimizer step, (n,), the loss weight of each token of every row, (n,), and whether any row has an
-    advantage."""
+    """The rows of one optimizer step, (n,), and the loss weight of each token of every row, (n,). `active`: some row has
+    an advantage."""
 
     rows: Ints
     weights: Floats
@@ -80,11 +79,11 @@ def spread(batch: RolloutBatch, size: int, rng: np.random.Generator) -> list[Int
 
 
 def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) -> list[tuple[Ints, Floats]]:
-    """The rows and weights of mini-batches as verl-agent's trainer forms them on eight GPUs, whatever the number of ours.
+    """The rows and weights of mini-batches as verl-agent's trainer forms them on eight GPUs.
 
     Rows are copied at random until all mini-batches are full. They are divided into eight sets of equal size and of
     nearly equal tokens, each in the order of the rollouts. The first mini-batch has the first rows of each set, and so
-    on. A weight is divided over the tokens of one GPU's pass, and all passes of a mini-batch have equal weight.
+    on. All this holds whatever the number of our GPUs. A weight is divided over the tokens of one GPU's pass, and all passes of a mini-batch have equal weight.
     """
     optim = config.optim
     unit = lcm(optim.minibatch, RANKS * (optim.score_microbatch or 1))

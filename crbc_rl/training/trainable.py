@@ -33,6 +33,8 @@ class Trainable:
         self, model: PreTrainedModel, config: TrainConfig, distributed: Distributed, pad: int, lr: float
     ) -> None:
         self.model, self.config, self.distributed, self.pad, self.lr = model, config, distributed, pad, lr
+        self.rate = lr
+        """The learning rate of the current update."""
         self.clock = Clock()
         """Times the phases of training; a learner puts its own here."""
         self.skipped = 0
@@ -68,10 +70,11 @@ class Trainable:
         self.optimizer.zero_grad()  # free gradients before the sampler needs the memory
         return steps
 
-    def set_rate(self, share: float) -> None:
-        """Set the learning rate to a share of the config's."""
+    def set_rate(self, update: int) -> None:
+        """Set the learning rate of an update."""
+        self.rate = rate(self.config.optim, update, self.config.updates) * self.lr
         for parameters in self.optimizer.param_groups:
-            parameters["lr"] = share * self.lr
+            parameters["lr"] = self.rate
 
     def _step(self, batch: RolloutBatch, part: MiniBatch) -> Figures:
         """One optimizer step. It is skipped where the gradient is not finite."""

@@ -54,10 +54,10 @@ class OneWeight(Trainable):
 
 
 def test_a_rate_is_a_share_of_the_config_s() -> None:
-    made = OneWeight(lr=0.1)
-    for share in (0.5, 0.5, 1.0):
-        made.set_rate(share)
-        assert [parameters["lr"] for parameters in made.optimizer.param_groups] == [0.1 * share]
+    made = OneWeight(lr=0.1, warmup=4)
+    for update, share in ((2, 0.5), (2, 0.5), (4, 1.0), (5, 1.0)):
+        made.set_rate(update)
+        assert [parameters["lr"] for parameters in made.optimizer.param_groups] == [0.1 * share] == [made.rate]
 
 
 Rows = list[tuple[Turn, float]]
