@@ -22,8 +22,10 @@ RANKS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBatch:
-    """The rows of one optimizer step, (n,), and the loss weight of each token of every row, (n,). `active`: some row has
-    an advantage."""
+    """The rows of one optimizer step, (n,), and the loss weight of each token of every row, (n,).
+
+    `active` tells whether any row has an advantage.
+    """
 
     rows: Ints
     weights: Floats
@@ -83,7 +85,8 @@ def by_rank(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) 
 
     Rows are copied at random until all mini-batches are full. They are divided into eight sets of equal size and of
     nearly equal tokens, each in the order of the rollouts. The first mini-batch has the first rows of each set, and so
-    on. All this holds whatever the number of our GPUs. A weight is divided over the tokens of one GPU's pass, and all passes of a mini-batch have equal weight.
+    on. A weight is divided over the tokens of one GPU's pass, and all passes of a mini-batch have equal weight. All
+    this holds whatever the number of our GPUs.
     """
     optim = config.optim
     unit = lcm(optim.minibatch, RANKS * (optim.score_microbatch or 1))
