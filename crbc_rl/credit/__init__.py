@@ -13,8 +13,7 @@ from crbc_rl.credit.api import (
     check_options,
     estimator_of,
 )
-from crbc_rl.credit.closure import Closure, closure
-from crbc_rl.credit.crbc import step_credit
+from crbc_rl.credit.crbc import Closure, closure, step_credit
 from crbc_rl.credit.diagnose import Diagnosis, diagnose
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import Estimator, estimator

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import EmpiricalProcess, Sparse
-from crbc_rl.credit.closure import BETA, FLAT, Closure, closure, expect
-from crbc_rl.credit.crbc import step_credit
+from crbc_rl.credit.crbc import BETA, FLAT, Closure, closure, expect, step_credit
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import check_discount
 from crbc_rl.credit.rewards import powers

@@ -9,7 +9,7 @@ import numpy as np
 
 from anchors import EmpiricalProcess
 from anchors.coverage import coverages, eligible
-from crbc_rl.credit.closure import BETA, FLAT, closure, discounts, expect
+from crbc_rl.credit.crbc import BETA, FLAT, closure, discounts, expect
 from crbc_rl.credit.estimator import Terms
 from crbc_rl.credit.rewards import powers
 
