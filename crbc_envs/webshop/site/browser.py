@@ -61,10 +61,9 @@ TIMEOUT = 20.0
 _FLAGS = (
     "--headless=new --disable-gpu --disable-dev-shm-usage --disable-extensions --no-first-run "
     "--disable-background-networking --disable-sync --disable-component-update --no-default-browser-check "
-    "--remote-debugging-pipe --renderer-process-limit=1 --window-size=1100,900 --blink-settings=imagesEnabled=false"
+    "--remote-debugging-pipe --renderer-process-limit=1 --window-size=1100,900"
 )
-"""With the debugging pipe, Chromium exits when its driver exits, for whatever reason. It loads no pictures, which have
-no text."""
+"""With the debugging pipe, Chromium exits when its driver exits, for whatever reason."""
 
 _LOOPBACK_ONLY = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 """The browser can resolve the loopback address and no other host."""

@@ -1,14 +1,14 @@
 """Renders the pages of the site as HTML, without scripts and without external resources.
 
 The elements with a `data-role` are for agents. They are in the order of the page model, with the role and text of its
-`Node`s, and with `aria-current` on clicked ones. Everything else is for people: pictures, breadcrumbs, and the class of
-chosen options. All text is escaped.
+`Node`s, and with `aria-current` on clicked ones. Everything else is for people: breadcrumbs, and the class of chosen
+options. All text is escaped.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
@@ -18,33 +18,20 @@ from crbc_envs.webshop.shop.pages import BUY, Node, Page, offers
 from crbc_envs.webshop.shop.reward import Reward, reward_in_words
 from crbc_envs.webshop.shop.state import State
 from crbc_envs.webshop.site.address import address, shown_query
-from crbc_envs.webshop.site.pictures import SIZE, is_colour, picture_in_words, swatch_name
 
 STYLE = "/style.css"
 
-PICTURES = "/picture/"
-"""The beginning of the address of a picture, before its name and ".svg"."""
-
 _TITLES = {"index": "Search", "results": "Results", "item": "Product", "done": "Thank you"}
-
-_WINDOW = ("lamp-yellow-1", "sofa-teal-0", "shoe-red-2", "headphones-navy-0", "dress-lilac-0", "mug-coral-3")
-"""The pictures of the pages where somebody begins."""
-
-_LOGO = "bag-coral-0"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a page is rendered from: the goal with its number, the state, and the page, with `reward` after a purchase.
-
-    `picture` gives the name of a product's picture, by ASIN and chosen option values.
-    """
+    """What a page is rendered from: the goal with its number, the state, the page, and `reward` after a purchase."""
 
     number: int
     goal: Goal
     state: State
     page: Page
-    picture: Callable[[str, Iterable[str]], str]
     reward: Reward | None = None
 
 
@@ -62,7 +49,7 @@ def start_page(goals: int, example: str) -> str:
     return _document(
         "Welcome",
         "",
-        f'<div class="page"><section class="hero">{_window()}'
+        f'<div class="page"><section class="hero">'
         "<h1>Find what is asked for, and buy it</h1>"
         "<p>You are given one instruction. Search the shop, look at products, choose their options, and buy "
         "the one that fits best. Your score says how much of the instruction it fulfils.</p>"
@@ -91,7 +78,7 @@ def not_found_page(reason: str, goals: int, number: int | None = None, goal: Goa
 
 
 def _index(view: View, nodes: Sequence[Node]) -> str:
-    return f'<section class="hero">{_search(view, "Search the shop", _role(nodes[0]))}</section>{_window()}'
+    return f'<section class="hero">{_search(view, "Search the shop", _role(nodes[0]))}</section>'
 
 
 def _results(view: View, nodes: Sequence[Node]) -> str:
@@ -103,13 +90,12 @@ def _results(view: View, nodes: Sequence[Node]) -> str:
 
 
 def _card(view: View, card: Sequence[Node]) -> str:
-    """A product on a results page: one link with its picture, ASIN, title and price. An agent's link is the ASIN."""
+    """A product on a results page: one link with its ASIN, title and price. An agent's link is the ASIN."""
     link, *others = card
     names = (' class="title"', ' class="price"', *[""] * len(others))
     texts = "".join(f"<span{name}{_role(node)}</span>" for node, name in zip(others, names, strict=False))
     code = f'<span class="product-link"{_role(link)}</span>'
-    picture = _picture(view.picture(link.text, ()), "")
-    return f'<li><a class="card" href="{_after(view, link)}">{picture}{code}{texts}</a></li>'
+    return f'<li><a class="card" href="{_after(view, link)}">{code}{texts}</a></li>'
 
 
 def _item(view: View, nodes: Sequence[Node]) -> str:
@@ -121,10 +107,10 @@ def _item(view: View, nodes: Sequence[Node]) -> str:
     about = "".join(_node(view, node, tag) for node, tag in tags)
     buttons = "".join(_node(view, node, "") for node in nodes[last:])
     return (
-        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><div class="product">{_shown_product(view)}'
-        f'<div class="facts"><section class="options" aria-label="Options">{_options(view, nodes[2:title])}</section>'
+        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><div class="product">'
+        f'<section class="options" aria-label="Options">{_options(view, nodes[2:title])}</section>'
         f'<section class="about" aria-label="Product">{about}</section>'
-        f'<nav class="row" aria-label="Product pages">{buttons}</nav></div></div>'
+        f'<nav class="row" aria-label="Product pages">{buttons}</nav></div>'
     )
 
 
@@ -142,8 +128,8 @@ def _details(view: View, nodes: Sequence[Node]) -> str:
     content = "".join(_node(view, node, "p") for node in nodes[2:])
     nothing = "" if content else '<p class="aside">Nothing is said here.</p>'
     return (
-        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><div class="product">{_shown_product(view)}'
-        f'<section class="facts {name.lower()}" aria-label="{name}"><h1>{name}</h1>{content}{nothing}</section></div>'
+        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><section class="product {name.lower()}" '
+        f'aria-label="{name}"><h1>{name}</h1>{content}{nothing}</section>'
     )
 
 
@@ -165,14 +151,10 @@ def _document(title: str, header: str, body: str) -> str:
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<title>{_text(title)} - WebShop</title><link rel="stylesheet" href="{STYLE}">'
-        f'<link rel="icon" href="{PICTURES}{_LOGO}.svg"></head><body><a class="skip" href="#main">Skip to the page</a>'
-        f'<header><a class="brand" href="/">{_picture(_LOGO, "")}WebShop</a>{header}</header>'
+        '</head><body><a class="skip" href="#main">Skip to the page</a>'
+        f'<header><a class="brand" href="/">WebShop</a>{header}</header>'
         f'<main id="main">{body}</main></body></html>'
     )
-
-
-def _window() -> str:
-    return f'<div class="window">{"".join(_picture(name, "") for name in _WINDOW)}</div>'
 
 
 def _begin(goals: int) -> str:
@@ -221,15 +203,6 @@ def _crumbs(view: View) -> str:
     )
 
 
-def _shown_product(view: View) -> str:
-    name = view.picture(view.state.asin, tuple(view.state.options.values()))
-    return f'<div class="shown">{_picture(name, picture_in_words(name))}</div>'
-
-
-def _picture(name: str, alt: str) -> str:
-    return f'<img src="{PICTURES}{name}.svg" width="{SIZE}" height="{SIZE}" alt="{_text(alt)}">'
-
-
 def _after(view: View, node: Node) -> str:
     """The escaped address of the page after a click on a node."""
     after = replace(view.state, options=dict(view.state.options))
@@ -244,20 +217,18 @@ def _node(view: View, node: Node, tag: str) -> str:
     """The node as an element `tag` with its text, or as a link to the page after a click on it."""
     if node.role == "text":
         return f"<{tag}{_role(node)}</{tag}>"
-    name, picture = "buy" if node.text == BUY else "button", ""
+    name = "buy" if node.text == BUY else "button"
     if node.role == "option":
         # What was chosen, for people: `clicked` is the original's mark, which is wrong for some values.
         name = "value chosen" if view.state.options.get(node.group) == node.text else "value"
-        colour = swatch_name(node.text) if is_colour(node.group) else None
-        picture = _picture(colour, "") if colour else ""
-    return f'<a class="{name}" href="{_after(view, node)}"{_role(node, picture)}</a>'
+    return f'<a class="{name}" href="{_after(view, node)}"{_role(node)}</a>'
 
 
-def _role(node: Node, picture: str = "") -> str:
+def _role(node: Node) -> str:
     """The rest of an element's opening tag, with the attributes of the node, and its text."""
     group = f' data-group="{_text(node.group)}"' if node.role == "option" else ""
     clicked = ' aria-current="true"' if node.clicked else ""
-    return f' data-role="{node.role}"{group}{clicked}>{picture}{_text(node.text)}'
+    return f' data-role="{node.role}"{group}{clicked}>{_text(node.text)}'
 
 
 def _verdict(view: View, reward: Reward) -> str:
@@ -266,10 +237,10 @@ def _verdict(view: View, reward: Reward) -> str:
     parts = "".join(f'<data id="{name}" value="{_text(json.dumps(part))}"></data>' for name, part in exact.items())
     verdict = "It is all that was asked for." if reward.total == 1 else "It is not all that was asked for."
     return (
-        f'<section class="verdict" aria-label="Score">{_shown_product(view)}<div>'
+        f'<section class="verdict" aria-label="Score">'
         f"<h1>Your score: {reward.total:.0%}</h1><p>{verdict}</p>"
         f'<meter value="{reward.total}" aria-label="Score"></meter><dl>{words}</dl>'
-        f'<h2>The instruction was</h2><p id="instruction">{_text(view.goal.text)}</p>{parts}</div></section>'
+        f'<h2>The instruction was</h2><p id="instruction">{_text(view.goal.text)}</p>{parts}</section>'
     )
 
 

@@ -1,10 +1,10 @@
-"""Serves a shop to browsers on this machine: the pages of the shop, their pictures, and one stylesheet."""
+"""Serves a shop to browsers on this machine: the pages of the shop, and one stylesheet."""
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,20 +20,16 @@ from crbc_envs.webshop.shop.goals import Goal
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site import render
 from crbc_envs.webshop.site.address import PageNotFound, address, goal_number, number, read_address, split
-from crbc_envs.webshop.site.pictures import picture, picture_name
 
 LOOPBACK = ("127.0.0.1", "::1")
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; "
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
 """The headers of every response: nothing is loaded from other hosts, and no script runs."""
-
-_KEPT = ("text/css", "image/svg+xml")
-"""What a browser may keep for a while."""
 
 _SHOP_LOCK = threading.Lock()
 """Guards the shop, whose caches are not thread-safe."""
@@ -76,8 +72,6 @@ class Site:
             return Response(HTTPStatus.OK, render.start_page(len(self.panel), self.panel[0].text))
         if parts.path == render.STYLE:
             return Response(HTTPStatus.OK, self._style, "text/css")
-        if parts.path.startswith(render.PICTURES):
-            return _picture(parts.path)
         if parts.path == "/draw":
             return _redirect(f"/goal/{int(self._rng.integers(len(self.panel)))}")
         if parts.path == "/goal":
@@ -94,21 +88,7 @@ class Site:
         bought = tuple(state.options.values())
         reward = self.shop.reward(goal, state.asin, bought) if state.kind == "done" else None
         page = self.shop.page(state, goal, reward.total if reward else 0.0)
-        return Response(
-            HTTPStatus.OK, render.shop_page(render.View(asked, goal, state, page, self._picture_of, reward))
-        )
-
-    def _picture_of(self, asin: str, chosen: Iterable[str]) -> str:
-        """The name of a product's picture."""
-        found = self.shop.catalogue.find(asin)
-        return picture_name(None if found is None else self.shop.catalogue[found], chosen)
-
-
-def _picture(path: str) -> Response:
-    drawn = picture(path.removeprefix(render.PICTURES).removesuffix(".svg"))
-    if drawn is None:
-        raise PageNotFound("there is no such picture")
-    return Response(HTTPStatus.OK, drawn, "image/svg+xml")
+        return Response(HTTPStatus.OK, render.shop_page(render.View(asked, goal, state, page, reward)))
 
 
 def _redirect(location: str) -> Response:
@@ -189,7 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{response.kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Cache-Control", "max-age=600" if response.kind in _KEPT else "no-store")
+        self.send_header("Cache-Control", "max-age=600" if response.kind == "text/css" else "no-store")
         if response.location:
             self.send_header("Location", response.location)
         self.end_headers()

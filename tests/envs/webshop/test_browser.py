@@ -394,15 +394,6 @@ def test_every_kind_of_page_has_texts_that_stand_out_and_fits_a_phone(site):
     walk_every_kind_of_page(site, check)
 
 
-@needs_browser
-def test_an_agents_browser_loads_no_pictures(site):
-    to_options(site)
-    loaded = site.browser.driver.execute_script(
-        "return [document.images.length, performance.getEntriesByType('resource').map(entry => entry.name)]"
-    )
-    assert loaded[0] > 1 and not [name for name in loaded[1] if "picture" in name]
-
-
 def focused(driver):
     return driver.switch_to.active_element
 
