@@ -86,7 +86,7 @@ def loaded(members: int) -> SokobanBatch:
 
 
 def our_engines(members: int) -> Iterator[Engine]:
-    """This suite's engine with its three kinds of frames, and without frames."""
+    """This suite's engine with its two kinds of frames, and without frames."""
 
     def fresh(batch: SokobanBatch, actions: NDArray[np.int64]) -> object:
         return batch.step(actions), batch.frames()
@@ -98,9 +98,6 @@ def our_engines(members: int) -> Iterator[Engine]:
     yield Engine(f"{name}, a new array", members, partial(fresh, loaded(members)))
     batch = loaded(members)
     yield Engine(f"{name}, one array reused", members, partial(drawn_into, batch, batch.frames()))
-    batch = loaded(members)
-    batch.live_frames()
-    yield Engine(f"{name}, live frames", members, batch.step)
     yield Engine(f"{name}{NO_FRAMES}", members, loaded(members).step)
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.alfworld.engine.conformance import COMPARED, Listed, conform, conform_all, published
+from crbc_envs.alfworld.engine.conformance import COMPARED, Listed, conform, published
 from crbc_envs.alfworld.engine.game import FAMILIES, GameFile, parse
-from crbc_envs.alfworld.engine.memoised import memoised
 from crbc_envs.alfworld.engine.textworld import require_packages
 from crbc_envs.alfworld.env import AlfworldEnv
 from crbc_envs.alfworld.experts.expert import plan
@@ -62,13 +61,6 @@ def _generated(number: int) -> GameFile:
     rng = np.random.default_rng([7, number])
     size, verb = SIZES[rest % 2], VERBS[rest // 2 % 2]
     return _planned(generate_game(rng, list(FAMILIES.values())[family], size=size, verb=verb))
-
-
-def play_everything(games: list[Listed], steps: int, seed: int, out: Path) -> Iterator[Outcome]:
-    """Play all of `everything` with TextWorld memoised, as `conform_all` does. Raises `RequirementError`."""
-    require_packages()
-    with memoised():
-        yield from conform_all(games, steps, seed, out)
 
 
 CONFORMANCE = Conformance("TextWorld", COMPARED, play, tasks=5)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from crbc_envs.actions import admissible_action, requested_action
 from crbc_envs.core import Infos, Outcome
-from crbc_envs.sokoban.render import TILE, BatchRenderer, Image, atlas, render, resize
+from crbc_envs.sokoban.render import BatchRenderer, Image, render, resize
 from crbc_envs.sokoban.rules import (
     BOX,
     BOX_ON_TARGET,
@@ -70,7 +70,6 @@ class SokobanBatch:
         self._counted = np.zeros(num_boards, dtype=np.int64)
         self._shift = np.array([-width, width, -1, 1, 0], dtype=np.intp)
         self._renderer = BatchRenderer(width)
-        self._canvas: Image | None = None
 
     def __len__(self) -> int:
         return len(self.tiles)
@@ -95,8 +94,6 @@ class SokobanBatch:
         self._player[boards] = self._first[boards] + np.argmax((tiles >= PLAYER).reshape(len(tiles), -1), axis=1)
         self._boxes[boards] = count[BOX] + count[BOX_ON_TARGET]
         self._placed[boards], self._counted[boards] = count[BOX_ON_TARGET], 0
-        if self._canvas is not None:
-            self._canvas[boards] = self._renderer.draw(tiles)
 
     def step(
         self, actions: NDArray[np.integer], boards: Boards | None = None
@@ -112,15 +109,12 @@ class SokobanBatch:
         beyond = ahead + shift
         flat, rules = self._flat, _rules()
         case = flat[player] * np.intp(49) + flat[ahead] * np.intp(7) + flat[beyond]
-        moved, gained = rules.moved[case], rules.gained[case]
         # For `STAY`, all three are the same cell, and each writes its old value.
         flat[player], flat[ahead], flat[beyond] = rules.player[case], rules.ahead[case], rules.beyond[case]
-        if self._canvas is not None:
-            self._repaint(player, ahead, beyond, moved)
-        placed = self._placed[chosen] + gained
+        placed = self._placed[chosen] + rules.gained[case]
         solved = placed == self._boxes[chosen]
         rewards = -0.1 + np.sign(placed - self._counted[chosen])
-        self._player[chosen] = player + shift * (moved > 0)
+        self._player[chosen] = player + shift * rules.moved[case]
         self._placed[chosen] = self._counted[chosen] = placed
         rewards[solved] += 10.0
         return rewards, solved
@@ -137,26 +131,11 @@ class SokobanBatch:
         """The frames of other boards of this size, (k, height, width) tile codes; `out` as in `frames`."""
         return self._renderer.draw(tiles, out)
 
-    def live_frames(self) -> Image:
-        """The frames of all boards as one array. Every later step updates its changed cells."""
-        if self._canvas is None:
-            self._canvas = self.frames()
-        return self._canvas
-
-    def _repaint(self, player: Boards, ahead: Boards, beyond: Boards, moved: NDArray[np.int8]) -> None:
-        assert self._canvas is not None
-        count, height, width = self.tiles.shape
-        cells = np.concatenate([player[moved > 0], ahead[moved > 0], beyond[moved > 1]])
-        board, cell = np.divmod(cells, height * width)
-        row, column = np.divmod(cell, width)
-        canvas = self._canvas.reshape(count, height, TILE, width, 3 * TILE)
-        canvas[board, row, :, column] = atlas().reshape(7, TILE, 3 * TILE)[self._flat[cells]]
-
 
 class _Rules(NamedTuple):
     """The effect of a step on its three cells, indexed by 49 player + 7 ahead + beyond.
 
-    It has their new codes, `moved` (1 for a walk, 2 for a push) and `gained`, the change of boxes on targets.
+    It has their new codes, `moved` (1 for a walk or a push) and `gained`, the change of boxes on targets.
     """
 
     player: NDArray[np.uint8]
@@ -177,7 +156,7 @@ def _rules() -> _Rules:
             rows.append((leave[player], enter[ahead], beyond, 1, 0))
         elif player in leave and ahead in (BOX, BOX_ON_TARGET) and beyond in receive:
             gained = (beyond == TARGET) - (ahead == BOX_ON_TARGET)
-            rows.append((leave[player], enter[ahead], receive[beyond], 2, gained))
+            rows.append((leave[player], enter[ahead], receive[beyond], 1, gained))
         else:
             rows.append((player, ahead, beyond, 0, 0))
     columns = np.array(rows).T

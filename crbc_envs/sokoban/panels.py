@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +15,7 @@ from crbc_envs.sokoban.layouts import all_layouts
 from crbc_envs.sokoban.published import paper_room
 from crbc_envs.sokoban.rooms import empty_rooms
 from crbc_envs.sokoban.rules import TARGET, Room, State, board_digest, layout_digest, placed
-from crbc_envs.sokoban.solver import Starts, distances
+from crbc_envs.sokoban.solver import Starts
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 TEXT = "Push every box ($) onto a target (.)."
@@ -219,7 +218,7 @@ class PaperPanel(TaskPanel[Room]):
     likely. About 38 % of the validation boards are among the 4,800 boards of the paper's 150 updates of 32 tasks;
     counting mirror images, three in four. Success on this panel is therefore partly memory. It exists for comparison
     with published figures. `SokobanPanel` has no such leak. The solutions are also short: nearly half of the boards
-    need at most three moves (see `solution_lengths`).
+    need at most three moves.
     """
 
     has_kinds: ClassVar[bool] = False
@@ -250,17 +249,3 @@ def make_panel(name: str, split: str, level: Level = LEVELS["6x6"]) -> TaskPanel
     if name not in PANELS:
         raise ValueError(f"panel must be one of {', '.join(PANELS)}; got {name!r}")
     return PaperPanel(split, level) if name == "paper" else SokobanPanel(split, level)
-
-
-def solution_lengths(panel: TaskPanel[Room], count: int) -> dict[int, int]:
-    """The distribution of shortest solution lengths over the first `count` tasks: {moves: tasks}, sorted by moves.
-
-    Raises `ValueError` for a task without a solution.
-    """
-    lengths: Counter[int] = Counter()
-    for task in (panel[index] for index in range(count)):
-        moves = distances(task.content).get(task.content.start)
-        if moves is None:
-            raise ValueError(f"{task.id} has no solution")
-        lengths[moves] += 1
-    return dict(sorted(lengths.items()))

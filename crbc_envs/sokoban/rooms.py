@@ -11,7 +11,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from crbc_envs.sokoban.rules import Room, State
-from crbc_envs.sokoban.solver import Starts
 
 MAX_TRIES = 1_000
 """The maximum number of floors drawn for a room. At 6x6 a few are enough."""
@@ -21,20 +20,6 @@ FLOOR_SHARE = (0.45, 0.8)
 
 THINNING = 0.8
 """How often a cell that closes a loop of floor is refused. Rooms of corridors take longer than halls."""
-
-
-def generate_room(
-    rng: np.random.Generator, height: int = 6, width: int = 6, num_boxes: int = 1, max_length: int = 12
-) -> Room:
-    """Draw a room with `num_boxes` boxes, none of them on a target, 1 to `max_length` moves from a solution.
-
-    All lengths that the floor allows are equally likely. Raises `ValueError` if no room of this size was found.
-    """
-    for room in empty_rooms(rng, height, width, num_boxes):
-        starts = Starts(room, max_length)
-        if lengths := list(starts.of_length):
-            return starts.draw(rng, lengths[rng.integers(len(lengths))])
-    raise ValueError(f"no solvable {height}x{width} room with {num_boxes} boxes in {MAX_TRIES} tries")
 
 
 def empty_rooms(rng: np.random.Generator, height: int, width: int, num_boxes: int) -> Iterator[Room]:

@@ -99,34 +99,6 @@ def board_text(tiles: NDArray[np.uint8]) -> str:
     return "\n".join(" ".join(symbols[i : i + width]) for i in range(0, len(symbols), width))
 
 
-def parse_room(text: str) -> Room:
-    """Parse a board in XSB notation. Spaces between symbols are allowed. Raises `ValueError` for an invalid board."""
-    rows = [[c for c in line if c != " "] for line in text.strip().splitlines()]
-    if not rows:
-        raise ValueError("board: it is empty")
-    width = len(rows[0])
-    for r, row in enumerate(rows):
-        if len(row) != width:
-            raise ValueError(f"board: row {r} has {len(row)} cells, row 0 has {width}")
-    cells = {i: SYMBOLS.find(c) for i, c in enumerate(c for row in rows for c in row)}
-    unknown = [i for i, tile in cells.items() if tile < 0]
-    if unknown:
-        raise ValueError(f"board: cell {unknown[0]} is not one of {SYMBOLS!r}")
-    at = lambda *kinds: frozenset(i for i, tile in cells.items() if tile in kinds)  # noqa: E731
-    players = at(PLAYER, PLAYER_ON_TARGET)
-    boxes, targets = at(BOX, BOX_ON_TARGET), at(TARGET, BOX_ON_TARGET, PLAYER_ON_TARGET)
-    if len(players) != 1 or len(boxes) != len(targets) or not boxes:
-        raise ValueError(
-            f"board: {len(players)} players, {len(boxes)} boxes, {len(targets)} targets; it needs one player "
-            "and as many boxes as targets"
-        )
-    rim = [i for i in cells if i // width in (0, len(rows) - 1) or i % width in (0, width - 1)]
-    if any(cells[i] != WALL for i in rim):
-        raise ValueError("board: the outermost ring must be wall")
-    floor = frozenset(cells) - at(WALL)
-    return Room(len(rows), width, floor, targets, State(next(iter(players)), boxes))
-
-
 # ---- equal up to rotation, reflection and a shift within the outer wall ----------------------------------
 #
 # A layout is a room's walls and targets. Every state that an episode can reach has the layout of its start, so two

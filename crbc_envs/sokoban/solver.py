@@ -150,10 +150,6 @@ class Solution:
     def length(self) -> int | None:
         return None if self.moves is None else len(self.moves)
 
-    @property
-    def deadlock(self) -> bool:
-        return self.moves is None
-
     def value(self, beta: float = 0.98, horizon: int | None = None) -> float:
         """V* of its start state: `optimal_value` of its length."""
         return optimal_value(self.length, beta, horizon)

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 from paths import SHARED
 
-from crbc_envs.alfworld.engine.game import GameFile
-from crbc_envs.alfworld.games.generate import generate_game, write_game
+from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE, GameFile
+from crbc_envs.alfworld.games.generate import TASK_TYPES, generate_game
+from crbc_envs.alfworld.games.goals import read_task
+from crbc_envs.alfworld.games.tables import HOLDS, THINGS
 from crbc_envs.tasks import Task, TaskPanel
 
 PUBLISHED = SHARED / "data" / "alfworld"
@@ -129,6 +131,46 @@ def published(name: str, folder: Path) -> Path:
     with tarfile.open(archive) as files:
         files.extractall(folder, filter="data")
     return folder
+
+
+# ---- the official format ---------------------------------------------------------------------------
+
+
+def game_json(game: GameFile) -> str:
+    """The text of game.tw-pddl."""
+    fields: dict[str, Any] = {
+        "pddl_domain": game.domain,
+        "grammar": game.grammar,
+        "pddl_problem": game.problem,
+        "solvable": True,
+    }
+    if game.walkthrough is not None:
+        fields["walkthrough"] = list(game.walkthrough)
+    return json.dumps(fields)
+
+
+def trajectory_json(game: GameFile) -> str:
+    """The text of traj_data.json, with the keys that ALFWorld reads."""
+    goal = read_task(game.grammar)
+    params = {
+        "object_target": SPELLING[goal.target],
+        "parent_target": SPELLING.get(goal.parent, ""),
+        "toggle_target": SPELLING.get(goal.lamp, ""),
+        "mrecep_target": "",
+        "object_sliced": False,
+    }
+    return json.dumps({"task_id": game.name, "task_type": TASK_TYPES[game.family], "pddl_params": params})
+
+
+SPELLING = {kind.lower(): kind for kind in [*HOLDS, *(kind for room in THINGS.values() for kind in room)]}
+
+
+def write_game(game: GameFile, folder: Path) -> Path:
+    """Write a game in ALFWorld's format: game.tw-pddl and traj_data.json in its own folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / GAME_FILE).write_text(game_json(game), encoding="utf-8")
+    (folder / TRAJECTORY_FILE).write_text(trajectory_json(game), encoding="utf-8")
+    return folder / GAME_FILE
 
 
 # ---- files to be damaged ---------------------------------------------------------------------------

@@ -8,20 +8,18 @@ are ALFWorld's (`rules/`, and the sentences and goals below; Shridhar et al., 20
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import resources
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from crbc_envs.alfworld.engine.dialect import split_task
-from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, GameFile
+from crbc_envs.alfworld.engine.game import FAMILIES, GameFile
 from crbc_envs.alfworld.games.goal_counts import counts
-from crbc_envs.alfworld.games.goals import APPLIANCES, SENTENCES, Goal, goal_pddl, read_task
+from crbc_envs.alfworld.games.goals import APPLIANCES, SENTENCES, Goal, goal_pddl
 from crbc_envs.alfworld.games.household import Household, Layout, Size, draw_layout, furnish, pick, sources
 from crbc_envs.alfworld.games.tables import FIXED, HOLDS, PROPERTIES, THINGS
 
@@ -92,10 +90,6 @@ def generate_game(
     return game_file(rng, draw_puzzle(rng, layout, asked.goal), verb)
 
 
-_PUT = r"^move (.*) to (.*)$", r"put \1 in/on \2"
-_MOVE = r"^put (.*) in/on (.*)$", r"move \1 to \2"
-
-
 def reworded(game: GameFile, verb: Verb) -> GameFile:
     """A game in the words of a generation, with the rules that are generated; `walkthrough` as well."""
     task, _ = split_task(game.grammar)
@@ -126,35 +120,6 @@ def game_file(rng: np.random.Generator, puzzle: Puzzle, verb: Verb = "move") -> 
         problem=_problem(name, puzzle),
     )
 
-
-def game_json(game: GameFile) -> str:
-    """The text of game.tw-pddl."""
-    fields: dict[str, Any] = {
-        "pddl_domain": game.domain,
-        "grammar": game.grammar,
-        "pddl_problem": game.problem,
-        "solvable": True,
-    }
-    if game.walkthrough is not None:
-        fields["walkthrough"] = list(game.walkthrough)
-    return json.dumps(fields)
-
-
-def trajectory_json(game: GameFile) -> str:
-    """The text of traj_data.json, with the keys that ALFWorld reads."""
-    params = read_task(game.grammar).params(_SPELLING)
-    return json.dumps({"task_id": game.name, "task_type": TASK_TYPES[game.family], "pddl_params": params})
-
-
-def write_game(game: GameFile, folder: Path) -> Path:
-    """Write a game in ALFWorld's format: game.tw-pddl and traj_data.json in its own folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / GAME_FILE).write_text(game_json(game), encoding="utf-8")
-    (folder / TRAJECTORY_FILE).write_text(trajectory_json(game), encoding="utf-8")
-    return folder / GAME_FILE
-
-
-_SPELLING = {kind.lower(): kind for kind in [*HOLDS, *(kind for room in THINGS.values() for kind in room)]}
 
 _PUT_WORDS = {
     "You arrive at {r.name}.": "You arrive at {lend.name}.",

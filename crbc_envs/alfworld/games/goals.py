@@ -6,12 +6,7 @@ Sentences and goals are ALFWorld's interface (Shridhar et al., 2021; MIT licence
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-LAMP = "DeskLamp"
-"""The lamp of the "look" family."""
 
 TREATED = {"clean": "cleanable", "heat": "heatable", "cool": "coolable"}
 """The property that a thing needs for the family's treatment."""
@@ -42,16 +37,6 @@ class Goal:
     target: str
     parent: str = ""
     lamp: str = ""
-
-    def params(self, spelling: Mapping[str, str]) -> dict[str, Any]:
-        """`pddl_params` of traj_data.json. `spelling` maps kinds to their spelling there."""
-        return {
-            "object_target": spelling[self.target],
-            "parent_target": spelling.get(self.parent, ""),
-            "toggle_target": spelling.get(self.lamp, ""),
-            "mrecep_target": "",
-            "object_sliced": False,
-        }
 
 
 _KINDS = {word: rf"(?P<{word}>\w+)" for word in ("target", "parent", "lamp")}

@@ -41,8 +41,6 @@ NOWHERE = -1
 _LARGE = 0.05
 """Clusters with more than this share of the goals are placed before the others."""
 
-_NONE = np.empty(0, dtype=np.intp)
-
 Bools = NDArray[np.bool_]
 
 

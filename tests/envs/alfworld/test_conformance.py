@@ -11,18 +11,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from alfworld_games import Games, kitchen, published, tour
+from alfworld_games import Games, game_json, kitchen, published, small_game, tour, write_game
 
-import crbc_envs.alfworld.conformance  # noqa: F401  before a test replaces what it imports
 from anchors.kinds import ANCHOR_KINDS
 from benchmarks import envs
+from crbc_envs.alfworld import conformance as everything
 from crbc_envs.alfworld.engine import conformance, textworld
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.conformance import Outcome, conform, conform_all, game_folders, read_outcomes
 from crbc_envs.alfworld.engine.game import FAMILIES, parse, read_game_file
 from crbc_envs.alfworld.engine.textworld import TextWorldGame, shared_game
 from crbc_envs.alfworld.env import AlfworldEnv
-from crbc_envs.alfworld.games.generate import game_json, generate_game
+from crbc_envs.alfworld.games.generate import generate_game, reworded
 from crbc_envs.errors import DataError, install_extra
 from crbc_lab import cli
 
@@ -131,7 +131,7 @@ def test_missing_packages_are_named_with_the_command_that_brings_them(run_python
 import sys
 sys.modules["alfworld"] = None
 import numpy as np
-from crbc_envs.alfworld.games.generate import generate_game
+from crbc_envs.alfworld.games.generate import generate_game, reworded
 from crbc_envs.alfworld.engine.textworld import TextWorldGame
 from crbc_envs.errors import RequirementError
 try:
@@ -245,6 +245,26 @@ def test_the_command_sums_up_and_says_by_its_status_whether_all_were_equal(walke
         cli.main([*command, "--seed", "9"])
     assert left.value.code == 1
     assert "heat/trial_2 seed 11, step 3: won: True, TextWorld has False" in capsys.readouterr().out
+
+
+def test_everything_has_both_wordings_and_generated_games(tmp_path, monkeypatch):
+    for n in range(3):
+        write_game(small_game(n), tmp_path / "train" / f"t{n}" / "trial")
+    monkeypatch.setattr(everything, "GENERATED", 1)
+    games = everything.everything(tmp_path)
+    assert [game.name for game in games] == ["t0/trial (move)", "t1/trial (put)", "t2/trial (move)", "generated/0"]
+    for game in games:
+        file = game.read()
+        assert file.walkthrough[-1].startswith("put" if "(put)" in game.name else "move")
+
+
+def test_a_game_in_other_words_is_the_same_game():
+    new = everything._planned(generate_game(np.random.default_rng(4), "pick", size="small"))
+    old = reworded(new, "put")
+    assert old.problem == new.problem and old.grammar != new.grammar
+    assert any(command.startswith("put ") and " in/on " in command for command in old.walkthrough)
+    assert reworded(old, "move").walkthrough == new.walkthrough
+    assert parse(old).task == parse(new).task
 
 
 @pytest.mark.slow

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from alfworld_games import TASK, kitchen, published
+from alfworld_games import TASK, game_json, kitchen, published
 from hypothesis import given
 from hypothesis import strategies as st
 
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.conformance import game_folders
 from crbc_envs.alfworld.engine.game import FAMILIES, parse, read_game_file
-from crbc_envs.alfworld.games.generate import game_json, generate_game
+from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.errors import DataError
 
 IDLE = {"help", "inventory", "look"}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+import alfworld_games
 import numpy as np
 import pytest
+from alfworld_games import write_game
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +16,7 @@ from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import parse, read_game_file
 from crbc_envs.alfworld.engine.state import bits
 from crbc_envs.alfworld.experts.expert import kind_of, plan
-from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, fits, generate_game, write_game
+from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, fits, generate_game
 from crbc_envs.alfworld.games.goal_counts import counts, even_share
 from crbc_envs.alfworld.games.goals import APPLIANCES, TREATED, read_task
 from crbc_envs.alfworld.games.household import SIZES, draw_layout
@@ -122,9 +124,11 @@ def test_a_written_game_is_read_back_as_it_was(tmp_path):
 
 @pytest.mark.parametrize("hash_seed", ["0", "random"])
 def test_a_seed_gives_the_same_bytes_in_every_process(run_python, hash_seed):
-    code = """
+    code = f"import sys; sys.path.insert(0, {alfworld_games.__file__.rpartition('/')[0]!r})"
+    code += """
 import hashlib, numpy as np
-from crbc_envs.alfworld.games.generate import ROOMS_OF, game_json, generate_game
+from alfworld_games import game_json
+from crbc_envs.alfworld.games.generate import ROOMS_OF, generate_game
 rng = np.random.default_rng(7)
 texts = [game_json(generate_game(rng, family, size=size)) for family in ROOMS_OF for size in ("full", "small")]
 print(hashlib.sha256("".join(texts).encode()).hexdigest())

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from alfworld_games import BAD, PUBLISHED, edit, four_games, small_game, swap
+from alfworld_games import BAD, PUBLISHED, edit, four_games, small_game, swap, write_game
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, LARGEST_FILE, TRAJECTORY_FILE, parse
 from crbc_envs.alfworld.games import official
-from crbc_envs.alfworld.games.generate import write_game
 from crbc_envs.alfworld.games.official import DATASET, task_of
 from crbc_envs.errors import DataError, FileError
 from crbc_envs.storage.datasets import install, verify

@@ -10,11 +10,11 @@ from itertools import islice
 
 import numpy as np
 import pytest
-from alfworld_games import published
+from alfworld_games import published, write_game
 
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE, parse
 from crbc_envs.alfworld.engine.state import bits
-from crbc_envs.alfworld.games.generate import generate_game, write_game
+from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.alfworld.games.goals import read_task
 from crbc_envs.alfworld.games.household import SIZES
 from crbc_envs.alfworld.games.official import OfficialPanel

@@ -9,7 +9,7 @@ from collections import Counter
 
 import gymnasium
 import pytest
-from alfworld_games import BAD, edit, four_games, small_game, swap
+from alfworld_games import BAD, edit, four_games, small_game, swap, write_game
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs import GroupVectorEnv
@@ -17,7 +17,6 @@ from crbc_envs.alfworld.engine import game
 from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE, parse
 from crbc_envs.alfworld.engine.problem import Problem
 from crbc_envs.alfworld.games import listing, official
-from crbc_envs.alfworld.games.generate import write_game
 from crbc_envs.alfworld.games.official import DATASET, OfficialPanel
 from crbc_envs.errors import DataError, FileError
 from crbc_envs.storage import datasets

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from sokoban_boards import on_board
+from sokoban_boards import on_board, parse_room
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID, anchor_key
 from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.render import atlas, render
-from crbc_envs.sokoban.rules import MOVES, parse_room
+from crbc_envs.sokoban.rules import MOVES
 
 GOLDEN_ANCHOR = "dc24f726ccc34abdaad0458e5aae9990"
 """The anchor after reset(seed=7) of the default environment."""

@@ -7,6 +7,7 @@ import sys
 import gymnasium
 import numpy as np
 import pytest
+from sokoban_boards import parse_room
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
@@ -18,7 +19,7 @@ from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.conformance import COMPARED, Engines, conform, play
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.gym_engine import GymGame, gym_sokoban_class
-from crbc_envs.sokoban.rules import MOVES, Room, State, parse_room
+from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_lab import cli
 
 

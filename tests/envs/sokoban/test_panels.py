@@ -10,12 +10,13 @@ import gymnasium
 import numpy as np
 import pytest
 from effort import effort
+from sokoban_boards import generate_room, parse_room
 
 import crbc_envs  # noqa: F401  registers the id
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.layouts import LONGEST, all_layouts
 from crbc_envs.sokoban.panels import LEVELS, REMOVED, Level, SokobanPanel, find_level, make_panel, split_of
-from crbc_envs.sokoban.rooms import empty_rooms, generate_room
+from crbc_envs.sokoban.rooms import empty_rooms
 from crbc_envs.sokoban.rules import (
     MOVES,
     TARGET,
@@ -25,7 +26,6 @@ from crbc_envs.sokoban.rules import (
     images,
     layout_digest,
     near_layouts,
-    parse_room,
     placed,
 )
 from crbc_envs.sokoban.solver import Starts, best_moves, distances, solve

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from effort import effort
+from sokoban_boards import parse_room
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID
@@ -18,7 +19,7 @@ from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.gym_engine import GymGame, gym_sokoban_class
 from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.published import gym_sokoban_room
-from crbc_envs.sokoban.rules import MOVES, parse_room
+from crbc_envs.sokoban.rules import MOVES
 from crbc_envs.tasks import Task, TaskPanel
 
 STEPS = effort(500, full=2_000)

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
-from alfworld_games import PUBLISHED
+from alfworld_games import PUBLISHED, write_game
 
 from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE
-from crbc_envs.alfworld.games.generate import generate_game, write_game
+from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.alfworld.games.official import DATASET, OfficialPanel
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import MANIFEST, Dataset, data_home, install, read_manifest, verify

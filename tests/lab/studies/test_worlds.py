@@ -6,9 +6,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from sokoban_boards import parse_room
 
 from crbc_envs.sokoban.panels import SokobanPanel
-from crbc_envs.sokoban.rules import MOVES, parse_room
+from crbc_envs.sokoban.rules import MOVES
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds import WORLDS, behaviour, diagnostics, house, lucky, sokoban
 from crbc_lab.studies.worlds.behaviours import steps_lost

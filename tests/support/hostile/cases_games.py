@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from alfworld_games import game_json, trajectory_json
 
 from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE
-from crbc_envs.alfworld.games.generate import game_json, generate_game, trajectory_json
+from crbc_envs.alfworld.games.generate import generate_game
 from hostile.case import HERE, OUTSIDE, RAN, Case
 
 
