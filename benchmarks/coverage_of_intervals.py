@@ -23,7 +23,6 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from crbc_envs.checking.intervals import wilson
 from crbc_lab.statistics import (
     Estimate,
     Outcomes,
@@ -33,6 +32,7 @@ from crbc_lab.statistics import (
     resample,
     widening,
 )
+from crbc_rl.rollout.intervals import wilson
 
 Floats = NDArray[np.float64]
 

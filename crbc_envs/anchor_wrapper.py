@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from anchors.kinds import OWN, AnchorKind
 from crbc_envs.actions import normalise, requested_action
-from crbc_envs.core import AnchorEnv, expect_np_random, seed_noise
+from crbc_envs.core import AnchorEnv
+from crbc_envs.noise import expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.tasks import SPLITS, Task, TaskPanel

@@ -151,7 +151,7 @@ def rooms(graph, folder):
 FLOORS = {
     "anchors": "key kinds rollout columns interned process coverage",
     "crbc_envs": (
-        "errors printable actions spaces tasks prompts core anchor_wrapper storage ENVIRONMENTS vector chat "
+        "errors printable actions spaces tasks prompts noise core anchor_wrapper storage ENVIRONMENTS vector chat "
         "demonstrations wrappers checking"
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env conformance",

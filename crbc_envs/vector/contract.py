@@ -16,7 +16,8 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
 from anchors.kinds import OWN, anchor_name
-from crbc_envs.core import AnchorEnv, Expert, Rows, seed_noise
+from crbc_envs.core import AnchorEnv, Expert, Rows
+from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import Task, TaskPanel
 
 Keys = Mapping[str, type | tuple[type, ...]]

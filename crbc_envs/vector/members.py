@@ -16,7 +16,8 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from numpy.typing import NDArray
 
-from crbc_envs.core import AnchorEnv, Infos, Members, Outcome, seed_noise
+from crbc_envs.core import AnchorEnv, Infos, Members, Outcome
+from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import stream
 from crbc_envs.vector.contract import ForeignEnv, bare, step_limits
 

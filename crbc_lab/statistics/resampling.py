@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from crbc_envs.checking.intervals import wilson
 from crbc_lab.statistics.outcomes import Floats, Ints, Outcomes, paired
 from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.intervals import wilson
 
 Statistic = Literal["mean", "iqm", "iqm_scores"]
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbc_envs.checking.intervals import independent_tasks, wilson
+from crbc_rl.rollout.intervals import independent_tasks, wilson
 
 T = TypeVar("T")
 

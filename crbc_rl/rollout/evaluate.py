@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.checking.intervals import independent_tasks, wilson
 from crbc_envs.tasks import TaskPanel, stream
 from crbc_rl.batches import Floats, Ints, RolloutBatch
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
+from crbc_rl.rollout.intervals import independent_tasks, wilson
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.checking.intervals import independent_tasks, wilson
 from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, shown
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import summarise
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
+from crbc_rl.rollout.intervals import independent_tasks, wilson
 
 FORMAT = 1
 """The version of the JSON file's layout."""

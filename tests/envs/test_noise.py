@@ -7,7 +7,7 @@ import noisy_envs
 import numpy as np
 import pytest
 
-from crbc_envs.core import seed_noise
+from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import rng, stream
 from crbc_envs.vector.members import noise_seed
 

@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from benchmarks.coverage_of_intervals import Design, study, truth
-from crbc_envs.checking.intervals import wilson
 from crbc_lab import statistics as st
 from crbc_lab.statistics.resampling import cluster_counts
 from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.intervals import wilson
 
 
 def rng(seed=0):

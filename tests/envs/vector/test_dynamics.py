@@ -13,7 +13,7 @@ from noisy_envs import IDS
 from worker_play import plain, play
 
 from crbc_envs import AnchorWrapper, GroupVectorEnv
-from crbc_envs.core import seed_noise
+from crbc_envs.noise import seed_noise
 from crbc_envs.vector.members import noise_seed
 
 

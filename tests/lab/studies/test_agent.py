@@ -9,7 +9,6 @@ import gymnasium
 import pytest
 from learner_fixtures import write_config
 
-from crbc_envs.checking.intervals import wilson
 from crbc_lab.cli import main
 from crbc_lab.studies import agent as study
 from crbc_lab.studies.agent import Episode, Reply, words_of
@@ -17,6 +16,7 @@ from crbc_lab.studies.agent_tables import plain, rows
 from crbc_lab.studies.agent_teacher import play_teacher
 from crbc_rl.config import load_config
 from crbc_rl.learner import Learner
+from crbc_rl.rollout.intervals import wilson
 from crbc_rl.runs.folder import Run
 
 PROMPT = words_of("Task: put a mug in a drawer. go to: drawer 1 2, desk 1. take mug 1 from desk 1")
