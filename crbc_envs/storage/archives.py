@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import re
 import stat
 import struct
 import tarfile
@@ -18,16 +17,13 @@ from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, cast
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.files import open_regular, refuse_link, shown
+from crbc_envs.storage.files import shown
 
 MOST_MEMBERS = 60_000
 """The most files and folders of an archive. The 3,753 published games have 7,506 files."""
 
 MOST_EXPANSION, ALWAYS_ALLOWED = 100, 256 << 20
 """An archive may unpack to a hundred times its size, and to 256 MiB in any case. ALFWorld's unpacks to 25 times."""
-
-PADDING = 1 << 20
-"""The most bytes after the end of a tar. Writers fill up a record, of 10 KiB usually."""
 
 CHUNK = 1 << 20
 
@@ -41,7 +37,7 @@ _DAMAGE = (
     EOFError,
     OverflowError,
     ValueError,  # a name that is no UTF-8, an offset below zero
-    NotImplementedError,  # a compression method that zipfile does not support
+    RuntimeError,  # an encrypted zip, or a compression method that zipfile does not support
 )
 """The errors of the archive libraries for a damaged file."""
 
@@ -68,7 +64,7 @@ def members(source: Path, limit: int) -> Iterator[Member]:
     """The files of a folder, or of a .tar, .tar.gz, .tar.xz or .zip archive. Use it inside `damage_as_data_error`.
 
     Raises `DataError` for an archive that holds a link, a device or a path that leads outside, or whose members
-    have more than `limit` bytes together. A folder may hold links: opening one raises `DataError`.
+    have more than `limit` bytes together. A folder may hold links to files.
     """
     if source.is_dir():
         return _folder_members(source)
@@ -98,13 +94,8 @@ def _files(folder: Path) -> Iterator[Path]:
 def _folder_members(folder: Path) -> Iterator[Member]:
     done = 0
     for path in _files(folder):
-        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), partial(_opened_file, path), done)
+        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), partial(path.open, "rb"), done)
         done += path.stat().st_size
-
-
-def _opened_file(path: Path) -> IO[bytes]:
-    """Not through a link, which in another's folder could lead to a file of the user's own."""
-    return open_regular(refuse_link(path))
 
 
 # ---- tar -------------------------------------------------------------------------------------------
@@ -113,8 +104,8 @@ def _opened_file(path: Path) -> IO[bytes]:
 def _tar_members(source: Path, limit: int) -> Iterator[Member]:
     guard = _Guard(source, limit)
     with source.open("rb") as raw, _plain(raw) as plain:
-        stream = _Forward(plain, guard.limit + MOST_MEMBERS * 2 * tarfile.BLOCKSIZE)
-        with tarfile.TarFile(fileobj=cast(IO[bytes], stream)) as archive:
+        stream = _Bounded(plain, guard.limit + MOST_MEMBERS * 2 * tarfile.BLOCKSIZE)
+        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
             while (info := archive.next()) is not None:
                 if not (info.isreg() or info.isdir()) or info.issparse():
                     raise DataError(f"{source}: refused, {shown(info.name)} is a link or a device, or not a plain file")
@@ -122,9 +113,8 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
                 if info.isreg():
                     yield Member(path, partial(_opened, archive, info), raw.tell())
                 vars(archive)["members"] = []  # it would keep them all; typeshed knows no such attribute
-        stream.read(PADDING)  # to the end, because checksums come last
-        if stream.read(1):
-            raise tarfile.ReadError("something follows its end")
+        while stream.read(CHUNK):  # to the end, because checksums come last
+            pass
         if len(stream.tail) < len(TAR_END) or any(stream.tail):
             raise tarfile.ReadError("its end is missing")
 
@@ -141,34 +131,21 @@ def _plain(raw: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], lzma.open(raw)) if start.startswith(b"\xfd7zXZ\x00") else raw
 
 
-class _Forward:
-    """A stream as tarfile reads it, within bounds, and with the last bytes kept.
-
-    Going back is refused, because with a negative size tarfile would read the same header for ever. A tar that was cut
-    between two files does not end in zeros.
-    """
+class _Bounded:
+    """A stream of at most `limit` bytes, because tarfile reads a header of any length at once. Its last bytes are kept:
+    a tar that was cut between two files does not end in zeros."""
 
     def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream, self._limit = stream, limit
-        self._at = 0
+        self._stream, self._left = stream, limit
         self.tail = b""
 
     def read(self, size: int) -> bytes:
-        if size < 0 or self._at + size > self._limit:  # tarfile reads a header of any length at once
-            raise tarfile.ReadError(f"it has more than {self._limit:,} bytes")
         chunk = self._stream.read(size)
-        self._at += len(chunk)
+        self._left -= len(chunk)
+        if self._left < 0:
+            raise tarfile.ReadError("it is larger than any data set of this package")
         self.tail = (self.tail + chunk)[-len(TAR_END) :]
         return chunk
-
-    def seek(self, to: int) -> None:
-        if to < self._at:
-            raise tarfile.ReadError("a size is negative")
-        while self._at < to and self.read(min(CHUNK, to - self._at)):
-            pass
-
-    def tell(self) -> int:
-        return self._at
 
 
 def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
@@ -187,8 +164,6 @@ def _zip_members(source: Path, limit: int) -> Iterator[Member]:
             kind = stat.S_IFMT(info.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise DataError(f"{source}: refused, {shown(info.filename)} is a link or a device")
-            if info.flag_bits & 1:
-                raise DataError(f"{source}: refused, {shown(info.filename)} is encrypted")
             path = guard.checked_path(info.filename, info.file_size)
             if not info.is_dir():
                 yield Member(path, partial(archive.open, info), done)
@@ -217,15 +192,6 @@ class _Guard:
         return path
 
 
-LONGEST_PATH, LONGEST_PART = 1_000, 255
-_DEVICE = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
-
-
 def _is_unsafe(name: str, path: PurePosixPath) -> bool:
-    """Whether a path leads outside, or is a device or another path on some system."""
-    if path.is_absolute() or "\\" in name or ":" in name or len(name) > LONGEST_PATH or not name.isprintable():
-        return True
-    return any(
-        part == ".." or part != part.rstrip(" .") or len(part.encode()) > LONGEST_PART or _DEVICE.fullmatch(part)
-        for part in path.parts
-    )
+    """Whether a path leads outside, on any system."""
+    return path.is_absolute() or "\\" in name or ":" in name or ".." in path.parts

@@ -66,9 +66,7 @@ class Dataset:
     required: str
     """The files that a source must hold, in words."""
     limit: int
-    """Upper limit for the unpacked size of an archive, and for what is written of all sources, in bytes."""
-    file_limit: int | None = None
-    """Upper limit for the size of one file in bytes. None: `limit` alone."""
+    """Upper limit for the unpacked size of an archive, in bytes."""
     prepare: Callable[[Path, ProgressCallback], None] = lambda folder, on_progress: None
     """Builds what readers need, such as an index, in an unpacked folder before it is checked."""
 
@@ -129,39 +127,31 @@ def _unpack(
     """Write the required files of all sources under `staging`. Returns their digests and their origins, by path."""
     digests: dict[str, str] = {}
     origins: dict[str, str] = {}
-    known: set[str] = set()
-    total, before, left = sum(size_of(source) for source in sources), 0, dataset.limit
+    total, before = sum(size_of(source) for source in sources), 0
     for source in sources:
         with damage_as_data_error(source):
             for member in members(source, dataset.limit):
                 place = dataset.place(member.path)
                 if place is not None:
-                    if str(place).casefold() in known:  # on some systems names that differ in case are one file
+                    if str(place) in digests:
                         raise DataError(f"{source}: {place} is there twice")
-                    known.add(str(place).casefold())
-                    origin = str(source / member.path) if source.is_dir() else f"{source}: {member.path}"
-                    most = left if dataset.file_limit is None else min(left, dataset.file_limit)
-                    digests[str(place)], written = _write(member.open(), staging / place, most, origin)
-                    origins[str(place)] = origin
-                    left -= written
+                    digests[str(place)] = _write(member.open(), staging / place)
+                    origins[str(place)] = str(source / member.path) if source.is_dir() else f"{source}: {member.path}"
                 on_progress(before + member.done, total)
         before += size_of(source)
     on_progress(total, total)
     return digests, origins
 
 
-def _write(stream: IO[bytes], path: Path, most: int, origin: str) -> tuple[str, int]:
-    """Write a stream of at most `most` bytes to a new file. Returns its digest and its size."""
+def _write(stream: IO[bytes], path: Path) -> str:
+    """Write a stream to a new file. Returns its digest."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    digest, written = hashlib.sha256(), 0
+    digest = hashlib.sha256()
     with stream, path.open("xb") as out:
         while chunk := stream.read(CHUNK):
-            written += len(chunk)
-            if written > most:
-                raise DataError(f"{origin}: refused, it has more than {most:,} bytes, which no such file has")
             digest.update(chunk)
             out.write(chunk)
-    return digest.hexdigest(), written
+    return digest.hexdigest()
 
 
 def _publish(dataset: Dataset, staging: Path, digests: dict[str, str]) -> None:
@@ -201,19 +191,11 @@ def read_manifest(folder: Path) -> dict[str, str]:
     """The SHA-256 of each installed file, by path. Raises `DataError` if the manifest is missing or damaged."""
     path = folder / MANIFEST
     try:
-        digests = read_json(path)["sha256"]
-        if not all(isinstance(digest, str) and _is_inside(name) for name, digest in digests.items()):
-            raise ValueError("it names something else than files of its folder")
+        return dict(read_json(path)["sha256"])
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; install the data with: {_again(folder)}") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: damaged ({error}); install the data again: {_again(folder)}") from error
-    return dict(digests)
-
-
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return name.isprintable() and not path.is_absolute() and ".." not in path.parts
 
 
 def sha256_of(path: Path) -> str:

@@ -1,11 +1,10 @@
-"""Files of others: written whole or not at all, never through a link, and read within bounds."""
+"""Files: written whole or not at all, never through a link. What is wrong with one that is read is a `ValueError`."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +13,6 @@ from tempfile import mkdtemp
 from typing import IO, Any
 
 from crbc_envs.errors import DataError
-
-LARGEST_JSON = 64 << 20
-"""The default limit of a JSON text in bytes. Parsed, a hostile one takes up to thirty times its size."""
 
 LEFT_FILE, LEFT_FOLDER = r"[0-9a-f]{16}\.tmp", r"[a-z0-9_]{8}\.tmp"
 """How the temporary names of `replacing` and `replacing_folder` end, after ".NAME.": what a killed process leaves."""
@@ -71,54 +67,32 @@ def replacing_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def parse_json(text: str | bytes, most: int = LARGEST_JSON) -> Any:
-    """The value of a JSON text. Raises `ValueError` if it is no JSON, longer than `most` or nested too deeply."""
-    if len(text) > most:
-        raise ValueError(f"it has {len(text):,} bytes, and at most {most:,} are read")
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text. Raises `ValueError` if it is no JSON or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def read_json(path: Path, most: int = LARGEST_JSON) -> Any:
+def read_json(path: Path) -> Any:
     """The value of a JSON file. Raises `ValueError` like `parse_json`, also if it is no UTF-8, and `OSError`."""
-    return parse_json(read_bytes(path, most), most)
+    return parse_json(path.read_bytes())
 
 
 def read_bytes(path: Path, most: int) -> bytes:
-    """The content of a regular file of at most `most` bytes. Raises `ValueError` for others, and `OSError`.
-
-    A pipe or a device, which may never end, is refused.
-    """
-    with open_regular(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        content = file.read(min(size, most) + 1)  # a buffer of `most` bytes would cost more than the file
-        if len(content) > size:  # it grew meanwhile
-            content += file.read(max(0, most + 1 - len(content)))
-    if len(content) > most:
+    """The content of a regular file of at most `most` bytes. Raises `ValueError` for others, and `OSError`."""
+    if path.stat().st_size > most:
         raise ValueError(f"it has more than {most:,} bytes")
-    return content
-
-
-def open_regular(path: Path) -> IO[bytes]:
-    """The file for reading. Raises `ValueError` for a pipe or a device, and `OSError`."""
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115  the caller closes it
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    if not path.is_file():
         raise ValueError("it is no regular file")
-    return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Opens a named pipe at once, where nobody writes into it."""
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    return path.read_bytes()
 
 
 def shown(value: object) -> str:
     """A value that others wrote, for a message: as Python writes it, and not longer than a line."""
     try:
         text = repr(value)
-    except RecursionError:
-        return f"a {type(value).__name__} that is nested too deeply"
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return f"a {type(value).__name__} of thousands of digits"
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -81,8 +81,6 @@ def write_columns(
         header["dynamics"] = dynamics
     if anchor is not None:
         header["anchor"] = anchor
-    if any(not isinstance(text, str) or has_surrogates([text]) for text in (env_id, dynamics or "")):
-        raise GroupError(f"{path}: not written: env_id {shown(env_id)} or dynamics {shown(dynamics)} is no text")
     arrays, changed = {}, []
     for name in (name for name in COLUMNS if name in columns):
         values = columns[name]
@@ -131,8 +129,7 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
         raise DataError(f"{path}: no such file; {REMEDY}")
     try:
         with path.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            if not is_sealed(mapped):
-                log.warning("%s was written by another tool: nothing tells whether a row was changed there", path)
+            whole = is_sealed(mapped)
         metadata = pq.read_metadata(path)
         _check_size(path, metadata)
         texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
@@ -149,6 +146,8 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
     if wrong := _fault(table):
         raise DataError(f"{path}: {wrong}; {REMEDY}")
+    if not whole:
+        log.warning("%s was written by another tool: nothing tells whether a row was changed there", path)
     return table, header
 
 
@@ -204,33 +203,30 @@ def _header(path: Path, schema: pa.Schema) -> Row:
         return {"env_id": "", "dynamics": None, "anchor": None, "surrogates": []}
     if text is None:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
-    damaged = DataError(f"{path}: its header is damaged; {REMEDY}")
     try:
-        header = parse_json(text)
-    except ValueError as error:
-        raise damaged from error
-    if not isinstance(header, dict):
-        raise damaged
-    if type(header.get("version")) is not int or header["version"] != RECORD_VERSION:
+        header: Row = {"dynamics": None, "anchor": None, "surrogates": [], **parse_json(text)}
+        version, anchor_version = header["version"], header.get("anchor_version", ANCHOR_VERSION)
+        if version == RECORD_VERSION:
+            _require_lengths(header["lengths"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: its header is damaged; {REMEDY}") from error
+    if version != RECORD_VERSION:
         raise DataError(
-            f"{path} is of record version {shown(header.get('version'))}, this crbc reads version {RECORD_VERSION}: "
+            f"{path} is of record version {shown(version)}, this crbc reads version {RECORD_VERSION}: "
             f"read it with the crbc that wrote it, or record it again; {REMEDY}"
         )
-    if not isinstance(header.get("env_id"), str) or not _are_lengths(header.get("lengths")):
-        raise damaged
-    if not all(isinstance(header.setdefault(name, None), str | None) for name in ("dynamics", "anchor")):
-        raise damaged
-    if header.get("anchor_version", ANCHOR_VERSION) != ANCHOR_VERSION:
+    if anchor_version != ANCHOR_VERSION:
         raise DataError(
-            f"{path} has anchor keys of version {shown(header['anchor_version'])}, this crbc makes version "
+            f"{path} has anchor keys of version {shown(anchor_version)}, this crbc makes version "
             f"{ANCHOR_VERSION}: read it with the crbc that wrote it, or record it again; {REMEDY}"
         )
-    changed = header.setdefault("surrogates", [])
-    if not isinstance(changed, list) or not all(
-        isinstance(name, str) and COLUMNS.get(name) == "string" for name in changed
-    ):
-        raise damaged
     return header
+
+
+def _require_lengths(lengths: Lengths) -> None:
+    """Raise `ValueError` unless each rollout of each group has a step, and all have not more than are read."""
+    if min(min(members) for members in lengths) < 1 or sum(map(sum, lengths)) > MOST_ROWS:
+        raise ValueError("its lengths are none")
 
 
 def _lengths(table: pa.Table) -> Lengths:
@@ -238,7 +234,7 @@ def _lengths(table: pa.Table) -> Lengths:
     numbers = np.stack([table.column(name).to_numpy() for name in ("group", "rollout")])
     places, steps = np.unique(numbers, axis=1, return_counts=True)
     groups = np.unique(places[0])
-    if not np.array_equal(groups, np.arange(len(groups))):
+    if not len(groups) or not np.array_equal(groups, np.arange(len(groups))):
         raise ValueError("its groups are not numbered from 0 on")
     return [steps[places[0] == number].tolist() for number in groups]
 
@@ -261,14 +257,6 @@ def require_anchor(path: Path, header: Row, anchor: str | None) -> None:
         )
 
 
-def _are_lengths(value: Any) -> bool:
-    """Whether the value gives at least one step to each rollout of each group, and not more steps than are read."""
-    if not isinstance(value, list) or not value or not all(isinstance(members, list) and members for members in value):
-        return False
-    steps = [steps for members in value for steps in members]
-    return all(type(count) is int and 0 < count <= MOST_ROWS for count in steps) and sum(steps) <= MOST_ROWS
-
-
 def _fault(table: pa.Table) -> str:
     """What is wrong with the columns of a file, or "".
 
@@ -283,9 +271,8 @@ def _fault(table: pa.Table) -> str:
         kind = _plain(column.type)
         if kind != _type(name):
             return f"column {name!r} is of type {str(kind)[:80]}, not {_type(name)}"
-        missing = column.null_count + sum(map(_inner_nulls, column.chunks))
-        if missing and name != "final_anchor":
-            return f"column {name!r} has no value in {missing} rows"
+        if column.null_count and name != "final_anchor":
+            return f"column {name!r} has no value in {column.null_count} rows"
         if COLUMNS[name] == "double" and (row := _odd_number(name, column.to_numpy())) is not None:
             place = ", ".join(f"{part} {table.column(part)[row]}" for part in ("group", "rollout", "step"))
             wanted = "a number from 0 to 1" if name == "score" else "a finite number"
@@ -302,15 +289,6 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, _plain(field.type)) for field in kind])
     return kind
-
-
-def _inner_nulls(array: pa.Array) -> int:
-    """The missing token ids in lists, or the missing bytes of images."""
-    import pyarrow as pa
-
-    if isinstance(array, pa.ListArray):
-        return array.flatten().null_count
-    return array.field("bytes").null_count if isinstance(array, pa.StructArray) else 0
 
 
 def _odd_number(name: str, values: NDArray[np.float64]) -> int | None:

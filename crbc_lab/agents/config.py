@@ -9,14 +9,10 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from crbc_envs.storage.files import read_bytes
 from crbc_rl.config import EnvConfig, RunConfig, Section, parse, read_mapping, set_value
 from crbc_rl.config.shipped import find_config
 from crbc_rl.errors import ConfigError
 
-LARGEST = 10**9
-LONGEST_EXAMPLES = 1 << 18
-"""Bytes of a file of examples."""
 OWN_FIELDS = frozenset({"model", "messages", "n", "stream"})
 """Fields of a request that `model.options` may not replace: the cache and the accounting rest on them."""
 
@@ -33,7 +29,7 @@ class ModelSection(Section):
     """The environment variable that holds the server's API key."""
     temperature: float = Field(0.4, ge=0, le=2)
     """The default is the paper's for validation. ReAct and Reflexion were published with 0."""
-    max_tokens: int = Field(512, ge=1, le=1_000_000)
+    max_tokens: int = Field(512, ge=1)
     """New tokens of one reply."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request's body, such as {stop: ["\\n"]}; null removes a field."""
@@ -54,7 +50,7 @@ class ReactSection(Section):
     "Action: search[...]", as published for WebShop."""
     instruction: str = "Solve a task by interacting with its environment."
     """The first sentence of the prompt."""
-    examples: int = Field(2, ge=0, le=20)
+    examples: int = Field(2, ge=0)
     """Episodes of the environment's expert on training tasks that stand before the task, of its kind where tasks have
     kinds."""
     file: str | None = None
@@ -63,63 +59,63 @@ class ReactSection(Section):
     """What that file holds; it is filled in when the config is read."""
     admissible: bool = False
     """Whether the current admissible actions stand below the current observation. The published prompts have none."""
-    turns: int | None = Field(None, ge=1, le=100_000)
+    turns: int | None = Field(None, ge=1)
     """Most replies of a trial, thoughts included. None: as many as the environment has steps, as published."""
-    longest: int = Field(60_000, ge=500, le=LARGEST)
+    longest: int = Field(60_000, ge=500)
     """Characters of a prompt. A longer one loses its oldest turns, never the examples, the memory or the task."""
 
 
 class ReflexionSection(Section):
     """The trials and the memory of `reflexion`."""
 
-    trials: int = Field(3, ge=1, le=100)
+    trials: int = Field(3, ge=1)
     """Most trials of a task; a success ends them."""
-    memory: int = Field(3, ge=0, le=100)
+    memory: int = Field(3, ge=0)
     """Reflections that a prompt has, the newest."""
-    stuck: int = Field(3, ge=0, le=1_000)
+    stuck: int = Field(3, ge=0)
     """A trial is given up when the same action has had the same answer more often than this in a row; 0: never."""
 
 
 class LimitsSection(Section):
     """What ends a request, a call, an episode or the run. All of it may change when a run is continued."""
 
-    concurrency: int = Field(8, ge=1, le=1_024)
+    concurrency: int = Field(8, ge=1)
     """Episodes that are played side by side, each with one call at a time."""
-    retries: int = Field(5, ge=0, le=1_000)
+    retries: int = Field(5, ge=0)
     """Repetitions of a request after a fault."""
-    pause: float = Field(1.0, ge=0, le=3_600)
+    pause: float = Field(1.0, ge=0)
     """Seconds before the first repetition, then twice as many each time; or what the server asks for, up to 60."""
-    attempt_seconds: float = Field(120.0, gt=0, le=LARGEST)
+    attempt_seconds: float = Field(120.0, gt=0)
     """For one request and its whole answer."""
-    call_seconds: float = Field(600.0, gt=0, le=LARGEST)
+    call_seconds: float = Field(600.0, gt=0)
     """For a call with all its repetitions."""
-    episode_seconds: float = Field(3_600.0, gt=0, le=LARGEST)
+    episode_seconds: float = Field(3_600.0, gt=0)
     """For all calls of an episode together."""
     tokens: int | None = Field(None, ge=1)
     """The budget in tokens, of prompts and replies together. It ends the run."""
-    money: float | None = Field(None, gt=0, le=LARGEST)
+    money: float | None = Field(None, gt=0)
     """The budget in the currency of `prices`."""
 
 
 class PricesSection(Section):
     """What the server asks for a million tokens."""
 
-    input: float = Field(0.0, ge=0, le=LARGEST)
-    output: float = Field(0.0, ge=0, le=LARGEST)
+    input: float = Field(0.0, ge=0)
+    output: float = Field(0.0, ge=0)
     currency: str = Field("USD", pattern=r"^[A-Z]{3}$")
 
 
 class AgentsConfig(RunConfig):
     """One YAML file: an agent, an environment, a model, and what they may cost."""
 
-    name: str = Field(max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
     """Names the run folder."""
     agent: Literal["direct", "react", "reflexion"]
     env: EnvConfig = EnvConfig(prompt="text")
     """`env.prompt` is the prompt of `direct`. The others show observations in the style "transcript", where the
     environment has one."""
     split: Literal["train", "validation", "test"] = "test"
-    episodes: int = Field(128, ge=1, le=LARGEST)
+    episodes: int = Field(128, ge=1)
     """The first tasks of the split are played."""
     seeds: tuple[int, ...] = (0,)
     """The tasks are played once with each seed."""
@@ -190,7 +186,7 @@ def load_agents_config(
 
 def _examples(path: Path, where: str) -> str:
     try:
-        text = read_bytes(path, LONGEST_EXAMPLES).decode().strip()
+        text = path.read_text("utf-8").strip()
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: react.file: {path} cannot be read: {error}") from error
     if not text:

@@ -7,15 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crbc_envs.storage.files import open_regular, parse_json, refuse_link
-from crbc_rl.errors import ConfigError
+from crbc_envs.storage.files import parse_json, refuse_link
 from crbc_rl.runs.lines import append_line
 from crbc_rl.training.files import WriteErrors
 
 log = logging.getLogger(__name__)
-
-LONGEST = 64 << 20
-"""Bytes of a line."""
 
 
 class Journal:
@@ -28,17 +24,13 @@ class Journal:
         """The records in order. A damaged line is left out, and a warning counts them.
 
         A last line without its end is cut off, so that the next record begins a line of its own. Raises `DataError`
-        for a link, and `ConfigError` for what is no regular file.
+        for a link.
         """
         if not refuse_link(self.path).exists():
             return
         whole = damaged = 0
-        try:
-            file = open_regular(self.path)
-        except ValueError as error:
-            raise ConfigError(f"{self.path}: {error}; remove it") from error
-        with file:
-            while line := file.readline(LONGEST):
+        with self.path.open("rb") as file:
+            for line in file:
                 if not line.endswith(b"\n"):
                     break
                 whole += len(line)

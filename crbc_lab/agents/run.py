@@ -38,8 +38,6 @@ from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.lock import lock
 
 SETTINGS = "settings.json"
-LARGEST_SETTINGS = 1 << 22
-"""Bytes."""
 TRANSCRIPT = "transcript"
 """The style of prompts in which an environment shows one observation of a transcript."""
 
@@ -166,7 +164,7 @@ def open_folder(folder: Path, config: AgentsConfig, panel: dict[str, Any]) -> ob
         replace_file(path, json.dumps(settings, indent=2).encode() + b"\n")
         return held
     try:
-        kept = read_json(path, LARGEST_SETTINGS)
+        kept = read_json(path)
     except ValueError as error:
         raise ConfigError(f"{path} cannot be read ({error}): choose another folder with --run DIR") from error
     if difference := _difference(kept, settings):

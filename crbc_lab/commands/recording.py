@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, refuse_link, shown
+from crbc_envs.storage.files import parse_json, refuse_link, shown
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
@@ -82,7 +82,7 @@ class Recording:
         self.rows: list[Row] = []
         if not take(file.fileno(), partial):
             raise ConfigError(f"{partial} is in use by another evaluation: wait, or choose another --out")
-        content = read_bytes(partial, LARGEST_JSON)
+        content = partial.read_bytes()
         if not content.startswith(BEGINNING[: len(content)]):
             raise self._damaged(1)
         lines = content.split(b"\n")[:-1]  # a last line that is not whole is left out

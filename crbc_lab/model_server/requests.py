@@ -168,7 +168,7 @@ class Reader:
 
     def _parse(self, kind: type[T], body: bytes) -> T:
         try:
-            data = parse_json(body, LARGEST_BODY)
+            data = parse_json(body)
         except ValueError as error:
             raise Refused(f"the body is no JSON: {error}") from error
         if not isinstance(data, dict):

@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from transformers import AutoConfig, PretrainedConfig
 
 from crbc_rl.errors import ConfigError, nearest
-from crbc_rl.policies.files import CONFIG, check_tokenizer, check_weights, read_config, shape, weight_files
+from crbc_rl.policies.files import CONFIG, check_weights, read_config, shape, weight_files
 
 _SMALL = {"num_key_value_heads": 2, "vocab_size": 151_936}
 _VISION = {
@@ -123,8 +123,6 @@ def measure(config: PretrainedConfig, source: str, folder: Path | None = None) -
     Raises `ConfigError` where it is no language model, or the weights cannot be its own.
     """
     model = shape(config, source)
-    if folder is not None:
-        check_tokenizer(folder)
     if folder is not None and weight_files(folder):
         check_weights(folder, model)
     vision = hasattr(config, "vision_config")

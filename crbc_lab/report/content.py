@@ -9,7 +9,7 @@ from typing import Any
 
 from crbc_lab.report import charts
 from crbc_lab.report.group import CREDIT_COLOURS, MOST_STEPS, VALUE_COLOURS, GroupView, choose, ramp, view_group
-from crbc_rl.runs.folder import Run, read_config, read_versions
+from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metric_table import METRICS, metric_of
 from crbc_rl.runs.metrics import evaluated
@@ -62,7 +62,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
         "groups": _groups(run),
-        "config_text": read_config(run.folder).decode(errors="replace"),
+        "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
 

@@ -23,12 +23,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from crbc_envs.errors import install
-from crbc_envs.storage.files import read_bytes
 from crbc_rl.errors import ConfigError, nearest
 
 VARIABLE = "CRBC_ALLOW_IMPORT"
-LARGEST_SOURCE = 64 << 20
-"""Bytes of a Python file."""
 OURS = "crbc_envs"
 """The module that Gymnasium users write before our ids: "crbc_envs:CRBC-Sokoban-v0". It needs no permission."""
 
@@ -171,9 +168,6 @@ def _digest(file: Path) -> str:
     files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
     digest = hashlib.sha256()
     for path in files:
-        try:
-            source = read_bytes(path, LARGEST_SOURCE)
-        except (ValueError, OSError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
+        source = path.read_bytes()
         digest.update(f"{path.relative_to(file.parent)} {len(source)}\n".encode() + source)
     return digest.hexdigest()

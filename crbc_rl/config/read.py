@@ -9,22 +9,15 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from crbc_envs.storage.files import read_bytes
+from crbc_envs.storage.files import shown
 from crbc_rl.config.extensions import locate
 from crbc_rl.config.protocols import fill
 from crbc_rl.config.sections import RunConfig, TrainConfig
 from crbc_rl.config.shipped import find_config
-from crbc_rl.config.templates import LONGEST_SOURCE
-from crbc_rl.config.text import LONGEST_TEXT, parse_yaml
+from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError, nearest
 
 Config = TypeVar("Config", bound=RunConfig)
-
-
-LONGEST_VALUE = 120
-"""Characters of a wrong value that a message shows."""
-MOST_PROBLEMS = 10
-"""Wrong keys that a message names."""
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -48,31 +41,19 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
 def read_mapping(path: Path) -> dict[str, Any]:
     """The keys and values of a YAML file. Raises `ConfigError` naming the file."""
     try:
-        text = _read(path).decode()
+        text = path.read_bytes().decode()  # a pipe too, as `crbc train <(make-config)` gives one
     except OSError as error:
         what = "it is a folder" if path.is_dir() else error.strerror or error
         raise ConfigError(f"{path}: {what}; name a config, a YAML file") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not YAML: byte {error.start} is not UTF-8 text; name a config") from error
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}; name a config, a YAML file") from error
     data = parse_yaml(text, f"{path} is not YAML")
     if isinstance(data, dict) and isinstance(data.get("defaults"), dict):
         del data["defaults"]  # where a config keeps what its own sections refer to: `defaults: &d`, `<<: *d`
     if not isinstance(data, dict):
-        content = "is empty" if data is None else f"holds {_shown(data)}"
+        content = "is empty" if data is None else f"holds {shown(data)}"
         raise ConfigError(f"{path} {content}: a config is a mapping of keys to values, such as name: my-run")
     return data
-
-
-def _read(path: Path) -> bytes:
-    """A config's bytes. It may be a pipe, as `crbc train <(make-config)` gives one: who names it wants it read."""
-    if not path.is_fifo():
-        return read_bytes(path, LONGEST_TEXT)
-    with path.open("rb") as file:
-        if len(content := file.read(LONGEST_TEXT + 1)) > LONGEST_TEXT:
-            raise ValueError(f"it has more than {LONGEST_TEXT:,} bytes")
-    return content
 
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
@@ -107,7 +88,7 @@ def _text(path: Path, where: str) -> str:
     if path.is_symlink() and path.resolve().suffix != path.suffix:  # its text would travel in every prompt
         raise ConfigError(f"{where}: env.prompt: {path} is a link to {path.resolve()}, which is no template")
     try:
-        text = read_bytes(path, LONGEST_SOURCE).decode()
+        text = path.read_text("utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: env.prompt: {path} cannot be read: {error}") from error
     if not text.strip():
@@ -140,17 +121,7 @@ def flat(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def explain(where: str, model: type[BaseModel], error: ValidationError) -> str:
     """One line on what is wrong in the config `where`: each key, its value, and the nearest known key."""
-    problems = error.errors()
-    more = f"; and {len(problems) - MOST_PROBLEMS:,} more" if len(problems) > MOST_PROBLEMS else ""
-    return f"{where}: " + "; ".join(_explain(model, problem) for problem in problems[:MOST_PROBLEMS]) + more
-
-
-def _shown(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no number of more than 4,300 digits
-        return f"a {type(value).__name__} of thousands of digits"
-    return text if len(text) <= LONGEST_VALUE else text[:LONGEST_VALUE] + "..."
+    return f"{where}: " + "; ".join(_explain(model, problem) for problem in error.errors())
 
 
 def _explain(model: type[BaseModel], problem: Any) -> str:
@@ -158,8 +129,8 @@ def _explain(model: type[BaseModel], problem: Any) -> str:
     name = ".".join(map(str, problem["loc"]))
     if problem["type"] != "extra_forbidden":
         cause = problem.get("ctx", {}).get("error", problem["msg"])
-        shown = "" if isinstance(problem["input"], dict) else f" (got {_shown(problem['input'])})"
-        return f"{name}: {cause}{shown}" if name else str(cause)
+        given = "" if isinstance(problem["input"], dict) else f" (got {shown(problem['input'])})"
+        return f"{name}: {cause}{given}" if name else str(cause)
     for section in sections:
         annotation = model.model_fields[str(section)].annotation if str(section) in model.model_fields else None
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):

@@ -14,15 +14,12 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-LONGEST_SOURCE = 256 << 10
-"""Characters of a template."""
-
 
 class Sandbox(ImmutableSandboxedEnvironment):
     """One template in Jinja's sandbox.
 
     Templates make plain text for a model. Nothing is HTML, so nothing is escaped. `chat` provides what the transformers
-    library gives to chat templates. Raises `jinja2.TemplateError` for a template that is too long or cannot be read.
+    library gives to chat templates. Raises `jinja2.TemplateError` for a template that cannot be read.
     """
 
     def __init__(self, source: str, chat: bool = False) -> None:
@@ -36,12 +33,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if chat:
             self.filters |= {"tojson": _to_json}
             self.globals |= {"raise_exception": _refuse, "strftime_now": _now}
-        if len(source) > LONGEST_SOURCE:
-            raise TemplateError(f"it has {len(source):,} characters, and at most {LONGEST_SOURCE:,} are read")
-        try:
-            self._template = self.from_string(source)
-        except RecursionError:
-            raise TemplateError("it is nested too deeply") from None
+        self._template = self.from_string(source)
 
     def render(self, fields: dict[str, Any]) -> str:
         """The text. Raises `jinja2.TemplateError`, and whatever its expressions raise."""

@@ -12,7 +12,6 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.files import (
     SAFE,
     as_config_error,
-    check_tokenizer,
     check_weights,
     family,
     model_folder,
@@ -35,7 +34,6 @@ def load_policy(
     with quiet():  # errors say in one line what the library would print
         folder = model_folder(source)
         config = read_config(folder)
-        check_tokenizer(folder)
         check_weights(folder, shape(config, str(folder)))
     with quiet(), as_config_error(f"{source} cannot be loaded as a causal language model"):
         tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)

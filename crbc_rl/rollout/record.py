@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.storage.files import LARGEST_JSON, parse_json, read_bytes, shown
+from crbc_envs.storage.files import read_json, shown
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import summarise
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
@@ -115,7 +115,7 @@ def written(data: Mapping[str, Any]) -> bytes:
 def read_evaluation(path: Path) -> dict[str, Any]:
     """The document of an evaluation's JSON file. Raises `ConfigError` where it is none, or of another format."""
     try:
-        data = parse_json(read_bytes(path, LARGEST_JSON))
+        data = read_json(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
     except ValueError as error:

@@ -32,7 +32,7 @@ import numpy as np
 import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
-from crbc_envs.storage.files import parse_json, read_bytes
+from crbc_envs.storage.files import read_json
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
@@ -42,7 +42,7 @@ from crbc_rl.runs.groups import Groups
 from crbc_rl.runs.lines import append_line, cut_lines, last_record, replace_file
 from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
-from crbc_rl.runs.own import LOG, clear_leftovers, require_ends, require_own
+from crbc_rl.runs.own import LOG, clear_leftovers, require_own
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.training.files import WriteErrors, damage
 from crbc_rl.training.folders import newest, publish, published
@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LARGEST_CONFIG, LARGEST_VERSIONS = 1 << 18, 1 << 16
-"""Bytes."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
@@ -114,7 +112,6 @@ class Run:
     @classmethod
     def open(cls, folder: Path) -> Run:
         """Open an existing run for reading. Raises `ConfigError` where there is none, or its config cannot be read."""
-        require_ends(folder)
         path = folder / "config.yaml"
         if not path.is_file():
             if folder.is_file():
@@ -124,14 +121,14 @@ class Run:
                 "`crbc train CONFIG --run DIR` makes one"
             )
         kept = read_versions(folder)
-        if kept.get("config", (found := sha256(read_config(folder)).hexdigest())) != found:
+        if kept.get("config", (found := sha256(path.read_bytes()).hexdigest())) != found:
             _say_once(f"{path} was changed after the run began, by hand or by damage; what it says now counts")
         try:
             return cls(folder, parse_config(read_mapping(path), str(path), folder))
         except ConfigError as error:
             reason = " ".join(str(error).split())
             if kept.get("crbc", __version__) != __version__:
-                made = f"the run was made by crbc {kept['crbc'][:40]}"
+                made = f"the run was made by crbc {kept['crbc']}"
                 reason += f"; {made}, and this is {__version__}: use that version"
             raise ConfigError(reason) from error
 
@@ -341,15 +338,6 @@ def require_same(folder: Path, now: TrainConfig) -> None:
     model.require_same_model(first, now, folder)
 
 
-def read_config(folder: Path) -> bytes:
-    """The bytes of config.yaml. Raises `ConfigError` where they are too many for a config."""
-    path = folder / "config.yaml"
-    try:
-        return read_bytes(path, LARGEST_CONFIG)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}: it is no config of a run") from error
-
-
 @cache
 def _say_once(message: str) -> None:
     """A warning, once in a process: a run is opened several times."""
@@ -360,15 +348,12 @@ def read_versions(folder: Path) -> dict[str, str]:
     """The contents of versions.json; nothing where it is missing or damaged, which a warning says."""
     path = folder / "versions.json"
     try:
-        content = parse_json(read_bytes(path, LARGEST_VERSIONS))
+        return {name: str(value) for name, value in read_json(path).items()}
     except FileNotFoundError:
         return {}
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
+    except (ValueError, AttributeError):
         _say_once(f"{path} is damaged: the versions that made this run are not known")
         return {}
-    return {name: str(value) for name, value in content.items() if isinstance(value, str | int | float)}
 
 
 def versions() -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from anchors import GroupError, RolloutGroup
-from crbc_rl.runs.lines import read_line, read_lines, shown
+from crbc_rl.runs.lines import read_line, read_lines
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class Groups(Mapping[int, RolloutGroup]):
                 self._places[record["update"]] = place
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 damaged += 1
-                first = first or f"the group of update {record['update']} is damaged and left out: {shown(error)}"
+                first = first or f"the group of update {record['update']} is damaged and left out: {error}"
         if damaged:
             log.warning("%s: %s%s", path, first, f"; and {damaged - 1} more" if damaged > 1 else "")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from crbc_envs.storage.files import parse_json, refuse_link, replacing
-from crbc_rl.training.files import LAST_UPDATE, WriteErrors
+from crbc_rl.training.files import WriteErrors
 
 log = logging.getLogger(__name__)
 
@@ -72,25 +72,16 @@ def _record(line: bytes) -> Record | None:
     except ValueError:
         return None
     update = record.get("update") if isinstance(record, dict) else None
-    return record if type(update) is int and 0 <= update <= LAST_UPDATE else None
-
-
-def shown(message: object) -> str:
-    """A message about a damaged record, which may repeat parts of it, as one short line for a terminal."""
-    return "".join(symbol if symbol.isprintable() else "\ufffd" for symbol in str(message)[:200])
+    return record if type(update) is int and update >= 0 else None
 
 
 def append_line(path: Path, record: Record) -> None:
     """Append a record and wait until it has reached the disk. Raises `OSError` naming the file, and `DataError` if it
     is a link."""
-    with WriteErrors(path), open(refuse_link(path), "ab", opener=_through_no_link) as file:
+    with WriteErrors(path), refuse_link(path).open("ab") as file:
         file.write(json.dumps(record).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _through_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def cut_lines(path: Path, upto: int) -> set[int]:

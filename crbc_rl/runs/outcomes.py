@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from crbc_rl.runs.lines import read_lines, shown
+from crbc_rl.runs.lines import read_lines
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -52,7 +52,7 @@ def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
         try:
             by_update[record["update"]] = _outcomes(record)
         except (KeyError, TypeError, ValueError) as error:
-            log.warning("%s: update %d is damaged and left out: %s", run / OUTCOMES, record["update"], shown(error))
+            log.warning("%s: update %d is damaged and left out: %s", run / OUTCOMES, record["update"], error)
     return by_update
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import LEFT_FILE, LEFT_FOLDER, refuse_link
-from crbc_rl.errors import ConfigError
 
 LOG = "train.log"
 """What a run says that another process started."""
@@ -29,7 +28,7 @@ NAMES = (
     LOG,
     "versions.json",
 )
-"""What a run writes and reads. Other files in its folder are left alone."""
+"""What a run writes. Other files in its folder are left alone."""
 _KEPT = "|".join(map(re.escape, sorted({*NAMES} - {"report.html"})))  # a reader may be writing a report
 _LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}\.parquet)\.({LEFT_FILE}|{LEFT_FOLDER})")
 """What a killed process leaves of the files and folders that it was replacing."""
@@ -39,9 +38,8 @@ def require_own(folder: Path, follow_links: bool = False) -> None:
     """Check what training writes in a run's folder, which may itself be a link.
 
     Raises `DataError` for a link: the run would be written elsewhere. With `follow_links` a link may lead to a folder
-    on another disk. Raises `ConfigError` for a pipe or a device, which has no end.
+    on another disk.
     """
-    require_ends(folder)
     for path in (folder / name for name in NAMES):
         if path.is_symlink() and path.is_dir():
             if not follow_links:
@@ -50,13 +48,6 @@ def require_own(folder: Path, follow_links: bool = False) -> None:
                 )
         else:
             refuse_link(path)
-
-
-def require_ends(folder: Path) -> None:
-    """Raise `ConfigError` where something of a run is a pipe or a device, which has no end. Links are followed."""
-    for path in (folder / name for name in NAMES):
-        if path.exists() and not (path.is_file() or path.is_dir()):
-            raise ConfigError(f"{path} is no regular file; remove it, and run the command again")
 
 
 def clear_leftovers(folder: Path) -> None:

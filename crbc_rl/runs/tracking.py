@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 FILE = "tracking.json"
 """The file of a run with its id in the tracker, and the last update that each tracker got."""
-LARGEST = 1 << 12
-"""Bytes of that file."""
 PROJECT = "crbc"
 """The project of all runs, where the tracker's own variable names no other."""
 FAULTS: tuple[type[Exception], ...] = (
@@ -111,7 +109,7 @@ class Tracker(Board):
 def read_state(folder: Path) -> dict[str, Any]:
     """What RUN/tracking.json says; nothing where it is missing or damaged. Then the run is a new one to the tracker."""
     try:
-        kept = read_json(folder / FILE, LARGEST)
+        kept = read_json(folder / FILE)
         named = isinstance(kept, dict) and re.fullmatch(r"[0-9a-f]{8}", kept["id"])
         if named and all(type(value) is int for name, value in kept.items() if name != "id"):
             return kept

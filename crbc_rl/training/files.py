@@ -6,13 +6,11 @@ ever deleted.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import re
 import shutil
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -22,10 +20,6 @@ from crbc_envs.storage.files import read_json, shown
 
 MANIFEST = "manifest.json"
 """The file of a folder with the SHA-256 digest of each other file."""
-LARGEST_MANIFEST = 4 << 20
-"""Bytes."""
-LAST_UPDATE = 10**9 - 1
-"""The largest number of an update."""
 
 
 class WriteErrors:
@@ -49,9 +43,7 @@ class WriteErrors:
 
 
 def digest(path: Path) -> str:
-    """The SHA-256 digest of a file, which is read in parts. Raises `OSError`, also for a pipe, which may never end."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    """The SHA-256 digest of a file, which is read in parts. Raises `OSError`."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -89,7 +81,7 @@ def share_files(source: Path, target: Path) -> None:
 def _manifest(folder: Path) -> dict[str, Any] | None:
     """The content of the manifest of `folder`; None without a manifest. Raises `ValueError` where it is damaged."""
     try:
-        content = read_json(folder / MANIFEST, LARGEST_MANIFEST)
+        content = read_json(folder / MANIFEST)
     except FileNotFoundError:
         return None
     if not isinstance(content, dict) or not isinstance(content.get("sha256"), dict):
@@ -116,28 +108,22 @@ def damage(folder: Path) -> str | None:
     """What is wrong with the files of `folder`, compared with its manifest; None where they are as they were written.
 
     A folder without a manifest, such as one of the hub's cache, is not checked. A manifest that names something outside
-    the folder, or a link, is wrong.
+    the folder is wrong.
     """
     try:
         content = _manifest(folder) or {"sha256": {}}
     except (OSError, ValueError):
         return f"{MANIFEST} is damaged"
-    sizes = (
-        content["bytes"] if isinstance(content.get("bytes"), dict) else {}
-    )  # compared first: a file with a hole may be read for hours
-    own = folder.resolve()
+    sizes, own = content.get("bytes", {}), folder.resolve()
     for name, expected in content["sha256"].items():
-        found = (folder / name).resolve()
-        if own not in found.parents or found != own / name:
+        if not (folder / name).resolve().is_relative_to(own):
             return f"{MANIFEST} names {shown(name)}, which is no file of that folder"
         try:
-            size = (folder / name).stat().st_size
+            size = (folder / name).stat().st_size  # compared first: a file with a hole may be read for hours
             if size != sizes.get(name, size) or digest(folder / name) != expected:
                 return f"{name} is damaged"
         except FileNotFoundError:
             return f"{name} is missing"
-        except OSError as error:
-            return f"{name} cannot be read: {error.strerror}"
     return None
 
 

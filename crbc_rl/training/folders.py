@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,8}")  # up to LAST_UPDATE
+_NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,}")
 _LEFT = re.compile(rf"\.({_NAME.pattern})\.{LEFT_FOLDER}")
 """What a killed process leaves of a checkpoint: a folder of `replacing_folder`."""
 
@@ -79,10 +79,9 @@ def _broadcast_name(name: str, distributed: Distributed) -> str:
 
 
 def _clear(folder: Path) -> None:
-    """Delete what killed processes left: folders of that name which hold nothing else."""
+    """Delete what killed processes left."""
     for left in folder.glob(".*.tmp"):
-        made = _LEFT.fullmatch(left.name) and left.is_dir() and not left.is_symlink()
-        if made and {path.name for path in left.iterdir()} <= {"new", "old"}:
+        if _LEFT.fullmatch(left.name) and left.is_dir() and not left.is_symlink():
             shutil.rmtree(left)
 
 

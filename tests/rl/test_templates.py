@@ -6,7 +6,6 @@ import pytest
 from jinja2 import StrictUndefined, TemplateError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from crbc_rl.config import templates
 from crbc_rl.config.templates import Sandbox
 
 FIELDS = {"task": "Open the <door>.", "admissible": ("go", "open door", "wait"), "step": 3, "history": (("a", "b"),)}
@@ -43,8 +42,6 @@ ESCAPES = {
     "attributes": "{{ task.__class__.__mro__.x }}",
     "change": "{{ [].append(1) }}",
     "calls itself": "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}",
-    "depth": "{{ " + "(" * 5_000 + "1" + ")" * 5_000 + " }}",
-    "length": "a" * (templates.LONGEST_SOURCE + 1),
 }
 
 

@@ -139,7 +139,7 @@ def split_task(grammar: str) -> tuple[str, str]:
     if _TASK in tail:
         raise DataError('the grammar has more than one sentence "Your task is to: ..."')
     try:
-        task = str(parse_json(f'"{found[1]}"', LONGEST_COMMAND))
+        task = str(parse_json(f'"{found[1]}"'))
     except ValueError as error:
         raise DataError(f"the grammar's task is damaged: {error}") from error
     if not task.isprintable():

@@ -95,7 +95,7 @@ def read_json(path: Path, check: Check = lambda path, content: None) -> dict[str
     try:
         content = files.read_bytes(path, LARGEST_FILE)
         check(path, content)
-        data = files.parse_json(content, LARGEST_FILE)
+        data = files.parse_json(content)
     except FileNotFoundError:
         raise FileError(path, f"no such file. {GET_DATA}") from None
     except OSError as error:

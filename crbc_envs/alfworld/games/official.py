@@ -15,7 +15,6 @@ from crbc_envs.alfworld.engine.dialect import split_task
 from crbc_envs.alfworld.engine.game import (
     GAME_FILE,
     GET_DATA,
-    LARGEST_FILE,
     TRAJECTORY_FILE,
     Check,
     GameFile,
@@ -235,6 +234,5 @@ DATASET = Dataset(
     check=_check,
     required=f"ALFWorld's games, as {{{','.join(SPLITS)}}}/TASK/TRIAL/{{{GAME_FILE},{TRAJECTORY_FILE}}}",
     limit=16 * 2**30,
-    file_limit=LARGEST_FILE,
 )
 """ALFWorld's published games. Several archives are installed together: `--from A.zip B.zip`."""

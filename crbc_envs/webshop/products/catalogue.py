@@ -340,7 +340,7 @@ def official_file(folder: Path, what: str) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file of at most `files.LARGEST_JSON` bytes. Raises `DataError` if it is not JSON."""
+    """Read a JSON file. Raises `DataError` if it is not JSON."""
     try:
         return files.read_json(path)
     except (OSError, ValueError) as error:

@@ -30,7 +30,7 @@ import numpy as np
 from crbc_envs.errors import DataError
 from crbc_envs.storage import files
 from crbc_envs.storage.datasets import ProgressCallback
-from crbc_envs.storage.files import open_regular, parse_json, replacing_folder
+from crbc_envs.storage.files import parse_json, replacing_folder
 from crbc_envs.webshop.products.catalogue import (
     MAX_ASIN,
     HumanInstruction,
@@ -83,7 +83,7 @@ class StoredCatalogue:
             raise DataError(f"{strange[0]}: no regular file; {_REBUILD}")
         try:
             arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in _array_files(folder)}
-            self._records = open_regular(folder / _RECORDS)
+            self._records = (folder / _RECORDS).open("rb")
             self._kinds = arrays["kinds"], _kinds_of(folder)
         except (OSError, ValueError, EOFError, OverflowError) as error:
             raise DataError(f"{folder}: the store of products is incomplete ({error}); {_REBUILD}") from error

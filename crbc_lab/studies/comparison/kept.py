@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.storage.files import parse_json, read_bytes
+from crbc_envs.storage.files import read_json
 from crbc_lab.statistics.outcomes import Floats
 from crbc_lab.studies.comparison.trainings import Training
 from crbc_rl.errors import ConfigError
-
-LARGEST = 4 << 20
-"""Bytes of a kept file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ def read(path: Path) -> Kept:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = parse_json(read_bytes(path, LARGEST))
+        told = read_json(path)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} cannot be read: {error}: restore it, or remove it and run its study again"

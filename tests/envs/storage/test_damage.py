@@ -35,11 +35,6 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def without_seal(content: bytes) -> bytes:
-    at = content.index(MARK)
-    return content[:at] + content[at + len(MARK) + 16 :]
-
-
 def footer_of(content: bytes) -> int:
     """Where the footer begins."""
     return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -86,25 +81,6 @@ def test_every_cut_is_found(written: Path) -> None:
         assert refused(written, content + end, whole)
 
 
-def test_a_damaged_file_without_seal_is_a_data_error_or_read(written: Path) -> None:
-    """As older files are. Names can change there unseen; no other error gets out."""
-    content = without_seal(written.read_bytes())
-    written.write_bytes(content)
-    whole = read_recording(written)
-    assert whole.groups == GROUPS
-    some = places(content)[::9]
-    count = 0
-    for at in some:
-        written.write_bytes(changed(content, at))
-        try:
-            read_recording(written)
-        except DataError:
-            count += 1
-    assert count > len(some) / 2
-    for length in some:
-        assert refused(written, content[:length], whole)
-
-
 def test_a_file_that_a_tool_wrote_again_is_read_with_a_warning(
     written: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -133,34 +109,10 @@ def test_a_recording_that_pandas_wrote_again_is_read(tmp_path: Path, final: str 
     frame[frame.index != 1].to_parquet(path)  # a row in the middle: group 0, rollout 0, step 1 is the last of its own
     assert [len(rollout) for rollout in read_groups(path)[0].rollouts] == [1, 1]
     frame[frame.index != 0].to_parquet(path)
-    with pytest.raises(DataError, match="group 0, rollout 0, step 1: no such row was written"):
+    with pytest.raises(
+        DataError, match="row 0 is group 0, rollout 0, step 1, and group 0, rollout 0, step 0 was"
+    ):
         read_groups(path)
-
-
-HEADER = {"version": 1, "env_id": "", "lengths": [[2], [1, 1]]}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"surrogates": ["reward"]},
-        {"version": True},
-        {"env_id": None},
-        {"dynamics": []},
-        {"lengths": [[2], [1, True]]},
-        {"lengths": {"0": [2]}},
-    ],
-)
-def test_a_header_of_another_form_is_refused(written: Path, wrong: dict[str, Any]) -> None:
-    def rewrite(header: dict[str, Any]) -> None:
-        table = pq.read_table(written)
-        pq.write_table(table.replace_schema_metadata({"crbc": json.dumps(header)}), written)
-
-    rewrite(HEADER)
-    read_recording(written)
-    rewrite({**HEADER, **wrong})
-    with pytest.raises(DataError, match=r"its header is damaged|is of record version"):
-        read_recording(written)
 
 
 # ---- what is written can be read ------------------------------------------------------------------
@@ -198,8 +150,6 @@ def test_surrogates_beside_their_stand_ins_are_refused_by_name(tmp_path: Path) -
         (group(task=3), {}, "column 'task_id': "),
         (group(label=None), {}, "column 'label' has no value in 1 rows"),
         (group(), {"update": 2**63}, "column 'update': "),
-        (group(), {"env_id": HALF}, "env_id 'see"),
-        (group(), {"dynamics": 3}, "dynamics 3 is no text"),
         (group(), {"turns": [RecordedTurn("", "", math.nan, (), ())] * 2}, "logprob of group 0, rollout 0, step 0"),
         (group(), {"turns": [RecordedTurn("", "", 0.0, (2**70,), ())] * 2}, "column 'prompt_ids': "),
         (group(), {"frames": [np.zeros((2, 3), np.uint8)] * 2}, "number 0 is (2, 3) uint8, not (height, width, 3)"),

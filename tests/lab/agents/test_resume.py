@@ -94,7 +94,7 @@ def test_a_line_that_a_kill_has_cut_is_dropped(tmp_path: Path, caplog: pytest.Lo
         assert all(json.loads(line) for line in path.read_bytes().splitlines())
     assert not caplog.records
     calls = tmp_path / "run/calls.jsonl"
-    calls.write_bytes(b"\xff{]\n[1]\n" + b"[" * 100_000 + b"\n" + calls.read_bytes() + b'{"key": 3}\n{"key": "a"}\n')
+    calls.write_bytes(b"\xff{]\n[1]\n" + b"[" * 100_000 + b"\n" + calls.read_bytes() + b'{"key": "a", "cost": 3}\n')
     told = play(config, tmp_path / "run", ScriptedPolicy(wanderer))
     assert outcome(told) == outcome(whole) and "3 damaged lines are left out" in caplog.text
 

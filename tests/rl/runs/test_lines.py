@@ -28,7 +28,7 @@ def test_a_record_is_found_again_at_its_place(tmp_path: Path) -> None:
         read_line(path, 0)
 
 
-@pytest.mark.parametrize("update", ["true", "-1", '"1"', "1000000000"])
+@pytest.mark.parametrize("update", ["true", "-1", '"1"'])
 def test_a_wrong_update_is_a_damaged_line(tmp_path: Path, update: str, caplog: pytest.LogCaptureFixture) -> None:
     path = write(tmp_path / "f", f'{{"update": {update}}}', '{"update": 999999999}')
     assert [record["update"] for _, record in read_lines(path)] == [999_999_999]
