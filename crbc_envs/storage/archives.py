@@ -112,7 +112,6 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
                 path = guard.checked_path(info.name, info.size)
                 if info.isreg():
                     yield Member(path, partial(_opened, archive, info), raw.tell())
-                vars(archive)["members"] = []  # it would keep them all; typeshed knows no such attribute
         while stream.read(CHUNK):  # to the end, because checksums come last
             pass
         if len(stream.tail) < len(TAR_END) or any(stream.tail):

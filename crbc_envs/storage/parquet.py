@@ -22,7 +22,6 @@ from anchors import ANCHOR_VERSION, GroupError
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import parse_json, replacing, shown
 from crbc_envs.storage.seal import is_sealed, sealed
-from crbc_envs.storage.surrogates import has_surrogates, hidden, restored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,18 +80,16 @@ def write_columns(
         header["dynamics"] = dynamics
     if anchor is not None:
         header["anchor"] = anchor
-    arrays, changed = {}, []
+    arrays = {}
     for name in (name for name in COLUMNS if name in columns):
         values = columns[name]
         try:
-            if COLUMNS[name] == "string" and has_surrogates(values):
-                values = hidden(values)
-                changed.append(name)
             arrays[name] = pa.array(values, _type(name))
+        except UnicodeEncodeError:  # half a character, which a server may send, and which UTF-8 cannot hold
+            whole = [text and text.encode(errors="replace").decode() for text in values]
+            arrays[name] = pa.array(whole, _type(name))
         except (pa.ArrowException, AttributeError, TypeError, ValueError, OverflowError) as error:
             raise GroupError(f"{path}: not written: column {name!r}: {' '.join(str(error).split())[:200]}") from error
-    if changed:
-        header["surrogates"] = changed
     metadata = {"crbc": json.dumps(header)}
     if "image" in columns:  # makes `datasets` decode the column as images
         metadata["huggingface"] = json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})
@@ -115,8 +112,7 @@ LARGEST_TABLE = 8 << 30
 
 
 def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
-    """The `wanted` columns that the file has, and its header: "env_id", "lengths", "surrogates", and "dynamics" and
-    "anchor" or None.
+    """The `wanted` columns that the file has, and its header: "env_id", "lengths", and "dynamics" and "anchor" or None.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or far too large, and for a wrong column. The caller
@@ -160,14 +156,10 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
         raise DataError(f"{path}: it would take {needed:,} bytes in memory; {REMEDY}")
 
 
-def rows_of(table: pa.Table, header: Row) -> list[Row]:
+def rows_of(table: pa.Table) -> list[Row]:
     """The rows as dictionaries. Equal texts of a file are one object."""
     names = table.column_names
     columns = [_values(table.column(name).combine_chunks()) for name in names]
-    columns = [
-        restored(values) if name in header["surrogates"] else values
-        for name, values in zip(names, columns, strict=True)
-    ]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -200,11 +192,11 @@ def _type(name: str) -> pa.DataType:
 def _header(path: Path, schema: pa.Schema) -> Row:
     text = (schema.metadata or {}).get(b"crbc")
     if text is None and set(STEP_COLUMNS) <= set(schema.names):  # pandas keeps the columns alone
-        return {"env_id": "", "dynamics": None, "anchor": None, "surrogates": []}
+        return {"env_id": "", "dynamics": None, "anchor": None}
     if text is None:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
     try:
-        header: Row = {"dynamics": None, "anchor": None, "surrogates": [], **parse_json(text)}
+        header: Row = {"dynamics": None, "anchor": None, **parse_json(text)}
         version, anchor_version = header["version"], header.get("anchor_version", ANCHOR_VERSION)
         if version == RECORD_VERSION:
             _require_lengths(header["lengths"])

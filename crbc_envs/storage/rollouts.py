@@ -13,7 +13,7 @@ pandas, `datasets` and every other Parquet reader can open the files. Columns:
     prompt_ids, reply_ids          token ids, if turns were recorded
     image                          the observation as {bytes: PNG, path: null}, if frames were recorded
 
-A file holds a digest of itself, and lone surrogates as private characters (`seal`, `surrogates`). The same input gives
+A file holds a digest of itself (`seal`). A lone surrogate, half a character, is written as "?". The same input gives
 the same bytes with the same versions of pyarrow and pillow.
 """
 
@@ -103,8 +103,7 @@ def write_groups(
     `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
     observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`. Raises
     `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step, for rollouts without
-    names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another shape. Lone surrogates
-    are kept.
+    names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another shape.
     """
     path = Path(path)
     if not isinstance(groups, InternedRollouts):
@@ -136,7 +135,7 @@ def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGrou
     table, header = read_table(path, STEP_COLUMNS)
     require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
-    return _groups(path, rows_of(table, header), header["lengths"])
+    return _groups(path, rows_of(table), header["lengths"])
 
 
 def read_recording(path: Path | str, anchor: str | None = None) -> Recording:
@@ -145,7 +144,7 @@ def read_recording(path: Path | str, anchor: str | None = None) -> Recording:
     table, header = read_table(path, COLUMNS)
     require_anchor(path, header, anchor)
     _check_places(path, table, header["lengths"])
-    rows = rows_of(table, header)
+    rows = rows_of(table)
     groups = _groups(path, rows, header["lengths"])
     first = rows[0]
     return Recording(

@@ -129,9 +129,24 @@ class Ledger:
             self._answers[key] = answer
 
 
+KINDS: dict[str, type | tuple[type, ...]] = {
+    "text": str,
+    "tokens_in": int,
+    "tokens_out": int,
+    "counted": bool,
+    "faults": dict,
+    "failure": str,
+    "seconds": (int, float),
+}
+
+
 def _answer(record: dict[str, Any]) -> tuple[str, Answer] | None:
     """A key and its answer, None where the record holds none."""
-    try:
-        return record.pop("key"), Answer(**record)
-    except (KeyError, TypeError):
+    fields: dict[str, Any] = {name: record.get(name) for name in KINDS}
+    if not isinstance(key := record.get("key"), str):
         return None
+    if not all(isinstance(value, KINDS[name]) for name, value in fields.items()):
+        return None
+    if not all(type(count) is int for count in record["faults"].values()):
+        return None
+    return key, Answer(**fields)

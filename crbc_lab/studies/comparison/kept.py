@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from crbc_envs.storage.files import read_json
+from crbc_envs.storage.files import parse_json, read_bytes
 from crbc_lab.statistics.outcomes import Floats
 from crbc_lab.studies.comparison.trainings import Training
 from crbc_rl.errors import ConfigError
+
+LARGEST = 4 << 20
+"""Bytes of a kept file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ def read(path: Path) -> Kept:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = read_json(path)
+        told = parse_json(read_bytes(path, LARGEST))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} cannot be read: {error}: restore it, or remove it and run its study again"
