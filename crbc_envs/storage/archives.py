@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import stat
 import struct
 import tarfile
 import zipfile
@@ -160,9 +159,6 @@ def _zip_members(source: Path, limit: int) -> Iterator[Member]:
     guard, done = _Guard(source, limit), 0
     with zipfile.ZipFile(source) as archive:
         for info in archive.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"{source}: refused, {shown(info.filename)} is a link or a device")
             path = guard.checked_path(info.filename, info.file_size)
             if not info.is_dir():
                 yield Member(path, partial(archive.open, info), done)

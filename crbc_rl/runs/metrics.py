@@ -16,31 +16,18 @@ log = logging.getLogger(__name__)
 
 
 def read_metrics(run: Path) -> list[Record]:
-    """The records of a run, in order, without what is damaged or repeated, which a warning counts.
-
-    Figures that are not finite are left out.
-    """
-    path = run / "metrics.jsonl"
-    by_update: dict[int, Record] = {}
-    wrong = 0
-    for _, record in read_lines(path):
-        sound = {name: value for name, value in record.items() if name == "update" or is_figure(name, value)}
-        wrong += len([value for name, value in record.items() if name not in sound and not _not_finite(value)])
-        wrong += record["update"] in by_update
-        by_update[record["update"]] = sound
-    if wrong:
-        log.warning("%s: %d figures are left out: they are repeated, or no numbers", path, wrong)
-    return [by_update[update] for update in sorted(by_update)]
+    """The records of a run, in order. Figures that are no finite numbers are left out."""
+    by_update = {record["update"]: record for _, record in read_lines(run / "metrics.jsonl")}
+    return [
+        {name: value for name, value in by_update[update].items() if name == "update" or is_figure(name, value)}
+        for update in sorted(by_update)
+    ]
 
 
 def is_figure(key: str, value: Any) -> bool:
     """Whether a value can be that of a metric: a finite number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and abs(value) < math.inf and key.isprintable()
-
-
-def _not_finite(value: Any) -> bool:
-    return isinstance(value, float) and not math.isfinite(value)
 
 
 def evaluated(records: Iterable[Record], split: str) -> list[Record]:

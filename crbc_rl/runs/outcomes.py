@@ -58,22 +58,17 @@ def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
 
 def _outcomes(record: Mapping[str, Any]) -> Outcomes:
     """Raises `KeyError`, `TypeError` or `ValueError` where the record is damaged."""
-    won, texts = record["success"], {name: record[name] for name in ("kind", "content", "cluster")}
-    if not all(isinstance(each, bool) for each in won):
-        raise ValueError("a success is neither true nor false")
-    if not all(isinstance(value, str) for values in texts.values() for value in values):
-        raise ValueError("a kind, a digest or a cluster is no text")
+    success = np.array(record["success"], dtype=np.int64)
     numbers = {name: np.array(record[name], dtype=float) for name in ("task", "score", "reward")}
-    if any(np.shape(column) != (len(won),) for column in (*numbers.values(), *texts.values())):
+    texts = {name: tuple(record[name]) for name in ("kind", "content", "cluster")}
+    if any(len(column) != len(success) for column in (*numbers.values(), *texts.values())):
         raise ValueError("its columns differ in length")
-    if not all((np.isfinite(column)).all() for column in numbers.values()):
-        raise ValueError("a number is not finite")
     return Outcomes(
         update=record["update"],
         split=record["split"],
         task=numbers["task"].astype(np.int64),
-        success=np.array(won, dtype=np.int64),
+        success=success,
         score=numbers["score"],
         reward=numbers["reward"],
-        **{name: tuple(texts[name]) for name in texts},
+        **texts,
     )

@@ -16,6 +16,7 @@ import pytest
 
 from anchors import GroupError, InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
+from crbc_envs.storage import parquet
 from crbc_envs.storage.rollouts import RecordedTurn, Recording, read_groups, read_recording, write_groups
 from crbc_envs.storage.seal import MARK
 
@@ -111,6 +112,12 @@ def test_a_recording_that_pandas_wrote_again_is_read(tmp_path: Path, final: str 
     frame[frame.index != 0].to_parquet(path)
     with pytest.raises(DataError, match="row 0 is group 0, rollout 0, step 1, and group 0, rollout 0, step 0 was"):
         read_groups(path)
+
+
+def test_a_file_of_far_too_many_rows_is_not_read(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MOST_ROWS", 3)
+    with pytest.raises(DataError, match="it has 4 rows, and at most 3 are read"):
+        read_recording(written)
 
 
 # ---- what is written can be read ------------------------------------------------------------------

@@ -18,6 +18,7 @@ from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE
 from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.alfworld.games.official import DATASET, OfficialPanel
 from crbc_envs.errors import DataError
+from crbc_envs.storage import archives
 from crbc_envs.storage.datasets import MANIFEST, Dataset, data_home, install, read_manifest, verify
 
 FILES = {"notes/a.txt": b"first", "notes/deep/b.txt": b"second", "other/readme.md": b"not wanted"}
@@ -180,9 +181,9 @@ def test_links_and_devices_in_a_tar_are_refused(kind, tmp_path):
     refused(tar_of(tmp_path / "a.tar", {"a.txt": b"good"}, extra=[info]), "refused, 'notes/link.txt' is a link or a")
 
 
-@pytest.mark.parametrize("mode", [stat.S_IFLNK, stat.S_IFCHR])
-def test_links_and_devices_in_a_zip_are_refused(mode, tmp_path):
-    refused(zip_of(tmp_path / "a.zip", {"link.txt": b"/etc/passwd"}, mode | 0o777), "refused, 'link.txt' is a link")
+def test_a_link_in_a_zip_is_a_file_with_its_target_s_name(tmp_path, home):
+    install(TOY, [zip_of(tmp_path / "a.zip", {"one/link.txt": b"/etc/passwd"}, stat.S_IFLNK | 0o777)])
+    assert not (home / "toy/one/link.txt").is_symlink() and contents(home) == {"toy/one/link.txt": b"/etc/passwd"}
 
 
 def test_an_encrypted_zip_is_refused(tmp_path):
@@ -198,6 +199,14 @@ def test_an_encrypted_zip_is_refused(tmp_path):
 def test_an_archive_that_unpacks_to_too_much_is_refused(kind, tmp_path):
     source = MAKERS[kind](tmp_path, {"bomb.txt": bytes(20_000), "a.txt": b"good"})
     refused(source, "refused, unpacked it has more than")
+
+
+def test_an_archive_of_too_many_files_or_with_a_huge_header_is_refused(tmp_path, monkeypatch):
+    source = tar_of(tmp_path / "many.tar", {"a.txt": b"1", "b.txt": b"2", "c.txt": b"3"})
+    header = tar_of(tmp_path / "header.tar", {"a" * 20_000 + ".txt": b"1"}, extra=())
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 2)
+    refused(source, "or 2 members, which no data set of this package has")
+    refused(header, "it is larger than any data set of this package")
 
 
 def test_two_files_for_one_place_are_refused(tmp_path):

@@ -14,7 +14,6 @@ HEAD = "name: run\nmodel: model\n"
 Make = Callable[[Path], None]
 
 TEXTS = {
-    "weight-infinite": "credit: {crbc: {w_step: -.inf}}",
     "python": "name: !!python/object/apply:os.system ['true']",
     "control": r'credit: {method: "\e[2J\u202e"}',
 }

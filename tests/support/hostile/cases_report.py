@@ -58,12 +58,6 @@ def line(update: Any, kept: Any) -> str:
     return json.dumps({"update": update, "group": kept})
 
 
-def of_rollout(**changes: Any) -> dict[str, Any]:
-    kept = group()
-    kept["rollouts"] = [rollout | changes for rollout in kept["rollouts"]]
-    return kept
-
-
 def apart(text: str) -> dict[str, Any]:
     """A group whose rollouts start at two anchors, which the message repeats."""
     kept = group()
@@ -79,22 +73,10 @@ RECORDS = [
     drawn(
         "metrics-wrong-values",
         *(record(2 + i, **dict.fromkeys(FIGURES, value)) for i, value in enumerate(WRONG)),
-        says=(LEFT_OUT,),
     ),
 ]
 
 GROUPS = [
-    drawn(
-        "groups-wrong-types",
-        groups=(
-            line(0, of_rollout(steps=[["a", "up", "text", 7]])),
-            line(1, of_rollout(score=[1])),
-            line(2, of_rollout(steps={"a": 1})),
-            line(3, group(task={"a": [1]})),
-            line(4, 7),
-        ),
-        says=(LEFT_OUT,),
-    ),
     drawn("groups-control-characters", groups=(line(1, apart("\x1b[2J\n\x07")),), says=(LEFT_OUT,)),
 ]
 

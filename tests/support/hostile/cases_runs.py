@@ -1,4 +1,4 @@
-"""Run folders and checkpoints of others: where links lead, what is deleted, and what a checkpoint holds."""
+"""Run folders of others: where links lead, and what is deleted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hostile.case import Case
-from hostile.runs import LAST, MORE, drawn_run, lead_out, spoiled, trained_run
+from hostile.runs import MORE, drawn_run, lead_out, spoiled, trained_run
 
 RESUME = ("train", "config.yaml", "--run", "run", "--resume", *MORE)
 LINKS, DELETES, NUMBERS = "no write elsewhere", "no delete elsewhere", "numbers in a run folder"
@@ -147,19 +147,7 @@ DELETED = [
 ]
 
 
-# ---- checkpoints -----------------------------------------------------------------------------
-
-
-def leads_out(run: Path, outside: Path) -> None:
-    """A checkpoint whose manifest names a file outside; the one before it is gone."""
-    shutil.rmtree(run / "checkpoints/000001")
-    manifest = run / LAST / "manifest.json"
-    content = json.loads(manifest.read_text())
-    content["sha256"]["../../../../outside/precious.txt"] = "0" * 64
-    manifest.write_text(json.dumps(content))
-
-
-CHECKPOINTS = [refused("manifest-leads-out", leads_out, "manifest.json names")]
+# ---- records ---------------------------------------------------------------------------------
 
 TESTED = {"low": 0.4, "high": 0.6, "successes": 5, "episodes": 10}
 
@@ -185,4 +173,4 @@ RUNS = [
     ),
 ]
 
-CASES = [*RUNS, *LINKED, *DELETED, *CHECKPOINTS]
+CASES = [*RUNS, *LINKED, *DELETED]

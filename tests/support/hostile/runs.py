@@ -12,7 +12,6 @@ from pathlib import Path
 from learner_fixtures import fresh_policy, small, write_config
 
 SETTINGS = {"updates": 2, "save_every": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
-LAST = "checkpoints/000002"
 MORE = ("--set", "updates=3")
 
 
