@@ -78,9 +78,6 @@ class StoredCatalogue:
         about = read_json(folder / _ABOUT) if is_store(folder) else None
         if not isinstance(about, dict) or about.get("version") != VERSION or type(about.get("products")) is not int:
             raise DataError(f"{folder}: no store of products of version {VERSION}; {_REBUILD}")
-        strange = [path for path in (folder / _RECORDS, *_array_files(folder)) if path.exists() and not path.is_file()]
-        if strange:
-            raise DataError(f"{strange[0]}: no regular file; {_REBUILD}")
         try:
             arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in _array_files(folder)}
             self._records = (folder / _RECORDS).open("rb")
