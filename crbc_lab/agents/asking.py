@@ -16,8 +16,7 @@ from crbc_envs.prompts import Prompt
 from crbc_lab.agents.config import AgentsConfig, LimitsSection
 from crbc_lab.agents.ledger import Answer, estimate
 from crbc_rl.policies.api import Policy, Queue
-from crbc_rl.policies.chat import MAX_PAUSE, POLL_SECONDS, ChatPolicy, Completion, Fault
-from crbc_rl.policies.http import Session
+from crbc_rl.policies.chat import MAX_PAUSE, POLL_SECONDS, ChatPolicy, Completion, Fault, Session
 from crbc_rl.rollout.collect import queue_of
 
 WRONG_SERVER = frozenset({"401", "403", "404", "405"})
@@ -85,7 +84,7 @@ class ServerLine:
         return len(self._asked) + (self._error is not None)
 
     def ask(self, slot: int, question: Question) -> None:
-        self._asked[self.opened.start(self._answer(question))] = slot
+        self._asked[self.opened.portal.start_task_soon(self._answer, question)] = slot
 
     def ready(self) -> list[tuple[int, Answer]]:
         arrived, _ = wait(self._asked, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -109,7 +108,7 @@ class ServerLine:
                 problem = f"no answer within {question.seconds:g} s; {problem or 'no time was left'}"
                 break
             try:
-                found = await self.policy.attempt(self.opened, body, min(self.limits.attempt_seconds, left))
+                found = await self.policy.attempt(self.opened.client, body, min(self.limits.attempt_seconds, left))
             except Fault as fault:
                 faults[fault.kind] += 1
                 problem = str(fault)

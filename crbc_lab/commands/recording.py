@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from crbc_envs.storage.files import parse_json, refuse_link, shown
+from crbc_envs.storage.files import parse_json, shown
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
@@ -70,18 +70,14 @@ def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping
 
 
 class Recording:
-    """The finished episodes of an evaluation, in `rows`, kept in the open and empty or older file `partial`.
+    """The finished episodes of an evaluation, in `rows`, kept in the empty or older file `partial`.
 
-    Raises `ConfigError` where another process writes there, and where what it keeps is damaged or another evaluation's.
+    Raises `ConfigError` where what it keeps is damaged or another evaluation's.
     """
 
-    def __init__(
-        self, out: Path, partial: Path, file: IO[bytes], identity: Mapping[str, Any], panel: EvalPanel, resume: bool
-    ) -> None:
+    def __init__(self, out: Path, partial: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: bool) -> None:
         self.out, self.partial, self.identity, self.panel = out, partial, identity, panel
         self.rows: list[Row] = []
-        if not take(file.fileno(), partial):
-            raise ConfigError(f"{partial} is in use by another evaluation: wait, or choose another --out")
         content = partial.read_bytes()
         if not content.startswith(BEGINNING[: len(content)]):
             raise self._damaged(1)
@@ -98,7 +94,7 @@ class Recording:
                 )
         for number, line in enumerate(lines[1:], 2):
             self._take_rows(self._value(line, number), number)
-        file.truncate(sum(len(line) + 1 for line in lines) if lines[1:] else 0)
+        os.truncate(partial, sum(len(line) + 1 for line in lines) if lines[1:] else 0)
         if not lines[1:]:
             append_line(partial, dict(identity))
 
@@ -139,12 +135,17 @@ class Recording:
 def recording(out: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: bool) -> Iterator[Recording]:
     """Context manager: the episodes kept beside `out`. They are deleted at its end, once `out` is written.
 
-    Raises `ConfigError` like `Recording`, and `DataError` where the file is a link.
+    Raises `ConfigError` like `Recording` and where another process writes there, and `DataError` where the file is a
+    link.
     """
     partial = out.with_suffix(".partial.jsonl")
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
-    with os.fdopen(os.open(refuse_link(partial), flags, 0o666), "r+b") as file:
-        yield Recording(out, partial, file, identity, panel, resume)
+    held = take(partial)
+    if held is None:
+        raise ConfigError(f"{partial} is in use by another evaluation: wait, or choose another --out")
+    try:
+        yield Recording(out, partial, identity, panel, resume)
+    finally:
+        held.release()
     if out.exists():
         partial.unlink(missing_ok=True)
 

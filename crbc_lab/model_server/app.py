@@ -57,7 +57,7 @@ class Endpoint:
                 Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
                 Route("/v1/completions", self._guarded(self.completions), methods=["POST"]),
             ],
-            exception_handlers={Refused: _refused, HTTPException: _unknown, Exception: _broken},
+            exception_handlers={Refused: _refused, HTTPException: self._unknown, Exception: _broken},
         )
 
     async def models(self, request: Request) -> Body:
@@ -164,9 +164,7 @@ class Endpoint:
         self, answer: Callable[[Request], Coroutine[Any, Any, Body]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
-            # Another site's name may lead a browser to this server.
-            if self.hosts is not None and request.headers.get("host", "").lower() not in self.hosts:
-                raise Refused("this endpoint is open on its own machine only", None, 421)
+            self._require_host(request)
             given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
             if self.key and not hmac.compare_digest(given, self.key):
                 raise Refused("a key is wanted: Authorization: Bearer KEY", None, 401, "invalid_api_key")
@@ -176,6 +174,21 @@ class Endpoint:
                 return Response(status_code=499)
 
         return respond
+
+    def _require_host(self, request: Request) -> None:
+        """Another site's name may lead a browser to this server. Raises `Refused` for it."""
+        if self.hosts is not None and request.headers.get("host", "").lower() not in self.hosts:
+            raise Refused("this endpoint is open on its own machine only", None, 421)
+
+    async def _unknown(self, request: Request, error: Exception) -> Response:
+        """A path or a method that there is not."""
+        assert isinstance(error, HTTPException)
+        try:
+            self._require_host(request)
+        except Refused as foreign:
+            return await _refused(request, foreign)
+        told = Refused(f"{request.method} {request.url.path}: {error.detail}", None, error.status_code)
+        return JSONResponse(told.answer(), error.status_code, error.headers)
 
 
 async def _body(request: Request) -> bytes:
@@ -215,12 +228,6 @@ async def _refused(request: Request, error: Exception) -> Response:
     # A body that was not read to its end would be taken for the next request.
     close = {"Connection": "close"} if error.status in (408, 413, 415, 421, 401) else {}
     return JSONResponse(error.answer(), error.status, close)
-
-
-async def _unknown(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    told = Refused(f"{request.method} {request.url.path}: {error.detail}", None, error.status_code)
-    return JSONResponse(told.answer(), error.status_code, error.headers)
 
 
 async def _broken(request: Request, error: Exception) -> Response:

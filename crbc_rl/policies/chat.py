@@ -8,12 +8,13 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
+import httpx2
+from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from crbc_envs.chat import messages
 from crbc_envs.printable import one_line
@@ -21,7 +22,9 @@ from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Turn
 from crbc_rl.errors import ConfigError, keep_secret, redacted
 from crbc_rl.policies.api import answer
-from crbc_rl.policies.http import Reply, ReplyError, Session, session
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
 """HTTP status codes after which a request is repeated."""
@@ -45,6 +48,15 @@ class Completion:
     text: str
     logprobs: list[float]
     usage: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """OpenAI's client, and an event loop in another thread. It can cancel a request wherever it waits, while the
+    timeout of a synchronous client is that of each read, and a server that sends a byte per second outlives it."""
+
+    client: AsyncOpenAI
+    portal: BlockingPortal
 
 
 class Fault(Exception):
@@ -72,7 +84,7 @@ class ChatPolicy:
 
     A turn has a text and no token ids. It depends on the server whether equal seeds give equal replies.
     Raises `ConfigError` for a missing key, where the endpoint refuses a request or cannot be reached, and for an answer
-    that is no chat completion or has more than `crbc_rl.policies.http.LARGEST_REPLY` bytes. No message shows the key.
+    that is no chat completion. No message shows the key. Redirects are not followed.
     """
 
     def __init__(
@@ -88,7 +100,8 @@ class ChatPolicy:
         logprobs: bool = False,
         options: dict[str, Any] | None = None,
     ) -> None:
-        self.url = f"{url.rstrip('/')}/chat/completions"
+        self.base = url.rstrip("/")
+        self.url = f"{self.base}/chat/completions"
         self.model = model
         self.concurrency, self.retries, self.timeout, self.pause = concurrency, retries, timeout, pause
         self.options = {"logprobs": logprobs or None, **(options or {})}
@@ -96,7 +109,7 @@ class ChatPolicy:
         keep_secret(self._key)
         try:
             _require_address(url)
-        except (ValueError, httpx.InvalidURL) as error:
+        except (ValueError, httpx2.InvalidURL) as error:
             raise self.error(f"is no address: {error}") from error
 
     def generate(
@@ -126,17 +139,22 @@ class ChatPolicy:
 
     def check(self) -> None:
         """Raise `ConfigError` where no server answers at the address: once, before many requests wait for it."""
-        models = self.url.removesuffix("/chat/completions") + "/models"
-        try:
-            with self.session() as opened:
-                opened.start(opened.reach(models, CHECK_SECONDS)).result()
-        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            problem = str(error) or f"no connection in {CHECK_SECONDS:g} s"
-            raise self.error(f"cannot be reached ({problem}): start the server, or correct --endpoint") from error
-        except (httpx.TransportError, TimeoutError):
-            return  # it is there; the requests are repeated after temporary errors
+        with self.session() as opened:
+            opened.portal.call(self._reach, opened.client)
 
-    async def ask(self, opened: Session, body: bytes) -> tuple[str, list[float]]:
+    async def _reach(self, client: AsyncOpenAI) -> None:
+        import openai
+
+        patience = httpx2.Timeout(None, connect=CHECK_SECONDS)
+        try:
+            async with asyncio.timeout(2 * CHECK_SECONDS):
+                await client.get("/models", cast_to=str, options={"timeout": patience})
+        except (openai.APIError, TimeoutError) as error:  # else it is there; requests are repeated after such errors
+            if isinstance(cause := error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
+                problem = str(cause) or f"no connection in {CHECK_SECONDS:g} s"
+                raise self.error(f"cannot be reached ({problem}): start the server, or correct --endpoint") from error
+
+    async def ask(self, client: AsyncOpenAI, body: bytes) -> tuple[str, list[float]]:
         """Post a request and repeat it after temporary errors: the reply's text and its log-probabilities.
 
         Raises `ConfigError` for a final error, and after the last attempt.
@@ -144,7 +162,7 @@ class ChatPolicy:
         problem = ""
         for tried in range(self.retries + 1):
             try:
-                found = await self.attempt(opened, body, self.timeout)
+                found = await self.attempt(client, body, self.timeout)
             except Fault as fault:
                 if fault.final:
                     raise self.error(str(fault)) from fault
@@ -155,44 +173,50 @@ class ChatPolicy:
                 return found.text, found.logprobs
         raise self.error(f"{problem}, {self.retries + 1} times")
 
-    async def attempt(self, opened: Session, body: bytes, seconds: float) -> Completion:
+    async def attempt(self, client: AsyncOpenAI, body: bytes, seconds: float) -> Completion:
         """Post a request once. Raises `Fault` where there is no complete answer within so many seconds."""
+        import openai
+
         try:
-            reply = await opened.exchange("POST", self.url, seconds, body)
-        except ReplyError as error:
-            raise Fault(str(error), "garbage", final=True) from error
+            async with asyncio.timeout(seconds):
+                return _read(await client.post("/chat/completions", cast_to=str, content=body))
         except TimeoutError as error:
             raise Fault(f"has not answered completely after {seconds:g} s", "timeout") from error
-        except httpx.TransportError as error:
-            cut = isinstance(error, httpx.RemoteProtocolError | httpx.ReadError)
-            problem = f"cannot be reached ({type(error).__name__}: {error})"
+        except openai.APIStatusError as error:
+            problem = f"answered {error.status_code}: {_shown(error.response.text)}"
+            if error.status_code in (401, 403):
+                problem += "; name the variable that holds your API key with --key-variable"
+            asked = error.response.headers.get("retry-after", "")
+            pause = float(asked) if asked.isdecimal() else None  # it may be a date
+            final = error.status_code not in RETRY_STATUS
+            raise Fault(problem, str(error.status_code), final=final, pause=pause) from error
+        except openai.APIConnectionError as error:
+            cause = error.__cause__
+            cut = isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError)
+            problem = f"cannot be reached ({type(cause).__name__}: {cause})"
             raise Fault(problem, "cut" if cut else "unreachable") from error
-        if reply.status == 200:
-            return self._read(reply)
-        problem = f"answered {reply.status}: {_shown(reply)}"
-        if reply.status in (401, 403):
-            problem += "; name the variable that holds your API key with --key-variable"
-        final = reply.status not in RETRY_STATUS
-        raise Fault(problem, str(reply.status), final=final, pause=_asked_for(reply))
 
-    def session(self) -> AbstractContextManager[Session]:
-        """The connections that `attempt` uses."""
-        return session({"Authorization": f"Bearer {self._key}"} if self._key else {}, self.concurrency)
+    @contextmanager
+    def session(self) -> Iterator[Session]:
+        """What `attempt` needs. At its end, what still waits is cancelled. Raises `ConfigError` for a wrong proxy."""
+        client = self._client()
+        with start_blocking_portal(name="http requests") as portal:
+            portal.start_task_soon(_close_at_end, client)
+            try:
+                yield Session(client, portal)
+            finally:
+                portal.call(portal.stop, True)
 
-    def _read(self, reply: Reply) -> Completion:
+    def _client(self) -> AsyncOpenAI:
+        import openai
+
         try:
-            answer = json.loads(reply.body)
-            choice = answer["choices"][0]
-            text = choice["message"]["content"]
-            logprobs = [_logprob(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
-            if not isinstance(text, str | None):
-                raise TypeError("the content is no text")
-        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            problem = f"answered something else than a chat completion: {_shown(reply)}"
-            raise Fault(problem, "garbage", final=True) from error
-        # null is an empty reply; half a surrogate pair cannot be sent or recorded
-        text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return Completion(text, logprobs, _usage(answer.get("usage")))
+            http = openai.DefaultAsyncHttpxClient(follow_redirects=False)
+        except (ValueError, ImportError, httpx2.InvalidURL) as error:
+            problem = f"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used: {error}"
+            raise ConfigError(one_line(redacted(problem))) from error
+        key = self._key or "none"  # without one the client would send OPENAI_API_KEY
+        return openai.AsyncOpenAI(base_url=self.base, api_key=key, http_client=http, max_retries=0, timeout=None)
 
     def error(self, problem: str) -> ConfigError:
         """The error that this endpoint has a problem, in one line without its key."""
@@ -212,7 +236,8 @@ class Requests:
         return len(self.asked)
 
     def ask(self, key: int, prompt: Prompt, seed: int) -> None:
-        self.asked[self.opened.start(self._turn(prompt, self.policy.body(prompt, seed, *self.limits)))] = key
+        body = self.policy.body(prompt, seed, *self.limits)
+        self.asked[self.opened.portal.start_task_soon(self._turn, prompt, body)] = key
 
     def ready(self) -> list[tuple[int, Turn]]:
         arrived, _ = wait(self.asked, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -220,8 +245,13 @@ class Requests:
 
     async def _turn(self, prompt: Prompt, body: bytes) -> Turn:
         async with self._free:
-            text, logprobs = await self.policy.ask(self.opened, body)
+            text, logprobs = await self.policy.ask(self.opened.client, body)
         return Turn([], [], logprobs, text, prompt.images)
+
+
+async def _close_at_end(client: AsyncOpenAI) -> None:
+    async with client:
+        await asyncio.Event().wait()  # until it is cancelled
 
 
 def read_key(variable: str) -> str:
@@ -241,14 +271,31 @@ def read_key(variable: str) -> str:
 
 
 def _require_address(url: str) -> None:
-    """Raise `ValueError` or `httpx.InvalidURL` for what is no address. Its password will be in no message."""
+    """Raise `ValueError` or `httpx2.InvalidURL` for what is no address. Its password will be in no message."""
     keep_secret(url.partition("//")[2].rpartition("@")[0])
-    address = httpx.URL(url)
+    address = httpx2.URL(url)
     keep_secret(address.password)
     if address.scheme not in ("http", "https") or not address.host:
         raise ValueError("write it as http://HOST:PORT/v1, or with https")
     if not 0 < (address.port or 80) <= 65_535:
         raise ValueError("a port is a number from 1 to 65535")
+
+
+def _read(reply: str) -> Completion:
+    """A chat completion. Raises `Fault` for anything else."""
+    try:
+        answer = json.loads(reply)
+        choice = answer["choices"][0]
+        text = choice["message"]["content"]
+        logprobs = [_logprob(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
+        if not isinstance(text, str | None):
+            raise TypeError("the content is no text")
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        problem = f"answered something else than a chat completion: {_shown(reply)}"
+        raise Fault(problem, "garbage", final=True) from error
+    # null is an empty reply; half a surrogate pair cannot be sent or recorded
+    text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return Completion(text, logprobs, _usage(answer.get("usage")))
 
 
 def _usage(told: object) -> tuple[int, int] | None:
@@ -258,15 +305,9 @@ def _usage(told: object) -> tuple[int, int] | None:
     return None if asked is None or given is None else (asked, given)
 
 
-def _asked_for(reply: Reply) -> float | None:
-    """The Retry-After header in seconds, None if it is absent or a date."""
-    asked = reply.retry_after
-    return float(asked) if asked.isdecimal() else None
-
-
-def _shown(reply: Reply) -> str:
+def _shown(reply: str) -> str:
     """The beginning of a server's answer, without what some servers echo: the key."""
-    text = " ".join(reply.body.decode("utf-8", "replace").split())
+    text = " ".join(reply.split())
     shown = redacted(text[:LONGEST_READ])
     if len(text) > LONGEST_READ:  # where it ends, a key may be cut in two
         shown = shown[: -LONGEST_READ // 4]

@@ -10,10 +10,11 @@ import errno
 import logging
 import os
 import socket
-import sys
-import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 from crbc_envs.storage.files import read_bytes, refuse_link
 from crbc_rl.errors import ConfigError
@@ -25,83 +26,59 @@ FILE = ".lock"
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 """What file systems without locks answer."""
 
-if sys.platform == "win32":
-    import msvcrt
 
-    _FAR = 1 << 30  # a locked byte cannot be read by others, so it lies behind the text
+def take(path: Path, sign: Callable[[int], None] | None = None) -> BaseFileLock | None:
+    """The lock on a file, None where another process has it. This process may take it more than once, and has it until
+    it drops the last reference. `sign` writes into the file when it is taken.
 
-    def _take(descriptor: int) -> bool:
-        os.lseek(descriptor, _FAR, os.SEEK_SET)
-        try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        except PermissionError:
-            return False
-        return True
-
-else:
-    import fcntl
-
-    def _take(descriptor: int) -> bool:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-
-def take(descriptor: int, place: Path) -> bool:
-    """Take the lock on an open file. Returns whether this process has it now; also where the file system of `place` has
-    no locks, which a warning says."""
+    A warning says that a file system has no locks. Raises `DataError` where the file is a link: the text of another
+    file would be replaced.
+    """
+    lock = FileLock(
+        refuse_link(path),
+        blocking=False,
+        thread_local=False,
+        is_singleton=True,
+        preserve_lock_file=True,
+        on_acquired=sign,
+    )
     try:
-        return _take(descriptor)
+        if not lock.is_locked:
+            lock.acquire()
+    except Timeout:
+        return None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        log.warning("%s: this file system has no locks; let only one process write here", place)
-        return True
+        log.warning("%s: this file system has no locks; let only one process write here", path)
+    return lock
 
 
-class RunLock:
-    """The lock of this process on a run folder. It is released with the last reference to it, or by `release`.
+def lock(folder: Path) -> BaseFileLock:
+    """Lock a run folder for this process. Raises `ConfigError` naming the process that holds it, and writes nothing
+    then."""
+    held = take(folder / FILE, _sign)
+    if held is None:
+        who = (_text(folder) or b"").decode(errors="replace").strip() or "another process"
+        raise ConfigError(f"{folder} is in use by {who}: wait, stop it, or choose another folder with --run DIR")
+    return held
 
-    Raises `DataError` if the lock file is a link: its text would replace that of another file.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        path = refuse_link(folder / FILE)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-        self.release = weakref.finalize(self, os.close, descriptor)
-        if not take(descriptor, folder):
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            holder = os.read(descriptor, 500)
-            self.release()
-            who = holder.decode(errors="replace").strip() or "another process"
-            raise ConfigError(f"{folder} is in use by {who}: wait, stop it, or choose another folder with --run DIR")
-        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        os.ftruncate(descriptor, 0)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        os.write(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, since {now}\n".encode())
+def _sign(descriptor: int) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, f"pid {os.getpid()} on {socket.gethostname()}, since {now}\n".encode())
 
 
 def was_locked(folder: Path) -> bool:
     """Whether the lock file of a run is in a folder. Other programs have a .lock, too: ours names a process."""
+    text = _text(folder)
+    return text is not None and (not text or text.startswith(b"pid "))
+
+
+def _text(folder: Path) -> bytes | None:
+    """What the lock file says, None where there is none of ours."""
     try:
-        text = read_bytes(folder / FILE, 500)
+        return read_bytes(folder / FILE, 500)
     except (OSError, ValueError):
-        return False
-    return not text or text.startswith(b"pid ")
-
-
-_held: weakref.WeakValueDictionary[Path, RunLock] = weakref.WeakValueDictionary()
-
-
-def lock(folder: Path) -> RunLock:
-    """Lock a run folder for this process, which may lock it more than once.
-
-    Raises `ConfigError` naming the process that holds it, and writes nothing then.
-    """
-    key = folder.resolve()
-    held = _held.get(key)
-    if held is None or not held.release.alive:
-        held = _held[key] = RunLock(folder)
-    return held
+        return None

@@ -39,7 +39,6 @@ def test_a_run_with_folders_on_another_disk_and_links_of_its_user(
 
     (folder / "checkpoints/latest").symlink_to("000001")
     assert Run.open(folder).policy_folder("last") == folder / "checkpoints/000001"
-    monkeypatch.setattr("crbc_rl.runs.lock._held", {})
     more = config.model_copy(update={"updates": 2})
     with pytest.raises(DataError, match="add --follow-links"):
         Run.start(folder, more, resume=True)

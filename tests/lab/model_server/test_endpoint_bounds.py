@@ -158,8 +158,9 @@ def test_a_model_without_eyes_refuses_frames(client: Client) -> None:
 
 def test_a_name_that_leads_here_is_not_ours(policy: TransformersPolicy, client: Client) -> None:
     for host in ("evil.example", "127.0.0.1", ""):
-        answer = client.http.get(f"{client.url}/models", headers={"Host": host})
-        assert answer.status_code == 421
+        for path in ("models", "chat/completions", "nowhere"):  # open, for POST alone, and unknown
+            answer = client.http.get(f"{client.url}/{path}", headers={"Host": host})
+            assert answer.status_code == 421
     port = httpx.URL(client.url).port
     for host in (f"localhost:{port}", f"127.0.0.1:{port}"):
         assert client.http.get(f"{client.url}/models", headers={"Host": host}).status_code == 200
