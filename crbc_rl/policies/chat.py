@@ -314,10 +314,8 @@ def _shown(reply: str) -> str:
     return one_line(shown, QUOTED)
 
 
-def _logprob(value: object) -> float:
+def _logprob(value: Any) -> float:
     """A finite number. Raises `ValueError`, `TypeError` or `OverflowError`."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("a log-probability is no number")
     if not math.isfinite(number := float(value)):
         raise ValueError("a log-probability is not finite")
     return number

@@ -120,4 +120,4 @@ def test_reading_a_command_line_needs_no_learner(run_python: Callable[..., str])
     code = "import sys, crbc_lab.commands.table; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = set(run_python(code).split())
     assert "tyro" in loaded
-    assert not loaded & {"torch", "transformers", "pydantic", "jinja2", "httpx", "starlette", "openenv"}
+    assert not loaded & {"torch", "transformers", "pydantic", "jinja2", "httpx2", "openai", "starlette", "openenv"}

@@ -161,7 +161,7 @@ def logprob(value: str) -> bytes:
         choice(message=[]),
         choice(logprobs=7),
         choice(logprobs={"content": [7]}),
-        *map(logprob, ["NaN", '"-1"', "true", "null"]),
+        *map(logprob, ["NaN", '"none"', "null"]),
     ],
     ids=lambda body: body[:40].decode("latin-1"),
 )
