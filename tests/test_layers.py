@@ -158,7 +158,7 @@ FLOORS = {
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers frames recorder proof group",
     "crbc_rl": ("version errors credit config distributed batches policies training rollout runs learner adapters"),
-    "crbc_lab": "model_server statistics plan agents cells report studies commands cli",
+    "crbc_lab": "model_server statistics plan agents child_runs report studies commands cli",
 }
 """What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind.
 Environments (rooms with an `env.py`) share one floor, and know nothing of each other."""

@@ -90,8 +90,8 @@ class Ledger:
         self._journal = Journal(path)
         self._answers: dict[str, Answer] = {}
         for record in self._journal.read():
-            if (known := _answer(record)) is not None:
-                self._keep(*known)
+            if record.keys() == {"key", *Answer.__slots__}:
+                self._keep(record.pop("key"), Answer(**record))
 
     def key(self, prompt: Prompt, seed: int, call: int) -> str:
         """The name of a call: a digest of the model, the messages, the sampling options, the seed and its number."""
@@ -127,26 +127,3 @@ class Ledger:
         self.spent.add(answer)
         if not answer.failure:  # a call that failed is made again
             self._answers[key] = answer
-
-
-KINDS: dict[str, type | tuple[type, ...]] = {
-    "text": str,
-    "tokens_in": int,
-    "tokens_out": int,
-    "counted": bool,
-    "faults": dict,
-    "failure": str,
-    "seconds": (int, float),
-}
-
-
-def _answer(record: dict[str, Any]) -> tuple[str, Answer] | None:
-    """A key and its answer, None where the record holds none."""
-    fields: dict[str, Any] = {name: record.get(name) for name in KINDS}
-    if not isinstance(key := record.get("key"), str):
-        return None
-    if not all(isinstance(value, KINDS[name]) for name, value in fields.items()):
-        return None
-    if not all(type(count) is int for count in record["faults"].values()):
-        return None
-    return key, Answer(**fields)

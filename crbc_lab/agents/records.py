@@ -13,22 +13,6 @@ from crbc_lab.agents.journal import Journal
 
 Record = dict[str, Any]
 
-NEEDED: dict[str, type] = {
-    "seed": int,
-    "task": int,
-    "task_id": str,
-    "kind": str,
-    "content": str,
-    "score": float,
-    "unanswered": str,
-    "trials": list,
-    "examples": list,
-    "calls": int,
-    "tokens_in": int,
-    "tokens_out": int,
-}
-"""What every record of an episode has."""
-
 
 class Records:
     """The finished episodes of a run folder: `episodes.jsonl`, and a recording each in `rollouts/seedS/TASK.parquet`.
@@ -44,8 +28,7 @@ class Records:
         self._journal = Journal(folder / "episodes.jsonl")
         self.episodes: dict[tuple[int, int], Record] = {}
         for record in self._journal.read():
-            if _whole(record):
-                self.episodes[record["seed"], record["task"]] = record
+            self.episodes[record["seed"], record["task"]] = record
 
     def recording(self, seed: int, task: int) -> Path:
         return self.folder / "rollouts" / f"seed{seed}" / f"{task:06d}.parquet"
@@ -100,18 +83,6 @@ def _of_trial(trial: Played) -> Record:
     reward = rollout.reward if rollout is not None else 0.0
     numbers = {"steps": steps, "invalid": invalid, "thoughts": trial.thoughts}
     return {"ending": trial.ending, "score": trial.score, "reward": reward, **numbers}
-
-
-def _whole(record: Record) -> bool:
-    """Whether a record has what every episode's has: the file may be another's, or damaged."""
-    if type(record.get("solved_at")) not in (int, type(None)):
-        return False
-    return all(type(record.get(name)) is kind for name, kind in NEEDED.items()) and all(
-        isinstance(trial, dict)
-        and isinstance(trial.get("ending"), str)
-        and all(type(trial.get(name)) is int for name in ("steps", "invalid", "thoughts"))
-        for trial in record["trials"]
-    )
 
 
 def unanswered(records: Iterable[Record]) -> int:

@@ -9,21 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from rich.console import Console
-from rich.markup import escape
 
 from crbc_envs.actions import requested_action
-from crbc_envs.errors import DataError
-from crbc_envs.tasks import stream
-from crbc_envs.vector.members import make_member
-from crbc_lab.commands.splits import arguments, cause
+from crbc_envs.core import Expert
+from crbc_envs.tasks import rng, stream
+from crbc_envs.vector.contract import Member
+from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
+from crbc_lab.commands.console import print_line, print_written
+from crbc_lab.commands.splits import arguments, environment_errors
 from crbc_lab.plan.check import check_run
 from crbc_lab.studies import agent_tables
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of
-from crbc_lab.studies.agent_teacher import Start, play_teacher
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.errors import ConfigError
@@ -54,6 +53,17 @@ class Request:
     samples: int
     settings: Sequence[str]
     teacher: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A task before its first step: its distance to success (`AnchorEnv.distance`), and whether the expert wins from
+    there; None where there is no expert. `open_forms` has the beginnings of actions that take words of one's own.
+    """
+
+    distance: float | None
+    won: bool | None
+    open_forms: tuple[str, ...] = ()
 
 
 def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None:
@@ -90,11 +100,11 @@ def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None
             bar = told("samples", len(some) * asked.samples)
             found = _explored(policy, config, asked.split, some, asked.samples, bar)
     findings = analyse(episodes, found)
-    console.print(escape(f"{asked.policy}: success {evaluation}"), highlight=False, soft_wrap=True)
-    agent_tables.show(findings, console)
+    print_line(console, f"{asked.policy}: success {evaluation}")
+    agent_tables.print_findings(findings, console)
     place = out / "agent.json"
     _write(place, path, config, asked, options, evaluation, findings, episodes)
-    console.print(f"wrote {escape(str(place))}", soft_wrap=True, highlight=False)
+    print_written(console, place)
 
 
 def _opened(path: Path, settings: Sequence[str]) -> Run:
@@ -123,14 +133,10 @@ def _starts(
 ) -> dict[int, Start]:
     seeds = [stream("evaluation", config.seed, task) for task in tasks]
     env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "require_tags": True}
-    try:
+    given = f"--teacher {' '.join(f'{name}={value}' for name, value in options.items())}: " if options else ""
+    with environment_errors(f"{given}the expert of {config.env.id} cannot play", env_id):
         played = play_teacher(env_id, kwargs, tasks, seeds, config.rollout.dynamics, options, progress)
-        return dict(zip(tasks, played, strict=True))
-    except DataError:
-        raise
-    except (TypeError, ValueError, gymnasium.error.Error) as error:
-        given = f"--teacher {' '.join(f'{name}={value}' for name, value in options.items())}: " if options else ""
-        raise ConfigError(f"{given}the expert of {config.env.id} cannot play: {cause(error, env_id)}") from error
+    return dict(zip(tasks, played, strict=True))
 
 
 def _played(
@@ -216,6 +222,54 @@ def _reply(policy: TransformersPolicy, config: TrainConfig, turn: Turn, valid: b
         tokens=len(turn.prompt),
         shortened=turn.shortened,
     )
+
+
+# ---- the expert -----------------------------------------------------------------------------------
+
+
+def play_teacher(
+    env_id: str,
+    env_kwargs: Mapping[str, Any],
+    tasks: Sequence[int],
+    seeds: Sequence[int],
+    dynamics: str | None,
+    options: Mapping[str, Any],
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[Start]:
+    """One `Start` for each of `tasks`.
+
+    A task begins as the first member of a group with its seed begins, and has its noise. `options` go to the
+    environment's `expert`, whose `ValueError` or `TypeError` about them is raised. An expert that has no advice any
+    more has lost.
+    """
+    starts = []
+    with closing(make_member(env_id, dict(env_kwargs))) as env:
+        for done, (task, seed) in enumerate(zip(tasks, seeds, strict=True), 1):
+            own = (dynamics == INDEPENDENT) if dynamics else env.stochastic
+            first = begin(env, seed, {"task": task}, noise_seed(seed, 0) if own else None)
+            distance = env.distance()
+            expert = env.expert(rng("teacher", seed), **options)
+            forms = _open_forms(first[1]["admissible_actions"], env.placeholder)
+            starts.append(Start(distance, None if expert is None else _wins(env, expert, *first), forms))
+            progress(done)
+    return starts
+
+
+def _open_forms(actions: Sequence[str], placeholder: str) -> tuple[str, ...]:
+    heads = (action.partition(placeholder)[0] for action in actions if placeholder and placeholder in action)
+    return tuple(dict.fromkeys(head for head in heads if head))
+
+
+def _wins(env: Member, expert: Expert, observation: Any, info: dict[str, Any]) -> bool:
+    over = False
+    while not over:
+        try:
+            reply = expert(observation, info)
+        except ValueError:
+            return False
+        observation, _, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+    return bool(info["success"])
 
 
 # ---- output ---------------------------------------------------------------------------------------

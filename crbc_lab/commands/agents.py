@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.results import FILE
 from crbc_lab.agents.run import Run, first_prompts
+from crbc_lab.commands.console import print_line
 from crbc_lab.plan.environment import check_env
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.policies.api import Policy
@@ -48,7 +48,7 @@ def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) ->
 
         told = run.play(folder, model, again, tell)
     for line in lines(config, told, folder):
-        console.print(escape(line), highlight=False, soft_wrap=True)
+        print_line(console, line)
     return bool(told["complete"])
 
 
@@ -78,9 +78,9 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
         f"run folder   {folder}",
         "first prompt",
     ):
-        console.print(escape(line), highlight=False, soft_wrap=True)
+        print_line(console, line)
     shown = prompt if len(prompt) <= LONGEST_PROMPT else f"{prompt[:LONGEST_PROMPT]} ..."
-    console.print(escape(shown), highlight=False, soft_wrap=True)
+    print_line(console, shown)
 
 
 def check(config: AgentsConfig) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
-from crbc_lab.studies.comparison.definition import GPUS, SCALES, Scale, Study, load_study
+from crbc_lab.commands.console import print_line, print_written
+from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
 from crbc_lab.studies.comparison.document import UNFINISHED, section
-from crbc_lab.studies.comparison.kept import find
+from crbc_lab.studies.comparison.kept import all_tried, best_candidates, find
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
-from crbc_lab.studies.comparison.tuned import all_tried, best_candidates
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.lines import replace_file
+
+if TYPE_CHECKING:
+    from crbc_lab.studies.comparison.run import Runner
 
 NO_GRADIENT = 1e-3
 """Below this a gradient is the entropy's alone, with the paper's coefficients."""
@@ -42,42 +46,19 @@ def list_studies(results: Path, console: Console) -> None:
     console.print("hours of one core, at the scale lab; candidates are tried with fewer updates, so it is less")
 
 
-def compare(
-    study: Study,
-    scale: Scale,
-    envs: tuple[str, ...],
-    seeds: int | None,
-    jobs: int | None,
-    gpus: int | None,
-    runs: Path,
-    results: Path,
-    dry_run: bool,
-    tiny: bool,
-    console: Console,
-) -> bool:
-    """Run what a study lacks in some or all of its settings, and print its tables. Returns whether it is complete."""
-    chosen = envs or tuple(study.settings.get(scale, {}))
-    if not chosen:
-        raise ConfigError(f"{study.name} has no setting at --scale {scale}")
-    for env in chosen:
-        study.setting(scale, env)
-    if dry_run:
-        return _dry(study, scale, chosen, gpus or GPUS[scale], console)
-    if tiny:
-        return _tiny(study, scale, chosen, console)
-    from crbc_lab.studies.comparison.run import Runner  # which lists do without
-
-    runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
+def run_settings(study: Study, scale: Scale, envs: Sequence[str], seeds: int | None, runner: Runner) -> bool:
+    """Run what a study lacks in some of its settings, and print their tables. Returns whether they are complete."""
+    console = runner.console
     console.print(f"[bold]{escape(study.title)}[/]: {escape(study.asks)}", highlight=False, soft_wrap=True)
-    for env in chosen:
+    for env in envs:
         if not runner.study(study, scale, env, seeds or study.setting(scale, env).seeds):
             console.print("[yellow]not finished; everything is saved[/]\nto continue: the same command")
             return False
-        _show(study, scale, env, results, console)
+        _print_setting(study, scale, env, runner.results, console)
     return True
 
 
-def _show(study: Study, scale: Scale, env: str, results: Path, console: Console) -> None:
+def _print_setting(study: Study, scale: Scale, env: str, results: Path, console: Console) -> None:
     """Print what a setting's results show, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
     place = results / scale / env / study.name
 
@@ -90,7 +71,7 @@ def _show(study: Study, scale: Scale, env: str, results: Path, console: Console)
     console.print(Markdown("\n\n".join(part for part in told.split("\n\n") if not part.startswith("!["))))
     if told.startswith(UNFINISHED):
         console.print("a table needs two seeds of two methods, the reference among them", highlight=False)
-    console.print(f"wrote {escape(str(place.with_suffix('.md')))}", soft_wrap=True, highlight=False)
+    print_written(console, place.with_suffix(".md"))
 
 
 def _different(study: Study, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:
@@ -101,7 +82,7 @@ def _different(study: Study, scale: Scale, envs: tuple[str, ...]) -> Iterator[Tr
         yield from wanted.values()
 
 
-def _tiny(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
+def try_trainings(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
     """One update of each different training with a tiny random model, its loss and its gradient. Returns whether each
     had a gradient: without one its estimator gave no credit."""
     from crbc_lab.commands.plumbing import one_update
@@ -110,7 +91,7 @@ def _tiny(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -
     for training in _different(study, scale, envs):
         record, place = one_update(training.config), f"{scale}/{training.env}/{training.key}"
         told = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
-        console.print(f"{escape(place)}: {told}", highlight=False, soft_wrap=True)
+        print_line(console, f"{place}: {told}")
         if record["grad_norm"] < NO_GRADIENT:
             idle.append(place)
     console.print("each made one update: random weights, actions and outcomes, which say nothing about success")
@@ -119,7 +100,7 @@ def _tiny(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -
     return not idle
 
 
-def _dry(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
+def check_trainings(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:
     """Check each different training of a study for so many GPUs. Returns whether none can never work."""
     from crbc_lab.plan.check import check_run  # seconds of imports, which tables and lists do without
 
@@ -130,6 +111,5 @@ def _dry(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: 
             told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
         except ConfigError as error:
             told, sound = f"cannot work: {error}", False
-        place = escape(f"{scale}/{training.env}/{training.key}")
-        console.print(f"{place}: {escape(told)}", highlight=False, soft_wrap=True)
+        print_line(console, f"{scale}/{training.env}/{training.key}: {told}")
     return sound

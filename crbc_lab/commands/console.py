@@ -1,10 +1,14 @@
-"""The console of the commands, on which data can be seen and cannot act."""
+"""The console of the commands, on which data can be seen and cannot act; lines and bars that several print."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.markup import escape
+from rich.progress import Progress
 from rich.segment import Segment
 
 from crbc_envs.printable import printable
@@ -24,3 +28,24 @@ class PlainConsole(Console):
         for segment in super().render(renderable, options):
             text, style, control = segment
             yield segment if control or text.isprintable() else Segment(printable(text, len(text)), style)
+
+
+console = PlainConsole()
+
+
+def print_line(console: Console, text: str) -> None:
+    """Print a text as it is, without markup, colours and breaks of ours."""
+    console.print(escape(text), highlight=False, soft_wrap=True)
+
+
+def print_written(console: Console, *paths: Path) -> None:
+    for path in paths:
+        print_line(console, f"wrote {path}")
+
+
+@contextmanager
+def progress_bar(console: Console, title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, which is gone at the end. It is moved by a call with what is done, and of how much."""
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar = bars.add_task(title, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)

@@ -16,11 +16,12 @@ from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, published
-from crbc_envs.errors import DataError, RequirementError
+from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import Dataset, install, read_manifest, verify
 from crbc_envs.storage.outcomes import Outcome
 from crbc_envs.vector.members import creator, declared
-from crbc_lab.commands.splits import arguments, cause, typed_id
+from crbc_lab.commands.console import print_line, progress_bar
+from crbc_lab.commands.splits import arguments, environment_errors, typed_id
 from crbc_rl.config.revisions import digest_of
 from crbc_rl.errors import ConfigError, nearest
 
@@ -28,8 +29,8 @@ from crbc_rl.errors import ConfigError, nearest
 def datasets() -> dict[str, Dataset]:
     """The datasets that the suite's environments declare, by name."""
     own = (spec for spec in gymnasium.registry.values() if spec.id.startswith("CRBC-"))
-    found = (declared(creator(spec), "dataset") for spec in own)
-    return {dataset.name: dataset for dataset in found if dataset is not None}
+    declarations = (declared(creator(spec), "dataset") for spec in own)
+    return {dataset.name: dataset for dataset in declarations if dataset is not None}
 
 
 def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> None:
@@ -41,15 +42,10 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
     if name not in known:
         raise ConfigError(f"there is no dataset {name!r}{nearest(name, known)}")
     dataset = known[name]
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(f"{'installing' if sources else 'checking'} {name}", total=None)
-
-        def tell(done: int, total: int) -> None:
-            progress.update(bar, completed=done, total=total)
-
-        found = install(dataset, sources, tell) if sources else verify(dataset, tell)
+    with progress_bar(console, f"{'installing' if sources else 'checking'} {name}") as progress:
+        result = install(dataset, sources, progress) if sources else verify(dataset, progress)
     digest = digest_of(read_manifest(dataset.folder))
-    console.print(escape(f"{found}\n{dataset.folder}\nenv.revision: {digest}"), soft_wrap=True, highlight=False)
+    print_line(console, f"{result}\n{dataset.folder}\nenv.revision: {digest}")
 
 
 def generate_shop(folder: Path, num_products: int, seed: int, console: Console) -> None:
@@ -73,7 +69,7 @@ def generate_shop(folder: Path, num_products: int, seed: int, console: Console) 
             raise ConfigError(f"--products {num_products}: {error}") from error
     took = f"{num_products:,} products, {size / 1e6:,.0f} MB, {time.monotonic() - begun:.0f} s"
     use = f'gymnasium.make("CRBC-WebShop-v0", data_dir={str(folder)!r})'
-    console.print(escape(f"{took}\n{folder}\n{use}"), soft_wrap=True, highlight=False)
+    print_line(console, f"{took}\n{folder}\n{use}")
 
 
 def compare_engines(
@@ -121,21 +117,17 @@ def conformance_of(
     registered, cannot be made, or names no original, and `RequirementError` where that is not installed.
     """
     name, kwargs = typed_id(env_id), arguments(settings, "engine")
-    try:
+    with environment_errors(f"{env_id}: it cannot be made", name):
         env = gymnasium.make(name, disable_env_checker=True, **kwargs)
-    except (DataError, RequirementError):
-        raise
-    except (TypeError, ValueError, gymnasium.error.Error) as error:
-        raise ConfigError(f"{env_id}: it cannot be made: {cause(error, name)}") from error
-    found = declared(env.unwrapped, "conformance")
-    if found is None:
+    original = declared(env.unwrapped, "conformance")
+    if original is None:
         known = [spec.id for spec in gymnasium.registry.values() if _names_original(spec)]
         raise ConfigError(f"{env_id} names no original to compare with; these do: {', '.join(sorted(known))}")
     assert env.spec is not None
     given = {key: value for key, value in env.spec.kwargs.items() if key != "engine"}
-    tasks = found.tasks if count is None else count
-    outcomes = found.play(tasks, steps, seed, **given)
-    return _compare(outcomes, tasks, f"{name} and {found.original}", found.compared, console)
+    tasks = original.tasks if count is None else count
+    outcomes = original.play(tasks, steps, seed, **given)
+    return _compare(outcomes, tasks, f"{name} and {original.original}", original.compared, console)
 
 
 def _names_original(spec: EnvSpec) -> bool:
@@ -145,11 +137,10 @@ def _names_original(spec: EnvSpec) -> bool:
 def _compare(played: Iterable[Outcome], total: int, title: str, compared: Sequence[str], console: Console) -> bool:
     """Print the outcomes as they come in, and return whether there was one and none differs."""
     outcomes: list[Outcome] = []
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("games", total=total)
+    with progress_bar(console, "games") as progress:
         for outcome in played:
             outcomes.append(outcome)
-            progress.update(bar, advance=1)
+            progress(len(outcomes), total)
     different = [outcome for outcome in outcomes if outcome.difference]
     for outcome in different:
         console.print(
@@ -169,10 +160,10 @@ def _compare(played: Iterable[Outcome], total: int, title: str, compared: Sequen
 
 
 def _row(table: Table, name: str, outcomes: list[Outcome]) -> None:
-    figures = (
+    counts = (
         len(outcomes),
         sum(outcome.steps for outcome in outcomes),
         sum(outcome.won for outcome in outcomes),
         sum(bool(outcome.difference) for outcome in outcomes),
     )
-    table.add_row(name, *(f"{figure:,}" for figure in figures))
+    table.add_row(name, *(f"{count:,}" for count in counts))

@@ -8,11 +8,9 @@ from typing import Annotated
 
 import tyro
 
-from crbc_lab.commands.console import PlainConsole
-from crbc_lab.commands.parse import Count, Index, MaybePath, SomePath
+from crbc_lab.commands.console import console
+from crbc_lab.commands.parse import Count, Index, MaybePath, Repeated, SomePath
 from crbc_rl.errors import ConfigError
-
-console = PlainConsole()
 
 _GENERATE = "crbc data generate webshop --products 1000000 --to FOLDER"
 
@@ -21,7 +19,7 @@ def data(
     name: tyro.conf.Positional[str],
     what: tyro.conf.Positional[str | None] = None,
     /,
-    sources: Annotated[tuple[tuple[SomePath, ...], ...], tyro.conf.UseAppendAction, tyro.conf.arg(name="from")] = (),
+    sources: Annotated[tuple[tuple[SomePath, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
     products: Count = None,
     to: MaybePath = None,
     seed: Index = None,

@@ -60,7 +60,7 @@ def examine() -> list[Section]:
     ]
 
 
-def show(sections: list[Section], console: Console) -> bool:
+def print_sections(sections: list[Section], console: Console) -> bool:
     """Print the findings, and return whether nothing that is needed is missing."""
     for title, findings in sections:
         console.print(f"[bold]{escape(title)}[/]", highlight=False)

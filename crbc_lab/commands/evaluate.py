@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from crbc_envs.vector.members import make_member
+from crbc_lab.commands.console import print_line, print_written
 from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording, require_place
 from crbc_lab.plan.check import check_run
 from crbc_rl.config import TrainConfig, load_config
@@ -88,7 +89,7 @@ def evaluate(
         rows = document["rows"]
     _show(player.name, chosen, rows, console)
     if out is not None:
-        console.print(f"wrote {escape(str(out))}", soft_wrap=True, highlight=False)
+        print_written(console, out)
 
 
 def _player(policy: str | ChatPolicy, run: Run | None, config: TrainConfig, split: str) -> Player:
@@ -152,7 +153,7 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
 
 def _show(name: str, panel: EvalPanel, rows: Sequence[Row], console: Console) -> None:
     result, told = summarise(panel.split, columns_of(rows)), figures(panel.split, rows)
-    console.print(escape(f"{name}: success {result}"), highlight=False, soft_wrap=True)
+    print_line(console, f"{name}: success {result}")
     console.print(
         f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
         f"length {result.length:.1f}  invalid {result.invalid_share:.1%}  truncated {result.truncated_share:.1%}",

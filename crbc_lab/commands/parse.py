@@ -65,9 +65,6 @@ class Group:
     """The one of them whose name may be left out: it takes any other word, such as the name of a study."""
 
 
-MOVED = {"webshop": "serve webshop"}
-"""Commands that have another name now."""
-
 MOST_SEEDS = 1_000
 
 
@@ -101,6 +98,19 @@ Port = Annotated[int, _number(int, "a port, a whole number from 0 to 65535", lam
 Size = Annotated[float | None, _number(float, "a positive number", lambda x: math.isfinite(x) and x > 0)]
 
 
+Repeated = tyro.conf.UseAppendAction
+"""A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
+Settings = Annotated[tuple[tuple[str, ...], ...], Repeated]
+
+
+def permit(allow_import: bool) -> None:
+    """Permit the import of the modules that a config names, where `--allow-import` asks for it."""
+    if allow_import:
+        from crbc_rl.config import extensions
+
+        extensions.allow()
+
+
 def parse(
     commands: Mapping[str, Callable[..., None] | Group], args: Sequence[str], about: str, prog: str = "crbc"
 ) -> Callable[[], None]:
@@ -112,9 +122,9 @@ def parse(
     if args[0] == "help":
         args = [*args[1:], "--help"]
     if not args[0].startswith("-") and args[0] not in commands:
-        moved = f"{prog} {args[0]} is now {prog} {MOVED[args[0]]}" if args[0] in MOVED else ""
-        unknown = f"there is no command {args[0]!r}{nearest(args[0], commands)}; for all of them: {prog} --help"
-        raise ConfigError(moved or unknown)
+        raise ConfigError(
+            f"there is no command {args[0]!r}{nearest(args[0], commands)}; for all of them: {prog} --help"
+        )
     if isinstance(group := commands.get(args[0]), Group):
         inner = f"{prog} {args[0]}"
         if args[1:] == ["--list"] and "list" in group.commands:

@@ -8,13 +8,11 @@ from contextlib import closing, nullcontext
 from functools import partial
 from typing import Any
 
-import gymnasium
 import numpy as np
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.actions import tagged
 from crbc_envs.core import Infos, Rows
 from crbc_envs.errors import DataError
@@ -23,9 +21,9 @@ from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import creator, make_member
 from crbc_lab.commands import screen
 from crbc_lab.commands.hints import Env, Episode, Hints, NoHint
+from crbc_lab.commands.splits import environment_errors, typed_id
 from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, opened
 from crbc_lab.commands.words import COMMANDS, Form, meaning
-from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
 from crbc_rl.errors import ConfigError
 
 KEYS = {"?": "help", "H": "hint", "A": "again", "N": "next", "Q": "quit"}
@@ -66,20 +64,11 @@ def _make(env_id: str, split: str, unsafe_root: bool) -> Env:
 
     The module of a "module:Id" may be in the current folder. Whoever types its name has permitted its import.
     """
-    if is_extension(env_id):
-        allow()
-    name = registered_id(env_id, {}, "the environment").rpartition(":")[2]
-    if name not in gymnasium.registry:
-        raise ConfigError(unknown_id(env_id))
-    try:
+    name = typed_id(env_id)
+    with environment_errors(f"{env_id} cannot be played", name):
         env = make_member(name, _options(env_id, name, split, unsafe_root))
         if isinstance(env, ForeignEnv):
             env.check()
-    except (ConfigError, DataError):
-        raise
-    except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
-        reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
-        raise ConfigError(f"{env_id} cannot be played: {reason.removeprefix(f'{name}: ')}") from error
     return env
 
 

@@ -1,18 +1,21 @@
-"""The commands of `crbc serve` with their options: model, openenv, webshop."""
+"""The commands of `crbc serve`: a model as an endpoint, an environment for OpenEnv, the shop as a web site."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import suppress
 from itertools import chain
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+from rich.markup import escape
 
-from crbc_lab.commands.console import PlainConsole
-from crbc_lab.commands.parse import Count, Group, Index, ModelPath, Port, Size
+from crbc_lab.commands.console import console
+from crbc_lab.commands.parse import Count, Group, Index, ModelPath, Port, Settings, Size
 from crbc_rl.errors import ConfigError
 
-console = PlainConsole()
+if TYPE_CHECKING:
+    from crbc_rl.policies.transformers import TransformersPolicy
 
 
 def model(
@@ -38,16 +41,55 @@ def model(
         key_variable: the environment variable with the key that requests must have; default none is asked for.
         seed: seed of the seeds that requests without one get.
     """
-    from crbc_lab.commands.serve import serve_model
+    from crbc_lab.model_server.server import address, bind, server
+    from crbc_rl.policies.chat import read_key
 
-    serve_model(folder, policy, name, host, port, exposed, key_variable, seed or 0, console)
+    key = "" if key_variable is None else read_key(key_variable)
+    with bind(host, port, exposed) as sock:
+        served = load(folder, policy)
+        name = name or folder.resolve().name
+        app = server(served, name, sock, seed=seed or 0, key=key, exposed=exposed)
+        login = "" if key else ", without a login" if exposed else ""
+        cut = served.max_prompt_tokens
+        limit = f", prompts of at most {cut:,} tokens as in the run" if cut else ""
+        place = f"[bold]{escape(address(sock))}[/] on {served.device}"
+        console.print(
+            f"model {escape(name)} at {place}{limit}{login}  (Ctrl-C ends it)", soft_wrap=True, highlight=False
+        )
+        with suppress(KeyboardInterrupt):
+            app.run(sockets=[sock])
+        console.print("closed")
+
+
+def load(folder: Path, which: str | None) -> TransformersPolicy:
+    """The policy of a model folder, or `which` of a run folder. Raises `ConfigError` where it is neither."""
+    import torch
+
+    from crbc_rl.policies.load import load_policy
+    from crbc_rl.runs.folder import Run
+
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder: name a model folder or a run folder")
+    if (folder / "config.yaml").is_file():
+        run = Run.open(folder)
+        torch.set_num_threads(run.config.threads)
+        policy = run.policy(which or "last")
+    elif which is not None:
+        raise ConfigError(f"--policy {which}: {folder} is no run folder, leave the option out")
+    elif not (folder / "config.json").exists():
+        raise ConfigError(f"{folder} is neither a model folder nor a run folder: no config.json, no config.yaml")
+    else:
+        policy = load_policy(folder)
+    if torch.cuda.is_available():
+        policy.model.to("cuda")
+    return policy
 
 
 def openenv(
     env: tyro.conf.Positional[str],
     /,
     prompt: str = "text",
-    set: Annotated[tuple[tuple[str, ...], ...], tyro.conf.UseAppendAction] = (),
+    set: Settings = (),
     port: Port = 8000,
     host: str = "127.0.0.1",
     exposed: bool = False,
@@ -66,12 +108,12 @@ def openenv(
         sessions: how many clients may play at once.
         idle_seconds: a session without a message for so long ends.
     """
-    options = {"prompt": prompt, **_options(chain(*set))}
+    from crbc_lab.commands.splits import arguments
     from crbc_rl.adapters.openenv_server import serve
 
     serve(
         env,
-        options,
+        {"prompt": prompt, **arguments(tuple(chain(*set)))},
         host=host,
         port=port,
         sessions=sessions or 64,
@@ -109,25 +151,25 @@ def webshop(
         show_attributes: pages also list the attributes of products.
         seed: seed of the goals of "Draw a goal".
     """
-    from crbc_lab.commands.serve import serve_shop
+    from crbc_envs.webshop.env import WebShopEnv
+    from crbc_envs.webshop.site.server import Site, SiteServer
 
-    shop = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
-    serve_shop(
-        {**shop, "price_seed": price_seed, "show_attributes": show_attributes}, host, port, exposed, seed or 0, console
-    )
-
-
-def _options(words: Iterable[str]) -> dict[str, Any]:
-    """Options of an environment by name, with values as in a config. Raises `ConfigError` for what is no KEY=VALUE."""
-    from crbc_rl.config.text import parse_yaml
-
-    options = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not key.isidentifier():
-            raise ConfigError(f"--set {word!r}: write an option of the environment as KEY=VALUE")
-        options[key] = parse_yaml(value, f"--set {word}: the value is not YAML")
-    return options
+    options = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
+    try:
+        env = WebShopEnv(**options, price_seed=price_seed, show_attributes=show_attributes)
+        server = SiteServer(Site(env.shop, env.panel, seed or 0), host, port, exposed)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot serve at {host} port {port}: {error.strerror}; choose another --port") from error
+    what = f"{len(env.shop.catalogue):,} products and {len(env.panel):,} goals"
+    console.print(f"{what} at [bold]{escape(server.url)}[/]  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        console.print("closed")
+    finally:
+        server.server_close()
 
 
 SERVE = Group(

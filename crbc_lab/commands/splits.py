@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import Progress
 from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.checking.splits import SplitReport, measure_splits
-from crbc_envs.errors import DataError
+from crbc_envs.errors import DataError, RequirementError
+from crbc_lab.commands.console import print_line, progress_bar
 from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError
@@ -28,24 +29,13 @@ def splits(
     registered, and for an environment that has no splits or cannot be made.
     """
     name, kwargs = typed_id(env_id), arguments(settings, "split")
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("tasks", total=None)
-        try:
-            found = measure_splits(
-                name,
-                train_tasks=train,
-                held_out_tasks=held_out,
-                walks=walks,
-                seed=seed,
-                progress=lambda done, total: progress.update(bar, completed=done, total=total),
-                **kwargs,
-            )
-        except DataError:
-            raise
-        except (TypeError, ValueError, gymnasium.error.Error) as error:
-            raise ConfigError(f"{env_id}: its splits cannot be compared: {cause(error, name)}") from error
-    _show(found, console)
-    return not found.leaks
+    refused = environment_errors(f"{env_id}: its splits cannot be compared", name)
+    with progress_bar(console, "tasks") as progress, refused:
+        report = measure_splits(
+            name, train_tasks=train, held_out_tasks=held_out, walks=walks, seed=seed, progress=progress, **kwargs
+        )
+    _show(report, console)
+    return not report.leaks
 
 
 def typed_id(env_id: str) -> str:
@@ -58,35 +48,41 @@ def typed_id(env_id: str) -> str:
     return name
 
 
-def cause(error: Exception, name: str) -> str:
-    """What was wrong, in one line, without what Gymnasium adds."""
-    reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
-    return reason.removeprefix(f"{name}: ")
+@contextmanager
+def environment_errors(what: str, name: str) -> Iterator[None]:
+    """Turns what an environment refuses into a `ConfigError` in one line that begins with `what`."""
+    try:
+        yield
+    except (ConfigError, DataError, RequirementError):
+        raise
+    except (TypeError, ValueError, ImportError, gymnasium.error.Error) as error:
+        reason = str(error).partition("\n")[0].partition(" was raised from the environment creator")[0]
+        raise ConfigError(f"{what}: {reason.removeprefix(f'{name}: ')}") from error
 
 
 def arguments(
     settings: Sequence[str], *taken: str, option: str = "--set", what: str = "an argument of the environment"
 ) -> dict[str, Any]:
     """The values given as key=value. Raises `ConfigError` for others, and for keys in `taken`."""
-    found = {}
+    values = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or key in ("", *taken):
             but = f", any but {' or '.join(taken)}" if taken else ""
             raise ConfigError(f"{option} {setting}: write {what} as key=value{but}")
-        found[key] = parse_yaml(value, f"{option} {setting}: the value is not YAML")
-    return found
+        values[key] = parse_yaml(value, f"{option} {setting}: the value is not YAML")
+    return values
 
 
-def _show(found: SplitReport, console: Console) -> None:
-    console.print(escape(found.heading), soft_wrap=True, highlight=False)
-    table = Table("", *(part.split for part in found.held_out))
+def _show(report: SplitReport, console: Console) -> None:
+    print_line(console, report.heading)
+    table = Table("", *(part.split for part in report.held_out))
     for column in table.columns[1:]:
         column.justify = "right"
-    for row in found.rows():
+    for row in report.rows():
         table.add_row(*map(escape, row))
     console.print(table)
-    for part in found.held_out:
+    for part in report.held_out:
         alike = [name for name in part.visited if part.different[name] == 1]
         if alike:
             console.print(escape(f"{part.split}: all starts have one {', '.join(alike)}, so its visits tell nothing"))

@@ -1,24 +1,36 @@
-"""The commands of `crbc study` and `crbc results` with their options. Any word that is no command names a study, a
-comparison of trained agents."""
+"""The commands of `crbc study`, `crbc results` and `crbc paper` with their options. Any word after `crbc study` that is
+no command names a study, a comparison of trained agents."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from crbc_lab.commands.console import PlainConsole
-from crbc_lab.commands.parse import Count, Group, Index, MaybePath, RunPath, SomePath, StudyPath
-from crbc_lab.commands.permission import permit
+from crbc_lab.commands.console import console, print_line, print_written, progress_bar
+from crbc_lab.commands.parse import (
+    Count,
+    Group,
+    Index,
+    MaybePath,
+    Repeated,
+    RunPath,
+    Settings,
+    SomePath,
+    StudyPath,
+    permit,
+)
+from crbc_rl.errors import ConfigError, nearest
 
-Repeated = tyro.conf.UseAppendAction
 OUT = Path("runs/studies")
 RESULTS = Path("results")
-
-console = PlainConsole()
+ALL = "all"
+"""The name of all worlds together."""
 
 
 def agent(
@@ -29,8 +41,8 @@ def agent(
     episodes: Count = None,
     spread: bool = False,
     samples: Index = 8,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
-    teacher: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    set: Settings = (),
+    teacher: Settings = (),
     out: SomePath = OUT,
     allow_import: bool = False,
 ) -> None:
@@ -63,7 +75,7 @@ def anchors(
     out: SomePath = OUT,
     quick: bool = False,
     seed: Index = 0,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    set: Settings = (),
 ) -> None:
     """Measure what each kind of anchor merges, and what of it the rollouts of a group share.
 
@@ -74,9 +86,20 @@ def anchors(
         seed: seed of every draw.
         set: the environment's arguments, each as key=value, such as rooms=small.
     """
-    from crbc_lab.commands.anchors import study_anchors
+    from crbc_lab.commands.splits import arguments, environment_errors, typed_id
+    from crbc_lab.studies import anchor_kinds
 
-    study_anchors(env, tuple(chain(*set)), out, quick, seed or 0, console)
+    if env is None:
+        raise ConfigError("crbc study anchors takes an environment, such as crbc study anchors CRBC-ALFWorld-v0")
+    name, kwargs = typed_id(env), arguments(tuple(chain(*set)), "anchor", "split")
+    sizes = replace(anchor_kinds.QUICK if quick else anchor_kinds.Settings(), seed=seed or 0)
+    refused = environment_errors(f"{env}: its anchors cannot be compared", name)
+    with progress_bar(console, "groups") as progress, refused:
+        measured = anchor_kinds.run(name, sizes, progress, **kwargs)
+    anchor_kinds.print_tables(measured, name, sizes, console)
+    path = out / f"anchors-{name.replace('/', '-')}.json"
+    anchor_kinds.write_json(measured, name, kwargs, sizes, path)
+    print_written(console, path)
 
 
 def credit_accuracy(
@@ -99,9 +122,34 @@ def credit_accuracy(
         draws: the draws that figures are reported on, or those that options are chosen on.
         jobs: worker processes. The results are the same.
     """
-    from crbc_lab.commands.study import study_accuracy
+    from crbc_lab.studies import credit_accuracy as study
+    from crbc_lab.studies import credit_figure, credit_tables
+    from crbc_lab.studies.estimators import standard
+    from crbc_lab.studies.worlds import WORLDS
 
-    study_accuracy(world, group_size, draws, jobs or 1, out, quick, seed or 0, console)
+    for name in world:
+        if name not in (*WORLDS, ALL):
+            raise ConfigError(f"--world {name}: there is no such world{nearest(name, [*WORLDS, ALL])}")
+    worlds = [*WORLDS.values()] if ALL in world else [WORLDS[name] for name in dict.fromkeys(world or ("sokoban",))]
+    settings = replace(study.QUICK if quick else study.Settings(), draws=draws, seed=seed or 0)
+    if group_size:
+        settings = replace(settings, group_sizes=tuple(dict.fromkeys(group_size)))
+    for size in settings.group_sizes:
+        if size < 2:
+            raise ConfigError(f"--group-size {size}: a group has at least 2 rollouts; give 2 or more")
+    out.mkdir(parents=True, exist_ok=True)
+    credit_tables.explain(console)
+    scores: list[study.WorldScores] = []
+    for one in worlds:
+        with progress_bar(console, one.name) as progress:
+            by_size = study.judge(one, standard(), settings, progress, jobs or 1)
+        credit_tables.print_world(by_size, one, settings, console)
+        scores += by_size
+    credit_tables.print_plus(scores, settings, console)
+    data, picture = out / "credit_accuracy.json", out / "credit_accuracy.png"
+    credit_tables.write_json(scores, worlds, settings, data)
+    credit_figure.draw(scores, settings, picture)
+    print_written(console, data, picture)
 
 
 def dynamics(out: SomePath = OUT, quick: bool = False, seed: Index = 0) -> None:
@@ -112,9 +160,13 @@ def dynamics(out: SomePath = OUT, quick: bool = False, seed: Index = 0) -> None:
         quick: a few seconds instead of up to three minutes.
         seed: seed of every draw.
     """
-    from crbc_lab.commands.study import study_dynamics
+    from crbc_lab.studies import dynamics as study
 
-    study_dynamics(out, quick, seed or 0, console)
+    settings = replace(study.QUICK if quick else study.Settings(), seed=seed or 0)
+    measured = study.run(settings)
+    study.print_table(measured, settings, console)
+    study.write_json(measured, settings, out / "dynamics.json")
+    print_written(console, out / "dynamics.json")
 
 
 def list_(results: SomePath = RESULTS) -> None:
@@ -159,12 +211,26 @@ def compare(
         tiny: one update of every training with a tiny random model on embedded data, to see that it runs.
         allow_import: run the modules that the study's configs name ("module:attribute").
     """
-    from crbc_lab.commands.compare import compare as run
-    from crbc_lab.studies.comparison.definition import load_study
+    from crbc_lab.commands.compare import check_trainings, run_settings, try_trainings
+    from crbc_lab.studies.comparison.definition import GPUS, load_study
 
     permit(allow_import)
     known = load_study(str(study), also=STUDY.commands)
-    if not run(known, scale, env, seeds, jobs, gpus, runs, results, dry_run, tiny, console):
+    envs = env or tuple(known.settings.get(scale, {}))
+    if not envs:
+        raise ConfigError(f"{known.name} has no setting at --scale {scale}")
+    for name in envs:
+        known.setting(scale, name)
+    if dry_run:
+        complete = check_trainings(known, scale, envs, gpus or GPUS[scale], console)
+    elif tiny:
+        complete = try_trainings(known, scale, envs, console)
+    else:
+        from crbc_lab.studies.comparison.run import Runner  # which the others do without
+
+        runner = Runner(runs, results, jobs, console, gpus or GPUS[scale])
+        complete = run_settings(known, scale, envs, seeds, runner)
+    if not complete:
         sys.exit(1)
 
 
@@ -175,11 +241,48 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
         results: folder of the finished trainings.
         doc: another document with marks such as <!-- results: main/lab/sokoban -->.
     """
-    from crbc_lab.commands.results import rebuild as write
+    from crbc_lab.studies.comparison.document import MARK, rebuilt
+    from crbc_rl.config.shipped import shipped
+    from crbc_rl.runs.lines import replace_file
 
-    write(results, doc, console)
+    path = shipped() / "docs" / "results.md" if doc is None else doc
+    if not path.is_file():
+        raise ConfigError(
+            f"{path}: no such file; name a document with --doc, with <!-- results: STUDY/SCALE/SETTING -->"
+        )
+    text = path.read_text(encoding="utf-8")
+    if not MARK.search(text):
+        raise ConfigError(f"{path} has no part to make: write <!-- results: main/lab/sokoban --> and <!-- end -->")
+    drawn: list[str] = []
+
+    def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
+        draw(path.with_suffix("") / f"{name}.png")
+        drawn.append(name)
+        return f"![{title}]({path.stem}/{name}.png)"
+
+    replace_file(path, rebuilt(text, results, picture).encode())
+    print_line(console, f"wrote {path} and {len(drawn)} pictures")
 
 
+def check(out: MaybePath = None, json: bool = False) -> None:
+    """Recompute what the numbers in the paper's tables can come from: panels, numbers of runs, claims and bold print.
+
+    Args:
+        out: folder for the findings as paper_tables.md and paper_tables.json; default none is written.
+        json: print the findings as JSON instead of tables.
+    """
+    from crbc_lab.studies.paper.check import findings, print_sections, to_json, write
+
+    sections = findings()
+    written = write(sections, out) if out is not None else ()
+    if json:
+        print(to_json(sections))
+        return
+    print_sections(sections, console)
+    print_written(console, *written)
+
+
+PAPER = Group("Look into the paper's own tables: crbc paper check.", {"check": check})
 RESULT = Group("Work with what is kept of the comparisons' trainings: crbc results rebuild.", {"rebuild": rebuild})
 STUDY = Group(
     "Measure what limits an agent, test a claim of the paper, or compare trained agents: crbc study list names the "

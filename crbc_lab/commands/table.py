@@ -1,30 +1,33 @@
 """Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
-data, paper, results, serve and study, whose own are in `datasets.py`, `paper.py`, `serving.py` and `studying.py`."""
+data, serve, and paper, results and study, whose own are in `datasets.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
 import sys
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-import tyro
 from rich.markup import escape
 from tyro.conf import Positional
 
-from crbc_lab.commands.console import PlainConsole
+from crbc_lab.commands.console import console, print_line
 from crbc_lab.commands.datasets import data
-from crbc_lab.commands.paper import PAPER
-from crbc_lab.commands.parse import ConfigPath, Count, Index, MaybePath, RunPath, Seeds, Size, SomePath
-from crbc_lab.commands.permission import permit
+from crbc_lab.commands.parse import (
+    ConfigPath,
+    Count,
+    Index,
+    MaybePath,
+    RunPath,
+    Seeds,
+    Settings,
+    Size,
+    SomePath,
+    permit,
+)
 from crbc_lab.commands.serving import SERVE
-from crbc_lab.commands.studying import RESULT, STUDY
+from crbc_lab.commands.studying import PAPER, RESULT, STUDY
 from crbc_rl.errors import ConfigError
-
-Repeated = tyro.conf.UseAppendAction
-"""A repeated option appends its values: --set a=1 --set b=2 is --set a=1 b=2."""
-
-console = PlainConsole()
 
 
 def train(
@@ -36,7 +39,7 @@ def train(
     seed: Index = None,
     seeds: Seeds = None,
     jobs: Count = None,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    set: Settings = (),
     dry_run: bool = False,
     gpus: Count = None,
     gpu_memory: Size = None,
@@ -76,10 +79,10 @@ def train(
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
     if dry_run:
         from crbc_lab.plan import make_plan
-        from crbc_lab.plan.show import show
+        from crbc_lab.plan.show import print_plan
 
         gib = 80.0 if gpu_memory is None else gpu_memory
-        show(make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
+        print_plan(make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
         return
     if (seed if seeds else jobs) is not None:
         raise ConfigError("--seeds and --seed exclude each other, and --jobs belongs to --seeds: --seeds 0-4 --jobs 2")
@@ -165,7 +168,7 @@ def agents(
     key_variable: str | None = None,
     run: MaybePath = None,
     again: bool = False,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    set: Settings = (),
     dry_run: bool = False,
     allow_import: bool = False,
 ) -> None:
@@ -208,7 +211,7 @@ def report(run: RunPath, /, out: MaybePath = None) -> None:
     """
     from crbc_lab.report import write_report
 
-    console.print(escape(str(write_report(run, out))), soft_wrap=True, highlight=False)
+    print_line(console, str(write_report(run, out)))
 
 
 def play(
@@ -295,7 +298,7 @@ def warmstart(
         module.warmstart(
             settings, tell, on_episode, on_test=lambda found: console.print(f"wins {found}", highlight=False)
         )
-    console.print(f"saved {escape(settings.out)}", soft_wrap=True, highlight=False)
+    print_line(console, f"saved {settings.out}")
 
 
 def init(name: Positional[str], /, folder: SomePath = Path()) -> None:
@@ -324,7 +327,7 @@ def bench(
     train_tasks: Count = 1_000,
     held_out_tasks: Count = 2_000,
     walks: Index = 8,
-    set: Annotated[tuple[tuple[str, ...], ...], Repeated] = (),
+    set: Settings = (),
 ) -> None:
     """Compare the suite's own engines with the originals, or an environment's splits with each other.
 
@@ -368,9 +371,9 @@ def bench(
 
 def doctor() -> None:
     """Print what is installed, what is missing, and the command that installs it."""
-    from crbc_lab.commands.doctor import examine, show
+    from crbc_lab.commands.doctor import examine, print_sections
 
-    if not show(examine(), console):
+    if not print_sections(examine(), console):
         sys.exit(1)
 
 

@@ -13,9 +13,8 @@ from typing import Any
 from crbc_lab.plan.architecture import Architecture
 from crbc_lab.plan.batches import Batches, arithmetic, contradictions
 from crbc_lab.plan.check import Checked, check_run
-from crbc_lab.plan.disk import Disk, disk
 from crbc_lab.plan.hardware import PER_NODE, Hardware, check_nodes, fewest_nodes, find_hardware
-from crbc_lab.plan.memory import Memory, estimate, microbatch, tokens_per_row
+from crbc_lab.plan.memory import Disk, Memory, disk, estimate, microbatch, tokens_per_row
 from crbc_lab.plan.runtime import Phase
 from crbc_lab.plan.runtime import estimate as estimate_time
 from crbc_lab.plan.workload import workload_of

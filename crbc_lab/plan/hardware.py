@@ -45,23 +45,9 @@ HARDWARE = {
 with NVLink 4 (900 GB/s) and NDR (400 Gb/s).
 
 `flops_share`: MosaicML's llm-foundry, scripts/train/benchmarking, FSDP on eight GPUs, model "1b" at 1,024 tokens:
-60.15 % on A100, 41.95 % on H100. `memory_share` and `layer`: `DECODED`, on A100. `eager`: the same benchmark states
-39.68 tokens per second of Qwen2.5-1.5B with transformers, 25.2 ms for 28 layers, and as much for 7B."""
-
-DECODED = {
-    "Qwen2.5-0.5B": (24, 988_065_536, 12_288, 1_025, 311.55),
-    "Qwen2.5-1.5B": (28, 3_087_428_608, 28_672, 1_025, 183.33),
-    "Qwen2.5-1.5B, long": (28, 3_087_428_608, 28_672, 7_168, 176.68),
-    "Qwen2.5-3B, long": (36, 6_171_877_376, 36_864, 7_168, 123.15),
-    "Qwen2.5-7B": (28, 14_141_238_272, 57_344, 1_025, 84.28),
-    "Qwen2.5-7B, long": (28, 14_141_238_272, 57_344, 7_168, 80.70),
-}
-"""Tokens per second that Qwen's published speed benchmark of Qwen2.5 states for one reply at a time in bfloat16: A100
-80 GB, vLLM 0.6.3, 2,048 new tokens after 1 or 6,144. By model: layers, bytes of the weights that a step reads, bytes of
-a token's keys and values, mean context, and the published rate.
-
-The rows of 1.5B and 7B without a long prompt are two equations for `layer` and `memory_share`; the other four check
-them (`tests/lab/plan/test_runtime.py`)."""
+60.15 % on A100, 41.95 % on H100. `memory_share` and `layer`: Qwen's speed benchmark, on A100 (`DECODED` in
+benchmarks/paper_runtime.py). `eager`: the same benchmark states 39.68 tokens per second of Qwen2.5-1.5B with
+transformers, 25.2 ms for 28 layers, and as much for 7B."""
 
 
 def find_hardware(name: str) -> Hardware:

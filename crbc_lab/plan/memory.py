@@ -1,4 +1,4 @@
-"""An upper bound of a run's GPU memory, computed from shapes with every row at its token limits.
+"""Upper bounds of a run's GPU memory and of its disk, computed from shapes with every row at its token limits.
 
 A run loads, and then alternates between generation and training on the same GPUs. During training vLLM sleeps; during
 generation there are no activations and no gradients. So the peak is the largest of three phases.
@@ -9,11 +9,13 @@ tensors of the real shapes; a test repeats that.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 
 from crbc_lab.plan.architecture import Architecture
-from crbc_rl.config import CRITIC, TrainConfig
+from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
 
@@ -25,6 +27,9 @@ RESERVE = 4 * GIB
 LOGIT = 20
 """Bytes per logit of the log-probabilities and their gradient, for the rows computed at a time: five float32 tensors.
 All logits of the pass and their gradients come in addition."""
+
+FLOAT = 4
+"""Bytes of a saved weight, and of each of Adam's two moments of it."""
 
 Parts = dict[str, int]
 
@@ -174,3 +179,37 @@ def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Part
     cache = rows * length * model.kv_bytes * _bytes(config) // 2
     prefill = 3 * _bytes(config) * rows * length * model.intermediate
     return {"key-value cache": cache, "prefill": prefill, "logits": LOGIT * rows * model.vocabulary}
+
+
+# ---- disk -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """Bytes that a run's folder takes: of one `model`, of one `checkpoint`, and of all that lies there at its `peak`,
+    while a checkpoint and the best policy are written and those before them are still there. Recorded rollouts and
+    metrics come in addition."""
+
+    model: int
+    checkpoint: int
+    peak: int
+
+
+def disk(config: TrainConfig, model: Architecture) -> Disk:
+    """The disk that a run of `config` takes. A model that is a folder is copied into the run; one of the hub is not."""
+    weights, factors = FLOAT * model.parameters, trained(config, model)
+    checkpoint = weights + 2 * FLOAT * factors
+    if config.policy.lora_rank:
+        checkpoint += FLOAT * factors
+    if config.credit.method == CRITIC:
+        checkpoint += 3 * weights
+    copied = weights if Path(config.model).is_dir() else 0
+    return Disk(weights, checkpoint, peak=(KEEP + 1) * checkpoint + 2 * weights + copied)
+
+
+def free(folder: Path) -> int:
+    """Bytes that are free where `folder` is, or would be made."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    return shutil.disk_usage(place).free

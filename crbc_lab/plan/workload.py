@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from math import log, sqrt
 
 from crbc_rl.config import TrainConfig
-from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
 
 
@@ -35,19 +34,6 @@ class Workload:
     kept: bool = False
     """Whether members that have ended are sampled until the last one has."""
 
-    def __post_init__(self) -> None:
-        wrong = {
-            "prompt": self.prompt < 1,
-            "reply": self.reply < 1,
-            "solved": self.solved < 1,
-            "success": not 0 <= self.success <= 1,
-            "step": self.step < 0,
-            "reset": self.reset < 0,
-            "workers": self.workers is not None and self.workers < 1,
-        }
-        for name in (name for name, bad in wrong.items() if bad):
-            raise ConfigError(f"workload.{name}: {getattr(self, name)} is out of its range")
-
 
 MEASURED = {
     ("CRBC-ALFWorld-v0", "text"): Workload(prompt=472, reply=127, solved=8.5, step=0.08e-3, reset=4.1e-3),
@@ -60,11 +46,6 @@ else), the expert's turns, and the cost of our environments.
 `reply`: a public log of verl-agent's family in ALFWorld (github.com/ZJU-REAL/SDAR, issue 51) counts 3,830,959 tokens in
 its first update, which has at most 128 x 50 turns: 599 a turn, less the prompt. It is assumed for the others."""
 
-TEXTWORLD = (0.13, 3.2)
-"""CPU seconds of the original ALFWorld in one process per member: a step, and a reset with the game's load. We measured
-medians of 125 to 135 ms and of 3.0 to 3.4 s with TextWorld 1.7 on published games; `python -m benchmarks.envs --env
-alfworld` measures both engines."""
-
 
 def workload_of(config: TrainConfig) -> Workload | None:
     """The workload of a config's environment and prompt, within its limits; None where it was not measured."""
@@ -75,13 +56,6 @@ def workload_of(config: TrainConfig) -> Workload | None:
     prompt = min(known.prompt, rollout.max_prompt_tokens or known.prompt)
     reply = min(known.reply, rollout.max_new_tokens)
     return replace(known, prompt=prompt, reply=reply, lockstep=engine_of(config).is_transformers)
-
-
-def as_verl_agent(workload: Workload, rollouts: int) -> Workload:
-    """The same work in ALFWorld by the loop of verl-agent: turns in lockstep, members that have ended sampled on, and a
-    process with the original TextWorld for each member."""
-    step, reset = TEXTWORLD
-    return replace(workload, lockstep=True, kept=True, workers=rollouts, step=step, reset=reset)
 
 
 def going_on(mean: float, limit: int) -> float:

@@ -15,7 +15,7 @@ from rich.table import Table
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Rate, Recovery, causes_of, command_words
 
 
-def show(found: Findings, console: Console) -> None:
+def print_findings(found: Findings, console: Console) -> None:
     """Print every measurement: tables of success and of invalid replies, then a line each."""
     console.print(_successes(found))
     console.print(_invalid(found))

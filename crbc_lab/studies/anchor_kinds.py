@@ -3,7 +3,7 @@
 A group's credit is computed as if everything behind an anchor were one state. An anchor that stands for several states
 gives them one value. A state under several anchors is evidence that does not meet. The study plays groups of one task
 and keys every visit in all four ways at once. `crbc study anchors ENV_ID` runs it; the environments' pages in docs/
-have the figures.
+have the metrics.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ QUICK = Settings(groups=4)
 BEHAVIOURS: Mapping[str, float] = {"random": 0.0, "half expert": 0.5}
 """The share of the expert's steps."""
 
-FIGURES = {
+METRICS = {
     "anchors": "different anchors of a group, mean",
     "aliased": "share of the anchors that stand for several exact states",
     "aliased_visits": "share of the visits at those",
@@ -62,12 +62,12 @@ FIGURES = {
     "shared": "share of the anchors that at least two rollouts of the group met",
     "shared_visits": "share of the visits at those",
 }
-"""The figures of a kind. A visit is a step, at the anchor where it was taken."""
+"""The metrics of a kind. A visit is a step, at the anchor where it was taken."""
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """The `FIGURES` of one kind under one behaviour. Shares are those of all groups together.
+class KindMetrics:
+    """The `METRICS` of one kind under one behaviour. Shares are those of all groups together.
 
     `unequal` and `unequal_visits` are None where the environment does not tell distances.
     """
@@ -76,7 +76,7 @@ class Cell:
     kind: str
     success: float
     visits: int
-    figures: dict[str, float | None]
+    metrics: dict[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,12 @@ def run(
     settings: Settings,
     progress: Callable[[int, int], None] = lambda done, total: None,
     **env_kwargs: Any,
-) -> list[Cell]:
+) -> list[KindMetrics]:
     """Every kind under every behaviour. `env_kwargs` are arguments of the environment.
 
     Raises `ValueError` for an environment that has one kind of anchor, or no expert.
     """
-    cells: list[Cell] = []
+    results: list[KindMetrics] = []
     with closing(make_member(env_id, env_kwargs)) as env:
         tasks = rng("anchors", settings.seed).integers(len(env.panel), size=settings.groups).tolist()
         for behaviour, (name, share) in enumerate(BEHAVIOURS.items()):
@@ -129,8 +129,8 @@ def run(
                 groups.append(group)
                 progress(behaviour * len(tasks) + number + 1, len(BEHAVIOURS) * len(tasks))
             success = won / (len(tasks) * settings.group_size)
-            cells += [_cell(name, kind, success, groups) for kind in ANCHOR_KINDS]
-    return cells
+            results += [_metrics(name, kind, success, groups) for kind in ANCHOR_KINDS]
+    return results
 
 
 def _rollout(
@@ -173,15 +173,15 @@ def _random(env: Member, info: Infos, draws: np.random.Generator) -> str:
     return tagged(action)
 
 
-# ---- figures --------------------------------------------------------------------------------------
+# ---- metrics --------------------------------------------------------------------------------------
 
 
-def _cell(behaviour: str, kind: str, success: float, groups: Sequence[Sequence[Visit]]) -> Cell:
+def _metrics(behaviour: str, kind: str, success: float, groups: Sequence[Sequence[Visit]]) -> KindMetrics:
     sums = _Sums()
     for group in groups:
         _count(sums, kind, group)
     known = all(visit.distance is not None for group in groups for visit in group)
-    figures: dict[str, float | None] = {
+    metrics: dict[str, float | None] = {
         "anchors": sums.counts["anchors"] / len(groups),
         "aliased": sums.share("aliased", "anchors"),
         "aliased_visits": sums.share("aliased_visits", "visits"),
@@ -191,7 +191,7 @@ def _cell(behaviour: str, kind: str, success: float, groups: Sequence[Sequence[V
         "shared": sums.share("shared", "anchors"),
         "shared_visits": sums.share("shared_visits", "visits"),
     }
-    return Cell(behaviour, kind, success, sums.counts["visits"], figures)
+    return KindMetrics(behaviour, kind, success, sums.counts["visits"], metrics)
 
 
 def _count(sums: _Sums, kind: str, group: Sequence[Visit]) -> None:
@@ -226,7 +226,7 @@ LEGEND = (
 )
 
 
-def show(cells: Sequence[Cell], env_id: str, settings: Settings, console: Console) -> None:
+def print_tables(results: Sequence[KindMetrics], env_id: str, settings: Settings, console: Console) -> None:
     """Print one table for each behaviour, with a row for each kind."""
     console.print(
         f"{env_id}: {settings.groups} groups of {settings.group_size}, {settings.invalid:.0%} of the replies invalid\n"
@@ -235,36 +235,40 @@ def show(cells: Sequence[Cell], env_id: str, settings: Settings, console: Consol
         markup=False,
     )
     for behaviour in BEHAVIOURS:
-        rows = [cell for cell in cells if cell.behaviour == behaviour]
+        rows = [result for result in results if result.behaviour == behaviour]
         title = f"{behaviour}: success {rows[0].success:.1%}, {rows[0].visits:,} visits"
         table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
         for head in ("anchor", "anchors", "aliased", "unequal", "split", "shared"):
             table.add_column(head, justify="left" if head == "anchor" else "right")
-        for cell in rows:
-            pairs = [f"{_percent(cell, name)} ({_percent(cell, f'{name}_visits', 0)})" for name in WITH_VISITS]
-            count = f"{cell.figures['anchors']:.1f}"
-            table.add_row(cell.kind, count, *pairs[:2], _percent(cell, "split"), pairs[2])
+        for result in rows:
+            pairs = [f"{_percent(result, name)} ({_percent(result, f'{name}_visits', 0)})" for name in WITH_VISITS]
+            count = f"{result.metrics['anchors']:.1f}"
+            table.add_row(result.kind, count, *pairs[:2], _percent(result, "split"), pairs[2])
         console.print(table)
 
 
 WITH_VISITS = ("aliased", "unequal", "shared")
 
 
-def _percent(cell: Cell, name: str, digits: int = 1) -> str:
-    share = cell.figures[name]
+def _percent(result: KindMetrics, name: str, digits: int = 1) -> str:
+    share = result.metrics[name]
     return "-" if share is None else f"{share:.{digits}%}"
 
 
 def write_json(
-    cells: Sequence[Cell], env_id: str, env_kwargs: Mapping[str, Any], settings: Settings, path: Path
+    results: Sequence[KindMetrics], env_id: str, env_kwargs: Mapping[str, Any], settings: Settings, path: Path
 ) -> None:
-    """All figures, with the settings and what each figure is. Makes the folder."""
+    """All metrics, with the settings and what each figure is. Makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {
         "env_id": env_id,
         "env_kwargs": dict(env_kwargs),
         "settings": asdict(settings),
-        "figures": FIGURES,
-        "cells": [asdict(cell) for cell in cells],
+        "figures": METRICS,
+        "cells": [
+            {"behaviour": one.behaviour, "kind": one.kind, "success": one.success, "visits": one.visits}
+            | {"figures": one.metrics}
+            for one in results
+        ],
     }
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

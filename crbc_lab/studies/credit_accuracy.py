@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 Play = tuple[TabularMDP, Floats, Truth]
 
 DRAWS = {"choose": 0, "report": 1}
-"""Two sets of draws that share nothing: options are chosen on the one, and figures reported on the other."""
+"""Two sets of draws that share nothing: options are chosen on the one, and results reported on the other."""
 
 PART = 5
 """Instances that are computed together. Fixed, so that results do not depend on the number of processes."""
@@ -80,7 +80,7 @@ QUICK = Settings(instances=10, behaviours=2, rollouts=32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cell:
+class WorldScores:
     """The outcome in one world at one group size, over R instances, B behaviours and E estimators (the oracle last).
 
     `success` (R, B): the true J. `failed` (R, B): the fraction of groups without a success, which only the mean
@@ -102,22 +102,24 @@ def judge(
     settings: Settings,
     progress: Progress = lambda done, total: None,
     jobs: int = 1,
-) -> list[Cell]:
-    """Judge every estimator, and last the truth itself, in one world; one `Cell` per group size.
+) -> list[WorldScores]:
+    """Judge every estimator, and last the truth itself, in one world; one `WorldScores` per group size.
 
     `jobs` worker processes give the same results as one. They need estimators and worlds that can be sent to a process:
     functions of a module, not lambdas. `progress` is called with the parts done and the parts in all.
     """
     starts = range(0, settings.instances, PART)
     parts = [range(start, min(start + PART, settings.instances)) for start in starts]
-    found: dict[int, list[Cell]] = {}
-    for at, cells in _each(partial(_judge_part, world, tuple(estimators), settings), parts, jobs):
-        found[at] = cells
+    found: dict[int, list[WorldScores]] = {}
+    for at, results in _each(partial(_judge_part, world, tuple(estimators), settings), parts, jobs):
+        found[at] = results
         progress(len(found), len(parts))
     return [_joined([found[at][i] for at in range(len(parts))]) for i in range(len(settings.group_sizes))]
 
 
-def _each(work: Callable[[range], list[Cell]], parts: Sequence[range], jobs: int) -> Iterator[tuple[int, list[Cell]]]:
+def _each(
+    work: Callable[[range], list[WorldScores]], parts: Sequence[range], jobs: int
+) -> Iterator[tuple[int, list[WorldScores]]]:
     """The result of every part as it is ready, with the part's number."""
     if jobs == 1:
         for at, part in enumerate(parts):
@@ -131,7 +133,7 @@ def _each(work: Callable[[range], list[Cell]], parts: Sequence[range], jobs: int
 
 def _judge_part(
     world: World, estimators: Sequence[Estimator], settings: Settings, instances: Sequence[int]
-) -> list[Cell]:
+) -> list[WorldScores]:
     names = settings.played(world)
     mdps = [world.make(settings.world_seed, i) for i in instances]
     # The policy depends on draws, behaviour and instance, but not on the group size.
@@ -154,7 +156,7 @@ def _measure(
     plays: Sequence[Play],
     streams: Sequence[Sequence[int]],
     group_size: int,
-) -> Cell:
+) -> WorldScores:
     """Sample groups of one size in every play, and score every estimator on them."""
     count = settings.groups(group_size)
     generators = [np.random.default_rng([*stream, group_size]) for stream in streams]
@@ -170,7 +172,7 @@ def _measure(
         found.append(scores)
         failed.append(lost)
     shape = (-1, len(behaviours))
-    return Cell(
+    return WorldScores(
         world,
         group_size,
         behaviours,
@@ -203,32 +205,32 @@ def _of_play(groups: Sequence[Group], truth: Truth, steps: Sequence[float]) -> t
     return pooled, float(np.mean([not group.won.any() for group in groups]))
 
 
-def _joined(cells: Sequence[Cell]) -> Cell:
-    """The cells of some instances each as one."""
-    one = cells[0]
-    return Cell(
+def _joined(results: Sequence[WorldScores]) -> WorldScores:
+    """The results of some instances each as one."""
+    one = results[0]
+    return WorldScores(
         one.world,
         one.group_size,
         one.behaviours,
         one.estimators,
-        np.concatenate([cell.success for cell in cells]),
-        np.concatenate([cell.failed for cell in cells]),
-        {name: np.concatenate([cell.scores[name] for cell in cells]) for name in one.scores},
+        np.concatenate([result.success for result in results]),
+        np.concatenate([result.failed for result in results]),
+        {name: np.concatenate([result.scores[name] for result in results]) for name in one.scores},
     )
 
 
 # ---- statistics over instances ------------------------------------------------------------------
 
 
-def by_instance(cell: Cell, metric: str) -> Floats:
+def by_instance(result: WorldScores, metric: str) -> Floats:
     """One value per instance and estimator (R, E), the mean over behaviours; nan where an instance has none.
 
     `mean_cosine` and `noise` are ratios of sums over instances. Their values are jackknife pseudo-values: the mean
     estimates the ratio, and the deviations its error, so that all metrics are compared in one way.
     """
-    if metric in cell.scores:
-        return mean(cell.scores[metric], axis=1)
-    parts = [mean(cell.scores[part], axis=1) for part in PARTS]
+    if metric in result.scores:
+        return mean(result.scores[metric], axis=1)
+    parts = [mean(result.scores[part], axis=1) for part in PARTS]
     some = ~np.isnan(parts[0])
     count = some.sum(axis=0)
     parts = [np.where(some, part, 0.0) for part in parts]
@@ -246,15 +248,15 @@ def _ratio(metric: str, count: Floats, aligned: Floats, kept: Floats, toward: Fl
     return np.where(kept > 0.0, found, np.nan)
 
 
-def estimate(cell: Cell, metric: str) -> tuple[Floats, Floats]:
+def estimate(result: WorldScores, metric: str) -> tuple[Floats, Floats]:
     """The mean over instances and the half width of its 95 % interval, each (E,)."""
-    return interval(by_instance(cell, metric))
+    return interval(by_instance(result, metric))
 
 
-def difference(cell: Cell, metric: str, reference: str) -> tuple[Floats, Floats]:
+def difference(result: WorldScores, metric: str, reference: str) -> tuple[Floats, Floats]:
     """The mean difference from the reference estimator, paired by instance, and its 95 % half width, each (E,)."""
-    values = by_instance(cell, metric)
-    return interval(values - values[:, cell.estimators.index(reference), None])
+    values = by_instance(result, metric)
+    return interval(values - values[:, result.estimators.index(reference), None])
 
 
 def interval(values: Floats) -> tuple[Floats, Floats]:

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from crbc_lab.studies.credit_accuracy import Cell, Settings, estimate
+from crbc_lab.studies.credit_accuracy import Settings, WorldScores, estimate
 from crbc_lab.studies.credit_tables import main_size
 from crbc_lab.studies.estimators import CRBC, ORACLE, PLUS
 
@@ -38,13 +38,13 @@ ROW = 0.62
 """Inches per world."""
 
 
-def draw(cells: Sequence[Cell], settings: Settings, path: Path) -> None:
+def draw(results: Sequence[WorldScores], settings: Settings, path: Path) -> None:
     """Advantages as they are trained on, at one group size; and by group size, mean over worlds, if there are more.
 
     Bars are 95 % intervals over instances.
     """
     size = main_size(settings)
-    here = [cell for cell in cells if cell.group_size == size]
+    here = [result for result in results if result.group_size == size]
     several = len(settings.group_sizes) > 1
     height = 2.2 + ROW * len(here)
     figure = Figure(figsize=(13.5, height + 3.6 * several), layout="constrained")
@@ -54,11 +54,11 @@ def draw(cells: Sequence[Cell], settings: Settings, path: Path) -> None:
     for ax, (metric, title) in zip(rows[0], SHOWN.items(), strict=True):
         _worlds(ax, here, metric)
         ax.set_title(title, fontsize=10.5, fontweight="bold")
-    rows[0, 0].set_yticks(range(len(here)), [cell.world for cell in here])
+    rows[0, 0].set_yticks(range(len(here)), [result.world for result in here])
     rows[0, 0].set_ylim(len(here) - 0.5, -0.5)
     if several:
         for ax, metric in zip(rows[1], SHOWN, strict=True):
-            _sizes(ax, cells, settings, metric)
+            _sizes(ax, results, settings, metric)
         rows[1, 0].set_ylabel("mean over worlds")
     for ax in rows.flat:
         ax.grid(color="#e6e6e6", linewidth=0.7)
@@ -70,25 +70,29 @@ def draw(cells: Sequence[Cell], settings: Settings, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
-def _worlds(ax: Axes, cells: Sequence[Cell], metric: str) -> None:
-    found = [estimate(cell, metric) for cell in cells]
-    names = [name for name in STYLES if all(name in cell.estimators for cell in cells)]
+def _worlds(ax: Axes, results: Sequence[WorldScores], metric: str) -> None:
+    found = [estimate(result, metric) for result in results]
+    names = [name for name in STYLES if all(name in result.estimators for result in results)]
     for k, name in enumerate(names):
         colour, marker = STYLES[name]
-        at = [cell.estimators.index(name) for cell in cells]
+        at = [result.estimators.index(name) for result in results]
         middle = [means[i] for (means, _), i in zip(found, at, strict=True)]
         width = [widths[i] for (_, widths), i in zip(found, at, strict=True)]
-        rows = np.arange(len(cells)) + 0.7 * ((k + 0.5) / len(names) - 0.5)
+        rows = np.arange(len(results)) + 0.7 * ((k + 0.5) / len(names) - 0.5)
         ax.errorbar(middle, rows, xerr=width, color=colour, marker=marker, linestyle="none", markersize=5, label=name)
 
 
-def _sizes(ax: Axes, cells: Sequence[Cell], settings: Settings, metric: str) -> None:
+def _sizes(ax: Axes, results: Sequence[WorldScores], settings: Settings, metric: str) -> None:
     sizes = sorted(settings.group_sizes)
     for name, (colour, marker) in STYLES.items():
         points = [
-            [estimate(cell, metric)[0][cell.estimators.index(name)] for cell in cells if cell.group_size == size]
+            [
+                estimate(result, metric)[0][result.estimators.index(name)]
+                for result in results
+                if result.group_size == size
+            ]
             for size in sizes
-            if all(name in cell.estimators for cell in cells)
+            if all(name in result.estimators for result in results)
         ]
         if points:
             ax.plot(sizes, np.nanmean(points, axis=1), color=colour, marker=marker, markersize=5)

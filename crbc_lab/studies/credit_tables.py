@@ -1,4 +1,4 @@
-"""The output of the credit accuracy study: tables for a terminal, and all figures as JSON."""
+"""The output of the credit accuracy study: tables for a terminal, and all numbers as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from crbc_lab.studies.credit_accuracy import Cell, Settings, difference, estimate, mean
+from crbc_lab.studies.credit_accuracy import Settings, WorldScores, difference, estimate, mean
 from crbc_lab.studies.credit_metrics import BY_GROUP, METRICS
 from crbc_lab.studies.estimators import CRBC, ORACLE, PLUS
 from crbc_lab.studies.worlds import World
@@ -43,39 +43,39 @@ def explain(console: Console) -> None:
         console.print(f"  [bold]{metric:12}[/]{meaning}", highlight=False, soft_wrap=True)
 
 
-def show(cells: Sequence[Cell], world: World, settings: Settings, console: Console) -> None:
-    """Print one world's `cells`: every metric, the differences from CRBC, and means by group size."""
+def print_world(results: Sequence[WorldScores], world: World, settings: Settings, console: Console) -> None:
+    """Print one world's `results`: every metric, the differences from CRBC, and means by group size."""
     size = main_size(settings)
-    (cell,) = (c for c in cells if c.group_size == size)
-    instances, behaviours = cell.success.shape
+    (result,) = (c for c in results if c.group_size == size)
+    instances, behaviours = result.success.shape
     console.print(
         f"\n[bold]{world.name}[/]: {world.description}\n{instances} instances x {behaviours} behaviours "
-        f"({', '.join(cell.behaviours)}; J {_several(cell.success)}) x {settings.groups(size)} groups of {size}, "
-        f"draws to {settings.draws}, seed {settings.seed}.\n{cell.failed.mean():.0%} of the groups had no success; "
+        f"({', '.join(result.behaviours)}; J {_several(result.success)}) x {settings.groups(size)} groups of {size}, "
+        f"draws to {settings.draws}, seed {settings.seed}.\n{result.failed.mean():.0%} of the groups had no success; "
         "only mean_cosine and noise include them.",
         highlight=False,
     )
     for title, metrics in SHOWN:
-        found = {metric: estimate(cell, metric) for metric in metrics}
+        found = {metric: estimate(result, metric) for metric in metrics}
         if any(not np.isnan(middle).all() for middle, _ in found.values()):
-            console.print(_table(f"{title}, G = {size}", found, cell.estimators))
-    if CRBC in cell.estimators:
+            console.print(_table(f"{title}, G = {size}", found, result.estimators))
+    if CRBC in result.estimators:
         for metrics in (PAIRED[:3], PAIRED[3:]):
-            console.print(_differences(cell, metrics))
-    if len(cells) > 1:
+            console.print(_differences(result, metrics))
+    if len(results) > 1:
         for metric in ("rank", "cosine", "mean_cosine", "gain_small"):
-            by_size = {f"G = {c.group_size}": estimate(c, metric) for c in cells}
-            console.print(_table(f"{metric} by group size", by_size, cell.estimators))
+            by_size = {f"G = {c.group_size}": estimate(c, metric) for c in results}
+            console.print(_table(f"{metric} by group size", by_size, result.estimators))
 
 
-def show_plus(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
+def print_plus(results: Sequence[WorldScores], settings: Settings, console: Console) -> None:
     """Print what CRBC+ gains over CRBC in every world."""
-    here = [c for c in cells if c.group_size == main_size(settings) and {CRBC, PLUS} <= set(c.estimators)]
+    here = [c for c in results if c.group_size == main_size(settings) and {CRBC, PLUS} <= set(c.estimators)]
     for metrics in (PAIRED[:3], PAIRED[3:]) if here else ():
         table = _empty(f"{PLUS} minus {CRBC}, G = {main_size(settings)}, ± 95 %", metrics)
-        for cell in here:
-            place = cell.estimators.index(PLUS)
-            table.add_row(cell.world, *(_signed(*difference(cell, metric, CRBC), place) for metric in metrics))
+        for result in here:
+            place = result.estimators.index(PLUS)
+            table.add_row(result.world, *(_signed(*difference(result, metric, CRBC), place) for metric in metrics))
         console.print(table)
 
 
@@ -98,11 +98,11 @@ def _largest(width: Floats) -> str:
     return f"±{np.nanmax(width):.3f}" if np.isfinite(width).any() else "-"
 
 
-def _differences(cell: Cell, metrics: Sequence[str]) -> Table:
+def _differences(result: WorldScores, metrics: Sequence[str]) -> Table:
     """Each estimator minus CRBC; bold where the interval does not include zero."""
-    table = _empty(f"Minus {CRBC}, paired by instance, G = {cell.group_size}, ± 95 %", metrics)
-    found = [difference(cell, metric, CRBC) for metric in metrics]
-    for i, name in enumerate(cell.estimators):
+    table = _empty(f"Minus {CRBC}, paired by instance, G = {result.group_size}, ± 95 %", metrics)
+    found = [difference(result, metric, CRBC) for metric in metrics]
+    for i, name in enumerate(result.estimators):
         if name != CRBC:
             table.add_row(name, *(_signed(middle, width, i) for middle, width in found))
     return table
@@ -125,15 +125,15 @@ def _empty(title: str, headings: Sequence[str]) -> Table:
     return table
 
 
-def write_json(cells: Sequence[Cell], worlds: Sequence[World], settings: Settings, path: Path) -> None:
-    """All figures by world and group size, as [mean, 95 % half width]; null where there is none."""
+def write_json(results: Sequence[WorldScores], worlds: Sequence[World], settings: Settings, path: Path) -> None:
+    """All numbers by world and group size, as [mean, 95 % half width]; null where there is none."""
     data = {
         "settings": asdict(settings),
         "metrics": METRICS,
         "worlds": {
             world.name: {
                 "description": world.description,
-                "by_group_size": {str(c.group_size): _figures(c) for c in cells if c.world == world.name},
+                "by_group_size": {str(c.group_size): _numbers(c) for c in results if c.world == world.name},
             }
             for world in worlds
         },
@@ -141,28 +141,28 @@ def write_json(cells: Sequence[Cell], worlds: Sequence[World], settings: Setting
     path.write_text(json.dumps(data, indent=1) + "\n")
 
 
-def _figures(cell: Cell) -> dict[str, Any]:
+def _numbers(result: WorldScores) -> dict[str, Any]:
     found = {
-        "behaviours": dict(zip(cell.behaviours, map(_plain, cell.success.mean(axis=0)), strict=True)),
-        "groups_without_success": _plain(cell.failed.mean()),
-        "scores": _by_name(cell, {metric: estimate(cell, metric) for metric in METRICS}),
+        "behaviours": dict(zip(result.behaviours, map(_plain, result.success.mean(axis=0)), strict=True)),
+        "groups_without_success": _plain(result.failed.mean()),
+        "scores": _by_name(result, {metric: estimate(result, metric) for metric in METRICS}),
         "by_behaviour": {
             behaviour: {
-                name: {metric: _plain(mean(cell.scores[metric][:, b, e], axis=0)) for metric in BY_GROUP}
-                for e, name in enumerate(cell.estimators)
+                name: {metric: _plain(mean(result.scores[metric][:, b, e], axis=0)) for metric in BY_GROUP}
+                for e, name in enumerate(result.estimators)
             }
-            for b, behaviour in enumerate(cell.behaviours)
+            for b, behaviour in enumerate(result.behaviours)
         },
     }
-    if CRBC in cell.estimators:
-        found["minus_crbc"] = _by_name(cell, {metric: difference(cell, metric, CRBC) for metric in METRICS})
+    if CRBC in result.estimators:
+        found["minus_crbc"] = _by_name(result, {metric: difference(result, metric, CRBC) for metric in METRICS})
     return found
 
 
-def _by_name(cell: Cell, found: dict[str, tuple[Floats, Floats]]) -> dict[str, dict[str, list[float | None]]]:
+def _by_name(result: WorldScores, found: dict[str, tuple[Floats, Floats]]) -> dict[str, dict[str, list[float | None]]]:
     return {
         name: {metric: [_plain(middle[i]), _plain(width[i])] for metric, (middle, width) in found.items()}
-        for i, name in enumerate(cell.estimators)
+        for i, name in enumerate(result.estimators)
     }
 
 

@@ -67,8 +67,8 @@ ERRORS = ("success", "value", "credit")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
-    """The figures of one group size under one `dynamics`.
+class SizeErrors:
+    """The errors of one group size under one `dynamics`.
 
     `errors` has the mean over groups and its standard error for each of `ERRORS`. `flat` is the share of groups whose
     rollouts all won or all lost. `settled` is the share of the pairs taken at least `SETTLED` times that led to one
@@ -168,10 +168,10 @@ def _ahead(P: Floats, V: Floats) -> Floats:
 # ---- groups and their errors ----------------------------------------------------------------------
 
 
-def run(settings: Settings) -> list[Cell]:
+def run(settings: Settings) -> list[SizeErrors]:
     """Every group size under both dynamics, on the same maps and behaviours."""
     played = {dynamics: play(settings, dynamics) for dynamics in ("shared", "independent")}
-    return [_cell(dynamics, size, *played[dynamics]) for size in settings.group_sizes for dynamics in played]
+    return [_errors(dynamics, size, *played[dynamics]) for size in settings.group_sizes for dynamics in played]
 
 
 def play(settings: Settings, dynamics: str) -> tuple[list[Truth], list[RolloutGroup]]:
@@ -196,15 +196,15 @@ def play(settings: Settings, dynamics: str) -> tuple[list[Truth], list[RolloutGr
         return truths, envs.groups()
 
 
-def _cell(dynamics: str, size: int, truths: Sequence[Truth], groups: Sequence[RolloutGroup]) -> Cell:
+def _errors(dynamics: str, size: int, truths: Sequence[Truth], groups: Sequence[RolloutGroup]) -> SizeErrors:
     pairs = zip(truths, groups, strict=True)
-    rows = np.array([_figures(truth, RolloutGroup(group.rollouts[:size])) for truth, group in pairs])
+    rows = np.array([_row(truth, RolloutGroup(group.rollouts[:size])) for truth, group in pairs])
     mean, error = rows.mean(axis=0), rows.std(axis=0) / np.sqrt(len(rows))
     errors = {name: (float(mean[i]), float(error[i])) for i, name in enumerate(ERRORS)}
-    return Cell(dynamics, size, errors, flat=float(mean[3]), settled=float(mean[4] / max(mean[5], 1e-9)))
+    return SizeErrors(dynamics, size, errors, flat=float(mean[3]), settled=float(mean[4] / max(mean[5], 1e-9)))
 
 
-def _figures(truth: Truth, group: RolloutGroup) -> tuple[float, ...]:
+def _row(truth: Truth, group: RolloutGroup) -> tuple[float, ...]:
     """The `ERRORS` of one group, and whether it is flat. Then its pairs taken `SETTLED` times or more: how many led to
     one place only, and how many there are."""
     process = EmpiricalProcess.from_group(group)
@@ -226,8 +226,8 @@ def _figures(truth: Truth, group: RolloutGroup) -> tuple[float, ...]:
     )
 
 
-def show(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
-    """Print the figures by group size and dynamics."""
+def print_table(results: Sequence[SizeErrors], settings: Settings, console: Console) -> None:
+    """Print the errors by group size and dynamics."""
     table = Table(
         title=f"Squared errors on slippery FrozenLake, {settings.groups} groups, ± s.e.",
         title_justify="left",
@@ -235,14 +235,14 @@ def show(cells: Sequence[Cell], settings: Settings, console: Console) -> None:
     )
     for head in ("G", "dynamics", *ERRORS, "flat groups", "pairs that look settled"):
         table.add_column(head, justify="left" if head == "dynamics" else "right")
-    for cell in cells:
-        errors = [f"{mean:.5f} ± {error:.5f}" for mean, error in cell.errors.values()]
-        table.add_row(str(cell.group_size), cell.dynamics, *errors, f"{cell.flat:.1%}", f"{cell.settled:.1%}")
+    for result in results:
+        errors = [f"{mean:.5f} ± {error:.5f}" for mean, error in result.errors.values()]
+        table.add_row(str(result.group_size), result.dynamics, *errors, f"{result.flat:.1%}", f"{result.settled:.1%}")
     console.print(table)
 
 
-def write_json(cells: Sequence[Cell], settings: Settings, path: Path) -> None:
-    """All figures, with the settings. Makes the folder."""
+def write_json(results: Sequence[SizeErrors], settings: Settings, path: Path) -> None:
+    """All errors, with the settings. Makes the folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = {"settings": asdict(settings), "cells": [asdict(cell) for cell in cells]}
+    data = {"settings": asdict(settings), "cells": [asdict(result) for result in results]}
     path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from crbc_lab.studies.paper.tables import Row, rows
+from crbc_lab.studies.paper.printed import Row, rows
 from crbc_rl.config import load_config, read_mapping
 from crbc_rl.config.read import explain
 from crbc_rl.config.sections import TrainConfig
@@ -33,7 +33,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Printed(_Part):
+class PrintedColumn(_Part):
     """The paper's own figures for the rows of a setting: a column of one of its tables, or of a block of it."""
 
     table: str
@@ -41,7 +41,7 @@ class Printed(_Part):
     block: str = ""
 
     @model_validator(mode="after")
-    def _known(self) -> Printed:
+    def _known(self) -> PrintedColumn:
         if not any(self.column in one.cells for one in self._rows()):
             tables = sorted({one.table for one in rows()})
             raise ValueError(
@@ -73,7 +73,7 @@ class Setting(_Part):
     """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
-    printed: Printed | None = None
+    printed: PrintedColumn | None = None
 
 
 class Variant(_Part):

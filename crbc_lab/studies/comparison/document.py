@@ -15,8 +15,16 @@ from pathlib import Path
 from typing import cast
 
 from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
-from crbc_lab.studies.comparison.measured import coverage, kept_of, runtime
-from crbc_lab.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
+from crbc_lab.studies.comparison.markdown import (
+    coverage,
+    fine_print,
+    kept_of,
+    rows,
+    runtime,
+    scores,
+    table,
+    tuning_table,
+)
 from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)

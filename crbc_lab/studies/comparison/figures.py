@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from crbc_lab.statistics import band
 from crbc_lab.statistics.curves import Curve
 from crbc_lab.studies.comparison.kept import Kept
-from crbc_lab.studies.comparison.tables import SEED, Row
+from crbc_lab.studies.comparison.markdown import SEED, Row
 from crbc_rl.runs.smoothing import smooth, smoothing
 
 COLOURS = (

@@ -10,12 +10,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from crbc_lab.cells import Cell, run_cells, side_by_side
+from crbc_lab.child_runs import ChildRun, run_children, side_by_side
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.keep import keep
-from crbc_lab.studies.comparison.kept import find, place_of
+from crbc_lab.studies.comparison.kept import best_candidates, find, place_of
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
-from crbc_lab.studies.comparison.tuned import best_candidates
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.own import LOG
@@ -60,11 +59,11 @@ class Runner:
         for config in {one.key: one.config for one in waiting}.values():
             check_run(config, gpus=self.gpus).require()
         self._require_gpus(waiting[0].scale)
-        cells = {str(one.place): (self._cell(one, distinct), one) for one in waiting}
+        children = {str(one.place): (self._child(one, distinct), one) for one in waiting}
         done, count = len(distinct) - len(waiting), len(distinct)
 
         def state() -> str:
-            now = [f"{name} at update {_update(cell)}" for name, (cell, _) in cells.items() if cell.running]
+            now = [f"{name} at update {_update(child)}" for name, (child, _) in children.items() if child.running]
             return f"  {done} of {count} {what} finished; {', '.join(now)}"
 
         with Bars(self.console, state) as bars:
@@ -72,24 +71,24 @@ class Runner:
 
             def look() -> None:
                 nonlocal done
-                for name, (cell, training) in cells.items():
-                    if cell.status is None or name in ended:
+                for name, (child, training) in children.items():
+                    if child.status is None or name in ended:
                         continue
                     ended.add(name)
-                    if self._ended(name, cell, training, bars):
+                    if self._ended(name, child, training, bars):
                         done += 1
                 bars.update(bar, completed=done)
 
             ended: set[str] = set()
             jobs = self.jobs or side_by_side(waiting[0].config)
-            complete = run_cells([cell for cell, _ in cells.values()], jobs, look)
+            complete = run_children([child for child, _ in children.values()], jobs, look)
             look()
         return complete and done == count
 
-    def _cell(self, training: Training, others: Iterable[Training] = ()) -> Cell:
+    def _child(self, training: Training, others: Iterable[Training] = ()) -> ChildRun:
         name, folder = str(training.place).replace(os.sep, "-"), self.runs / training.place
         alike = [self.runs / one.place for one in others if one.seed == training.seed and one is not training]
-        return Cell(name, training.config, folder, self.gpus, alike)
+        return ChildRun(name, training.config, folder, self.gpus, alike)
 
     def _require_gpus(self, scale: Scale) -> None:
         from torch.cuda import device_count
@@ -114,14 +113,14 @@ class Runner:
         folder = self.runs / training.place
         return folder.is_dir() and keep(training, folder, self.results) is not None
 
-    def _ended(self, name: str, cell: Cell, training: Training, bars: Bars) -> bool:
-        if cell.failed:
+    def _ended(self, name: str, child: ChildRun, training: Training, bars: Bars) -> bool:
+        if child.failed:
             self.failed.append(name)
             bars.print(
-                escape(f"{name}: failed with status {cell.status}: {cell.last_log_line()} ({cell.folder / LOG})")
+                escape(f"{name}: failed with status {child.status}: {child.last_log_line()} ({child.folder / LOG})")
             )
             return False
-        if keep(training, cell.folder, self.results) is None:
+        if keep(training, child.folder, self.results) is None:
             return False  # stopped
         kept = find(training, self.results)
         assert kept is not None
@@ -129,5 +128,5 @@ class Runner:
         return True
 
 
-def _update(cell: Cell) -> int:
-    return int(last_record(cell.folder / "metrics.jsonl").get("update", 0))
+def _update(child: ChildRun) -> int:
+    return int(last_record(child.folder / "metrics.jsonl").get("update", 0))

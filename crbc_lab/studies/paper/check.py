@@ -5,13 +5,19 @@ python -m crbc_lab.studies.paper.check > docs/paper_tables.md
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
+from pathlib import Path
 from textwrap import fill
 
 import numpy as np
 from numpy.typing import NDArray
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 from scipy.optimize import linprog
 
 from crbc_lab.studies.paper.claims import CLAIMS
@@ -26,7 +32,7 @@ from crbc_lab.studies.paper.feasibility import (
     smallest_panel,
     weighted,
 )
-from crbc_lab.studies.paper.tables import KINDS, TRAJECTORIES, Row, row, rows
+from crbc_lab.studies.paper.printed import KINDS, TRAJECTORIES, Row, row, rows
 
 Floats = NDArray[np.float64]
 
@@ -355,6 +361,33 @@ def markdown(sections: Sequence[Section]) -> str:
 
 def _wrapped(text: str) -> str:
     return fill(text, 120, break_on_hyphens=False, break_long_words=False)
+
+
+def print_sections(sections: Sequence[Section], console: Console) -> None:
+    """Print each finding with its table."""
+    for section in sections:
+        console.print(f"[bold]{escape(section.title)}[/bold]")
+        console.print(escape(section.about), highlight=False)
+        table = Table(box=SIMPLE_HEAD)
+        for head in section.heads:
+            table.add_column(escape(head))
+        for line in section.rows:
+            table.add_row(*map(escape, line))
+        console.print(table)
+
+
+def to_json(sections: Sequence[Section]) -> str:
+    """All findings as one JSON text."""
+    return json.dumps({"sections": [asdict(section) for section in sections]}, indent=1, ensure_ascii=False)
+
+
+def write(sections: Sequence[Section], folder: Path) -> tuple[Path, Path]:
+    """Write FOLDER/paper_tables.md and .json, and make the folder. Returns their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page, data = folder / "paper_tables.md", folder / "paper_tables.json"
+    page.write_text(markdown(sections), encoding="utf-8")
+    data.write_text(to_json(sections) + "\n", encoding="utf-8")
+    return page, data
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from crbc_lab.studies.paper.tables import Cell, row
+from crbc_lab.studies.paper.printed import PrintedValue, row
 
 Place = tuple[str, str, str, str]
 """Label of the table, block, method and column."""
@@ -47,7 +47,7 @@ CLAIMS = (
 )
 
 
-def cell(place: Place) -> Cell:
+def cell(place: Place) -> PrintedValue:
     """The cell at a place. Raises `KeyError` where there is none."""
     table, block, method, column = place
     return row(table, block, method).cells[column]

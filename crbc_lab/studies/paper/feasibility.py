@@ -14,7 +14,7 @@ from itertools import combinations_with_replacement, permutations, product
 
 import numpy as np
 
-from crbc_lab.studies.paper.tables import KINDS, TRAJECTORIES, Cell, Row
+from crbc_lab.studies.paper.printed import KINDS, TRAJECTORIES, PrintedValue, Row
 
 Panel = tuple[int, ...]
 """The number of tasks of each of `KINDS`."""
@@ -39,7 +39,7 @@ class Fit:
         return len(self.panels)
 
 
-def solutions(cell: Cell, sizes: Sequence[int], ddof: int = 0, half: float = 0.005) -> tuple[Counts, ...]:
+def solutions(cell: PrintedValue, sizes: Sequence[int], ddof: int = 0, half: float = 0.005) -> tuple[Counts, ...]:
     """All solved counts, one per run with `sizes` tasks each, whose mean and deviation print as the cell does.
 
     `half` is half a unit of the last decimal, in percentage points. A cell without a deviation says nothing about it.
@@ -65,7 +65,7 @@ def _solutions(mean: str, sd: str, sizes: tuple[int, ...], ddof: int, half: floa
     return tuple(tuple(one) for one in counts[fits].tolist())
 
 
-def overall_readings(cell: Cell, half: float = 0.005, size: int = TRAJECTORIES) -> list[tuple[int, int]]:
+def overall_readings(cell: PrintedValue, half: float = 0.005, size: int = TRAJECTORIES) -> list[tuple[int, int]]:
     """The numbers of runs and `ddof` that fit a success over all tasks; a cell without deviation is one run's."""
     readings = READINGS if cell.sd else READINGS[:1]
     return [(runs, ddof) for runs, ddof in readings if solutions(cell, (size,) * runs, ddof, half)]

@@ -10,12 +10,12 @@ from rich.console import Console
 
 from crbc_envs.errors import packages
 from crbc_lab.commands import doctor
-from crbc_lab.commands.doctor import examine, show
+from crbc_lab.commands.doctor import examine, print_sections
 
 
 def _shown() -> tuple[bool, str]:
     out = io.StringIO()
-    return show(examine(), Console(file=out, width=80)), out.getvalue()
+    return print_sections(examine(), Console(file=out, width=80)), out.getvalue()
 
 
 def test_nothing_that_training_needs_is_missing_here() -> None:

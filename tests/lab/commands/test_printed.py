@@ -25,7 +25,7 @@ from crbc_lab import cli
 from crbc_lab.commands import evaluate, train
 from crbc_lab.commands.console import PlainConsole
 from crbc_lab.commands.replay import replay
-from crbc_lab.plan.show import show
+from crbc_lab.plan.show import print_plan
 from crbc_rl.policies.chat import ChatPolicy
 
 HOSTILE = {
@@ -185,16 +185,16 @@ def print_outcome(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) 
     train.show_outcome(Path(text), 3, console)
 
 
-def print_plan(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def print_a_plan(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from crbc_lab.plan import make_plan
     from crbc_rl.config import load_config
 
     config = load_config(write_config(Path("c.yaml"), Path("none")))
     config = config.model_copy(update={"name": text})
-    show(make_plan(config, None, 80.0, False), console, Path("runs"))
+    print_plan(make_plan(config, None, 80.0, False), console, Path("runs"))
 
 
-PRINTS = [print_results, print_outcome, print_plan]
+PRINTS = [print_results, print_outcome, print_a_plan]
 
 
 @pytest.mark.parametrize("prints", PRINTS, ids=lambda function: function.__name__)

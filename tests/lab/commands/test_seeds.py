@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from learner_fixtures import small_config, write_config
 
-from crbc_lab.cells import Cell
+from crbc_lab.child_runs import ChildRun
 from crbc_lab.cli import main
 from crbc_lab.commands import parse
 from crbc_rl.runs.folder import finished
@@ -106,7 +106,7 @@ def test_a_mistake_in_the_config_starts_nothing(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Cell, "start", lambda *told: pytest.fail("nothing may start"))
+    monkeypatch.setattr(ChildRun, "start", lambda *told: pytest.fail("nothing may start"))
     assert tiny("--seeds", "0-2", "--set", "eval.test_episodes=100000") == 2
     assert "can never work" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()

@@ -18,7 +18,7 @@ from learner_fixtures import small
 from warm import Warm
 
 from crbc_lab import cli
-from crbc_lab.commands import serve
+from crbc_lab.commands import serving as commands
 from crbc_lab.model_server.server import serving
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
@@ -39,7 +39,7 @@ def test_an_evaluation_prints_the_same_lines(
     asked = ["eval", str(run), "--episodes", "12"]
     cli.main([*asked, "--policy", "start"])
     expected = capsys.readouterr().out
-    with serving(serve.load(run, "start"), "start") as url:
+    with serving(commands.load(run, "start"), "start") as url:
         cli.main([*asked, "--endpoint", url, "--model", "start"])
     assert capsys.readouterr().out == expected and "12 test tasks" in expected
 
@@ -50,12 +50,12 @@ def test_the_last_policy_of_a_run_is_meant_where_none_is_named(
 ) -> None:
     policies = {name: SimpleNamespace(name=name) for name in ("last", "best", "start")}
     monkeypatch.setattr(Run, "policy", lambda self, name: policies[name])
-    assert serve.load(run, which) is policies[served]
+    assert commands.load(run, which) is policies[served]
 
 
 def test_a_run_without_a_checkpoint_has_no_last_policy(run: Path) -> None:
     with pytest.raises(ConfigError, match="no checkpoint yet"):
-        serve.load(run, None)
+        commands.load(run, None)
 
 
 @pytest.mark.slow

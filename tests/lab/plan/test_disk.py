@@ -10,9 +10,8 @@ from paths import ROOT
 from rich.console import Console
 
 from crbc_lab.plan import make_plan
-from crbc_lab.plan.disk import free
-from crbc_lab.plan.memory import GIB
-from crbc_lab.plan.show import show
+from crbc_lab.plan.memory import GIB, free
+from crbc_lab.plan.show import print_plan
 from crbc_rl.config import load_config
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
@@ -43,7 +42,7 @@ def test_a_paper_dry_run_says_its_disk(path: Path, tmp_path: Path) -> None:
     config = load_config(path)
     plan = make_plan(config)
     console = Console(record=True, width=400)
-    show(plan, console, tmp_path / "not/yet/there")
+    print_plan(plan, console, tmp_path / "not/yet/there")
     told = console.export_text()
     assert f"2 checkpoints of {plan.disk.checkpoint / GIB:.1f} GiB and one being written" in told
     fits = plan.disk.peak <= free(tmp_path)
@@ -56,5 +55,5 @@ def test_a_paper_dry_run_says_its_disk(path: Path, tmp_path: Path) -> None:
 
 def test_several_nodes_need_one_disk(tmp_path: Path) -> None:
     console = Console(record=True, width=400)
-    show(make_plan(load_config(PAPER[0]), gpus=16), console, tmp_path)
+    print_plan(make_plan(load_config(PAPER[0]), gpus=16), console, tmp_path)
     assert "on a disk that all of them share" in console.export_text()

@@ -8,8 +8,7 @@ import pytest
 from paths import ROOT
 
 from crbc_lab.plan.architecture import Architecture
-from crbc_lab.plan.disk import Disk, disk
-from crbc_lab.plan.memory import GIB, RESERVE, Memory, estimate
+from crbc_lab.plan.memory import GIB, RESERVE, Disk, Memory, disk, estimate
 from crbc_rl.config import TrainConfig, load_config
 
 TOY = Architecture(

@@ -5,14 +5,14 @@ from math import exp, sqrt
 import pytest
 from paths import ROOT
 
-from benchmarks import lengths
+from benchmarks import lengths, paper_runtime
+from benchmarks.paper_runtime import BLOCKS, DECODED, PAPER, REST, as_verl_agent, blocks, paper_phases
 from crbc_lab import cli
-from crbc_lab.plan import make_plan, paper_runtime
+from crbc_lab.plan import make_plan
 from crbc_lab.plan.architecture import Architecture, find_architecture
-from crbc_lab.plan.hardware import DECODED, HARDWARE, Hardware, fewest_nodes, find_hardware
-from crbc_lab.plan.paper_runtime import BLOCKS, PAPER, REST, blocks, paper_phases
+from crbc_lab.plan.hardware import HARDWARE, Hardware, fewest_nodes, find_hardware
 from crbc_lab.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total
-from crbc_lab.plan.workload import MEASURED, Workload, as_verl_agent, going_on, longest_chain, spread, workload_of
+from crbc_lab.plan.workload import MEASURED, Workload, going_on, longest_chain, spread, workload_of
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
 
@@ -270,12 +270,6 @@ def test_lengths_that_nobody_measured_are_asked_for() -> None:
     assert make_plan(load_config(ALFWORLD, ["env.prompt=compact"])).phases is None
 
 
-@pytest.mark.parametrize("wrong", [{"prompt": 0}, {"reply": 0.5}, {"success": 1.5}, {"step": -1.0}, {"workers": 0}])
-def test_impossible_work_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match=f"workload.{next(iter(wrong))}"):
-        replace(WORK, **wrong)
-
-
 def test_lengths_stay_within_the_limits_of_the_config() -> None:
     work = workload_of(load_config(ALFWORLD, ["rollout.max_prompt_tokens=100", "rollout.max_new_tokens=50"]))
     assert work is not None and (work.prompt, work.reply) == (100, 50)
@@ -305,7 +299,7 @@ def test_the_document_has_the_computed_tables() -> None:
     text = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
     tables = ("comparison", "by_phase", "sensitivity", "elsewhere", "scaling")
     for name in tables:
-        assert getattr(paper_runtime, name)() in text, f"{name}: python -m crbc_lab.plan.paper_runtime"
+        assert getattr(paper_runtime, name)() in text, f"{name}: python -m benchmarks.paper_runtime"
 
 
 def test_three_of_the_papers_four_parts_are_met_within_30_percent() -> None:

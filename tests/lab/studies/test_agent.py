@@ -10,10 +10,10 @@ import pytest
 from learner_fixtures import write_config
 
 from crbc_lab.cli import main
+from crbc_lab.commands.agent import play_teacher
 from crbc_lab.studies import agent as study
 from crbc_lab.studies.agent import Episode, Reply, words_of
 from crbc_lab.studies.agent_tables import plain, rows
-from crbc_lab.studies.agent_teacher import play_teacher
 from crbc_rl.config import load_config
 from crbc_rl.learner import Learner
 from crbc_rl.rollout.intervals import wilson

@@ -35,9 +35,9 @@ def test_figures_by_hand():
     group = visits(
         (0, "a", "1", 4), (1, "a", "2", 4), (0, "b", "3", 3), (0, "b", "3", 3), (1, "c", "3", 3), (1, "c", "4", 2)
     )
-    cell = study._cell("random", "paper", 0.5, [group, visits((0, "a", "1", 1))])
+    cell = study._metrics("random", "paper", 0.5, [group, visits((0, "a", "1", 1))])
     assert cell.visits == 7
-    assert cell.figures == {
+    assert cell.metrics == {
         "anchors": 2.0,
         "aliased": 2 / 4,
         "aliased_visits": 4 / 7,
@@ -47,13 +47,13 @@ def test_figures_by_hand():
         "shared": 1 / 4,
         "shared_visits": 2 / 7,
     }
-    unknown = study._cell("random", "paper", 0.5, [visits((0, "a", "1", None))])
-    assert (unknown.figures["unequal"], unknown.figures["aliased"]) == (None, 0.0)
+    unknown = study._metrics("random", "paper", 0.5, [visits((0, "a", "1", None))])
+    assert (unknown.metrics["unequal"], unknown.metrics["aliased"]) == (None, 0.0)
 
 
 @pytest.mark.parametrize("behaviour", study.BEHAVIOURS)
 def test_alfworlds_kinds_differ_as_their_meanings_do(household, behaviour):
-    paper, situation, observation, state = (household[behaviour, kind].figures for kind in ANCHOR_KINDS)
+    paper, situation, observation, state = (household[behaviour, kind].metrics for kind in ANCHOR_KINDS)
     assert paper["anchors"] > situation["anchors"] > max(state["anchors"], observation["anchors"])
     assert observation["aliased"] > situation["aliased"] > state["aliased"] == state["unequal"] == state["split"] == 0
     assert paper["split"] > situation["split"] > 0
@@ -70,14 +70,14 @@ def test_the_expert_helps_and_a_seed_gives_the_same(household):
 
 def test_without_invalid_replies_paper_and_situation_are_one():
     cells = study.run("CRBC-ALFWorld-v0", replace(SMALL, groups=2, invalid=0.0), rooms="small")
-    assert [c.figures for c in cells if c.kind == "paper"] == [c.figures for c in cells if c.kind == "situation"]
+    assert [c.metrics for c in cells if c.kind == "paper"] == [c.metrics for c in cells if c.kind == "situation"]
 
 
 @pytest.mark.parametrize(("env_id", "options"), [("CRBC-Sokoban-v0", {}), ("CRBC-WebShop-v0", {"observation": "text"})])
 def test_where_kinds_coincide_their_figures_do(env_id, options):
     cells = study.run(env_id, replace(SMALL, groups=2), **options)
     for behaviour in study.BEHAVIOURS:
-        paper, situation, observation, state = (c.figures for c in cells if c.behaviour == behaviour)
+        paper, situation, observation, state = (c.metrics for c in cells if c.behaviour == behaviour)
         assert paper == situation == observation
         assert (paper == state) == (env_id == "CRBC-Sokoban-v0")
         assert paper["split"] == 0

@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
 
-from crbc_lab.cells import Cell, run_cells
+from crbc_lab.child_runs import ChildRun, run_children
 from crbc_lab.commands.compare import list_studies
 from crbc_lab.plan.check import check_run
 from crbc_lab.statistics import Estimate
@@ -23,11 +23,10 @@ from crbc_lab.studies.comparison import figures
 from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
 from crbc_lab.studies.comparison.document import UNFINISHED, rebuilt
 from crbc_lab.studies.comparison.figures import draw
-from crbc_lab.studies.comparison.kept import every, find, read
+from crbc_lab.studies.comparison.kept import best_candidates, every, find, read
+from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
 from crbc_lab.studies.comparison.run import Runner
-from crbc_lab.studies.comparison.tables import fine_print, rows, scores, table, tuning_table
 from crbc_lab.studies.comparison.trainings import trainings, tunings
-from crbc_lab.studies.comparison.tuned import best_candidates
 from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
@@ -159,11 +158,11 @@ def test_missing_candidates_are_no_choice(study, tmp_path):
 
 def test_trainings_side_by_side_read_configs_of_their_own(study, tmp_path):
     runner = Runner(tmp_path / "runs", tmp_path / "results", 2, Console())
-    names = [runner._cell(one).name for one in trainings(study, "lab", "sokoban", 2, {})]
+    names = [runner._child(one).name for one in trainings(study, "lab", "sokoban", 2, {})]
     assert len(set(names)) == 4 and not any("/" in name for name in names)
-    twins = [Cell("one", load_config(str(ROOT / "configs/sokoban_short.yaml")), tmp_path / name) for name in "ab"]
-    with pytest.raises(ValueError, match="two cells have one name"):
-        run_cells(twins, 2)
+    twins = [ChildRun("one", load_config(str(ROOT / "configs/sokoban_short.yaml")), tmp_path / name) for name in "ab"]
+    with pytest.raises(ValueError, match="two runs have one name"):
+        run_children(twins, 2)
     assert not (tmp_path / "a").exists()
 
 

@@ -29,7 +29,7 @@ FEW = [e for e in standard() if e.name in ("crbc", "crbc_plus", "crbc K=0 step",
 
 
 @pytest.fixture(scope="module")
-def cells() -> list[study.Cell]:
+def cells() -> list[study.WorldScores]:
     return study.judge(SOKOBAN, FEW, SMALL)
 
 
@@ -82,13 +82,16 @@ def test_ones_own_method_is_judged():
     def zeros(process):
         return np.zeros(len(process.pair))
 
+    def short(process):
+        return np.zeros(3)
+
     (cell,) = study.judge(SOKOBAN, [*FEW[:1], Estimator("nothing", zeros)], replace(SMALL, group_sizes=(8,)))
     at = cell.estimators.index("nothing")
     for metric, expected in (("rank", 0), ("sign", 0), ("zero", 1), ("cosine", 0), ("gain_small", 0)):
         assert study.estimate(cell, metric)[0][at] == pytest.approx(expected, abs=1e-12), metric
     assert np.isnan(study.estimate(cell, "mean_cosine")[0][at])
-    with pytest.raises(CreditError, match="estimator short: an array of shape"):
-        study.judge(SOKOBAN, [Estimator("short", lambda process: np.zeros(3))], SMALL)
+    with pytest.raises(CreditError, match=r"short gave an array of shape \(3,\)"):
+        study.judge(SOKOBAN, [Estimator("three", short)], SMALL)
 
 
 def test_intervals_are_students():
@@ -106,7 +109,7 @@ def test_the_mean_gradients_ratio_has_a_jackknife():
     rng = np.random.default_rng(1)
     parts = {"aligned": rng.uniform(0.3, 0.4, 6), "kept": rng.uniform(0.4, 0.6, 6), "toward": rng.uniform(0.1, 1, 6)}
     scores = {name: part[:, None, None] for name, part in parts.items()}
-    cell = study.Cell("w", 8, ("b",), ("e",), np.ones((6, 1)), np.zeros((6, 1)), scores)
+    cell = study.WorldScores("w", 8, ("b",), ("e",), np.ones((6, 1)), np.zeros((6, 1)), scores)
     for metric, ratio in (
         ("mean_cosine", lambda p: np.sqrt(p["aligned"].sum() / p["kept"].sum())),
         ("noise", lambda p: (len(p["kept"]) - p["kept"].sum()) / p["kept"].sum()),
@@ -136,8 +139,8 @@ def test_tables_json_and_picture(cells, tmp_path: Path):
     out = io.StringIO()
     console = Console(file=out, width=80)
     credit_tables.explain(console)
-    credit_tables.show(cells, SOKOBAN, SMALL, console)
-    credit_tables.show_plus(cells, SMALL, console)
+    credit_tables.print_world(cells, SOKOBAN, SMALL, console)
+    credit_tables.print_plus(cells, SMALL, console)
     said = out.getvalue()
     assert "crbc K=0 step" in said and "crbc_plus minus crbc" in said and "…" not in said
     assert all(metric in said for metric in METRICS)

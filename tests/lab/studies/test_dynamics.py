@@ -84,13 +84,13 @@ def test_figures_of_a_group_by_hand():
     here, there = (Step(f"{cell:032x}", "right", label=f"b'MAP {cell}'") for cell in (0, 1))
     group = RolloutGroup([Rollout([here, there], success=won) for won in (False, True)])
     found = replace(truth(), beta=1.0)
-    success, value, step, flat, settled, often = study._figures(found, group)
+    success, value, step, flat, settled, often = study._row(found, group)
     V, A = found.V[:2], found.A[:2, 2]
     assert (flat, settled, often) == (0.0, 0.0, 0.0)
     assert success == pytest.approx((0.5 - found.success) ** 2)
     assert value == pytest.approx(np.mean((0.5 - V) ** 2))
     assert step == pytest.approx(np.mean(A**2))
-    twice = study._figures(found, RolloutGroup(group.rollouts * 2))
+    twice = study._row(found, RolloutGroup(group.rollouts * 2))
     assert twice[4:] == (1.0, 2.0)  # cell 0 always led to cell 1, cell 1 to both ends
 
 

@@ -8,7 +8,7 @@ from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.studies.comparison import keep as keep_module
 from crbc_lab.studies.comparison.figures import draw_coverage
-from crbc_lab.studies.comparison.measured import coverage, runtime
+from crbc_lab.studies.comparison.markdown import coverage, runtime
 from crbc_rl.credit.metrics import DEPTHS
 
 NAMES = ("coverage", "full_access")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from learner_fixtures import small, without_times
 
-from crbc_lab.cells import Cell, run_cells
+from crbc_lab.child_runs import ChildRun, run_children
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
@@ -72,14 +72,14 @@ def test_a_run_that_has_not_evaluated_its_start_gives_nothing(model, tmp_path, t
 
 
 @pytest.mark.full
-def test_cells_give_their_start_to_those_that_come_after(model, tmp_path):
+def test_runs_give_their_start_to_those_that_come_after(model, tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     methods = ("crbc", "grpo")
-    cells = [
-        Cell(name, small(model, updates=1, credit={"method": name}), folder, alike=folders)
+    children = [
+        ChildRun(name, small(model, updates=1, credit={"method": name}), folder, alike=folders)
         for name, folder in zip(methods, folders, strict=True)
     ]
-    assert run_cells(cells, jobs=1)
+    assert run_children(children, jobs=1)
     first, second = (read_metrics(folder)[0] for folder in folders)
     assert first["seconds/eval"] > 0 and second.get("seconds/eval", 0.0) == 0.0
     assert first["test/success"] == second["test/success"]

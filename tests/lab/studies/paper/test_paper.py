@@ -11,7 +11,7 @@ from paths import ROOT, SHARED
 from crbc_lab import cli
 from crbc_lab.studies.paper import check, feasibility
 from crbc_lab.studies.paper.claims import CLAIMS, Claim
-from crbc_lab.studies.paper.tables import KINDS, Cell, row, rows
+from crbc_lab.studies.paper.printed import KINDS, PrintedValue, row, rows
 
 A, B = (30, 19, 26, 12, 21, 20), (31, 19, 25, 12, 21, 20)
 
@@ -25,24 +25,24 @@ def sections():
 
 
 def test_a_cell_is_read_as_printed():
-    assert Cell.read("85.27±1.40*") == Cell("85.27", "1.40", True)
-    assert Cell.read("60.00") == Cell("60.00") and Cell.read("---") is None
-    assert Cell("85.30", "1.40").rounded and not Cell("85.30", "1.41").rounded
+    assert PrintedValue.read("85.27±1.40*") == PrintedValue("85.27", "1.40", True)
+    assert PrintedValue.read("60.00") == PrintedValue("60.00") and PrintedValue.read("---") is None
+    assert PrintedValue("85.30", "1.40").rounded and not PrintedValue("85.30", "1.41").rounded
 
 
 @pytest.mark.parametrize(
     ("cell", "sizes", "ddof", "found"),
     [
-        (Cell("77.34"), (128,), 0, ((99,),)),
-        (Cell("77.73"), (128,), 0, ()),
-        (Cell("77.73", "1.95"), (128, 128), 0, ((97, 102), (102, 97))),
-        (Cell("77.73", "1.95"), (128, 128), 1, ()),
-        (Cell("85.27", "1.40"), (30, 31), 0, ((26, 26),)),
-        (Cell("85.27", "1.40"), (30, 30), 0, ()),
-        (Cell("58.33", "0.00"), (12, 12), 0, ((7, 7),)),
-        (Cell("58.33", "0.00"), (12,), 0, ((7,),)),
-        (Cell("78.13", "0.00"), (128,), 0, ((100,),)),  # 78.125, rounded up
-        (Cell("93.75", "3.12"), (128, 128), 0, ((116, 124), (124, 116))),  # 3.125, rounded down
+        (PrintedValue("77.34"), (128,), 0, ((99,),)),
+        (PrintedValue("77.73"), (128,), 0, ()),
+        (PrintedValue("77.73", "1.95"), (128, 128), 0, ((97, 102), (102, 97))),
+        (PrintedValue("77.73", "1.95"), (128, 128), 1, ()),
+        (PrintedValue("85.27", "1.40"), (30, 31), 0, ((26, 26),)),
+        (PrintedValue("85.27", "1.40"), (30, 30), 0, ()),
+        (PrintedValue("58.33", "0.00"), (12, 12), 0, ((7, 7),)),
+        (PrintedValue("58.33", "0.00"), (12,), 0, ((7,),)),
+        (PrintedValue("78.13", "0.00"), (128,), 0, ((100,),)),  # 78.125, rounded up
+        (PrintedValue("93.75", "3.12"), (128, 128), 0, ((116, 124), (124, 116))),  # 3.125, rounded down
     ],
 )
 def test_which_counts_print_as_a_cell(cell, sizes, ddof, found):
@@ -50,7 +50,7 @@ def test_which_counts_print_as_a_cell(cell, sizes, ddof, found):
 
 
 def test_every_solution_prints_as_its_cell_and_none_is_missed():
-    cell, sizes = Cell("92.98", "6.56"), (19, 19, 19)
+    cell, sizes = PrintedValue("92.98", "6.56"), (19, 19, 19)
     rates = {(a, b, c): [100 * k / 19 for k in (a, b, c)] for a in range(20) for b in range(20) for c in range(20)}
     prints = {
         counts
@@ -161,4 +161,4 @@ CELL = re.compile(r"(\\textbf\{)?(\d+\.\d\d)\}?(?:\\sd\{([\d.]+)\})?")
 def cells_of(line):
     """The figures of a line of a table; none for a head, a rule or a line of settings."""
     matches = [CELL.fullmatch(word.strip()) for word in line.split("&")]
-    return [Cell(match[2], match[3] or "", bool(match[1])) for match in matches if match]
+    return [PrintedValue(match[2], match[3] or "", bool(match[1])) for match in matches if match]

@@ -1,5 +1,5 @@
 """The plan's seconds beside the paper's, and how they change with what nobody stated: `python -m
-crbc_lab.plan.paper_runtime` prints the tables of docs/runtime.md."""
+benchmarks.paper_runtime` prints the tables of docs/runtime.md."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from crbc_lab.plan.architecture import Architecture, find_architecture
 from crbc_lab.plan.hardware import HARDWARE, PER_NODE, find_hardware
 from crbc_lab.plan.runtime import Phase, estimate, total
-from crbc_lab.plan.show_time import seconds
-from crbc_lab.plan.workload import Workload, as_verl_agent, workload_of
+from crbc_lab.plan.show import seconds
+from crbc_lab.plan.workload import Workload, workload_of
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.errors import ConfigError
 
@@ -67,6 +67,27 @@ QWEN_3B = Architecture(
     context=32_768,
     vision=False,
 )
+
+
+DECODED = {
+    "Qwen2.5-0.5B": (24, 988_065_536, 12_288, 1_025, 311.55),
+    "Qwen2.5-1.5B": (28, 3_087_428_608, 28_672, 1_025, 183.33),
+    "Qwen2.5-1.5B, long": (28, 3_087_428_608, 28_672, 7_168, 176.68),
+    "Qwen2.5-3B, long": (36, 6_171_877_376, 36_864, 7_168, 123.15),
+    "Qwen2.5-7B": (28, 14_141_238_272, 57_344, 1_025, 84.28),
+    "Qwen2.5-7B, long": (28, 14_141_238_272, 57_344, 7_168, 80.70),
+}
+"""Tokens per second that Qwen's published speed benchmark of Qwen2.5 states for one reply at a time in bfloat16: A100
+80 GB, vLLM 0.6.3, 2,048 new tokens after 1 or 6,144. By model: layers, bytes of the weights that a step reads, bytes of
+a token's keys and values, mean context, and the published rate.
+
+The rows of 1.5B and 7B without a long prompt are two equations for `layer` and `memory_share`; the other four check
+them (`tests/lab/plan/test_runtime.py`)."""
+
+TEXTWORLD = (0.13, 3.2)
+"""CPU seconds of the original ALFWorld in one process per member: a step, and a reset with the game's load. We measured
+medians of 125 to 135 ms and of 3.0 to 3.4 s with TextWorld 1.7 on published games; `python -m benchmarks.envs --env
+alfworld` measures both engines."""
 
 
 def paper_phases(
@@ -160,6 +181,13 @@ def _work(config: TrainConfig, launcher: bool, changes: dict[str, Any]) -> Workl
     if launcher:
         work = as_verl_agent(work, config.rollout.num_groups * config.rollout.group_size)
     return replace(work, **changes)
+
+
+def as_verl_agent(workload: Workload, rollouts: int) -> Workload:
+    """The same work in ALFWorld by the loop of verl-agent: turns in lockstep, members that have ended sampled on, and a
+    process with the original TextWorld for each member."""
+    step, reset = TEXTWORLD
+    return replace(workload, lockstep=True, kept=True, workers=rollouts, step=step, reset=reset)
 
 
 def _model(config: TrainConfig) -> Architecture:

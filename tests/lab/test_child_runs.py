@@ -14,8 +14,8 @@ import pytest
 import torch
 from learner_fixtures import small
 
-from crbc_lab.cells import Cell, run_cells, side_by_side
-from crbc_rl.runs import cells as module
+from crbc_lab import child_runs as module
+from crbc_lab.child_runs import ChildRun, run_children, side_by_side
 from crbc_rl.runs.interrupts import CHILD, SIGNALS
 from crbc_rl.runs.own import LOG
 
@@ -46,103 +46,103 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.fixture
-def make(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cell]:
-    """A cell that runs `SCRIPT` instead of a training."""
+def make(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., ChildRun]:
+    """A child that runs `SCRIPT` instead of a training."""
     words: dict[str, tuple[str, ...]] = {}
 
-    def start(cell: Cell, place: Path) -> None:
-        cell.folder.mkdir(parents=True, exist_ok=True)
-        with (cell.folder / LOG).open("ab") as log:
-            command = [sys.executable, "-c", SCRIPT, *words[cell.name]]
+    def start(child: ChildRun, place: Path) -> None:
+        child.folder.mkdir(parents=True, exist_ok=True)
+        with (child.folder / LOG).open("ab") as log:
+            command = [sys.executable, "-c", SCRIPT, *words[child.name]]
             env = {**os.environ, CHILD: "1"}
-            cell.process = subprocess.Popen(
+            child.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, start_new_session=True
             )
 
-    def cell(name: str, status: int = 0, seconds: float = 0.0, manner: str = "kind") -> Cell:
+    def child(name: str, status: int = 0, seconds: float = 0.0, manner: str = "kind") -> ChildRun:
         words[name] = (str(status), str(seconds), manner)
-        return Cell(name, small(model), tmp_path / name)
+        return ChildRun(name, small(model), tmp_path / name)
 
-    monkeypatch.setattr(Cell, "start", start)
-    return cell
-
-
-def begun(cell: Cell) -> bool:
-    return cell.process is not None and "begun" in (cell.folder / LOG).read_text()
+    monkeypatch.setattr(ChildRun, "start", start)
+    return child
 
 
-def test_one_that_fails_ends_no_other_and_no_more_run_than_asked(make: Callable[..., Cell]) -> None:
-    cells = [make("a", 3), make("b", seconds=0.2), make("c"), make("d")]
+def begun(child: ChildRun) -> bool:
+    return child.process is not None and "begun" in (child.folder / LOG).read_text()
+
+
+def test_one_that_fails_ends_no_other_and_no_more_run_than_asked(make: Callable[..., ChildRun]) -> None:
+    children = [make("a", 3), make("b", seconds=0.2), make("c"), make("d")]
     together: list[int] = []
-    assert run_cells(cells, 2, lambda: together.append(sum(cell.running for cell in cells)))
-    assert [cell.status for cell in cells] == [3, 0, 0, 0]
-    assert [cell.failed for cell in cells] == [True, False, False, False]
+    assert run_children(children, 2, lambda: together.append(sum(child.running for child in children)))
+    assert [child.status for child in children] == [3, 0, 0, 0]
+    assert [child.failed for child in children] == [True, False, False, False]
     assert max(together) <= 2
-    assert cells[1].last_log_line() == "done"
+    assert children[1].last_log_line() == "done"
 
 
-def test_what_has_ended_before_is_left_alone(make: Callable[..., Cell]) -> None:
-    cells = [make("a"), make("b")]
-    cells[0].status = 0
-    assert run_cells(cells, 1)
-    assert cells[0].process is None and cells[1].status == 0
+def test_what_has_ended_before_is_left_alone(make: Callable[..., ChildRun]) -> None:
+    children = [make("a"), make("b")]
+    children[0].status = 0
+    assert run_children(children, 1)
+    assert children[0].process is None and children[1].status == 0
 
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_the_first_signal_stops_all_with_everything_saved_and_starts_no_other(
-    make: Callable[..., Cell], number: int
+    make: Callable[..., ChildRun], number: int
 ) -> None:
-    cells = [make("a", seconds=60), make("b", seconds=60), make("c")]
+    children = [make("a", seconds=60), make("b", seconds=60), make("c")]
     sent: list[bool] = []
 
     def look() -> None:
-        if not sent and begun(cells[0]) and begun(cells[1]):
+        if not sent and begun(children[0]) and begun(children[1]):
             sent.append(True)
             signal.raise_signal(number)
 
-    assert not run_cells(cells, 2, look)
-    assert [cell.last_log_line() for cell in cells[:2]] == ["saved", "saved"] and cells[2].process is None
-    assert not any(cell.failed for cell in cells)
+    assert not run_children(children, 2, look)
+    assert [child.last_log_line() for child in children[:2]] == ["saved", "saved"] and children[2].process is None
+    assert not any(child.failed for child in children)
 
 
-def test_a_stop_while_the_last_one_runs_is_a_stop(make: Callable[..., Cell]) -> None:
-    """No cell waits any more, and yet not all were run to their end."""
-    cell, sent = make("a", seconds=60), list[bool]()
+def test_a_stop_while_the_last_one_runs_is_a_stop(make: Callable[..., ChildRun]) -> None:
+    """No child waits any more, and yet not all were run to their end."""
+    child, sent = make("a", seconds=60), list[bool]()
 
     def look() -> None:
-        if not sent and begun(cell):
+        if not sent and begun(child):
             sent.append(True)
             signal.raise_signal(signal.SIGINT)
 
-    assert not run_cells([cell], 1, look)
-    assert cell.last_log_line() == "saved" and not cell.failed
+    assert not run_children([child], 1, look)
+    assert child.last_log_line() == "saved" and not child.failed
 
 
-def test_the_second_signal_ends_them_at_once(make: Callable[..., Cell]) -> None:
-    cell = make("a", seconds=60, manner="stubborn")
+def test_the_second_signal_ends_them_at_once(make: Callable[..., ChildRun]) -> None:
+    child = make("a", seconds=60, manner="stubborn")
 
     def look() -> None:
-        if begun(cell):
+        if begun(child):
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        run_cells([cell], 1, look)
-    assert cell.process is not None and cell.process.poll() is not None
-    assert "saved" not in cell.last_log_line()
+        run_children([child], 1, look)
+    assert child.process is not None and child.process.poll() is not None
+    assert "saved" not in child.last_log_line()
 
 
-def test_one_that_does_not_end_is_killed(make: Callable[..., Cell], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_end_is_killed(make: Callable[..., ChildRun], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GRACE", 0.0)
-    monkeypatch.setattr(Cell, "stop", lambda cell: None)
-    cell = make("a", seconds=60)
+    monkeypatch.setattr(ChildRun, "stop", lambda child: None)
+    child = make("a", seconds=60)
 
     def look() -> None:
-        if begun(cell):
+        if begun(child):
             raise RuntimeError("a bug")
 
     with pytest.raises(RuntimeError):
-        run_cells([cell], 1, look)
-    assert cell.process is not None and cell.process.wait() == -signal.SIGKILL
+        run_children([child], 1, look)
+    assert child.process is not None and child.process.wait() == -signal.SIGKILL
 
 
 def test_a_run_ends_in_order_when_its_parent_is_killed(tmp_path: Path) -> None:

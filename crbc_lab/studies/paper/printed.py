@@ -16,7 +16,7 @@ TRAJECTORIES = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class PrintedValue:
     """A printed figure. `mean` and `sd` are the digits as printed; `sd` is empty where there is none."""
 
     mean: str
@@ -24,7 +24,7 @@ class Cell:
     bold: bool = False
 
     @classmethod
-    def read(cls, word: str) -> Cell | None:
+    def read(cls, word: str) -> PrintedValue | None:
         """ "85.27±1.40*" as a cell, with an asterisk for bold print; None for "---"."""
         mean, _, sd = word.removesuffix("*").partition("±")
         return None if mean == "---" else cls(mean, sd, word.endswith("*"))
@@ -49,7 +49,7 @@ class Row:
     table: str
     block: str
     method: str
-    cells: dict[str, Cell]
+    cells: dict[str, PrintedValue]
 
     @property
     def name(self) -> str:
@@ -94,6 +94,6 @@ def _rows() -> Iterator[Row]:
     for table in yaml.safe_load(text):
         for block in table["blocks"]:
             for method, line in block["rows"].items():
-                cells = zip(table["columns"], map(Cell.read, line.split()), strict=True)
+                cells = zip(table["columns"], map(PrintedValue.read, line.split()), strict=True)
                 found = {column: cell for column, cell in cells if cell is not None}
                 yield Row(table["label"], block["name"], method, found)

@@ -1,6 +1,6 @@
-"""Trainings side by side, each in a process and a run folder of its own: several seeds, or the cells of a study.
+"""Trainings side by side, each in a process and a run folder of its own: several seeds, or the children of a study.
 
-A cell is what `crbc train` runs, so it stops, resumes and locks its folder as any run does. One that fails ends no
+A child is what `crbc train` runs, so it stops, resumes and locks its folder as any run does. One that fails ends no
 other. Cells end in order when their parent is told to stop, and when it dies.
 """
 
@@ -35,9 +35,9 @@ STOPPED = (128 + signal.SIGINT, -signal.SIGTERM)
 
 
 @dataclass(slots=True)
-class Cell:
+class ChildRun:
     """A training: a config, the folder of its run, which it begins or continues, and the processes that share it, one
-    for each GPU. No two cells that run side by side have one `name`: it names the file that its process reads.
+    for each GPU. No two children that run side by side have one `name`: it names the file that its process reads.
 
     `status` is its exit status: 0 also where it was stopped with everything saved, None before it has ended.
     """
@@ -105,7 +105,7 @@ class Cell:
 
 
 def side_by_side(config: TrainConfig) -> int:
-    """How many cells fit this machine: its cores by `threads`; where there is a GPU, one."""
+    """How many children fit this machine: its cores by `threads`; where there is a GPU, one."""
     from torch.cuda import is_available  # only then, as it takes seconds
 
     if is_available():
@@ -114,54 +114,54 @@ def side_by_side(config: TrainConfig) -> int:
     return max(1, cores // config.threads)
 
 
-def run_cells(
-    cells: Sequence[Cell],
+def run_children(
+    children: Sequence[ChildRun],
     jobs: int,
     look: Callable[[], None] = lambda: None,
     stopping: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Run cells in their order, at most `jobs` at a time. Returns whether they were all run, and not stopped before.
+    """Run children in their order, at most `jobs` at a time. Returns whether they were all run, and not stopped before.
 
-    `look` is called now and then. The first Ctrl-C or SIGTERM calls `stopping`, stops each running cell after its
+    `look` is called now and then. The first Ctrl-C or SIGTERM calls `stopping`, stops each running child after its
     update, with everything saved, and starts no other; the second ends them at once and raises `KeyboardInterrupt`.
     """
-    if len({cell.name for cell in cells}) < len(cells):
-        raise ValueError(f"two cells have one name, so one would be run with the other's config: {cells[0].name}")
+    if len({child.name for child in children}) < len(children):
+        raise ValueError(f"two runs have one name, so one would be run with the other's config: {children[0].name}")
     stopped: list[bool] = []
 
     def stop() -> None:
         stopped.append(True)
-        for cell in cells:
-            cell.stop()
+        for child in children:
+            child.stop()
         stopping()
 
-    with TemporaryDirectory(prefix="crbc-") as place, Interrupts() as interrupts, _ended(cells):
+    with TemporaryDirectory(prefix="crbc-") as place, Interrupts() as interrupts, _ended(children):
         interrupts.stop = stop
-        waiting = [cell for cell in cells if cell.status is None]
-        while any(cell.running for cell in cells) or (waiting and not stopped):
-            while waiting and not stopped and sum(cell.running for cell in cells) < jobs:
+        waiting = [child for child in children if child.status is None]
+        while any(child.running for child in children) or (waiting and not stopped):
+            while waiting and not stopped and sum(child.running for child in children) < jobs:
                 waiting.pop(0).start(Path(place))
             time.sleep(POLL)
-            for cell in cells:
-                if cell.process is not None:
-                    cell.status = cell.process.poll()
+            for child in children:
+                if child.process is not None:
+                    child.status = child.process.poll()
             look()
         interrupts.stop = None
     return not stopped
 
 
 @contextmanager
-def _ended(cells: Iterable[Cell]) -> Iterator[None]:
+def _ended(children: Iterable[ChildRun]) -> Iterator[None]:
     """Ends what still runs behind it."""
     try:
         yield
     finally:
-        running = [cell for cell in cells if cell.process is not None and cell.process.poll() is None]
-        for cell in running * 2:
-            cell.stop()
+        running = [child for child in children if child.process is not None and child.process.poll() is None]
+        for child in running * 2:
+            child.stop()
             time.sleep(POLL)
         until = time.monotonic() + GRACE
-        for process in filter(None, (cell.process for cell in running)):
+        for process in filter(None, (child.process for child in running)):
             try:
                 process.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
