@@ -1,7 +1,7 @@
-"""Trainings side by side, each in a process and a run folder of its own: several seeds, or the children of a study.
+"""Trainings side by side, each in a process and a run folder of its own: several seeds, or the trainings of a study.
 
 A child is what `crbc train` runs, so it stops, resumes and locks its folder as any run does. One that fails ends no
-other. Cells end in order when their parent is told to stop, and when it dies.
+other. Children end in order when their parent is stopped, and when it dies.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from crbc_rl.training.files import WriteErrors
 POLL = 0.2
 """Seconds between two looks at the processes."""
 GRACE = 10.0
-"""Seconds that a process has to end after it was told to end at once."""
+"""Seconds that a process has to end after a signal to end at once."""
 STOPPED = (128 + signal.SIGINT, -signal.SIGTERM)
-"""The exit statuses of a run that was told to end before it could save anything."""
+"""The exit statuses of a run that a signal ended before it could save anything."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class ChildRun:
     status: int | None = None
     process: subprocess.Popen[bytes] | None = None
     stopped: bool = False
-    """Whether it was told to stop."""
+    """Whether `stop` was called."""
 
     @property
     def running(self) -> bool:

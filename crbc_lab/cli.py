@@ -83,7 +83,7 @@ def main(args: Sequence[str] | None = None) -> None:
         os.environ["COLUMNS"] = str(NARROWEST)
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # each retry of the hub's client would be a line
     args = sys.argv[1:] if args is None else list(args)
-    with mistakes_told():
+    with errors_in_one_line():
         if args[:1] in (["--version"], ["-V"], ["version"]):
             print(f"crbc {__version__}")
             return
@@ -97,7 +97,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def mistakes_told() -> Iterator[None]:
+def errors_in_one_line() -> Iterator[None]:
     """Turn a mistake, a fault of the machine or Ctrl-C into one line and an exit status."""
     try:
         yield

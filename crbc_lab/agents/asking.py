@@ -88,16 +88,16 @@ class ServerLine:
 
     def ready(self) -> list[tuple[int, Answer]]:
         arrived, _ = wait(self._asked, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
-        found = []
+        answers = []
         for future in arrived:
             slot = self._asked.pop(future)
             if (error := future.exception()) is None:
-                found.append((slot, future.result()))
+                answers.append((slot, future.result()))
             else:
                 self._error = error
-        if self._error is not None and not found:  # answers are paid for, and come first
+        if self._error is not None and not answers:  # answers are paid for, and come first
             raise self._error
-        return sorted(found, key=itemgetter(0))
+        return sorted(answers, key=itemgetter(0))
 
     async def _answer(self, question: Question) -> Answer:
         begun, faults, problem = time.monotonic(), Counter[str](), ""
@@ -108,7 +108,7 @@ class ServerLine:
                 problem = f"no answer within {question.seconds:g} s; {problem or 'no time was left'}"
                 break
             try:
-                found = await self.policy.attempt(self.opened.client, body, min(self.limits.attempt_seconds, left))
+                completion = await self.policy.attempt(self.opened.client, body, min(self.limits.attempt_seconds, left))
             except Fault as fault:
                 faults[fault.kind] += 1
                 problem = str(fault)
@@ -121,7 +121,7 @@ class ServerLine:
                     await asyncio.sleep(max(0.0, min(pause, begun + question.seconds - time.monotonic())))
             else:
                 self.answered = True
-                return _answered(question.prompt, found, faults, time.monotonic() - begun)
+                return _answered(question.prompt, completion, faults, time.monotonic() - begun)
         failure = str(self.policy.error(problem))
         return Answer(faults=faults, failure=failure, seconds=time.monotonic() - begun)
 
@@ -130,9 +130,9 @@ class ServerLine:
         return fault.final and fault.kind != "garbage"
 
 
-def _answered(prompt: Prompt, found: Completion, faults: Counter[str], seconds: float) -> Answer:
-    tokens_in, tokens_out = found.usage or estimate(prompt, found.text)
-    return Answer(found.text, tokens_in, tokens_out, found.usage is not None, faults, seconds=seconds)
+def _answered(prompt: Prompt, completion: Completion, faults: Counter[str], seconds: float) -> Answer:
+    tokens_in, tokens_out = completion.usage or estimate(prompt, completion.text)
+    return Answer(completion.text, tokens_in, tokens_out, completion.usage is not None, faults, seconds=seconds)
 
 
 class LocalLine:

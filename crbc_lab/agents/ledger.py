@@ -85,7 +85,7 @@ class Ledger:
     def __init__(self, path: Path, config: AgentsConfig) -> None:
         self.config = config
         self.spent = Spent()
-        self.asked = self.found = 0
+        self.asked = self.from_cache = 0
         """Calls of this process that were sent, and those that were answered from the file."""
         self._journal = Journal(path)
         self._answers: dict[str, Answer] = {}
@@ -103,7 +103,7 @@ class Ledger:
     def known(self, key: str) -> Answer | None:
         """The answer to a call that was made before; None where there is none."""
         answer = self._answers.get(key)
-        self.found += answer is not None
+        self.from_cache += answer is not None
         return answer
 
     def record(self, key: str, answer: Answer) -> None:

@@ -90,7 +90,7 @@ class Play:
                 self._end(slot)
                 return False
             try:
-                prompt = next(live.asking) if answer is None else self._told(live, answer)
+                prompt = next(live.asking) if answer is None else self._send(live, answer)
             except StopIteration:
                 self._end(slot)
                 return False
@@ -113,7 +113,7 @@ class Play:
             line.ask(slot, Question(prompt, seed, min(self.config.limits.call_seconds, left)))
             return True
 
-    def _told(self, live: _Live, answer: Answer) -> Prompt:
+    def _send(self, live: _Live, answer: Answer) -> Prompt:
         self._count(live, answer)
         return live.asking.send(answer.text)
 

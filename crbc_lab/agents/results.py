@@ -40,8 +40,8 @@ def result(
     An episode without an answer of the model counts as a failure. `complete` says whether every episode is finished.
     Where it is not, the finished ones are rather the short ones, and the rates are no estimate of the panel's.
     """
-    wanted = config.episodes * len(config.seeds)
-    told: dict[str, Any] = {
+    episodes = config.episodes * len(config.seeds)
+    summary: dict[str, Any] = {
         "crbc": __version__,
         "name": config.name,
         "agent": config.agent,
@@ -50,15 +50,15 @@ def result(
         "temperature": config.model.temperature,
         "panel": panel,
         "seeds": list(config.seeds),
-        "complete": len(records) == wanted,
+        "complete": len(records) == episodes,
         "stopped": stopped,
         "episodes": len(records),
-        "episodes_wanted": wanted,
+        "episodes_wanted": episodes,
     }
     if records:
-        told |= _outcomes(config, records)
-    told["spent"] = {**ledger.spent.to_dict(config.prices), "currency": config.prices.currency}
-    return told
+        summary |= _outcomes(config, records)
+    summary["spent"] = {**ledger.spent.to_dict(config.prices), "currency": config.prices.currency}
+    return summary
 
 
 def _outcomes(config: AgentsConfig, records: Sequence[Record]) -> dict[str, Any]:
@@ -85,8 +85,8 @@ def _outcomes(config: AgentsConfig, records: Sequence[Record]) -> dict[str, Any]
     }
 
 
-def write_result(folder: Path, told: dict[str, Any]) -> Path:
+def write_result(folder: Path, summary: dict[str, Any]) -> Path:
     """Write the result, whole or not at all."""
     path = folder / FILE
-    replace_file(path, json.dumps(told, indent=2).encode() + b"\n")
+    replace_file(path, json.dumps(summary, indent=2).encode() + b"\n")
     return path

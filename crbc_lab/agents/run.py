@@ -129,7 +129,7 @@ class Run:
             told = result(config, kept, ledger, self.panel(), stopped)
             write_result(folder, told)
             del held
-        told["this_start"] = {"asked": ledger.asked, "from_cache": ledger.found, "played": len(todo)}
+        told["this_start"] = {"asked": ledger.asked, "from_cache": ledger.from_cache, "played": len(todo)}
         return told
 
     def _example_tasks(self) -> dict[str, list[str]]:

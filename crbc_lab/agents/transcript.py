@@ -52,8 +52,8 @@ class Style:
 
     def thought_of(self, said: str) -> str | None:
         """The words of a thought; None for an action."""
-        found = self.pattern.fullmatch(said)
-        return None if found is None else found[1].strip()
+        match = self.pattern.fullmatch(said)
+        return None if match is None else match[1].strip()
 
     def write(self, turns: Sequence[Turn]) -> str:
         """The turns as they stand in a transcript."""

@@ -81,7 +81,7 @@ def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None
     said = ""
     with Interrupts(), Bars(console, lambda: said) as bars:
 
-        def told(what: str, total: int) -> Callable[[int], None]:
+        def progress_of(what: str, total: int) -> Callable[[int], None]:
             bar = bars.add(what, total=total)
 
             def tell(done: int) -> None:
@@ -92,14 +92,14 @@ def study_agent(path: Path, asked: Request, out: Path, console: Console) -> None
             return tell
 
         tasks = _tasks(config, asked.split, count, asked.spread)
-        starts = _starts(config, asked.split, tasks, options, told("expert", count))
-        evaluation, episodes = _played(policy, config, asked.split, starts, told("agent", count))
-        found = None
+        starts = _starts(config, asked.split, tasks, options, progress_of("expert", count))
+        evaluation, episodes = _played(policy, config, asked.split, starts, progress_of("agent", count))
+        explored = None
         if asked.samples:
             some = tasks[:: -(-count // EXPLORED)] if asked.spread else tasks[:EXPLORED]
-            bar = told("samples", len(some) * asked.samples)
-            found = _explored(policy, config, asked.split, some, asked.samples, bar)
-    findings = analyse(episodes, found)
+            bar = progress_of("samples", len(some) * asked.samples)
+            explored = _explored(policy, config, asked.split, some, asked.samples, bar)
+    findings = analyse(episodes, explored)
     print_line(console, f"{asked.policy}: success {evaluation}")
     agent_tables.print_findings(findings, console)
     place = out / "agent.json"

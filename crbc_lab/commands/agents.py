@@ -31,25 +31,25 @@ def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) ->
     """Play what is not finished in `folder` and print the result. Returns whether every episode is finished."""
     check(config)
     model = open_model(config)
-    done, wanted = 0, config.episodes * len(config.seeds)
+    done, total = 0, config.episodes * len(config.seeds)
     account: Ledger | None = None
 
     def state() -> str:
-        asked = f", {account.asked:,} calls asked, {account.found:,} from the cache" if account is not None else ""
-        return f"  {done} of {wanted} episodes{asked}"
+        asked = f", {account.asked:,} calls asked, {account.from_cache:,} from the cache" if account is not None else ""
+        return f"  {done} of {total} episodes{asked}"
 
     with closing(Run(config)) as run, Interrupts(), Bars(console, state) as bars:
-        bar = bars.add("episodes", total=wanted)
+        bar = bars.add("episodes", total=total)
 
         def tell(ended: int, ledger: Ledger) -> None:
             nonlocal done, account
             done, account = ended, ledger
             bars.update(bar, completed=ended)
 
-        told = run.play(folder, model, again, tell)
-    for line in lines(config, told, folder):
+        result = run.play(folder, model, again, tell)
+    for line in lines(config, result, folder):
         print_line(console, line)
-    return bool(told["complete"])
+    return bool(result["complete"])
 
 
 def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
@@ -85,11 +85,11 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
 
 def check(config: AgentsConfig) -> None:
     """Raise `ConfigError` where the environment cannot be played, with what is missing and how to get it."""
-    found = check_env(config)
-    problems = [*found.errors, *(f"{finding.name}: {finding.fix}" for finding in found.findings)]
+    env = check_env(config)
+    problems = [*env.errors, *(f"{finding.name}: {finding.fix}" for finding in env.findings)]
     if problems:
         raise ConfigError(f"{config.name} cannot start here: {'; '.join(problems)}")
-    size = found.panels[config.split]
+    size = env.panels[config.split]
     if config.episodes > size:
         raise ConfigError(f"episodes: {config.episodes:,}, and the {config.split} panel has {size:,} tasks")
 
@@ -119,36 +119,36 @@ def open_model(config: AgentsConfig) -> ChatPolicy | Policy:
     return load_policy(model.name, rollout=RolloutConfig(max_new_tokens=model.max_tokens))
 
 
-def lines(config: AgentsConfig, told: Result, folder: Path) -> Iterator[str]:
+def lines(config: AgentsConfig, result: Result, folder: Path) -> Iterator[str]:
     """The result in words."""
-    if told["episodes"]:
-        yield f"{told['model']}, {config.agent}: success {_rate(told['success'])}"
-        unanswered, of = told["unanswered"], told["episodes"]
+    if result["episodes"]:
+        yield f"{result['model']}, {config.agent}: success {_rate(result['success'])}"
+        unanswered, of = result["unanswered"], result["episodes"]
         yield (
-            f"score {told['score']:.2f}  invalid {told['invalid_share']:.1%}  trials {told['trials']}  "
-            f"thoughts {told['thoughts']}  unanswered {unanswered} of {of} episodes"
+            f"score {result['score']:.2f}  invalid {result['invalid_share']:.1%}  trials {result['trials']}  "
+            f"thoughts {result['thoughts']}  unanswered {unanswered} of {of} episodes"
         )
-        for kind, figures in told["by_kind"].items():
+        for kind, figures in result["by_kind"].items():
             yield f"    {kind:8} {_rate(figures)}"
         if config.trials > 1:
-            for within, figures in enumerate(told["by_trial"], 1):
+            for within, figures in enumerate(result["by_trial"], 1):
                 yield f"    within {within} trial(s)  {_rate(figures)}"
         if len(config.seeds) > 1:
-            for seed, figures in told["by_seed"].items():
+            for seed, figures in result["by_seed"].items():
                 yield f"    seed {seed}  {_rate(figures)}"
         if unanswered:
             yield "unanswered episodes count as failed; --again plays them again, and asks for nothing twice"
-    spent = told["spent"]
+    spent = result["spent"]
     faults = ", ".join(f"{kind} {count:,}" for kind, count in spent["faults"].items()) or "none"
     paid = f", {spent['cost']:.4f} {spent['currency']}" if config.prices.input or config.prices.output else ""
     guess = f" ({spent['estimated']:,} calls estimated)" if spent["estimated"] else ""
     yield f"{spent['calls']:,} calls, {spent['tokens_in']:,} tokens in, {spent['tokens_out']:,} out{paid}{guess}"
     yield f"faults: {faults}; {spent['retries']:,} retries, {spent['failed']:,} calls failed for good"
-    start = told["this_start"]
+    start = result["this_start"]
     yield f"this start: {start['asked']:,} calls asked, {start['from_cache']:,} from the cache"
-    if not told["complete"]:
+    if not result["complete"]:
         yield (
-            f"NOT COMPLETE: {told['episodes']:,} of {told['episodes_wanted']:,} episodes, {told['stopped']}. The "
+            f"NOT COMPLETE: {result['episodes']:,} of {result['episodes_wanted']:,} episodes, {result['stopped']}. The "
             "finished ones are rather the short ones, so their success is no estimate of the panel's"
         )
     first = folder / "rollouts" / f"seed{config.seeds[0]}" / "000000.parquet"

@@ -37,9 +37,9 @@ def list_studies(results: Path, console: Console) -> None:
                 tuned = {one.place: one for _, _, one in tunings(study, scale, env)}
                 # Which candidates win is known when all were tried; it does not change how many trainings there are.
                 chosen = best_candidates(study, scale, env, results) if all_tried(study, scale, env, results) else {}
-                wanted = {one.place: one for one in trainings(study, scale, env, setting.seeds, chosen)}
-                count = len(tuned) + len(wanted)
-                done = sum(find(one, results) is not None for one in (*tuned.values(), *wanted.values()))
+                distinct = {one.place: one for one in trainings(study, scale, env, setting.seeds, chosen)}
+                count = len(tuned) + len(distinct)
+                done = sum(find(one, results) is not None for one in (*tuned.values(), *distinct.values()))
                 hours = f"{count * setting.minutes / 60:.1f}" if setting.minutes else ""
                 shown.add_row(name, scale, env, str(count), str(done) if scale == "lab" else "", hours)
     console.print(shown)
@@ -66,10 +66,10 @@ def _print_setting(study: Study, scale: Scale, env: str, results: Path, console:
         draw(place.with_suffix(".png"))
         return f"![{title}]({study.name}.png)"
 
-    told = section(study, scale, env, results, picture)
-    replace_file(place.with_suffix(".md"), f"# {study.title}, {env}\n\n{told}\n".encode())
-    console.print(Markdown("\n\n".join(part for part in told.split("\n\n") if not part.startswith("!["))))
-    if told.startswith(UNFINISHED):
+    text = section(study, scale, env, results, picture)
+    replace_file(place.with_suffix(".md"), f"# {study.title}, {env}\n\n{text}\n".encode())
+    console.print(Markdown("\n\n".join(part for part in text.split("\n\n") if not part.startswith("!["))))
+    if text.startswith(UNFINISHED):
         console.print("a table needs two seeds of two methods, the reference among them", highlight=False)
     print_written(console, place.with_suffix(".md"))
 
@@ -77,9 +77,9 @@ def _print_setting(study: Study, scale: Scale, env: str, results: Path, console:
 def _different(study: Study, scale: Scale, envs: tuple[str, ...]) -> Iterator[Training]:
     """One training of each config of a study."""
     for env in envs:
-        wanted = {one.key: one for one in trainings(study, scale, env, 1, {})}
-        wanted |= {one.key: one for _, _, one in tunings(study, scale, env)}
-        yield from wanted.values()
+        distinct = {one.key: one for one in trainings(study, scale, env, 1, {})}
+        distinct |= {one.key: one for _, _, one in tunings(study, scale, env)}
+        yield from distinct.values()
 
 
 def try_trainings(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
@@ -90,8 +90,8 @@ def try_trainings(study: Study, scale: Scale, envs: tuple[str, ...], console: Co
     idle = []
     for training in _different(study, scale, envs):
         record, place = one_update(training.config), f"{scale}/{training.env}/{training.key}"
-        told = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
-        print_line(console, f"{place}: {told}")
+        numbers = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
+        print_line(console, f"{place}: {numbers}")
         if record["grad_norm"] < NO_GRADIENT:
             idle.append(place)
     console.print("each made one update: random weights, actions and outcomes, which say nothing about success")
@@ -107,9 +107,10 @@ def check_trainings(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int
     sound = True
     for training in _different(study, scale, envs):
         try:
-            missing = [found.name for found in check_run(training.config, gpus=gpus).findings if not found.optional]
-            told = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
+            findings = check_run(training.config, gpus=gpus).findings
+            missing = [finding.name for finding in findings if not finding.optional]
+            verdict = f"sound; missing here: {', '.join(missing)}" if missing else "sound, and can be run here"
         except ConfigError as error:
-            told, sound = f"cannot work: {error}", False
-        print_line(console, f"{scale}/{training.env}/{training.key}: {told}")
+            verdict, sound = f"cannot work: {error}", False
+        print_line(console, f"{scale}/{training.env}/{training.key}: {verdict}")
     return sound

@@ -44,7 +44,7 @@ Section = tuple[str, list[Finding]]
 
 
 def examine() -> list[Section]:
-    """What was found, in sections with titles."""
+    """The findings, in sections with titles."""
     here = ".".join(map(str, sys.version_info[:3]))
     python = Finding("python", here, "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer")
     core = [package(name, "", "everything") for name in packages("")]
@@ -64,7 +64,7 @@ def print_sections(sections: list[Section], console: Console) -> bool:
     """Print the findings, and return whether nothing that is needed is missing."""
     for title, findings in sections:
         console.print(f"[bold]{escape(title)}[/]", highlight=False)
-        present = [f"{finding.name} {finding.found}".strip() for finding in findings if finding.ok]
+        present = [f"{finding.name} {finding.state}".strip() for finding in findings if finding.ok]
         if present:
             console.print("  " + escape(", ".join(present)), highlight=False, soft_wrap=not console.is_terminal)
         lacking: dict[str, list[Finding]] = {}
@@ -73,11 +73,12 @@ def print_sections(sections: list[Section], console: Console) -> bool:
                 lacking.setdefault(finding.fix, []).append(finding)
         for fix, together in lacking.items():
             colour = "yellow" if all(finding.optional for finding in together) else "red"
-            names = ", ".join(f"{finding.name} {finding.found}".removesuffix(" -").strip() for finding in together)
-            label = "missing" if all(finding.found == "-" for finding in together) else "to change"
+            names = ", ".join(f"{finding.name} {finding.state}".removesuffix(" -").strip() for finding in together)
+            label = "missing" if all(finding.state == "-" for finding in together) else "to change"
             console.print(f"  [{colour}]{label}: {escape(names)}[/]", highlight=False, soft_wrap=True)
             console.print(f"    {escape(fix)}", highlight=False, soft_wrap=True)
-    needed = [found.name for _, findings in sections for found in findings if not found.ok and not found.optional]
+    every = [finding for _, findings in sections for finding in findings]
+    needed = [finding.name for finding in every if not finding.ok and not finding.optional]
     console.print(
         f"[red]{len(needed)} missing that are needed: {escape(', '.join(needed))}[/]"
         if needed
@@ -106,15 +107,15 @@ def _extras() -> Iterator[Section]:
 
 def _compilers() -> Iterator[Finding]:
     for name in ("c++", "make", "cmake"):
-        found = shutil.which(name)
-        yield Finding(name, found or "-", "" if found else COMPILERS, "the extra [alfworld]", optional=True)
+        path = shutil.which(name)
+        yield Finding(name, path or "-", "" if path else COMPILERS, "the extra [alfworld]", optional=True)
 
 
 def _browser() -> Iterator[Finding]:
     lacking = dict(missing())
     for name in ("selenium", "chromium", "chromedriver"):
-        found = "-" if name in lacking else find_program(name)
-        yield Finding(name, found or "-", lacking.get(name, ""), "CRBC-WebShopSite-v0", optional=True)
+        path = "-" if name in lacking else find_program(name)
+        yield Finding(name, path or "-", lacking.get(name, ""), "CRBC-WebShopSite-v0", optional=True)
     if is_root():
         fix = "" if root_permitted() else ROOT_REMEDY
         yield Finding("sandbox", "none, as you are root", fix, "CRBC-WebShopSite-v0", optional=True)
@@ -133,9 +134,9 @@ def _datasets() -> Iterator[Finding]:
 
 
 def _warm_starts() -> Finding:
-    found = sorted(path.parent.name for path in (shipped() / "warmstarts").glob("*/model.safetensors"))
-    fix = "" if found else "crbc warmstart warmstart-sokoban"
-    return Finding(", ".join(found) or "warm starts", "" if found else "-", fix, "the tiny agents")
+    names = sorted(path.parent.name for path in (shipped() / "warmstarts").glob("*/model.safetensors"))
+    fix = "" if names else "crbc warmstart warmstart-sokoban"
+    return Finding(", ".join(names) or "warm starts", "" if names else "-", fix, "the tiny agents")
 
 
 def _processors() -> Iterator[Finding]:

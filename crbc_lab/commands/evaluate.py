@@ -41,7 +41,7 @@ class Player:
     """Who is evaluated: its name, what tells it apart, and how it plays tasks with their repeats."""
 
     name: str
-    told: Mapping[str, Any]
+    identity: Mapping[str, Any]
     play: Callable[[Sequence[int], Sequence[int], Progress], Iterator[Columns]]
 
 
@@ -80,10 +80,10 @@ def evaluate(
     if out is None:
         rows = _played(player, chosen, None, console)
     else:
-        told = identity(config, chosen, digest, player.told)
-        document = finished(out, told)
+        played = identity(config, chosen, digest, player.identity)
+        document = finished(out, played)
         if document is None:
-            with recording(out, told, chosen, resume) as kept:
+            with recording(out, played, chosen, resume) as kept:
                 _played(player, chosen, kept, console)
                 document = kept.finish()
         rows = document["rows"]
@@ -96,8 +96,8 @@ def _player(policy: str | ChatPolicy, run: Run | None, config: TrainConfig, spli
     seed = config.seed
     if isinstance(policy, ChatPolicy):
         policy.check()
-        told = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model}
-        return Player(policy.model, told, partial(_play, policy, config, split))
+        which = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model}
+        return Player(policy.model, which, partial(_play, policy, config, split))
     if policy in SCRIPTS:
 
         def script(tasks: Sequence[int], repeats: Sequence[int], progress: Progress) -> Iterator[Columns]:
@@ -152,7 +152,7 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
 
 
 def _show(name: str, panel: EvalPanel, rows: Sequence[Row], console: Console) -> None:
-    result, told = summarise(panel.split, columns_of(rows)), figures(panel.split, rows)
+    result, numbers = summarise(panel.split, columns_of(rows)), figures(panel.split, rows)
     print_line(console, f"{name}: success {result}")
     console.print(
         f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
@@ -162,10 +162,10 @@ def _show(name: str, panel: EvalPanel, rows: Sequence[Row], console: Console) ->
     if result.prompt_cut_share:
         console.print(f"prompts shortened {result.prompt_cut_share:.1%}, as too long", highlight=False)
     digest = digest_of([row["content"] for row in rows], [row["repeat"] for row in rows])
-    low, high = told["cluster_interval"]
+    low, high = numbers["cluster_interval"]
     console.print(
-        f"panel {panel.name}-{panel.version} {digest[:8]}: {told['distinct_tasks']} distinct tasks in "
-        f"{told['clusters']} clusters (95 % interval over clusters {low:.1%} to {high:.1%})",
+        f"panel {panel.name}-{panel.version} {digest[:8]}: {numbers['distinct_tasks']} distinct tasks in "
+        f"{numbers['clusters']} clusters (95 % interval over clusters {low:.1%} to {high:.1%})",
         highlight=False,
         soft_wrap=True,
     )

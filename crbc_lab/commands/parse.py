@@ -20,16 +20,16 @@ from tyro.constructors import PrimitiveConstructorSpec
 from crbc_rl.errors import ConfigError, nearest
 
 
-def _number(kind: type[int] | type[float], wanted: str, fits: Callable[[float], bool]) -> Any:
-    """How tyro reads an optional number. A value that does not fit is a mistake that names what is `wanted`."""
+def _number(kind: type[int] | type[float], expected: str, fits: Callable[[float], bool]) -> Any:
+    """How tyro reads an optional number. A value that does not fit is a mistake that names what is `expected`."""
 
     def read(words: list[str]) -> int | float:
         try:
             value = kind(words[0])
         except ValueError as error:
-            raise ValueError(f"{words[0]!r} is not {wanted}") from error
+            raise ValueError(f"{words[0]!r} is not {expected}") from error
         if not fits(value):
-            raise ValueError(f"{words[0]!r} is not {wanted}")
+            raise ValueError(f"{words[0]!r} is not {expected}")
         return value
 
     def known(value: Any) -> bool:
@@ -70,14 +70,14 @@ MOST_SEEDS = 1_000
 
 def _seeds(words: list[str]) -> tuple[int, ...]:
     """ "0-2,7" as 0, 1, 2, 7."""
-    found: dict[int, None] = {}
+    seeds: dict[int, None] = {}
     for part in words[0].split(","):
         parts = re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", part.strip())
         first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (0, -1)
-        if not first <= last < first + MOST_SEEDS or len(found) + last - first >= MOST_SEEDS:
+        if not first <= last < first + MOST_SEEDS or len(seeds) + last - first >= MOST_SEEDS:
             raise ValueError(f"{words[0]!r} is not such as 0-4 or 0,2,5, with at most {MOST_SEEDS:,} seeds")
-        found |= dict.fromkeys(range(first, last + 1))
-    return tuple(found)
+        seeds |= dict.fromkeys(range(first, last + 1))
+    return tuple(seeds)
 
 
 Seeds = Annotated[

@@ -36,7 +36,7 @@ def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping
     """All that decides the episodes of an evaluation, as plain data. `digest` is the panel's; `policy` says which."""
     env, rollout = config.env, config.rollout
     template = None if env.template is None else hashlib.sha256(env.template.encode()).hexdigest()
-    told = {
+    settings = {
         "format": FORMAT,
         "crbc": versions()["crbc"],
         "policy": dict(policy),
@@ -66,7 +66,7 @@ def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping
         "threads": config.threads,
         "chunk": CHUNK,
     }
-    return json.loads(json.dumps(told))  # as it will be read again
+    return json.loads(json.dumps(settings))  # as it will be read again
 
 
 class Recording:
@@ -106,18 +106,18 @@ class Recording:
     def finish(self) -> dict[str, Any]:
         """Write the JSON file, once all episodes are there, and return its document."""
         assert len(self.rows) == len(self.panel.tasks)
-        told = document(self.identity, self.rows)
-        replace_file(self.out, written(told))
-        return told
+        evaluation = document(self.identity, self.rows)
+        replace_file(self.out, written(evaluation))
+        return evaluation
 
     def _take_rows(self, line: Any, number: int) -> None:
         """Keep the rows of a line. Raises `ConfigError` unless they are the next ones of the panel."""
         start = len(self.rows)
-        wanted = list(zip(self.panel.tasks, self.panel.repeats, strict=True))[start : start + CHUNK]
+        expected = list(zip(self.panel.tasks, self.panel.repeats, strict=True))[start : start + CHUNK]
         rows = line.get("rows") if isinstance(line, dict) else None
         if not isinstance(rows, list) or not all(map(is_row, rows)):
             raise self._damaged(number)
-        if not wanted or [(row["task"], row["repeat"]) for row in rows] != wanted:
+        if not expected or [(row["task"], row["repeat"]) for row in rows] != expected:
             raise self._damaged(number)
         self.rows += rows
 
@@ -167,19 +167,19 @@ def finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     if not out.exists():
         return None
-    found = read_evaluation(out)
-    _require_same(out, found, identity)
-    return found
+    evaluation = read_evaluation(out)
+    _require_same(out, evaluation, identity)
+    return evaluation
 
 
 def _require_same(path: Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise `ConfigError` naming what differs between a kept evaluation and the one that is asked for."""
-    before, wanted = dict(_flat({name: kept.get(name) for name in now})), dict(_flat(now))
-    for name in [*wanted, *before]:
-        if before.get(name) != wanted.get(name):
+    before, after = dict(_flat({name: kept.get(name) for name in now})), dict(_flat(now))
+    for name in [*after, *before]:
+        if before.get(name) != after.get(name):
             raise ConfigError(
                 f"{path} is of an evaluation with {name} = {shown(before.get(name))}, and now it is "
-                f"{shown(wanted.get(name))}: undo the change to continue it, or choose another --out"
+                f"{shown(after.get(name))}: undo the change to continue it, or choose another --out"
             )
 
 

@@ -59,9 +59,9 @@ def page(rows: Rows, actions: Sequence[str], width: int, height: int | None = No
         lines = list(_lines(rows, width, cut=True))
     text = Text("\n".join(lines))
     buttons = {bracket(printable(action)) for action in actions}
-    for found in _BUTTON.finditer(text.plain):
-        if found[0].rstrip("*") in buttons:
-            text.stylize("bold green" if found[0].endswith("*") else "cyan", *found.span())
+    for button in _BUTTON.finditer(text.plain):
+        if button[0].rstrip("*") in buttons:
+            text.stylize("bold green" if button[0].endswith("*") else "cyan", *button.span())
     return text
 
 
@@ -91,12 +91,12 @@ def _ranges(names: Sequence[str]) -> str:
     """Names in one line; "drawer 1", "drawer 2", "drawer 3" as "drawer 1-3"."""
     split = [_NUMBERED.fullmatch(name) for name in names]
     numbers: dict[str, list[int]] = {}
-    for found in split:
-        if found:
-            numbers.setdefault(found[1], []).append(int(found[2]))
+    for numbered in split:
+        if numbered:
+            numbers.setdefault(numbered[1], []).append(int(numbered[2]))
     shown: dict[str, None] = {}
-    for name, found in zip(names, split, strict=True):
-        shown |= dict.fromkeys(_runs(found[1], numbers[found[1]]) if found else [name])
+    for name, numbered in zip(names, split, strict=True):
+        shown |= dict.fromkeys(_runs(numbered[1], numbers[numbered[1]]) if numbered else [name])
     return ", ".join(shown)
 
 
@@ -135,6 +135,6 @@ def _table_row(row: tuple[str, ...], widths: Sequence[int], width: int, cut: boo
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Lines of at most `width` columns that do not break inside brackets if they can be avoided."""
-    whole = _BUTTON.sub(lambda found: found[0].replace(" ", _NO_BREAK), text)
+    whole = _BUTTON.sub(lambda button: button[0].replace(" ", _NO_BREAK), text)
     lines = textwrap.wrap(whole, width, break_on_hyphens=False, drop_whitespace=True)
     return [line.replace(_NO_BREAK, " ") for line in lines] or [""]

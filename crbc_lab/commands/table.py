@@ -296,7 +296,7 @@ def warmstart(
                 console.print(f"no expert: {won:,} of {total:,} episodes of random play succeeded", highlight=False)
 
         module.warmstart(
-            settings, tell, on_episode, on_test=lambda found: console.print(f"wins {found}", highlight=False)
+            settings, tell, on_episode, on_test=lambda evaluation: console.print(f"wins {evaluation}", highlight=False)
         )
     print_line(console, f"saved {settings.out}")
 

@@ -128,13 +128,13 @@ def warmstart(
     config: WarmstartConfig,
     tell: Callable[[int, float], None] = lambda step, nll: None,
     on_episode: Callable[[bool], None] = lambda success: None,
-    on_test: Callable[[Evaluation], None] = lambda found: None,
+    on_test: Callable[[Evaluation], None] = lambda evaluation: None,
 ) -> TransformersPolicy:
     """Train the tokenizer and the policy, save both to `config.out` with config and versions, and return the policy.
 
     `tell(step, nll)` is called after every step with the negative log-likelihood per reply token, `on_episode(success)`
-    after every episode of random play, which serves where the environment has no expert. `on_test(found)` is called
-    after the test in each of `config.environments()`. Raises `ConfigError` for an environment that cannot be played as
+    after every episode of random play, which serves where the environment has no expert. `on_test(evaluation)` is
+    called after the test in each of `config.environments()`. Raises `ConfigError` for an environment that cannot be played as
     the config says, and for a folder with other files than a warm start. Raises `DataError` where that folder is a
     link.
     """
@@ -158,7 +158,7 @@ def warmstart(
         for world, tasks in worlds:
             tested.append(success_of(policy, world, tasks))
             on_test(tested[-1])
-        success = {"success": tested[0].to_dict(), "success_also": [found.to_dict() for found in tested[1:]]}
+        success = {"success": tested[0].to_dict(), "success_also": [evaluation.to_dict() for evaluation in tested[1:]]}
         recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
         (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
         _require_replaceable(folder)  # again: the training took a while
@@ -170,8 +170,8 @@ def _require_replaceable(folder: Path) -> None:
     own = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     others = {name for name in own if Path(name).suffix not in SUFFIXES or not (folder / name).is_file()}
     if folder.is_file() or others or (own and "warmstart.json" not in own):
-        found = f", such as {min(others or own)}" if own else ""
-        raise ConfigError(f"out: {folder} holds other files than a warm start{found}; choose another folder with --out")
+        such = f", such as {min(others or own)}" if own else ""
+        raise ConfigError(f"out: {folder} holds other files than a warm start{such}; choose another folder with --out")
 
 
 def success_of(policy: TransformersPolicy, config: WarmstartConfig, tasks: int) -> Evaluation:

@@ -44,13 +44,13 @@ def meaning(line: str, actions: Sequence[str], accepts: Callable[[str], bool], f
     for reply in (line, *_filled(typed, forms)):
         if accepts(reply):
             return Meaning(reply=reply)
-    found = (*starting(typed, COMMANDS), *(starting(typed, known) or _having(typed, known)))
-    if len(found) != 1:
-        return Meaning(choices=found, near=_near(typed, known) if not found else "")
-    if found[0] in COMMANDS:
-        return Meaning(command=found[0])
-    open_ended = any(found[0].startswith(head) for head, _ in forms)
-    return Meaning(choices=found) if open_ended else Meaning(reply=found[0])
+    choices = (*starting(typed, COMMANDS), *(starting(typed, known) or _having(typed, known)))
+    if len(choices) != 1:
+        return Meaning(choices=choices, near=_near(typed, known) if not choices else "")
+    if choices[0] in COMMANDS:
+        return Meaning(command=choices[0])
+    open_ended = any(choices[0].startswith(head) for head, _ in forms)
+    return Meaning(choices=choices) if open_ended else Meaning(reply=choices[0])
 
 
 def starting(typed: str, words: Iterable[str]) -> list[str]:

@@ -42,7 +42,7 @@ class Checked:
 
     def require(self) -> None:
         """Raise `ConfigError` with everything that is missing here and would stop the run."""
-        missing = [f"{found.name}: {found.fix}" for found in self.findings if not found.optional]
+        missing = [f"{finding.name}: {finding.fix}" for finding in self.findings if not finding.optional]
         if missing:
             raise ConfigError(_lines(f"{self.config.name} cannot start here", missing))
 
@@ -81,13 +81,13 @@ def _lines(title: str, messages: list[str]) -> str:
 
 def _panels(config: TrainConfig, env: EnvCheck, evaluation: tuple[str, int] | None) -> Iterator[str]:
     """Where more episodes are wanted than there are tasks, or a panel that the environment does not have."""
-    wanted = [
+    asked = [
         ("validation", "eval.episodes", config.eval.episodes),
         ("test", "eval.test_episodes", config.eval.test_episodes),
     ]
     if evaluation is not None:
-        wanted = [(evaluation[0], "--episodes", evaluation[1])]
-    for split, key, episodes in wanted:
+        asked = [(evaluation[0], "--episodes", evaluation[1])]
+    for split, key, episodes in asked:
         source = env.tasks.get(split)
         wrong = why_not(source, split, episodes, config.eval.panel) if source is not None else None
         if wrong is not None:
@@ -128,10 +128,10 @@ def _flat(config: TrainConfig) -> bool:
     if config.credit.method not in credit.METHODS:
         return False
     try:
-        found = credit.advantages(MIXED, config.credit.method, **config.credit.options)
+        advantages = credit.advantages(MIXED, config.credit.method, **config.credit.options)
     except credit.CreditError:  # its rollouts are longer than a horizon, which is told by itself
         return False
-    return not any(values.any() for values in found)
+    return not any(values.any() for values in advantages)
 
 
 def _credit(config: TrainConfig) -> Iterator[str]:
@@ -158,9 +158,9 @@ def _objective(config: TrainConfig) -> Iterator[str]:
 def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:
     """Where the model or the data here are others than the config says."""
     if model and config.revision is not None and Path(config.model).is_absolute():
-        found = model_digest(Path(config.model))
-        if found != config.revision:
-            yield f"revision: {config.revision}, and the files of {config.model} have {found}: restore or change one"
+        digest = model_digest(Path(config.model))
+        if digest != config.revision:
+            yield f"revision: {config.revision}, and the files of {config.model} have {digest}: restore or change one"
     if config.env.revision is not None:
         data = data_digest(config)
         if data is None:
@@ -194,9 +194,9 @@ def _packages(config: TrainConfig, engine: Engine, online: bool) -> Iterator[Fin
     if engine.package:
         needs.append((engine.package, engine.extra, f"generator.engine={config.generator.engine}"))
     for name, extra, purpose in needs:
-        if not (found := package(name, extra, purpose)).ok:
-            yield found
-    if config.tracking and not (found := tracker(config.tracking, online)).ok:
-        yield found
+        if not (finding := package(name, extra, purpose)).ok:
+            yield finding
+    if config.tracking and not (finding := tracker(config.tracking, online)).ok:
+        yield finding
     if engine.package == "vllm":
         yield from allocators()

@@ -26,7 +26,7 @@ from crbc_rl.rollout.prompts import prompt_options
 
 @dataclass(slots=True)
 class EnvCheck:
-    """What was found: in `errors` what can never work, in `findings` what is missing on this machine."""
+    """The result of `check_env`: in `errors` what can never work, in `findings` what is missing on this machine."""
 
     max_steps: int = 1
     tasks: dict[str, TaskPanel[Any]] = field(default_factory=dict)
@@ -50,48 +50,48 @@ def check_env(config: RunConfig, splits: Sequence[str] = SPLITS) -> EnvCheck:
 
     Raises `ConfigError` where a module that the config names may not run, or cannot.
     """
-    found = EnvCheck()
+    checked = EnvCheck()
     env_id = config.registered_id()
     spec = gymnasium.registry.get(env_id.rpartition(":")[2])
     if spec is None:
-        found.errors.append(f"env.id: {unknown_id(config.env.id)}")
-        return found
+        checked.errors.append(f"env.id: {unknown_id(config.env.id)}")
+        return checked
     try:
-        found.max_steps = _max_steps(spec, config.env.kwargs)
+        checked.max_steps = _max_steps(spec, config.env.kwargs)
         if inspect.isclass(kind := creator(spec)) and issubclass(kind, AnchorEnv):
-            _window(config, kind, found)  # also where the environment cannot be made here
+            _window(config, kind, checked)  # also where the environment cannot be made here
         for split in splits:
-            if not found.errors:
-                _play_one(config, spec, split, found)
+            if not checked.errors:
+                _play_one(config, spec, split, checked)
     except DataError as error:
-        found.findings.append(Finding("data", "-", str(error), env_id))
+        checked.findings.append(Finding("data", "-", str(error), env_id))
     except RequirementError as error:  # packages or programs; each environment knows its own
-        found.findings.append(Finding("environment", "-", str(error), env_id))
+        checked.findings.append(Finding("environment", "-", str(error), env_id))
     except ModuleNotFoundError as error:
-        found.findings.append(Finding("environment", "-", f"install the package of {error.name!r}", env_id))
+        checked.findings.append(Finding("environment", "-", f"install the package of {error.name!r}", env_id))
     except ConfigError as error:
-        found.errors.append(str(error))
+        checked.errors.append(str(error))
     except gymnasium.error.Error as error:  # Gymnasium refuses it, or an optional part of Gymnasium is missing
-        found.errors.append(f"env.id: {error}")
-    return found
+        checked.errors.append(f"env.id: {error}")
+    return checked
 
 
-def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> None:
+def _play_one(config: RunConfig, spec: EnvSpec, split: str, checked: EnvCheck) -> None:
     try:
         env = make_member(spec, {**config.env.kwargs, "split": split, "require_tags": True})
     except DataError:
         raise
     except (TypeError, ValueError) as error:
-        found.errors.append(f"env.kwargs: {_unknown(spec, config.env.kwargs) or error}")
+        checked.errors.append(f"env.kwargs: {_unknown(spec, config.env.kwargs) or error}")
         return
     with closing(env):
-        found.tasks[split] = env.panel
-        if len(found.tasks) > 1:
+        checked.tasks[split] = env.panel
+        if len(checked.tasks) > 1:
             return
-        found.max_steps, found.stochastic = env.max_steps, env.stochastic
+        checked.max_steps, checked.stochastic = env.max_steps, env.stochastic
         if isinstance(config, TrainConfig):
-            found.dynamics = config.rollout.dynamics or (INDEPENDENT if env.stochastic else SHARED)
-        window = _window(config, env, found)
+            checked.dynamics = config.rollout.dynamics or (INDEPENDENT if env.stochastic else SHARED)
+        window = _window(config, env, checked)
         if window is None:
             return
         try:
@@ -99,26 +99,26 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, found: EnvCheck) -> 
         except DataError:
             raise
         except ValueError as error:  # some arguments can only be judged with a task
-            found.errors.append(f"env.kwargs: {error}")
+            checked.errors.append(f"env.kwargs: {error}")
             return
-        if found.dynamics == INDEPENDENT:
+        if checked.dynamics == INDEPENDENT:
             try:
                 env.seed_noise(0)
             except TypeError as error:
-                found.errors.append(f"rollout.dynamics: {error}")
+                checked.errors.append(f"rollout.dynamics: {error}")
                 return
         observation = outcome.observations[0]
-        found.prompt = window.ask(observation, member_info(outcome.infos, 0))
-        found.errors += _frames(config, observation, found.prompt)
+        checked.prompt = window.ask(observation, member_info(outcome.infos, 0))
+        checked.errors += _frames(config, observation, checked.prompt)
 
 
-def _window(config: RunConfig, env: Any, found: EnvCheck) -> PromptWindow | None:
+def _window(config: RunConfig, env: Any, checked: EnvCheck) -> PromptWindow | None:
     try:
         return PromptWindow.of(env, **prompt_options(config))
     except ConfigError:
         raise
     except ValueError as error:
-        found.errors.append(f"env.prompt: {error}")
+        checked.errors.append(f"env.prompt: {error}")
         return None
 
 

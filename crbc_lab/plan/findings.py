@@ -15,10 +15,10 @@ ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLO
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One check: what was found, or in `fix` the command that installs it."""
+    """One check: its `state` on this machine, such as a version or a path, or in `fix` the command that installs it."""
 
     name: str
-    found: str
+    state: str
     fix: str = ""
     needed_for: str = "everything"
     optional: bool = False
@@ -31,9 +31,9 @@ class Finding:
 
 def package(name: str, extra: str, purpose: str, optional: bool = False) -> Finding:
     """Whether a package of one of our extras ("": of none) is installed, or a module of its name can be imported."""
-    found = version(name) or _module(name)
-    fix = "" if found else install_extra(extra) if extra else install(name)
-    return Finding(name, found or "-", fix, purpose, optional)
+    installed = version(name) or _module(name)
+    fix = "" if installed else install_extra(extra) if extra else install(name)
+    return Finding(name, installed or "-", fix, purpose, optional)
 
 
 def _module(name: str) -> str | None:
@@ -52,16 +52,16 @@ def _module(name: str) -> str | None:
 
 def tracker(name: str, online: bool) -> Finding:
     """Whether a run can go to a tracker. Only where `online`, its service may be asked whether it knows this user."""
-    found = package(name, name, f"tracking={name}")
-    if not found.ok or name != "wandb" or not online:
-        return found
+    finding = package(name, name, f"tracking={name}")
+    if not finding.ok or name != "wandb" or not online:
+        return finding
     import wandb
 
     with suppress(wandb.Error):  # a service that does not answer now may do so later
         if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False):
             fix = "log in with `wandb login`, or keep the run on this machine with WANDB_MODE=offline"
-            return Finding(name, found.found, fix, found.needed_for)
-    return found
+            return Finding(name, finding.state, fix, finding.needed_for)
+    return finding
 
 
 def allocators(optional: bool = False) -> Iterator[Finding]:

@@ -50,8 +50,8 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     sizes = "" if model is None else f": {model.parameters:,} parameters, {model.source}"
     yield "model", config.model + sizes + pinned
     panels = [f"{size:,} {split} tasks" for split, size in plan.checked.env.panels.items()]
-    found = plan.checked.env
-    noise = f"; stochastic, the copies of a group have {_NOISE[found.dynamics]}" * found.stochastic
+    env = plan.checked.env
+    noise = f"; stochastic, the copies of a group have {_NOISE[env.dynamics]}" * env.stochastic
     yield "environment", f"{config.env.id}, {', '.join(panels) or 'it cannot be made here'}{noise}"
     yield "credit", " ".join([config.credit.method, *(f"{k}={v}" for k, v in config.credit.options.items())])
     if config.protocol is not None:

@@ -35,11 +35,11 @@ def parse_board(label: str) -> Board | None:
 def pictures(labels: Sequence[str]) -> list[Picture]:
     """One picture per label, all of the same size: boards if every label is a board, else text."""
     boards = [parse_board(label) for label in labels]
-    found = [board for board in boards if board]
-    if len(found) < len(labels) or len({(len(b), len(b[0])) for b in found}) != 1:
+    known = [board for board in boards if board]
+    if len(known) < len(labels) or len({(len(b), len(b[0])) for b in known}) != 1:
         return [_words(label) for label in labels]
-    top, bottom, left, right = _window(found)
-    return [_board([row[left:right] for row in board[top:bottom]]) for board in found]
+    top, bottom, left, right = _window(known)
+    return [_board([row[left:right] for row in board[top:bottom]]) for board in known]
 
 
 def _window(boards: Sequence[Board]) -> tuple[int, int, int, int]:

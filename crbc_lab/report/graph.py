@@ -168,17 +168,17 @@ def _heights(
     for sweep in range(sweeps):
         order = zip(columns, gaps, strict=True) if sweep % 2 else zip(columns[::-1], gaps[::-1], strict=True)
         for column, gap in order:
-            wanted = [_mean([y[n] for n in near[node]], y[node]) for node in column]
-            y |= dict(zip(column, _spread(wanted, gap), strict=True))
+            ideal = [_mean([y[n] for n in near[node]], y[node]) for node in column]
+            y |= dict(zip(column, _spread(ideal, gap), strict=True))
     return [y[node] for node in range(len(near))]
 
 
-def _spread(wanted: Sequence[float], gaps: Sequence[float]) -> list[float]:
-    """The positions nearest to `wanted` (least squares) that are in order and at least `gaps` apart: an isotonic
+def _spread(ideal: Sequence[float], gaps: Sequence[float]) -> list[float]:
+    """The positions nearest to `ideal` (least squares) that are in order and at least `gaps` apart: an isotonic
     regression by pooling adjacent violators."""
     offsets = list(accumulate(gaps, initial=0.0))
     blocks: list[tuple[float, int]] = []
-    for want, offset in zip(wanted, offsets, strict=True):
+    for want, offset in zip(ideal, offsets, strict=True):
         blocks.append((want - offset, 1))
         while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
             (a, n), (b, m) = blocks[-2:]

@@ -76,13 +76,13 @@ def compare(
             "train CONFIG --seeds 0-4"
         )
     draws = dict(zip(methods, resample(list(methods.values()), rng, resamples=resamples), strict=True))
-    found = []
+    comparisons = []
     for name, other in reference.items():
         delta = _difference(methods[name], methods[other])
         error, freedom = crossed_error(delta)
         floor = 2.0 ** (1 - delta.sums.size)  # of sign flips of all S x C cells; equal differences have no error at all
         p = max(p_value(delta.mean, error, freedom), floor)
-        found.append(
+        comparisons.append(
             Comparison(
                 name,
                 Estimate.from_draws(delta.mean, draws[name] - draws[other], freedom),
@@ -94,8 +94,8 @@ def compare(
                 improvement(methods[name], methods[other], rng, resamples=resamples),
             )
         )
-    corrected = holm([one.p for one in found])
-    return [replace(one, corrected=float(p)) for one, p in zip(found, corrected, strict=True)]
+    corrected = holm([one.p for one in comparisons])
+    return [replace(one, corrected=float(p)) for one, p in zip(comparisons, corrected, strict=True)]
 
 
 def p_value(difference: float, error: float, freedom: float) -> float:

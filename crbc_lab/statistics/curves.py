@@ -62,8 +62,8 @@ def area(updates: ArrayLike, values: ArrayLike) -> float:
 
 def _over_seeds(values: Floats, statistic: Literal["mean", "iqm"]) -> Floats:
     """(..., S) to (...,)."""
-    found: Floats = interquartile_mean(values) if statistic == "iqm" else values.mean(axis=-1)
-    return found
+    centre: Floats = interquartile_mean(values) if statistic == "iqm" else values.mean(axis=-1)
+    return centre
 
 
 def _read(curve: Curve, seed: int) -> tuple[Floats, Floats]:

@@ -66,8 +66,8 @@ class Outcomes:
         """The sum of the values of each seed and cluster, (S, C)."""
         member = np.zeros((len(self.tasks), len(self.clusters)))
         member[np.arange(len(self.tasks)), self.cluster] = 1.0
-        found: Floats = self.values @ member
-        return found
+        sums: Floats = self.values @ member
+        return sums
 
     @cached_property
     def per_seed(self) -> Floats:

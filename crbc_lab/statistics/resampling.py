@@ -75,8 +75,8 @@ def estimate(
         low, high = wilson(value * clusters, clusters)
         return Estimate(value, min(low, value), max(high, value))  # its rounding may leave the value out
     draws = resample([outcomes], rng, statistic=statistic, resamples=resamples)[0]
-    found = Estimate.from_draws(value, draws, freedom)
-    return Estimate(value, max(found.low, 0.0), min(found.high, 1.0)) if outcomes.binary else found
+    interval = Estimate.from_draws(value, draws, freedom)
+    return Estimate(value, max(interval.low, 0.0), min(interval.high, 1.0)) if outcomes.binary else interval
 
 
 def crossed_error(outcomes: Outcomes) -> tuple[float, float]:
@@ -124,13 +124,13 @@ def resample(
     paired(methods)
     seeds, clusters = len(methods[0].seeds), len(methods[0].clusters)
     scale, figure = widening(seeds) if factor is None else factor, _STATISTICS[statistic]
-    found = np.empty((len(methods), resamples))
+    values = np.empty((len(methods), resamples))
     for start in range(0, resamples, BLOCK):
         rows = min(BLOCK, resamples - start)
         picked, counts = rng.integers(seeds, size=(rows, seeds)), cluster_counts(rows, clusters, rng)
-        for row, method in zip(found, methods, strict=True):
+        for row, method in zip(values, methods, strict=True):
             row[start : start + rows] = figure(method, picked, counts, scale)
-    return found
+    return values
 
 
 def widening(seeds: int) -> float:

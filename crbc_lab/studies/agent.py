@@ -36,7 +36,7 @@ GLUE = frozenset({"at", "from", "in", "of", "on", "the", "to", "with"})
 """Words that join the parts of an action. None of them is copied from a prompt."""
 
 MOST_DISTANCES = 6
-"""So many distances are told one by one. More are told in that many ranges of about as many tasks."""
+"""So many distances have a row each. More are put into that many ranges of about as many tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,14 +222,14 @@ def causes_of(episode: Episode, verbs: frozenset[str] = GLUE, repeats: bool = Tr
 
     Without `repeats` none is "repeated": each has the cause that it has by itself.
     """
-    found: list[str | None] = []
+    causes: list[str | None] = []
     before: Reply | None = None
     for reply in episode.replies:
         cause = _cause(reply, verbs, episode.open_forms)
         again = before is not None and not before.valid and before.action == reply.action
-        found.append(REPEATED if repeats and again and cause in OF_ACTIONS else cause)
+        causes.append(REPEATED if repeats and again and cause in OF_ACTIONS else cause)
         before = reply
-    return found
+    return causes
 
 
 def _cause(reply: Reply, verbs: frozenset[str], open_forms: tuple[str, ...]) -> str | None:
@@ -278,10 +278,10 @@ def context(episodes: Sequence[Episode]) -> Context:
 
 def by_distance(episodes: Sequence[Episode]) -> list[Part]:
     """Success by distance: near tasks first, then those without a way, then those whose distance is not known."""
-    told = [e for e in episodes if e.distance is not None and math.isfinite(e.distance)]
-    distances = [int(e.distance or 0) for e in told]
-    ranges = len(told) if len(set(distances)) <= MOST_DISTANCES else MOST_DISTANCES
-    parts = _ranges(told, distances, ranges)
+    known = [e for e in episodes if e.distance is not None and math.isfinite(e.distance)]
+    distances = [int(e.distance or 0) for e in known]
+    ranges = len(known) if len(set(distances)) <= MOST_DISTANCES else MOST_DISTANCES
+    parts = _ranges(known, distances, ranges)
     parts["no way"] = [e for e in episodes if e.distance == math.inf]
     parts["not known"] = [e for e in episodes if e.distance is None]
     return _parts(parts)
@@ -328,10 +328,10 @@ def _parts(parts: Mapping[str, Sequence[Episode]]) -> list[Part]:
 
 
 def _grouped(items: Iterable[T], key: Callable[[T], str]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
+    groups: dict[str, list[T]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return dict(sorted(found.items()))
+        groups.setdefault(key(item), []).append(item)
+    return dict(sorted(groups.items()))
 
 
 def _ranges(items: Sequence[T], values: Sequence[int], most: int) -> dict[str, list[T]]:
@@ -344,9 +344,9 @@ def _ranges(items: Sequence[T], values: Sequence[int], most: int) -> dict[str, l
     ordered = sorted(values)
     cuts = sorted({ordered[len(items) * i // most] for i in range(1, most)})
     places = [bisect_right(cuts, value) for value in values]
-    found: dict[str, list[T]] = {}
+    ranges: dict[str, list[T]] = {}
     for place in sorted(set(places)):
         here = [i for i, p in enumerate(places) if p == place]
         low, high = min(values[i] for i in here), max(values[i] for i in here)
-        found[f"{low}" if low == high else f"{low} to {high}"] = [items[i] for i in here]
-    return found
+        ranges[f"{low}" if low == high else f"{low} to {high}"] = [items[i] for i in here]
+    return ranges

@@ -15,30 +15,30 @@ from rich.table import Table
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Rate, Recovery, causes_of, command_words
 
 
-def print_findings(found: Findings, console: Console) -> None:
+def print_findings(findings: Findings, console: Console) -> None:
     """Print every measurement: tables of success and of invalid replies, then a line each."""
-    console.print(_successes(found))
-    console.print(_invalid(found))
+    console.print(_successes(findings))
+    console.print(_invalid(findings))
     lines = [
-        f"out of steps    {found.out_of_steps:.1%} of the episodes",
-        _recovery(found.recovery),
-        *_context(found),
-        *([] if found.exploration is None else _exploration(found.exploration)),
+        f"out of steps    {findings.out_of_steps:.1%} of the episodes",
+        _recovery(findings.recovery),
+        *_context(findings),
+        *([] if findings.exploration is None else _exploration(findings.exploration)),
     ]
     for line in lines:
         console.print(escape(line), highlight=False, soft_wrap=True)
 
 
-def _successes(found: Findings) -> Table:
+def _successes(findings: Findings) -> Table:
     table = Table(title="success, with 95 % intervals", title_justify="left", box=SIMPLE_HEAD)
     for head in ("", "tasks", "agent", "expert"):
         table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for title, parts in (
-        ("", [found.success]),
-        ("kind", found.by_kind),
-        ("distance at the start", found.by_distance),
-        ("tokens, first prompt", found.context.by_first),
-        ("tokens, longest prompt", found.context.by_longest),
+        ("", [findings.success]),
+        ("kind", findings.by_kind),
+        ("distance at the start", findings.by_distance),
+        ("tokens, first prompt", findings.context.by_first),
+        ("tokens, longest prompt", findings.context.by_longest),
     ):
         if title.startswith("tokens") and len(parts) == 1:
             continue  # all prompts have one length
@@ -55,55 +55,55 @@ def _rate(rate: Rate | None) -> str:
     return "-" if rate is None else f"{rate.rate:.1%} ({100 * rate.low:.0f} to {100 * rate.high:.0f})"
 
 
-def _invalid(found: Findings) -> Table:
-    table = Table(title=f"invalid replies, of all {found.replies:,}", title_justify="left", box=SIMPLE_HEAD)
+def _invalid(findings: Findings) -> Table:
+    table = Table(title=f"invalid replies, of all {findings.replies:,}", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("cause")
     table.add_column("replies", justify="right")
     table.add_column("with repeats", justify="right")
     table.add_column("which")
-    for cause, share in found.invalid.items():
-        alone = f"{found.with_repeats[cause]:.1%}" if cause in found.with_repeats else ""
+    for cause, share in findings.invalid.items():
+        alone = f"{findings.with_repeats[cause]:.1%}" if cause in findings.with_repeats else ""
         table.add_row(cause, f"{share:.1%}", alone, CAUSES[cause])
-    every = f"{sum(found.invalid.values()):.1%}"
+    every = f"{sum(findings.invalid.values()):.1%}"
     table.add_row("all", every, every)
     return table
 
 
-def _recovery(found: Recovery) -> str:
-    if found.some is None:
+def _recovery(recovery: Recovery) -> str:
+    if recovery.some is None:
         return "recovery        no reply was invalid"
-    followed = "-" if found.followed is None else f"{found.followed:.1%}"
-    others = "no other episodes" if found.none is None else f"{_told(found.none)} without"
+    followed = "-" if recovery.followed is None else f"{recovery.followed:.1%}"
+    others = "no other episodes" if recovery.none is None else f"{_rate_of(recovery.none)} without"
     return (
         f"recovery        {followed} of invalid replies are followed by a valid one; success of episodes with one "
-        f"{_told(found.some)}, {others}"
+        f"{_rate_of(recovery.some)}, {others}"
     )
 
 
-def _told(rate: Rate) -> str:
+def _rate_of(rate: Rate) -> str:
     return f"{rate.rate:.1%} (of {rate.tasks:,})"
 
 
-def _context(found: Findings) -> Iterable[str]:
-    told = found.context
+def _context(findings: Findings) -> Iterable[str]:
+    context = findings.context
     yield (
-        f"context         prompt tokens: median {told.median:,.0f}, 95 % at most {told.most_95:,.0f}, "
-        f"longest {told.longest:,}; shortened {told.shortened:.1%}; the first prompt of {told.first_shortened:,} tasks "
-        "does not fit"
+        f"context         prompt tokens: median {context.median:,.0f}, 95 % at most {context.most_95:,.0f}, "
+        f"longest {context.longest:,}; shortened {context.shortened:.1%}; the first prompt of "
+        f"{context.first_shortened:,} tasks does not fit"
     )
-    parts = ", ".join(f"{share:.1%} at {tokens}" for tokens, share in told.invalid.items())
+    parts = ", ".join(f"{share:.1%} at {tokens}" for tokens, share in context.invalid.items())
     yield f"                invalid replies by prompt tokens: {parts}"
 
 
-def _exploration(found: Exploration) -> Iterable[str]:
-    best = ", ".join(f"{share:.1%} of {k}" for k, share in found.best_of.items())
+def _exploration(exploration: Exploration) -> Iterable[str]:
+    best = ", ".join(f"{share:.1%} of {k}" for k, share in exploration.best_of.items())
     yield (
-        f"exploration     {found.tasks:,} tasks, {found.samples} rollouts each at the training temperature: success "
-        f"{found.success:.1%}; best {best}"
+        f"exploration     {exploration.tasks:,} tasks, {exploration.samples} rollouts each at the training temperature"
+        f": success {exploration.success:.1%}; best {best}"
     )
     yield (
-        f"                solved by none {found.all_lost:.1%}; groups with both outcomes, which alone have a group "
-        f"advantage, {found.mixed:.1%}"
+        f"                solved by none {exploration.all_lost:.1%}; groups with both outcomes, which alone have a "
+        f"group advantage, {exploration.mixed:.1%}"
     )
 
 

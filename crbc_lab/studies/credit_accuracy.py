@@ -110,11 +110,11 @@ def judge(
     """
     starts = range(0, settings.instances, PART)
     parts = [range(start, min(start + PART, settings.instances)) for start in starts]
-    found: dict[int, list[WorldScores]] = {}
+    by_part: dict[int, list[WorldScores]] = {}
     for at, results in _each(partial(_judge_part, world, tuple(estimators), settings), parts, jobs):
-        found[at] = results
-        progress(len(found), len(parts))
-    return [_joined([found[at][i] for at in range(len(parts))]) for i in range(len(settings.group_sizes))]
+        by_part[at] = results
+        progress(len(by_part), len(parts))
+    return [_joined([by_part[at][i] for at in range(len(parts))]) for i in range(len(settings.group_sizes))]
 
 
 def _each(
@@ -165,11 +165,11 @@ def _measure(
     limit = plays[0][0].horizon
     values = np.stack([estimator.values(process, limit) for estimator in estimators])
     groups = metrics.groups_of(drawn, process, values, [play for play in plays for _ in range(count)])
-    found: list[metrics.Scores] = []
+    scored: list[metrics.Scores] = []
     failed = []
     for play in plays:
         scores, lost = _of_play([metrics.with_truth(next(groups)) for _ in range(count)], play[2], settings.steps)
-        found.append(scores)
+        scored.append(scores)
         failed.append(lost)
     shape = (-1, len(behaviours))
     return WorldScores(
@@ -179,7 +179,7 @@ def _measure(
         (*(estimator.name for estimator in estimators), ORACLE),
         np.array([truth.success for _, _, truth in plays]).reshape(shape),
         np.array(failed).reshape(shape),
-        {name: np.stack([scores[name] for scores in found]).reshape(*shape, len(values) + 1) for name in found[0]},
+        {name: np.stack([scores[name] for scores in scored]).reshape(*shape, len(values) + 1) for name in scored[0]},
     )
 
 
@@ -187,7 +187,7 @@ def _of_play(groups: Sequence[Group], truth: Truth, steps: Sequence[float]) -> t
     """The mean score over the groups of one instance and behaviour, and the share of groups without a success."""
     size, true = len(groups[0].values), metrics.unit(truth)
     total, along, squares = np.zeros((size, *true.shape)), np.zeros((len(groups), size)), np.zeros(size)
-    found: dict[str, list[Floats]] = {name: [] for name in BY_GROUP}
+    by_metric: dict[str, list[Floats]] = {name: [] for name in BY_GROUP}
     for k, group in enumerate(groups):
         anchors, moved = metrics.gradient(group)
         length = (moved**2).sum(axis=(1, 2))
@@ -198,9 +198,9 @@ def _of_play(groups: Sequence[Group], truth: Truth, steps: Sequence[float]) -> t
             cosine = along[k] / np.where(length > TINY**2, np.sqrt(length), np.inf)
             scores = {"cosine": cosine, **metrics.gains(group, steps), **metrics.identification(group)}
             for name, score in (scores | metrics.leakage(group) | metrics.repaired(group)).items():
-                found[name].append(score)
+                by_metric[name].append(score)
     nothing = np.full((1, size), np.nan)
-    pooled = {name: mean(np.stack(scores) if scores else nothing, axis=0) for name, scores in found.items()}
+    pooled = {name: mean(np.stack(scores) if scores else nothing, axis=0) for name, scores in by_metric.items()}
     pooled |= metrics.mean_gradient(total, along, squares, truth)
     return pooled, float(np.mean([not group.won.any() for group in groups]))
 
@@ -244,8 +244,8 @@ def by_instance(result: WorldScores, metric: str) -> Floats:
 def _ratio(metric: str, count: Floats, aligned: Floats, kept: Floats, toward: Floats) -> Floats:
     """The metric from the sums of `PARTS` over `count` instances; nan without a sign of an expected gradient."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = (count - kept) / kept if metric == "noise" else np.sign(toward) * np.sqrt(aligned / kept)
-    return np.where(kept > 0.0, found, np.nan)
+        ratio = (count - kept) / kept if metric == "noise" else np.sign(toward) * np.sqrt(aligned / kept)
+    return np.where(kept > 0.0, ratio, np.nan)
 
 
 def estimate(result: WorldScores, metric: str) -> tuple[Floats, Floats]:

@@ -71,13 +71,13 @@ def draw(results: Sequence[WorldScores], settings: Settings, path: Path) -> None
 
 
 def _worlds(ax: Axes, results: Sequence[WorldScores], metric: str) -> None:
-    found = [estimate(result, metric) for result in results]
+    estimates = [estimate(result, metric) for result in results]
     names = [name for name in STYLES if all(name in result.estimators for result in results)]
     for k, name in enumerate(names):
         colour, marker = STYLES[name]
         at = [result.estimators.index(name) for result in results]
-        middle = [means[i] for (means, _), i in zip(found, at, strict=True)]
-        width = [widths[i] for (_, widths), i in zip(found, at, strict=True)]
+        middle = [means[i] for (means, _), i in zip(estimates, at, strict=True)]
+        width = [widths[i] for (_, widths), i in zip(estimates, at, strict=True)]
         rows = np.arange(len(results)) + 0.7 * ((k + 0.5) / len(names) - 0.5)
         ax.errorbar(middle, rows, xerr=width, color=colour, marker=marker, linestyle="none", markersize=5, label=name)
 

@@ -160,12 +160,12 @@ def spearman(ranks: Floats, truth: Floats) -> Floats:
 def kendall(ranks: Floats, truth: Floats) -> Floats:
     """Kendall's tau-b of each row with the truth; zero for a constant row."""
     true = _orders(truth)
-    found = np.zeros(len(ranks))
+    taus = np.zeros(len(ranks))
     for e, row in enumerate(ranks):
         order = _orders(row)
         pairs = np.count_nonzero(order) * np.count_nonzero(true)
-        found[e] = (order * true).sum(dtype=np.int64) / np.sqrt(pairs) if pairs else 0.0
-    return found
+        taus[e] = (order * true).sum(dtype=np.int64) / np.sqrt(pairs) if pairs else 0.0
+    return taus
 
 
 def _orders(ranks: Floats) -> NDArray[np.int8]:
@@ -183,13 +183,13 @@ def gradient(group: Group) -> tuple[Ints, Floats]:
     It is the sum over visits of the value times (1[a was taken] - pi(a)).
     """
     anchors, place = np.unique(group.pair_anchor, return_inverse=True)
-    found = np.zeros((len(group.values), len(anchors), group.policy.shape[1]))
-    found[:, place, group.pair_action] = group.total
+    gradients = np.zeros((len(group.values), len(anchors), group.policy.shape[1]))
+    gradients[:, place, group.pair_action] = group.total
     states, visit = np.unique(group.state, return_inverse=True)
     order = np.argsort(group.mdp.anchor[states], kind="stable")
     weight = sum_rows(group.values, visit, len(states))[:, order, None] * group.policy[states[order]]
     first = np.searchsorted(group.mdp.anchor[states[order]], anchors)
-    return anchors, found - np.add.reduceat(weight, first, axis=1)
+    return anchors, gradients - np.add.reduceat(weight, first, axis=1)
 
 
 def mean_gradient(total: Floats, along: Floats, squares: Floats, truth: Truth) -> Scores:
@@ -232,12 +232,12 @@ def gains(group: Group, steps: Sequence[float]) -> Scores:
     states = np.flatnonzero(known[group.mdp.anchor] >= 0)
     here = logits[:, known[group.mdp.anchor[states]]]
     here -= here.max(axis=2, keepdims=True)
-    found = {}
+    changes = {}
     for name, eta in zip(("gain_small", "gain"), steps, strict=True):
         better = group.policy[states] * np.exp(eta * here)
         better /= better.sum(axis=2, keepdims=True)
-        found[name] = success_rates(group.mdp, group.policy, states, better) - group.truth.success
-    return found
+        changes[name] = success_rates(group.mdp, group.policy, states, better) - group.truth.success
+    return changes
 
 
 # ---- single steps -------------------------------------------------------------------------------

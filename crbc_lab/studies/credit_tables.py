@@ -56,9 +56,9 @@ def print_world(results: Sequence[WorldScores], world: World, settings: Settings
         highlight=False,
     )
     for title, metrics in SHOWN:
-        found = {metric: estimate(result, metric) for metric in metrics}
-        if any(not np.isnan(middle).all() for middle, _ in found.values()):
-            console.print(_table(f"{title}, G = {size}", found, result.estimators))
+        estimates = {metric: estimate(result, metric) for metric in metrics}
+        if any(not np.isnan(middle).all() for middle, _ in estimates.values()):
+            console.print(_table(f"{title}, G = {size}", estimates, result.estimators))
     if CRBC in result.estimators:
         for metrics in (PAIRED[:3], PAIRED[3:]):
             console.print(_differences(result, metrics))
@@ -84,13 +84,13 @@ def _several(success: Floats) -> str:
     return ", ".join(f"{value:.2f}" for value in success.mean(axis=0))
 
 
-def _table(title: str, found: dict[str, tuple[Floats, Floats]], estimators: Sequence[str]) -> Table:
+def _table(title: str, estimates: dict[str, tuple[Floats, Floats]], estimators: Sequence[str]) -> Table:
     """One row per estimator. The last row bounds the half widths of each column's 95 % intervals."""
-    table = _empty(title, list(found))
+    table = _empty(title, list(estimates))
     for i, name in enumerate(estimators):
-        row = (f"{middle[i]:.3f}" if np.isfinite(middle[i]) else "-" for middle, _ in found.values())
+        row = (f"{middle[i]:.3f}" if np.isfinite(middle[i]) else "-" for middle, _ in estimates.values())
         table.add_row(name, *row, style="bold" if name in (CRBC, PLUS) else "", end_section=name == ORACLE)
-    table.add_row("95 % within", *(_largest(width) for _, width in found.values()), style="dim")
+    table.add_row("95 % within", *(_largest(width) for _, width in estimates.values()), style="dim")
     return table
 
 
@@ -101,10 +101,10 @@ def _largest(width: Floats) -> str:
 def _differences(result: WorldScores, metrics: Sequence[str]) -> Table:
     """Each estimator minus CRBC; bold where the interval does not include zero."""
     table = _empty(f"Minus {CRBC}, paired by instance, G = {result.group_size}, ± 95 %", metrics)
-    found = [difference(result, metric, CRBC) for metric in metrics]
+    differences = [difference(result, metric, CRBC) for metric in metrics]
     for i, name in enumerate(result.estimators):
         if name != CRBC:
-            table.add_row(name, *(_signed(middle, width, i) for middle, width in found))
+            table.add_row(name, *(_signed(middle, width, i) for middle, width in differences))
     return table
 
 
@@ -142,7 +142,7 @@ def write_json(results: Sequence[WorldScores], worlds: Sequence[World], settings
 
 
 def _numbers(result: WorldScores) -> dict[str, Any]:
-    found = {
+    numbers = {
         "behaviours": dict(zip(result.behaviours, map(_plain, result.success.mean(axis=0)), strict=True)),
         "groups_without_success": _plain(result.failed.mean()),
         "scores": _by_name(result, {metric: estimate(result, metric) for metric in METRICS}),
@@ -155,13 +155,13 @@ def _numbers(result: WorldScores) -> dict[str, Any]:
         },
     }
     if CRBC in result.estimators:
-        found["minus_crbc"] = _by_name(result, {metric: difference(result, metric, CRBC) for metric in METRICS})
-    return found
+        numbers["minus_crbc"] = _by_name(result, {metric: difference(result, metric, CRBC) for metric in METRICS})
+    return numbers
 
 
-def _by_name(result: WorldScores, found: dict[str, tuple[Floats, Floats]]) -> dict[str, dict[str, list[float | None]]]:
+def _by_name(result: WorldScores, estimates: dict[str, tuple[Floats, Floats]]) -> dict[str, Any]:
     return {
-        name: {metric: [_plain(middle[i]), _plain(width[i])] for metric, (middle, width) in found.items()}
+        name: {metric: [_plain(middle[i]), _plain(width[i])] for metric, (middle, width) in estimates.items()}
         for i, name in enumerate(result.estimators)
     }
 

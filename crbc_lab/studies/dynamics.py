@@ -210,9 +210,9 @@ def _row(truth: Truth, group: RolloutGroup) -> tuple[float, ...]:
     process = EmpiricalProcess.from_group(group)
     cell_of = {step.anchor: int(step.label.split()[1].rstrip("'")) for one in group.rollouts for step in one.steps}
     where = np.array([cell_of[anchor] for anchor in process.anchors])
-    found = credit.closure(process, truth.beta)
+    closed = credit.closure(process, truth.beta)
     taken = [WAYS.index(action) for _, action in process.pairs]
-    value, step = found.V - truth.V[where], found.A - truth.A[where[process.pair_anchor], taken]
+    value, step = closed.V - truth.V[where], closed.A - truth.A[where[process.pair_anchor], taken]
     rate = float(np.mean([rollout.success for rollout in group.rollouts]))
     often = process.pair_count >= SETTLED
     single = np.bincount(process.counts.row, minlength=len(often)) == 1

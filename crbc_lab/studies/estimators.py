@@ -57,11 +57,11 @@ class Estimator:
 def standard(depths: Sequence[int] = (0, 1, 2, 3)) -> list[Estimator]:
     """Every method of `credit.METHODS` with its variants, then CRBC at finite depths and with each of its options,
     and `crbc_plus` without bias."""
-    found = [Estimator(name, method, options) for method in credit.METHODS for name, options in variants(method)]
+    estimators = [Estimator(name, method, options) for method in credit.METHODS for name, options in variants(method)]
     for name, options in options_of_crbc(depths):
-        found.append(Estimator(f"{CRBC} {name}", CRBC, options))
-    found.append(Estimator(f"{PLUS} unbiased", PLUS, UNBIASED))
-    return found
+        estimators.append(Estimator(f"{CRBC} {name}", CRBC, options))
+    estimators.append(Estimator(f"{PLUS} unbiased", PLUS, UNBIASED))
+    return estimators
 
 
 def variants(method: str) -> list[tuple[str, dict[str, Any]]]:
@@ -71,26 +71,26 @@ def variants(method: str) -> list[tuple[str, dict[str, Any]]]:
     modes = [("", dict(PAPER.get(method, {})))]
     if "mode" in known:
         modes.append((" mean", {**modes[0][1], "mode": "mean_norm"}))
-    found = []
+    forms = []
     for mode, options in modes:
-        found.append((method + mode, options))
+        forms.append((method + mode, options))
         if "w_step" in known and known["w_group"] != 0.0:
-            found.append((f"{method}{mode} step", {**options, **STEP}))
-    return found
+            forms.append((f"{method}{mode} step", {**options, **STEP}))
+    return forms
 
 
 def options_of_crbc(depths: Sequence[int]) -> list[tuple[str, dict[str, Any]]]:
     """One axis after the other: depth, beta, truncation, horizon, scale and its floor, weight of the group term."""
     successor = {"truncation": "successor"}
-    found: list[tuple[str, dict[str, Any]]] = [(f"K={depth}", {"depth": depth}) for depth in depths]
-    found += [(f"K={depth} step", {"depth": depth, **STEP}) for depth in depths]
-    found += [(f"beta={beta}", {"beta": beta}) for beta in (0.9, 0.95, 0.99, 1.0, "auto")]
-    found += [("successor", successor)]
-    found += [(f"successor beta={beta}", {"beta": beta, **successor}) for beta in (0.9, 0.95, "auto")]
-    found += [(f"horizon beta={beta}", {"beta": beta, "horizon": LIMIT, **successor}) for beta in (0.95, 0.98, 1.0)]
+    forms: list[tuple[str, dict[str, Any]]] = [(f"K={depth}", {"depth": depth}) for depth in depths]
+    forms += [(f"K={depth} step", {"depth": depth, **STEP}) for depth in depths]
+    forms += [(f"beta={beta}", {"beta": beta}) for beta in (0.9, 0.95, 0.99, 1.0, "auto")]
+    forms += [("successor", successor)]
+    forms += [(f"successor beta={beta}", {"beta": beta, **successor}) for beta in (0.9, 0.95, "auto")]
+    forms += [(f"horizon beta={beta}", {"beta": beta, "horizon": LIMIT, **successor}) for beta in (0.95, 0.98, 1.0)]
     for scale in ("group", None):
         name = scale or "raw"
-        found += [(f"scale={name}", {"normalise": scale}), (f"scale={name} step", {"normalise": scale, **STEP})]
-    found += [(f"sigma_min={floor}", {"sigma_min": floor}) for floor in (0.2, 0.3)]
-    found += [(f"w_group={weight}", {"w_group": weight}) for weight in (0.05, 0.2)]
-    return found
+        forms += [(f"scale={name}", {"normalise": scale}), (f"scale={name} step", {"normalise": scale, **STEP})]
+    forms += [(f"sigma_min={floor}", {"sigma_min": floor}) for floor in (0.2, 0.3)]
+    forms += [(f"w_group={weight}", {"w_group": weight}) for weight in (0.05, 0.2)]
+    return forms

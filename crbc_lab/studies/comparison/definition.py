@@ -56,8 +56,8 @@ class PrintedColumn(_Part):
     def cell(self, variant: Variant) -> str:
         """What the paper prints for a variant, "82.81±2.30"; "" where it has no such row."""
         name = variant.row or variant.label
-        wanted = f"{self.block}, {name}" if self.block else name
-        return next((str(one.cells.get(self.column, "")) for one in self._rows() if one.name == wanted), "")
+        row_name = f"{self.block}, {name}" if self.block else name
+        return next((str(one.cells.get(self.column, "")) for one in self._rows() if one.name == row_name), "")
 
 
 class Setting(_Part):

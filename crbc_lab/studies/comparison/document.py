@@ -41,13 +41,13 @@ def rebuilt(text: str, results: Path, picture: Picture) -> str:
     """The document with every marked part made anew from `results`. Raises `ConfigError` for a mark of a study or a
     setting that does not exist."""
 
-    def part(found: re.Match[str]) -> str:
-        name, scale, env = found.groups()
+    def part(mark: re.Match[str]) -> str:
+        name, scale, env = mark.groups()
         if scale not in SCALES:
             raise ConfigError(f"<!-- results: {name}/{scale}/{env} -->: a scale is one of {', '.join(SCALES)}")
         study = load_study(name)
-        told = overview if env == ALL else section
-        made = told(study, cast(Scale, scale), env, results, picture)
+        make = overview if env == ALL else section
+        made = make(study, cast(Scale, scale), env, results, picture)
         return f"<!-- results: {name}/{scale}/{env} -->\n{made}\n<!-- end -->"
 
     return MARK.sub(part, text)
@@ -56,40 +56,40 @@ def rebuilt(text: str, results: Path, picture: Picture) -> str:
 def section(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
     """What `results` show of one setting: its tables, with the figure between them."""
     study.setting(scale, env)
-    told = _compared if study.shows == "comparison" else _measured
-    return "\n\n".join(filter(None, told(study, scale, env, results, picture)))
+    parts = _compared if study.shows == "comparison" else _measured
+    return "\n\n".join(filter(None, parts(study, scale, env, results, picture)))
 
 
 def overview(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> str:
     """One picture of all settings of a study that are finished."""
-    found = {SETTINGS.get(one, one): rows(study, scale, one, results) for one in study.settings.get(scale, {})}
-    found = {title: some for title, some in found.items() if some}
-    if not found:
+    settings = {SETTINGS.get(one, one): rows(study, scale, one, results) for one in study.settings.get(scale, {})}
+    settings = {title: some for title, some in settings.items() if some}
+    if not settings:
         return UNFINISHED
 
     def draw(path: Path) -> None:
         from crbc_lab.studies.comparison import figures
 
-        figures.draw_settings(found, path)
+        figures.draw_settings(settings, path)
 
-    return picture(f"{study.name}-{scale}", f"{study.title}: {', '.join(found)}", draw)
+    return picture(f"{study.name}-{scale}", f"{study.title}: {', '.join(settings)}", draw)
 
 
 def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
-    found, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
+    compared, tuned = rows(study, scale, env, results), tuning_table(study, scale, env, results)
     if tuned:
         tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
-    if not found:
+    if not compared:
         return [UNFINISHED, tuned]
     title = f"{study.title}, {env}"
 
     def draw(path: Path) -> None:
         from crbc_lab.studies.comparison import figures  # matplotlib takes a while to import
 
-        figures.draw(found, title, path)
+        figures.draw(compared, title, path)
 
     shown = picture(f"{study.name}-{scale}-{env}", title, draw)
-    return [table(found), fine_print(found), scores(found), shown, tuned]
+    return [table(compared), fine_print(compared), scores(compared), shown, tuned]
 
 
 def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:

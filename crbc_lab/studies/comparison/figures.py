@@ -43,16 +43,16 @@ MOST_CURVES = 6
 """More would hide each other: then the reference and the best others are drawn."""
 
 
-def draw(found: Sequence[Row], title: str, path: Path) -> None:
+def draw(rows: Sequence[Row], title: str, path: Path) -> None:
     """Write the picture of a table's rows, best first."""
-    ordered = sorted(found, key=lambda row: row.success.value)
+    ordered = sorted(rows, key=lambda row: row.success.value)
     colours = dict(
-        zip([row.name for row in sorted(found, key=lambda row: row.beside is not None)], COLOURS, strict=False)
+        zip([row.name for row in sorted(rows, key=lambda row: row.beside is not None)], COLOURS, strict=False)
     )
     shown = [row for row in ordered if row.beside is None] + [row for row in ordered[::-1] if row.beside is not None]
     shown = shown[:MOST_CURVES]
     returned = all(RETURN in kept.validation for row in shown for kept in row.kept)
-    figure = Figure(figsize=(18 if returned else 14, 1.9 + 0.33 * max(6, len(found))), layout="constrained")
+    figure = Figure(figsize=(18 if returned else 14, 1.9 + 0.33 * max(6, len(rows))), layout="constrained")
     rewards, curves, *returns, dots = figure.subplots(1, 4 if returned else 3)
     for row in shown:
         _rewards(rewards, row, colours[row.name])
@@ -69,7 +69,7 @@ def draw(found: Sequence[Row], title: str, path: Path) -> None:
         dots.plot([one.low, one.high], [height, height], color=colour, linewidth=2)
         dots.plot([one.value], [height], "o", color=colour, markersize=6)
         dots.plot([kept.end["success"] for kept in row.kept], [height] * len(row.kept), "|", color=colour, alpha=0.6)
-    dots.axvline(float(np.mean([row.start for row in found])), color="#c0392b", linestyle=":", linewidth=1.2)
+    dots.axvline(float(np.mean([row.start for row in rows])), color="#c0392b", linestyle=":", linewidth=1.2)
     dots.set_yticks(range(len(ordered)), [row.label for row in ordered], fontsize=9)
     dots.set(xlabel="success on test tasks: mean, 95 % interval and each seed;\ndotted: before training")
     dots.xaxis.label.set_fontsize(8)
@@ -86,15 +86,16 @@ def draw_settings(settings: Mapping[str, Sequence[Row]], path: Path) -> None:
     a method's seeds a thick one. Above it stands what each method came to on the test tasks."""
     figure = Figure(figsize=(4.5 * len(settings), 4.2), layout="constrained")
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
-    for ax, (title, found) in zip(panels, settings.items(), strict=True):
-        ordered = sorted(found, key=lambda row: row.beside is not None)
+    for ax, (title, rows) in zip(panels, settings.items(), strict=True):
+        ordered = sorted(rows, key=lambda row: row.beside is not None)
         for height, (row, colour) in enumerate(zip(ordered, SETTINGS_COLOURS, strict=False)):
             for kept in row.kept:
                 ax.plot(kept.validation["update"], kept.validation["success"], color=colour, linewidth=0.9, alpha=0.45)
             mean = np.mean([kept.validation["success"] for kept in row.kept], axis=0)
             ax.plot(row.kept[0].validation["update"], mean, color=colour, linewidth=2.6, label=row.label)
-            told = f"{row.label}: test {100 * row.start:.1f} → {100 * row.success.value:.1f} %, {len(row.kept)} seeds"
-            ax.text(0.5, 1.02 + 0.055 * height, told, transform=ax.transAxes, color=colour, ha="center", fontsize=9)
+            change = f"{100 * row.start:.1f} → {100 * row.success.value:.1f} %"
+            caption = f"{row.label}: test {change}, {len(row.kept)} seeds"
+            ax.text(0.5, 1.02 + 0.055 * height, caption, transform=ax.transAxes, color=colour, ha="center", fontsize=9)
         ax.set_title(title, fontsize=12, fontweight="bold", pad=8 + 14 * len(ordered))
         ax.set(xlabel="update", xlim=(0, None), ylim=(0, None))
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -154,7 +155,7 @@ def _rewards(ax: Axes, row: Row, colour: str) -> None:
 
 def _curve(ax: Axes, points: Sequence[Curve], label: str, colour: str) -> None:
     """The mean over seeds, with its band where there are three; that of two is wider than the axis."""
-    found = band(points, np.random.default_rng(SEED))
+    interval = band(points, np.random.default_rng(SEED))
     if len(points) > 2:
-        ax.fill_between(found.updates, found.low, found.high, color=colour, alpha=0.12, linewidth=0)
-    ax.plot(found.updates, found.centre, color=colour, linewidth=2, label=label)
+        ax.fill_between(interval.updates, interval.low, interval.high, color=colour, alpha=0.12, linewidth=0)
+    ax.plot(interval.updates, interval.centre, color=colour, linewidth=2, label=label)

@@ -56,7 +56,7 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         raise ConfigError(f"{run} has no outcomes of its last test: remove the folder, and run the study again")
     updates = [record for record in records if record["update"] > 0]
     checked = evaluated(records, "validation")
-    told = {
+    kept = {
         "format": FORMAT,
         "digest": training.digest,
         "seed": training.seed,
@@ -75,19 +75,19 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
     }
     path = place_of(training, results)
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(told, indent=1).encode() + b"\n")
+    replace_file(path, json.dumps(kept, indent=1).encode() + b"\n")
     return path
 
 
 def _keep_panel(outcomes: Outcomes, folder: Path) -> str:
     """Write which tasks were tested, once for all trainings of a setting, and return the name of that panel."""
-    told = {
+    panel = {
         "task": outcomes.task.tolist(),
         "kind": list(outcomes.kind),
         "content": [digest[:DIGEST] for digest in outcomes.content],
         "cluster": [hashlib.sha256(name.encode()).hexdigest()[:DIGEST] for name in outcomes.cluster],
     }
-    text = json.dumps(told).encode() + b"\n"
+    text = json.dumps(panel).encode() + b"\n"
     name = hashlib.sha256(text).hexdigest()[:8]
     path = folder / f"panel-{name}.json"
     if not path.is_file():
@@ -101,17 +101,17 @@ def _coverage(recorded: Path) -> dict[str, Any]:
     visits that 0, 1, ... G rollouts reach; `paired` has the share by coverage at the first depth and at the last."""
     if not recorded.is_file():
         return {}
-    found = coverage_statistics(EmpiricalProcess.from_groups(read_groups(recorded)), tuple(DEPTHS.values()))
-    if not found.eligible:
+    statistics = coverage_statistics(EmpiricalProcess.from_groups(read_groups(recorded)), tuple(DEPTHS.values()))
+    if not statistics.eligible:
         return {}
-    paired = found.paired / found.eligible
+    paired = statistics.paired / statistics.eligible
     return {
         "depths": list(DEPTHS),
-        "share": [_rounded(row) for row in found.distribution.tolist()],
+        "share": [_rounded(row) for row in statistics.distribution.tolist()],
         "paired": [_rounded(row) for row in paired.tolist()],
-        "expanded": round(float(found.expanded[-1]), DIGITS),
-        "eligible": found.eligible,
-        "visits": found.visits,
+        "expanded": round(float(statistics.expanded[-1]), DIGITS),
+        "eligible": statistics.eligible,
+        "visits": statistics.visits,
     }
 
 

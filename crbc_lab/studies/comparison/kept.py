@@ -52,21 +52,21 @@ def place_of(training: Training, results: Path) -> Path:
 def find(training: Training, results: Path) -> Kept | None:
     """The kept file of a training; None where there is none, or one of other settings."""
     path = place_of(training, results)
-    found = read(path) if path.is_file() else None
-    return found if found is not None and found.digest == training.digest else None
+    kept = read(path) if path.is_file() else None
+    return kept if kept is not None and kept.digest == training.digest else None
 
 
 def read(path: Path) -> Kept:
     """Read a kept file and its panel. Raises `ConfigError` naming a file that is damaged."""
-    told = _read(path)
+    data = _read(path)
     try:
-        success = np.array([int(each) for each in told["success"]], dtype=float)
-        panel = _read(path.parents[1] / f"panel-{told['panel']}.json") | {"name": told["panel"]}
-        score = success if told["score"] is None else np.array(told["score"], dtype=float)
+        success = np.array([int(each) for each in data["success"]], dtype=float)
+        panel = _read(path.parents[1] / f"panel-{data['panel']}.json") | {"name": data["panel"]}
+        score = success if data["score"] is None else np.array(data["score"], dtype=float)
         if not len(success) == len(score) == len(panel["task"]):
             raise ValueError("its test has another number of tasks than its panel")
-        named = {name: told[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
-        coverage = told.get("coverage", {})
+        named = {name: data[name] for name in ("digest", "seed", "manifest", "curve", "validation", "start", "end")}
+        coverage = data.get("coverage", {})
         return Kept(place=path, success=success, score=score, panel=panel, coverage=coverage, **named)
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} is damaged ({error}): restore it, or remove it and run its study again") from error
@@ -74,14 +74,14 @@ def read(path: Path) -> Kept:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        told = parse_json(read_bytes(path, LARGEST))
+        data = parse_json(read_bytes(path, LARGEST))
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"{path} cannot be read: {error}: restore it, or remove it and run its study again"
         ) from error
-    if not isinstance(told, dict):
+    if not isinstance(data, dict):
         raise ConfigError(f"{path} is damaged: restore it, or remove it and run its study again")
-    return told
+    return data
 
 
 def every(results: Path) -> Iterator[Kept]:
@@ -101,7 +101,7 @@ def best_candidates(study: Study, scale: Scale, env: str, results: Path) -> dict
     scores: dict[str, list[float]] = {}
     for name, _, training in tunings(study, scale, env):
         scores.setdefault(name, []).append(validated(_required(training, results)))
-    return {name: study.variants[name].candidates[int(np.argmax(found))] for name, found in scores.items()}
+    return {name: study.variants[name].candidates[int(np.argmax(successes))] for name, successes in scores.items()}
 
 
 def all_tried(study: Study, scale: Scale, env: str, results: Path) -> bool:
@@ -115,7 +115,7 @@ def validated(kept: Kept) -> float:
 
 
 def _required(training: Training, results: Path) -> Kept:
-    found = find(training, results)
-    if found is None:
+    kept = find(training, results)
+    if kept is None:
         raise ConfigError(f"{results}: {training.place} is missing or of other settings; run its study again")
-    return found
+    return kept

@@ -49,27 +49,27 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
     reference = {name: study.reference_of(name) for name in named if name != study.reference}
     if not reference or not named.keys() >= set(reference.values()):
         return []
-    seeds = set.intersection(*({kept.seed for kept in found} for found in named.values()))
+    seeds = set.intersection(*({kept.seed for kept in own} for own in named.values()))
     if len(seeds) < 2:
         return []
-    shared = {name: [kept for kept in found if kept.seed in seeds] for name, found in named.items()}
-    outcomes = {name: outcomes_of(found) for name, found in shared.items()}
+    shared = {name: [kept for kept in own if kept.seed in seeds] for name, own in named.items()}
+    outcomes = {name: outcomes_of(own) for name, own in shared.items()}
     beside = {one.name: one for one in compare(outcomes, reference, np.random.default_rng(SEED))}
     printed = study.setting(scale, env).printed
     return [
         Row(
             name=name,
             label=study.variants[name].label,
-            key=found[0].place.parent.name,
-            kept=tuple(found),
-            start=float(np.mean([kept.start["success"] for kept in found])),
+            key=own[0].place.parent.name,
+            kept=tuple(own),
+            start=float(np.mean([kept.start["success"] for kept in own])),
             success=estimate(outcomes[name], np.random.default_rng(SEED)),
-            area=float(np.mean([_area(kept) for kept in found])),
+            area=float(np.mean([_area(kept) for kept in own])),
             reference=study.variants[reference[name]].label if name in reference else "",
             beside=beside.get(name),
             paper=printed.cell(study.variants[name]) if printed else "",
         )
-        for name, found in shared.items()
+        for name, own in shared.items()
     ]
 
 
@@ -83,17 +83,17 @@ def outcomes_of(kept: Sequence[Kept]) -> Outcomes:
     )
 
 
-def table(found: Sequence[Row]) -> str:
+def table(rows: Sequence[Row]) -> str:
     """The comparison: success, its interval, the difference from the reference and whether it is separated from it.
     Where rows have several references, each says which is its own.
 
     What the paper prints stands beside it, of its own models and tasks."""
     heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "P(better)", "area, %"]
-    printed = any(row.paper for row in found)
+    printed = any(row.paper for row in rows)
     heads += ["the paper, %"] * printed
-    several = len({row.reference for row in found if row.beside}) > 1
+    several = len({row.reference for row in rows if row.beside}) > 1
     lines = [_line(heads), _line(["---"] * len(heads))]
-    for row in found:
+    for row in rows:
         cells = [row.label, _share(row.success)]
         if row.beside is None:
             cells += ["reference", "", "", ""]
@@ -111,18 +111,18 @@ def table(found: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def scores(found: Sequence[Row]) -> str:
+def scores(rows: Sequence[Row]) -> str:
     """Scores and success by kind of task, means over the seeds.
 
     "Return by step" weighs each rollout by its length; the paper's Sokoban score is of this kind. A task score of
     success alone is left out.
     """
-    graded = any((one.score != one.success).any() for row in found for one in row.kept)
+    graded = any((one.score != one.success).any() for row in rows for one in row.kept)
     names = {name: head for name, head in SCORES.items() if name != "score" or graded}
-    kinds = sorted({name for row in found for one in row.kept for name in one.end if name.startswith("success/")})
+    kinds = sorted({name for row in rows for one in row.kept for name in one.end if name.startswith("success/")})
     heads = ["method", *names.values(), *(f"{kind.removeprefix('success/')}, %" for kind in kinds)]
     lines = [_line(heads), _line(["---"] * len(heads))]
-    for row in found:
+    for row in rows:
         means = {name: float(np.mean([one.end[name] for one in row.kept])) for name in (*names, *kinds)}
         shown = [
             f"{100 * means[name]:.1f}" if name in kinds or name == "score" else f"{means[name]:.2f}" for name in means
@@ -131,39 +131,39 @@ def scores(found: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def fine_print(found: Sequence[Row]) -> str:
+def fine_print(rows: Sequence[Row]) -> str:
     """What stands behind the table: seeds, tasks, clusters, panel, versions, time."""
-    kept = [one for row in found for one in row.kept]
+    kept = [one for row in rows for one in row.kept]
     first = kept[0]
     tasks, different, clusters = (len(set(first.panel[name])) for name in ("task", "content", "cluster"))
     minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
     commits = sorted({one.manifest["commit"] for one in kept})
     spent = f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f})"
     return (
-        f"{len(found[0].kept)} seeds ({_seeds(found[0].kept)}); {tasks} test tasks, {different} of them different, "
-        f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * found[0].start:.1f} %; "
+        f"{len(rows[0].kept)} seeds ({_seeds(rows[0].kept)}); {tasks} test tasks, {different} of them different, "
+        f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * rows[0].start:.1f} %; "
         f"a training took {spent}, side by side with others. Commits: {', '.join(commits)}."
     )
 
 
 def tuning_table(study: Study, scale: Scale, env: str, results: Path) -> str:
     """Every candidate's validation success, with the chosen one in bold; empty where one is missing."""
-    found: dict[str, list[tuple[str, float]]] = {}
+    candidates: dict[str, list[tuple[str, float]]] = {}
     for name, number, training in tunings(study, scale, env):
         kept = find(training, results)
         if kept is None:
             return ""
         variant = study.variants[name]
         key = key_of(study, scale, env, variant, variant.candidates[number])  # without what all candidates have
-        found.setdefault(name, []).append((key, validated(kept)))
-    if not found:
+        candidates.setdefault(name, []).append((key, validated(kept)))
+    if not candidates:
         return ""
     lines = [_line(["method", "candidates: validation success, %"]), _line(["---", "---"])]
-    for name, tried in found.items():
+    for name, tried in candidates.items():
         best = int(np.argmax([value for _, value in tried]))
-        told = [f"`{key}` {100 * value:.1f}" for key, value in tried]
-        told[best] = f"**{told[best]}**"
-        lines.append(_line([study.variants[name].label, "; ".join(told)]))
+        cells = [f"`{key}` {100 * value:.1f}" for key, value in tried]
+        cells[best] = f"**{cells[best]}**"
+        lines.append(_line([study.variants[name].label, "; ".join(cells)]))
     return "\n".join(lines)
 
 
@@ -173,12 +173,12 @@ def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[st
         return {}
     chosen = best_candidates(study, scale, env, results)
     names, count = study.rows(scale, env), max(study.setting(scale, env).seeds, MOST_SEEDS)
-    found: dict[str, list[Kept]] = {}
+    finished: dict[str, list[Kept]] = {}
     # Trainings come seed after seed, the variants in their order.
     for number, training in enumerate(trainings(study, scale, env, count, chosen)):
         if (kept := find(training, results)) is not None:
-            found.setdefault(names[number % len(names)], []).append(kept)
-    return {name: found[name] for name in names if name in found}
+            finished.setdefault(names[number % len(names)], []).append(kept)
+    return {name: finished[name] for name in names if name in finished}
 
 
 def _area(kept: Kept) -> float:
@@ -189,12 +189,12 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _share(found: Estimate) -> str:
-    return f"{100 * found.value:.1f} ({100 * found.low:.1f} to {100 * found.high:.1f})"
+def _share(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:.1f} ({100 * estimate.low:.1f} to {100 * estimate.high:.1f})"
 
 
-def _signed(found: Estimate) -> str:
-    return f"{100 * found.value:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+def _signed(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:+.1f} ({100 * estimate.low:+.1f} to {100 * estimate.high:+.1f})"
 
 
 def _seeds(kept: Sequence[Kept]) -> str:
@@ -206,8 +206,8 @@ def _seeds(kept: Sequence[Kept]) -> str:
 
 def kept_of(study: Study, scale: Scale, env: str, results: Path) -> list[Kept]:
     """The finished trainings of a study that shows one method from within."""
-    wanted = trainings(study, scale, env, study.setting(scale, env).seeds, {})
-    return [found for one in wanted if (found := find(one, results)) is not None]
+    needed = trainings(study, scale, env, study.setting(scale, env).seeds, {})
+    return [kept for one in needed if (kept := find(one, results)) is not None]
 
 
 def coverage(kept: Sequence[Kept]) -> str:
@@ -220,10 +220,10 @@ def coverage(kept: Sequence[Kept]) -> str:
     for depth, label in LABELS.items():
         cells = [_spread([_early(one, f"{name}/{depth}") for one in kept]) for name in ("coverage", "full_access")]
         lines.append(f"| {label} | {cells[0]} | {cells[1]} |")
-    told = f"The first {EARLY} updates of {len(kept)} seeds: mean, lowest and highest seed."
+    note = f"The first {EARLY} updates of {len(kept)} seeds: mean, lowest and highest seed."
     if counted := [one.coverage["expanded"] for one in kept if one.coverage]:
-        told += f" Under full closure more rollouts reach {_spread(counted)} % of the visits of update {EARLY}."
-    return "\n".join([*lines, "", told])
+        note += f" Under full closure more rollouts reach {_spread(counted)} % of the visits of update {EARLY}."
+    return "\n".join([*lines, "", note])
 
 
 def runtime(kept: Sequence[Kept]) -> str:
@@ -233,8 +233,8 @@ def runtime(kept: Sequence[Kept]) -> str:
     lines = ["| phase | seconds | share, % |", "| --- | --- | --- |"]
     lines += [f"| {name} | {spent:.4f} | {100 * spent / total:.2f} |" for name, spent in seconds.items()]
     spent = sum(seconds[name] for name in CREDIT)
-    told = f"Credit of both kinds takes {spent:.4f} s of {total:.1f} s, {100 * spent / total:.3f} %."
-    return "\n".join(lines) + f"\n\nMedians of {len(kept)} seeds, averaged. {told}"
+    note = f"Credit of both kinds takes {spent:.4f} s of {total:.1f} s, {100 * spent / total:.3f} %."
+    return "\n".join(lines) + f"\n\nMedians of {len(kept)} seeds, averaged. {note}"
 
 
 def _early(kept: Kept, name: str) -> float:

@@ -45,9 +45,9 @@ class Runner:
         chosen = best_candidates(study, scale, env, self.results)
         return self._complete(list(trainings(study, scale, env, seeds, chosen)), "trainings")
 
-    def _complete(self, wanted: Sequence[Training], what: str) -> bool:
-        distinct = list({training.place: training for training in wanted}.values())
-        if len({(one.place, one.digest) for one in wanted}) > len(distinct):
+    def _complete(self, needed: Sequence[Training], what: str) -> bool:
+        distinct = list({training.place: training for training in needed}.values())
+        if len({(one.place, one.digest) for one in needed}) > len(distinct):
             raise ConfigError("two trainings of different settings would have one name; `--dry-run` shows the names")
         lacking = [one for one in distinct if find(one, self.results) is None]
         self._require_room(lacking)
@@ -99,9 +99,9 @@ class Runner:
                 "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
             )
 
-    def _require_room(self, wanted: Iterable[Training]) -> None:
+    def _require_room(self, needed: Iterable[Training]) -> None:
         """Nothing that is kept is written over."""
-        for training in wanted:
+        for training in needed:
             if (path := place_of(training, self.results)).exists():
                 raise ConfigError(
                     f"{path} is kept from a training of other settings, or of a module that has changed since: "

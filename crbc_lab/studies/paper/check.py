@@ -82,7 +82,7 @@ def findings() -> list[Section]:
 def first_panel() -> Panel:
     """The smallest sizes that the single runs of the table of group sizes fit. Raises `ValueError` if they are no panel
     of 128."""
-    sizes = tuple(min(found) for found in smallest_panel(_singles()).values())
+    sizes = tuple(min(fitting) for fitting in smallest_panel(_singles()).values())
     if sum(sizes) != TRAJECTORIES:
         raise ValueError(f"the single runs fit {sizes}, which are not {TRAJECTORIES} tasks")
     return sizes
@@ -113,8 +113,8 @@ def _panels(first: Panel, ranking: Sequence[tuple[Panel, int]], left: int) -> Se
 
 
 def _kinds(own: Sequence[Row], fits: dict[tuple[str, str], list[Fit]], panels: tuple[Panel, Panel]) -> Section:
-    few = [one.name for one in own if (found := fits[one.table, one.name]) and {fit.runs for fit in found} == {2}]
-    many = sum(bool(found) and {fit.runs for fit in found} == {3} for found in fits.values())
+    few = [one.name for one in own if (fitting := fits[one.table, one.name]) and {fit.runs for fit in fitting} == {2}]
+    many = sum(bool(fitting) and {fit.runs for fit in fitting} == {3} for fitting in fits.values())
     none = [one.name for one in own if not fits[one.table, one.name]]
     ddofs = {fit.ddof for one in own if one.cells["All"].sd for fit in fits[one.table, one.name]}
     deviations = "population's (n in the denominator)" if ddofs == {0} else f"of ddof {sorted(ddofs)}"
@@ -152,8 +152,8 @@ def _overall() -> Section:
     for one in rows():
         for column in ("All", "Succ."):
             if (cell := one.cells.get(column)) and not one.copied:
-                found = overall_readings(cell)
-                by_ddof = {ddof: ", ".join(str(runs) for runs, d in found if d == ddof) or "none" for ddof in (0, 1)}
+                readings = overall_readings(cell)
+                by_ddof = {ddof: ", ".join(str(runs) for runs, d in readings if d == ddof) or "none" for ddof in (0, 1)}
                 lines.append((one.table, one.name, column, str(cell), by_ddof[0], by_ddof[1]))
     return Section(
         "Success over all tasks",
@@ -172,9 +172,9 @@ def _own_panel(own: Sequence[Row], fits: dict[tuple[str, str], list[Fit]]) -> Se
     for one in own:
         if fits[one.table, one.name]:
             continue
-        found = own_panels(one)
-        shown = "; ".join(" / ".join(map(str, panel)) for panel in found[0]) if found else "none"
-        lines.append((one.table, one.name, str(one.cells["All"]), str(len(found)), shown))
+        fitting = own_panels(one)
+        shown = "; ".join(" / ".join(map(str, panel)) for panel in fitting[0]) if fitting else "none"
+        lines.append((one.table, one.name, str(one.cells["All"]), str(len(fitting)), shown))
     return Section(
         "Rows that fit neither panel",
         "For these rows any panels of 128 tasks are tried, one for each of three runs, whose sizes of a kind differ by "
@@ -223,14 +223,14 @@ def _least_error(figures: Floats, overall: Floats) -> float:
     """The least largest error of a weighted mean of columns, over all non-negative weights that add up to 1."""
     count, kinds = figures.shape
     slack = np.ones((count, 1))
-    found = linprog(
+    solution = linprog(
         np.append(np.zeros(kinds), 1.0),
         A_ub=np.block([[figures, -slack], [-figures, -slack]]),
         b_ub=np.append(overall, -overall),
         A_eq=np.append(np.ones(kinds), 0.0)[None],
         b_eq=[1.0],
     )
-    return float(found.fun)
+    return float(solution.fun)
 
 
 def _orders() -> Section:
@@ -243,8 +243,8 @@ def _orders() -> Section:
             if one.copied:
                 means = {kind: float(np.mean([other.cells[kind].value for other in here])) for kind in KINDS}
                 values = [one.cells[kind].value for kind in KINDS]
-                found = (np.corrcoef(values, [means[k] for k in order])[0, 1] for order in (KINDS, GIGPO_ORDER))
-                lines.append((f"{block}, {one.method}", *(f"{value:+.2f}" for value in found)))
+                correlations = (np.corrcoef(values, [means[k] for k in order])[0, 1] for order in (KINDS, GIGPO_ORDER))
+                lines.append((f"{block}, {one.method}", *(f"{value:+.2f}" for value in correlations)))
     return Section(
         "The order of heads, by difficulty",
         "The correlation over the six kinds of a copied row with the mean of the rows that were trained here, at the "
@@ -285,10 +285,10 @@ def _claims() -> Section:
 def _bold() -> Section:
     lines = []
     for (table, block), group in groupby(rows(), lambda one: (one.table, one.block)):
-        found = list(group)
-        if any(cell.bold for one in found for cell in one.cells.values()):
-            wrong = list(_wrongly_bold(found))
-            marks = sum(cell.bold for one in found for cell in one.cells.values())
+        members = list(group)
+        if any(cell.bold for one in members for cell in one.cells.values()):
+            wrong = list(_wrongly_bold(members))
+            marks = sum(cell.bold for one in members for cell in one.cells.values())
             lines.append((table, block, str(marks), "; ".join(wrong) or "none"))
     return Section(
         "Bold print",

@@ -51,17 +51,17 @@ def solutions(cell: PrintedValue, sizes: Sequence[int], ddof: int = 0, half: flo
 @lru_cache(maxsize=100_000)
 def _solutions(mean: str, sd: str, sizes: tuple[int, ...], ddof: int, half: float) -> tuple[Counts, ...]:
     """All runs but the last take every count; the last one's then follows from the mean."""
-    wanted, runs = float(mean), len(sizes)
+    value, runs = float(mean), len(sizes)
     free = np.meshgrid(*(np.arange(size + 1) for size in sizes[:-1]), indexing="ij")
-    rest = wanted / 100 * runs - sum((k / size for k, size in zip(free, sizes, strict=False)), np.zeros(1))
+    rest = value / 100 * runs - sum((k / size for k, size in zip(free, sizes, strict=False)), np.zeros(1))
     last = np.rint(rest * sizes[-1]).astype(np.int64)
     counts = np.stack([k.ravel() for k in (*free, last)], axis=-1)
     counts = counts[(counts[:, -1] >= 0) & (counts[:, -1] <= sizes[-1])]
     rates = 100 * counts / np.array(sizes)
-    fits = np.abs(rates.mean(axis=1) - wanted) <= half + SLACK
+    fits = np.abs(rates.mean(axis=1) - value) <= half + SLACK
     if sd:
-        found = rates.std(axis=1, ddof=ddof) if runs > ddof else np.zeros(len(rates))
-        fits &= np.abs(found - float(sd)) <= half + SLACK
+        deviations = rates.std(axis=1, ddof=ddof) if runs > ddof else np.zeros(len(rates))
+        fits &= np.abs(deviations - float(sd)) <= half + SLACK
     return tuple(tuple(one) for one in counts[fits].tolist())
 
 
@@ -89,8 +89,8 @@ def fits_together(row: Row, panels: tuple[Panel, ...], ddof: int, kinds: Sequenc
     """Whether some integers, one per run and kind, print as all seven figures of the row."""
     totals = {(0,) * len(panels)}
     for kind, sizes in zip(kinds, zip(*panels, strict=True), strict=True):
-        found = solutions(row.cells[kind], sizes, ddof, row.half)
-        totals = {tuple(a + b for a, b in zip(total, more, strict=True)) for total in totals for more in found}
+        counts = solutions(row.cells[kind], sizes, ddof, row.half)
+        totals = {tuple(a + b for a, b in zip(total, more, strict=True)) for total in totals for more in counts}
     sizes = tuple(sum(panel) for panel in panels)
     return not totals.isdisjoint(solutions(row.cells["All"], sizes, ddof, row.half))
 
@@ -129,20 +129,20 @@ def own_panels(row: Row, runs: int = 3, spread: int = 2, ddof: int = 0) -> list[
     """
     sizes = [
         [
-            found
+            sizes_of_runs
             for first in range(1, 61)
-            for found in combinations_with_replacement(range(first, first + spread + 1), runs)
-            if found[0] == first and solutions(row.cells[kind], found, ddof, row.half)
+            for sizes_of_runs in combinations_with_replacement(range(first, first + spread + 1), runs)
+            if sizes_of_runs[0] == first and solutions(row.cells[kind], sizes_of_runs, ddof, row.half)
         ]
         for kind in KINDS
     ]
-    found: set[tuple[Panel, ...]] = set()
+    fitting: set[tuple[Panel, ...]] = set()
     for chosen in product(*sizes):
         if sum(map(sum, chosen)) != runs * TRAJECTORIES:
             continue
         for shuffled in product(*(sorted(set(permutations(some))) for some in chosen)):
             panels = tuple(sorted(zip(*shuffled, strict=True)))
             whole = all(sum(panel) == TRAJECTORIES for panel in panels)
-            if whole and panels not in found and fits_together(row, panels, ddof):
-                found.add(panels)
-    return sorted(found)
+            if whole and panels not in fitting and fits_together(row, panels, ddof):
+                fitting.add(panels)
+    return sorted(fitting)

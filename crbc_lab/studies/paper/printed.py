@@ -95,5 +95,5 @@ def _rows() -> Iterator[Row]:
         for block in table["blocks"]:
             for method, line in block["rows"].items():
                 cells = zip(table["columns"], map(PrintedValue.read, line.split()), strict=True)
-                found = {column: cell for column, cell in cells if cell is not None}
-                yield Row(table["label"], block["name"], method, found)
+                filled = {column: cell for column, cell in cells if cell is not None}
+                yield Row(table["label"], block["name"], method, filled)

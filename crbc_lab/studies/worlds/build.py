@@ -40,16 +40,16 @@ def table(
     steps (state, action). Raises `TooManyStates` if there are more than `most`.
     """
     number: dict[Hashable, int] = {start: 0}
-    found, rows = [start], []
-    for state in found:  # breadth first: the list grows during the loop
+    states, rows = [start], []
+    for state in states:  # breadth first: the list grows during the loop
         rows.append(outcomes(state))
         for after, chance in (outcome for row in rows[-1].values() for outcome in row):
             if after not in (WON, LOST) and chance > 0.0 and after not in number:
-                number[after] = len(found)
-                found.append(after)  # type: ignore[arg-type]  # neither of the two ends
-        if most is not None and len(found) > most:
+                number[after] = len(states)
+                states.append(after)  # type: ignore[arg-type]  # neither of the two ends
+        if most is not None and len(states) > most:
             raise TooManyStates(f"more than {most} states can be reached")
-    n, actions = len(found), 1 + max(a for each in rows for a in each)
+    n, actions = len(states), 1 + max(a for each in rows for a in each)
     number |= {WON: n, LOST: n + 1}
     width = max(len(row) for each in rows for row in each.values())
     successor = np.full((n, actions, width), n + 1, dtype=np.int64)
@@ -60,7 +60,7 @@ def table(
             for b, (after, chance) in enumerate(row):
                 successor[s, a, b], probability[s, a, b] = number[after] if chance > 0.0 else n + 1, chance
     anchors: dict[Hashable, int] = {}
-    anchor = [anchors.setdefault(seen(state) if seen else state, len(anchors)) for state in found]
+    anchor = [anchors.setdefault(seen(state) if seen else state, len(anchors)) for state in states]
     return TabularMDP(
         successor,
         probability,

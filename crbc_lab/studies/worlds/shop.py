@@ -32,31 +32,31 @@ def shop(seed: int, index: int) -> TabularMDP:
     """
     rng = np.random.default_rng([7, seed, index])
     finds = rng.permutation(QUERIES)[:2]
-    wanted = {int(query): int(rng.integers(SHELF)) for query in finds}
+    offered = {int(query): int(rng.integers(SHELF)) for query in finds}
     options = (int(rng.integers(COLOURS)), int(rng.integers(SIZES)))
     names = rng.permutation(2 + max(QUERIES, SHELF, COLOURS + SIZES)).tolist()
 
     def outcomes(page: Page) -> dict[int, Outcomes[Page]]:
-        return {names[a]: row for a, row in _actions(page, wanted, options).items()}
+        return {names[a]: row for a, row in _actions(page, offered, options).items()}
 
     return table(SEARCH, outcomes, HORIZON)
 
 
-def _actions(page: Page, wanted: dict[int, int], options: tuple[int, int]) -> dict[int, Outcomes[Page]]:
+def _actions(page: Page, offered: dict[int, int], options: tuple[int, int]) -> dict[int, Outcomes[Page]]:
     if not page:
         return {2 + query: _results(query) for query in range(QUERIES)}
     if len(page) == 1:
         return {BACK: [((), 1.0)]} | {2 + item: [((*page, item, -1, -1), 1.0)] for item in range(SHELF)}
     query, item, colour, size = page
-    right = wanted.get(query) == item
+    right = offered.get(query) == item
     for chosen, wish in zip((colour, size), options, strict=True):
         right = right and chosen in (-1, wish)
     chance = 0.5 ** (colour, size).count(-1) if right else 0.0
-    found: dict[int, Outcomes[Page]] = {BUY: [(WON, chance), (LOST, 1.0 - chance)], BACK: [((query,), 1.0)]}
+    outcomes: dict[int, Outcomes[Page]] = {BUY: [(WON, chance), (LOST, 1.0 - chance)], BACK: [((query,), 1.0)]}
     for option, value in product(range(2), range(COLOURS)):
         after = (query, item, value, size) if option == 0 else (query, item, colour, value)
-        found[2 + option * COLOURS + value] = [(after, 1.0)]
-    return found
+        outcomes[2 + option * COLOURS + value] = [(after, 1.0)]
+    return outcomes
 
 
 def _results(query: int) -> Outcomes[Page]:

@@ -187,7 +187,7 @@ def test_an_engine_is_there_when_its_module_is_whoever_installed_it(tmp_path, mo
         (tmp_path / name).write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     finding = package("fastvlm", "", "generator.engine=fastvlm")
-    assert (finding.found, finding.ok) == (found, found != "-")
+    assert (finding.state, finding.ok) == (found, found != "-")
 
 
 def test_an_allocator_with_which_vllm_cannot_sleep_stops_a_start(model, monkeypatch):

@@ -24,7 +24,7 @@ def open_case(name: str, folder: str, *argv: str) -> None:
     if case.probe is None:
         cli.main(argv)
     else:
-        with cli.mistakes_told():
+        with cli.errors_in_one_line():
             case.probe(Path(folder))
 
 
