@@ -134,9 +134,9 @@ def warmstart(
 
     `tell(step, nll)` is called after every step with the negative log-likelihood per reply token, `on_episode(success)`
     after every episode of random play, which serves where the environment has no expert. `on_test(evaluation)` is
-    called after the test in each of `config.environments()`. Raises `ConfigError` for an environment that cannot be played as
-    the config says, and for a folder with other files than a warm start. Raises `DataError` where that folder is a
-    link.
+    called after the test in each of `config.environments()`. Raises `ConfigError` for an environment that cannot be
+    played as the config says, and for a folder with other files than a warm start. Raises `DataError` where that folder
+    is a link.
     """
     worlds = [(one, _require_playable(one)) for one in config.environments()]
     folder = refuse_link(Path(config.out))
