@@ -5,7 +5,7 @@ Data flows one way: `Step` -> `Rollout` -> `RolloutGroup` -> `InternedRollouts` 
 
 from anchors.interned import InternedRollouts
 from anchors.key import ANCHOR_VERSION, anchor_key
-from anchors.process import EmpiricalProcess, Sparse, TransitionCounts
+from anchors.process import EmpiricalProcess, Sparse, TransitionCounts, sum_by
 from anchors.rollout import (
     FAILURE,
     INVALID,
@@ -30,4 +30,5 @@ __all__ = [
     "Step",
     "TransitionCounts",
     "anchor_key",
+    "sum_by",
 ]

@@ -282,7 +282,7 @@ class InternedRollouts:
     @property
     def returns(self) -> Floats:
         """The sum of the environment's own rewards over each rollout, shape (m,)."""
-        return np.bincount(self.rollout, self.reward, len(self.length))
+        return np.bincount(self.rollout, self.reward, len(self.length)).astype(np.float64, copy=False)
 
     def rows_of(self, groups: Sequence[int]) -> Ints:
         """The rows of some groups, group by group."""

@@ -21,6 +21,11 @@ Floats = NDArray[np.float64]
 _BOUNDARIES = frozenset((SUCCESS, FAILURE))
 
 
+def sum_by(index: Ints, values: Floats, size: int) -> Floats:
+    """out[i] is the sum of `values` where `index` is i, shape (size,). Without values NumPy would make integers."""
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Sparse:
     """A sparse matrix as (row, column, value) triplets; no entry is listed twice."""
@@ -31,8 +36,7 @@ class Sparse:
     shape: tuple[int, int]
 
     def __matmul__(self, vector: Floats) -> Floats:
-        out = np.bincount(self.row, self.data * vector[self.col], self.shape[0])
-        return out.astype(np.float64, copy=False)  # of no entries at all, `bincount` makes integers
+        return sum_by(self.row, self.data * vector[self.col], self.shape[0])
 
     def toarray(self) -> NDArray[Any]:
         dense = np.zeros(self.shape, dtype=self.data.dtype)
@@ -242,12 +246,12 @@ class EmpiricalProcess:
     @cached_property
     def pair_count(self) -> Floats:
         """N(s, a), shape (L,)."""
-        return np.bincount(self.counts.row, self._n, self.num_pairs)
+        return sum_by(self.counts.row, self._n, self.num_pairs)
 
     @cached_property
     def anchor_count(self) -> Floats:
         """N(s), shape (S,)."""
-        return np.bincount(self.pair_anchor, self.pair_count, self.num_anchors)
+        return sum_by(self.pair_anchor, self.pair_count, self.num_anchors)
 
     @cached_property
     def actions_per_anchor(self) -> Ints:
@@ -297,7 +301,7 @@ class EmpiricalProcess:
         size = self.num_anchors
         n = self.state_counts
         won = n.col == size
-        reached = np.bincount(n.row[won], n.data[won].astype(np.float64), size)
+        reached = sum_by(n.row[won], n.data[won].astype(np.float64), size)
         return beta * reached / self.anchor_count
 
     def backup(self, values: Floats, beta: float | Floats) -> Floats:

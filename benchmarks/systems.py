@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import Sparse
+from anchors import Sparse, sum_by
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -90,9 +90,9 @@ def counted(
 ) -> System:
     """Transitions with random counts of 1 to 3, and `extra`; `ends`: successes and failures after some anchors."""
     code, place = np.unique(row * size + col, return_inverse=True)
-    count = np.bincount(place, rng.integers(1, 4, size=len(row)) + extra + 0.0, len(code))
+    count = sum_by(place, rng.integers(1, 4, size=len(row)) + extra + 0.0, len(code))
     won, lost = np.zeros(size), np.zeros(size)
     for anchor, (wins, losses) in ends.items():
         won[anchor], lost[anchor] = wins, losses
-    total = np.bincount(code // size, count, size) + won + lost
+    total = sum_by(code // size, count, size) + won + lost
     return Sparse(code // size, code % size, count / total[code // size], (size, size)), won / total

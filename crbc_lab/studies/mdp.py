@@ -14,6 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from anchors import sum_by
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -125,7 +127,7 @@ def visits(mdp: TabularMDP, policy: Floats) -> Floats:
     d[0, 0] = 1.0
     step = policy[..., None] * mdp.probability
     for t in range(1, mdp.horizon):
-        d[t] = np.bincount(mdp.successor.ravel(), (d[t - 1][:, None, None] * step).ravel(), n + 2)[:n]
+        d[t] = sum_by(mdp.successor.ravel(), (d[t - 1][:, None, None] * step).ravel(), n + 2)[:n]
     return d
 
 
@@ -147,7 +149,7 @@ def evaluate(mdp: TabularMDP, policy: Floats) -> Truth:
         total += d[t][:, None] * effect
         idle[t] = np.abs(effect).max(axis=1) < TINY
         V[:n] = value
-    mass = np.bincount(mdp.anchor, d.sum(axis=0), mdp.num_anchors)
+    mass = sum_by(mdp.anchor, d.sum(axis=0), mdp.num_anchors)
     credit = by_anchor(mdp, total) / np.where(mass > 0.0, mass, 1.0)[:, None]
     return Truth(float(V[0]), credit, by_anchor(mdp, policy * total), idle)
 

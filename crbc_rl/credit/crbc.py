@@ -10,7 +10,7 @@ from typing import Literal, TypeGuard, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import check_discount, check_positive, check_weights
@@ -100,7 +100,7 @@ def closure(
 
 def expect(process: EmpiricalProcess, per_pair: Floats) -> Floats:
     """sum_a mu(a|s) f(s, a), shape (S,)."""
-    return np.bincount(process.pair_anchor, process.pair_count * per_pair, process.num_anchors) / process.anchor_count
+    return sum_by(process.pair_anchor, process.pair_count * per_pair, process.num_anchors) / process.anchor_count
 
 
 def discounts(process: EmpiricalProcess, beta: float | Literal["auto"]) -> float | Floats:
@@ -109,8 +109,8 @@ def discounts(process: EmpiricalProcess, beta: float | Literal["auto"]) -> float
         return float(beta)
     rollouts = process.steps('beta="auto" needs')[0]
     won = rollouts.success.astype(np.float64)
-    wins = np.bincount(rollouts.group, won, rollouts.num_groups)
-    length = np.bincount(rollouts.group, won * rollouts.length, rollouts.num_groups)
+    wins = sum_by(rollouts.group, won, rollouts.num_groups)
+    length = sum_by(rollouts.group, won * rollouts.length, rollouts.num_groups)
     mean = np.maximum(length / np.maximum(wins, 1.0), 2.0)
     return np.where(wins > 0.0, 1.0 - 1.0 / mean, BETA)
 
@@ -144,7 +144,7 @@ class _Model:
             return cls(merged, discount, reward, None, leads_on, 0.0)
         what = f"invalid_cost={invalid_cost} needs" if invalid_cost else f"reward={reward!r} needs"
         rollouts, pair = process.steps(what)
-        total = np.bincount(pair, step_rewards(rollouts, reward, leads_on, invalid_cost), process.num_pairs)
+        total = sum_by(pair, step_rewards(rollouts, reward, leads_on, invalid_cost), process.num_pairs)
         return cls(merged, discount, reward, total / process.pair_count, leads_on, invalid_cost)
 
     @property
@@ -195,7 +195,7 @@ def _after(model: _Model, depth: int) -> tuple[Floats, Floats]:
     returns = suffix_returns(
         rollouts, model.beta, model.reward, leads_on=model.leads_on, invalid_cost=model.invalid_cost
     )
-    Q = np.bincount(pair, returns, process.num_pairs) / process.pair_count
+    Q = sum_by(pair, returns, process.num_pairs) / process.pair_count
     V = expect(process, Q)
     for _ in range(depth):
         Q = model.backup(V)
@@ -298,8 +298,8 @@ def _group_scale(process: EmpiricalProcess, result: Closure) -> Floats:
     """The root mean square of A over the visits of each group to anchors with two or more actions, by anchor (S,)."""
     group = process.anchor_group
     visits = np.where(process.actions_per_anchor >= 2, process.anchor_count, 0.0)
-    total = np.bincount(group, visits, int(group.max()) + 1)
-    squares = np.bincount(group, visits * result.sigma**2, len(total))
+    total = sum_by(group, visits, int(group.max()) + 1)
+    squares = sum_by(group, visits * result.sigma**2, len(total))
     return np.sqrt(squares / np.maximum(total, 1.0))[group]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess, Sparse
+from anchors import EmpiricalProcess, Sparse, sum_by
 from crbc_rl.credit.crbc import BETA, FLAT, Closure, closure, expect, step_credit
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import check_discount
@@ -132,7 +132,7 @@ def _induced(process: EmpiricalProcess, nu: Floats) -> Sparse:
     inner = (P.col < size) & (nu[P.row] > 0.0)
     code = process.pair_anchor[P.row[inner]] * size + P.col[inner]
     places, entry = np.unique(code, return_inverse=True)
-    data = np.bincount(entry, nu[P.row[inner]] * P.data[inner], len(places))
+    data = sum_by(entry, nu[P.row[inner]] * P.data[inner], len(places))
     return Sparse(places // size, places % size, data, (size, size))
 
 

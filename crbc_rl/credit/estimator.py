@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import centre, check_finite, check_weights, normalise
 from crbc_rl.credit.rewards import Earned, Reward, check_reward
@@ -73,7 +73,7 @@ def group_term(name: str, earned: Earned, weighting: Weighting) -> Floats:
     if weighting == "step":
         x = earned.by_rollout()[rollouts.rollout] - earned.penalties
         return GROUP_TERMS[name](x, rollouts.group[rollouts.rollout])
-    x = earned.by_rollout() - np.bincount(rollouts.rollout, earned.penalties, len(rollouts.length))
+    x = earned.by_rollout() - sum_by(rollouts.rollout, earned.penalties, len(rollouts.length))
     return GROUP_TERMS[name](x, rollouts.group)[rollouts.rollout]
 
 

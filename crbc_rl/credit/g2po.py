@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import (
     SINGLE,
@@ -40,7 +40,7 @@ def g2po(process: EmpiricalProcess, earned: Earned, *, gamma: float = 0.95, mode
     check_discount("gamma", gamma)
     check_mode(mode)
     rollouts, size = earned.rollouts, process.num_anchors
-    totals = np.bincount(rollouts.anchor, suffix_returns(rollouts, gamma, earned.reward), size)
+    totals = sum_by(rollouts.anchor, suffix_returns(rollouts, gamma, earned.reward), size)
     V = earned.success_reward * (totals / process.anchor_count)
     reached = V[np.append(rollouts.anchor[1:], 0)]
     reached[np.cumsum(rollouts.length) - 1] = earned.success_reward * ending(rollouts, earned.reward)

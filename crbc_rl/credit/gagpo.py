@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import (
     SINGLE,
@@ -47,7 +47,7 @@ def gagpo(
     check_mode(mode)
     rollouts, size, r = earned.rollouts, process.num_anchors, earned.by_step()
     returns = discounted_sums(r, gamma, rollouts.remaining)
-    V = np.bincount(rollouts.anchor, returns, size) / process.anchor_count
+    V = sum_by(rollouts.anchor, returns, size) / process.anchor_count
     following = V[np.append(rollouts.anchor[1:], 0)]
     following[np.cumsum(rollouts.length) - 1] = 0.0
     delta = apart(r + gamma * following, V[rollouts.anchor], SINGLE)  # divided by its own deviation below

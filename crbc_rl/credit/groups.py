@@ -9,6 +9,7 @@ from typing import Literal, TypeGuard, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from anchors import sum_by
 from crbc_rl.credit.errors import CreditError
 
 Floats = NDArray[np.float64]
@@ -38,8 +39,8 @@ def centre(x: Floats, group: Ints, size: int) -> tuple[Floats, Floats]:
     member = np.zeros(size)
     member[group] = x
     apart = x - member[group]
-    deviation = apart - (np.bincount(group, apart, size) / count)[group]
-    scale = np.bincount(group, np.abs(x), size) / count
+    deviation = apart - (sum_by(group, apart, size) / count)[group]
+    scale = sum_by(group, np.abs(x), size) / count
     deviation[np.abs(deviation) <= ROUNDING * scale[group]] = 0.0
     return n, deviation
 
@@ -61,8 +62,8 @@ def normalise(x: Floats, group: Ints, size: int, mode: Mode, ddof: int = 1) -> F
 def spread(x: Floats, deviation: Floats, group: Ints, size: int, ddof: int = 1) -> Floats:
     """The standard deviation of each group (size,), from `centre`'s deviations of x; 0 where it is rounding."""
     n = np.bincount(group, minlength=size)
-    std = np.sqrt(np.bincount(group, deviation**2, size) / np.maximum(n - ddof, 1))
-    return np.where(std > SINGLE * np.bincount(group, np.abs(x), size) / np.maximum(n, 1), std, 0.0)
+    std = np.sqrt(sum_by(group, deviation**2, size) / np.maximum(n - ddof, 1))
+    return np.where(std > SINGLE * sum_by(group, np.abs(x), size) / np.maximum(n, 1), std, 0.0)
 
 
 def apart(one: Floats, other: Floats, rounding: float = ROUNDING) -> Floats:

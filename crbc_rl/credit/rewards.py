@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import InternedRollouts
+from anchors import InternedRollouts, sum_by
 from crbc_rl.credit.errors import CreditError
 
 Floats = NDArray[np.float64]
@@ -60,7 +60,7 @@ def rollout_rewards(rollouts: InternedRollouts, reward: Reward, success_reward: 
     """What each rollout earns in all, (m,): `success_reward` times R_i or its score, or the sum of its step rewards,
     which have their own scale."""
     if reward == "step":
-        return np.bincount(rollouts.rollout, step_rewards(rollouts, reward), len(rollouts.length))
+        return sum_by(rollouts.rollout, step_rewards(rollouts, reward), len(rollouts.length))
     return success_reward * ending(rollouts, reward)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import EPSILON, Mode, apart, centre, check_discount, check_mode, check_weights, spread
@@ -54,12 +54,12 @@ def rtmc(
     if pooling == "state":
         V, n = _first_visits(rollouts.anchor, rollouts.rollout, returns, size)
     else:
-        n = np.bincount(process.pair_anchor, visits, size)
-        V = np.bincount(process.pair_anchor, visits * Q, size) / n
+        n = sum_by(process.pair_anchor, visits, size)
+        V = sum_by(process.pair_anchor, visits * Q, size) / n
     outcome = earned.by_rollout()
     members, deviation = centre(outcome, rollouts.group, rollouts.num_groups)
     group = process.anchor_group
-    m = (np.bincount(rollouts.group, outcome, rollouts.num_groups) / members)[group]
+    m = (sum_by(rollouts.group, outcome, rollouts.num_groups) / members)[group]
     baseline = ((n * V + prior * m) / (n + prior))[process.pair_anchor]
     A = apart(Q, baseline)
     if mode == "mean_std_norm":
@@ -72,4 +72,4 @@ def _first_visits(place: Ints, rollout: Ints, returns: Floats, size: int) -> tup
     """The mean return from each rollout's first visit to each state of `place`, and the number of rollouts, (size,)."""
     _, first = np.unique(place * (int(rollout[-1]) + 1) + rollout, return_index=True)
     n = np.bincount(place[first], minlength=size).astype(np.float64)
-    return np.bincount(place[first], returns[first], size) / n, n
+    return sum_by(place[first], returns[first], size) / n, n

@@ -10,7 +10,7 @@ from scipy.sparse import csc_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.sparse.linalg import splu
 
-from anchors import Sparse
+from anchors import Sparse, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.iterate import iterate
 
@@ -67,7 +67,7 @@ def solve(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"] =
 def _without_closed(M: Sparse, b: Floats, beta: Floats, closed: Literal["error", "zero"]) -> tuple[Sparse, Floats]:
     """M and b without the anchors at beta = 1 from which no boundary is reached: those on a cycle that nothing leaves,
     and those that lead to nothing else."""
-    leaves = np.bincount(M.row, M.data, len(b)) < 1.0 - 1e-9  # the sum of a closed row is 1 to rounding
+    leaves = sum_by(M.row, M.data, len(b)) < 1.0 - 1e-9  # the sum of a closed row is 1 to rounding
     stuck = ~_reaching(M.row, M.col, leaves) & (beta == 1.0)
     if not stuck.any():
         return M, b

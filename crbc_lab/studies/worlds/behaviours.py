@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from anchors import sum_by
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds.build import likeliest
 
@@ -70,7 +71,7 @@ def _seen(mdp: TabularMDP, values: Floats) -> Floats:
     """The mean of `values` (n, A) over the states with the same anchor at which the action is admissible."""
     size = (int(mdp.anchor.max()) + 1, values.shape[1])
     cell = (mdp.anchor[:, None] * size[1] + np.arange(size[1])).ravel()
-    total = np.bincount(cell, (values * mdp.admissible).ravel(), size[0] * size[1])
-    count = np.bincount(cell, mdp.admissible.ravel().astype(np.float64), size[0] * size[1])
+    total = sum_by(cell, (values * mdp.admissible).ravel(), size[0] * size[1])
+    count = sum_by(cell, mdp.admissible.ravel().astype(np.float64), size[0] * size[1])
     mean: Floats = (total / np.maximum(count, 1.0)).reshape(size)[mdp.anchor]
     return mean
