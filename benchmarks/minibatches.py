@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from anchors import EmpiricalProcess
 from crbc_rl.batches import Floats, Ints, RolloutBatch, micro_batches
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.learner import Learner
@@ -44,7 +45,10 @@ def sampled(config: TrainConfig, folder: Path) -> tuple[Actor, RolloutBatch]:
     """The policy before training, and its first update with credit."""
     learner = Learner(config, Run.start(folder, config, resume=False))
     with closing(learner):
-        batch, _ = learner._credit(learner.worker.sample(1))
+        batch = learner.worker.sample(1)
+        assert learner.estimator is not None
+        process = EmpiricalProcess.from_interned(batch.rollouts)
+        batch = replace(batch, advantage=learner.estimator(process, **learner.credit_options))
     return learner.actor, batch
 
 
@@ -104,16 +108,8 @@ def measure(config: TrainConfig, folder: Path, sizes: Sequence[int]) -> None:
                 steps = np.array([(w * gradient[t]).sum(axis=0) for t, w in weight])
                 rows = [len(p.rows) for p in parts]
                 read = sum(len(set(t.tolist())) for t, _ in weight)
-                counts.append(
-                    (
-                        len(parts),
-                        min(rows),
-                        max(rows),
-                        read,
-                        np.mean([not part.active for part in parts]),
-                        variance(steps),
-                    )
-                )
+                idle = sum(not part.active for part in parts) / len(parts)
+                counts.append((len(parts), min(rows), max(rows), read, idle, variance(steps)))
             count, least, most, read, empty, spread = np.mean(counts, axis=0)
             rows_told = f"{least:.0f} to {most:.0f}"
             print(f"  {name:<30}{size:>6}{count:>7.0f}{rows_told:>12}{read:>8.0f}{empty:>9.1%}{spread:>10.2f}")

@@ -74,7 +74,7 @@ def critic(machine: Machine) -> Figures:
     for one in (here, there):
         _fill(one.model.get_output_embeddings().weight)  # from zeros no gradient would reach the blocks
     target = np.random.default_rng(1).normal(size=len(batch.old))
-    values = [one.read(batch, one.values) for one in (here, there)]
+    values = [one.forward_no_grad(batch, one.values) for one in (here, there)]
     batch = replace(batch, value=values[1], returns=target, token_advantage=target)
     return {
         "values, largest difference": Figure(_largest(values[0] - values[1]), "", most=LOGPROB),
@@ -141,7 +141,7 @@ def gradients(trained: Trainable, batch: RolloutBatch) -> Gradients:
             found[name] = full_tensor(weight.grad).double().cpu()
 
     hook = trained.optimizer.register_step_pre_hook(keep)
-    trained.descend(batch, np.random.default_rng(0))
+    trained.train_epochs(batch, np.random.default_rng(0))
     hook.remove()
     return found
 
