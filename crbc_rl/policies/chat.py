@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -143,16 +143,12 @@ class ChatPolicy:
             opened.portal.call(self._reach, opened.client)
 
     async def _reach(self, client: AsyncOpenAI) -> None:
-        import openai
-
         patience = httpx2.Timeout(None, connect=CHECK_SECONDS)
         try:
-            async with asyncio.timeout(2 * CHECK_SECONDS):
-                await client.get("/models", cast_to=str, options={"timeout": patience})
-        except (openai.APIError, TimeoutError) as error:  # else it is there; requests are repeated after such errors
-            if isinstance(cause := error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout):
-                problem = str(cause) or f"no connection in {CHECK_SECONDS:g} s"
-                raise self.error(f"cannot be reached ({problem}): start the server, or correct --endpoint") from error
+            await _answered(client.get("/models", cast_to=str, options={"timeout": patience}), 2 * CHECK_SECONDS)
+        except Fault as fault:
+            if fault.kind == "unreachable":  # else it is there, and requests are repeated after temporary errors
+                raise self.error(f"{fault}: start the server, or correct --endpoint") from fault
 
     async def ask(self, client: AsyncOpenAI, body: bytes) -> tuple[str, list[float]]:
         """Post a request and repeat it after temporary errors: the reply's text and its log-probabilities.
@@ -175,26 +171,7 @@ class ChatPolicy:
 
     async def attempt(self, client: AsyncOpenAI, body: bytes, seconds: float) -> Completion:
         """Post a request once. Raises `Fault` where there is no complete answer within so many seconds."""
-        import openai
-
-        try:
-            async with asyncio.timeout(seconds):
-                return _read(await client.post("/chat/completions", cast_to=str, content=body))
-        except TimeoutError as error:
-            raise Fault(f"has not answered completely after {seconds:g} s", "timeout") from error
-        except openai.APIStatusError as error:
-            problem = f"answered {error.status_code}: {_shown(error.response.text)}"
-            if error.status_code in (401, 403):
-                problem += "; name the variable that holds your API key with --key-variable"
-            asked = error.response.headers.get("retry-after", "")
-            pause = float(asked) if asked.isdecimal() else None  # it may be a date
-            final = error.status_code not in RETRY_STATUS
-            raise Fault(problem, str(error.status_code), final=final, pause=pause) from error
-        except openai.APIConnectionError as error:
-            cause = error.__cause__
-            cut = isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError)
-            problem = f"cannot be reached ({type(cause).__name__}: {cause})"
-            raise Fault(problem, "cut" if cut else "unreachable") from error
+        return _read(await _answered(client.post("/chat/completions", cast_to=str, content=body), seconds))
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -279,6 +256,30 @@ def _require_address(url: str) -> None:
         raise ValueError("write it as http://HOST:PORT/v1, or with https")
     if not 0 < (address.port or 80) <= 65_535:
         raise ValueError("a port is a number from 1 to 65535")
+
+
+async def _answered(exchange: Awaitable[str], seconds: float) -> str:
+    """What a server answers. Raises `Fault` where it does not answer with success within so many seconds."""
+    import openai
+
+    try:
+        async with asyncio.timeout(seconds):
+            return await exchange
+    except TimeoutError as error:
+        raise Fault(f"has not answered completely after {seconds:g} s", "timeout") from error
+    except openai.APIStatusError as error:
+        problem = f"answered {error.status_code}: {_shown(error.response.text)}"
+        if error.status_code in (401, 403):
+            problem += "; name the variable that holds your API key with --key-variable"
+        asked = error.response.headers.get("retry-after", "")
+        pause = float(asked) if asked.isdecimal() else None  # it may be a date
+        final = error.status_code not in RETRY_STATUS
+        raise Fault(problem, str(error.status_code), final=final, pause=pause) from error
+    except openai.APIConnectionError as error:
+        cause = error.__cause__
+        cut = isinstance(cause, httpx2.RemoteProtocolError | httpx2.ReadError)
+        problem = f"cannot be reached ({type(cause).__name__}: {cause})"
+        raise Fault(problem, "cut" if cut else "unreachable") from error
 
 
 def _read(reply: str) -> Completion:
