@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
-from crbc_rl.config.templates import Sandbox
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.files import as_config_error, reason
 
@@ -27,15 +24,14 @@ class ChatTokens:
     the ids of the tokenizer's `apply_chat_template`.
 
     `placeholder` in a message stands for `meant`, control tokens that are wanted there. Raises `ConfigError` for a
-    tokenizer without a chat template, or with one that cannot be read.
+    tokenizer without a chat template. The library renders it in Jinja's sandbox.
     """
 
     def __init__(self, tokenizer: Tokenizer, placeholder: str = "", meant: str = "") -> None:
         self.tokenizer, self.placeholder, self.meant = tokenizer, placeholder, meant
         try:
             source = tokenizer.get_chat_template()
-            self._sandbox = Sandbox(source, chat=True)
-        except (TemplateError, ValueError) as error:
+        except ValueError as error:
             raise ConfigError(f"the model's chat template cannot be used: {reason(error)}") from error
         control = {
             number: token.content
@@ -89,12 +85,9 @@ class ChatTokens:
 
     def _render(self, text: str, system: str | None) -> str:
         before = [] if system is None else [{"role": "system", "content": system}]
-        messages = [*before, {"role": "user", "content": text}]
-        fields: dict[str, Any] = {**self.tokenizer.special_tokens_map, "messages": messages}
-        try:
-            return self._sandbox.render({**fields, "tools": None, "documents": None, "add_generation_prompt": True})
-        except (TemplateError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
-            raise ConfigError(f"the model's chat template fails: {reason(error)}") from error
+        chat = [*before, {"role": "user", "content": text}]
+        with as_config_error("the model's chat template fails"):
+            return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 
 
 def _is_control(token: str, template: str) -> bool:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 
@@ -124,15 +122,22 @@ def check_weights(folder: Path, model: PreTrainedModel) -> None:
         )
 
 
-@contextmanager
-def as_config_error(what: str) -> Iterator[None]:
-    """Turns what a library raises about a file of others into one `ConfigError` that begins with `what`."""
-    try:
-        yield
-    except (ConfigError, MemoryError):
-        raise
-    except Exception as error:
-        raise ConfigError(f"{what}: {reason(error)}") from error
+class as_config_error:
+    """Turns what a library raises about a file of others into one `ConfigError` that begins with `what`.
+
+    The libraries raise errors of many kinds about a damaged file: tokenizers raises `Exception` itself, and a
+    `BaseException` of its own. So nothing but the library is called inside.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None and not isinstance(error, ConfigError | MemoryError | KeyboardInterrupt | SystemExit):
+            raise ConfigError(f"{self.what}: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:

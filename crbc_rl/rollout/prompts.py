@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from jinja2 import TemplateError, TemplateSyntaxError
+from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from crbc_envs.prompts import IMAGE, Template, View
 from crbc_rl.config import EnvConfig, RunConfig
 from crbc_rl.config.extensions import is_extension, load
-from crbc_rl.config.templates import Sandbox
 from crbc_rl.errors import ConfigError
 
 
@@ -35,23 +35,23 @@ def prompt_options(config: RunConfig) -> PromptOptions:
 def jinja_template(text: str, settings: EnvConfig) -> Template:
     """A template of the fields of `crbc_envs.View`, and `image`, the place of the frame.
 
-    It runs in a sandbox: a template may come from a stranger. Raises `ConfigError` naming the line.
+    It runs in Jinja's sandbox: a template may come from a stranger. It makes plain text, so nothing is escaped. Raises
+    `ConfigError` naming the line.
     """
     name = settings.prompt if settings.prompt.endswith(".j2") else "env.template"
+    sandbox = ImmutableSandboxedEnvironment(undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     try:
-        sandbox = Sandbox(text)
+        compiled = sandbox.from_string(text)
     except TemplateSyntaxError as error:
         raise ConfigError(f"env.prompt: {name}, line {error.lineno}: {error.message}") from error
-    except TemplateError as error:
-        raise ConfigError(f"env.prompt: {name}: {error.message}") from error
 
     def template(view: View) -> str:
         fields: dict[str, Any] = {field: getattr(view, field) for field in View.__dataclass_fields__}
         try:
-            return sandbox.render({**fields, "image": IMAGE})
+            return compiled.render({**fields, "image": IMAGE})
         except TemplateError as error:
             raise ConfigError(f"env.prompt: {name}: {error.message}") from error
-        except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:  # of its expressions
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"env.prompt: {name}: {type(error).__name__}: {error}") from error
 
     return template
