@@ -9,6 +9,7 @@ import json
 import re
 from copy import deepcopy
 from pathlib import Path
+from types import TracebackType
 
 import torch
 from huggingface_hub import hf_hub_download, snapshot_download
