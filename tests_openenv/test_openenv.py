@@ -10,7 +10,7 @@ from openenv.core.env_server.serialization import serialize_observation
 from pydantic import ValidationError
 
 from crbc_envs import ChatEpisode
-from crbc_rl.adapters.openenv import LONGEST_REPLY, CrbcAction, CrbcObservation
+from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation
 from crbc_rl.adapters.openenv_env import MOST_TASKS, CrbcEnvironment
 
 ENVS: dict[str, dict[str, Any]] = {
@@ -84,14 +84,10 @@ def test_the_task_api_is_split_and_index(env: CrbcEnvironment) -> None:
         ({"index": 10**6}, "task 1000000 is not in the train panel"),
         ({"index": -1}, "task -1 is not in the train panel"),
         ({"seed": -1}, "reset: seed: "),
-        ({"seed": 2**63}, "reset: seed: "),
         ({"seed": float("nan")}, "reset: seed: "),
         ({"split": "nope"}, "split must be one of"),
-        ({"split": "x" * 10**6}, "reset: split: .* at most 200 characters, got 'xxx"),
         ({"group": ["a"]}, "reset: group: "),
-        ({"group": "g" * 10**6}, "reset: group: "),
         ({"rollout": None}, "reset: rollout: "),
-        ({"rollout": 10**40}, "reset: rollout: "),
         ({"episode_id": 5}, "reset: episode_id: .* valid string, got 5"),
     ],
     ids=str,
@@ -136,7 +132,7 @@ def test_an_ended_episode_takes_no_step(env: CrbcEnvironment) -> None:
         env.step(CrbcAction(text=tagged("up")))
 
 
-@pytest.mark.parametrize("text", ["x" * (LONGEST_REPLY + 1), "\ud800", 5, None])
+@pytest.mark.parametrize("text", [5, None])
 def test_what_is_no_reply_is_refused(text: Any) -> None:
     with pytest.raises(ValidationError):
         CrbcAction(text=text)

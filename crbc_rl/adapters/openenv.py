@@ -26,11 +26,7 @@ from openenv.core.env_client import EnvClient
 from openenv.core.env_server.types import Action, Observation, State
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-LONGEST_REPLY = 2**18
-"""Characters of a reply."""
-
-Name = Annotated[str, Field(max_length=200)]
-ID = Name | Annotated[int, Field(ge=-(2**63), lt=2**63)]
+ID = str | int
 
 
 class CrbcTask(BaseModel):
@@ -42,12 +38,12 @@ class CrbcTask(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
-    split: Name = "train"
+    split: str = "train"
     index: int | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
     group: ID | None = None
     rollout: ID = 0
-    episode_id: Name | None = None
+    episode_id: str | None = None
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> CrbcTask:
@@ -62,7 +58,7 @@ class CrbcTask(BaseModel):
 class CrbcAction(Action):
     """`text` is the model's whole reply."""
 
-    text: str = Field(max_length=LONGEST_REPLY)
+    text: str
 
 
 class CrbcObservation(Observation):
@@ -79,10 +75,10 @@ class CrbcObservation(Observation):
     @classmethod
     def of(cls, episode: ChatEpisode, messages: list[dict[str, Any]] | None) -> CrbcObservation:
         """What an episode has answered."""
-        told = {name: episode.info[name] for name in ("anchor", "admissible_actions", "task_id")}
+        situation = {name: episode.info[name] for name in ("anchor", "admissible_actions", "task_id")}
         rows = {"record": episode.record, "rows": episode.rows if episode.over else []}
         reward = episode.record.get("reward")
-        return cls(messages=messages or [], reward=reward, done=episode.over, **told, **rows)
+        return cls(messages=messages or [], reward=reward, done=episode.over, **situation, **rows)
 
 
 class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
@@ -92,8 +88,8 @@ class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
         return {"text": action.text}
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[CrbcObservation]:
-        told = {name: payload.get(name) for name in ("reward", "done")}
-        return StepResult(observation=CrbcObservation(**{**payload["observation"], **told}), **told)
+        outcome = {name: payload.get(name) for name in ("reward", "done")}
+        return StepResult(observation=CrbcObservation(**{**payload["observation"], **outcome}), **outcome)
 
     def _parse_state(self, payload: dict[str, Any]) -> State:
         return State(**payload)

@@ -66,17 +66,13 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **task: Any) -> CrbcObservation:
         """Begin the episode that a `CrbcTask` says."""
-        wanted = CrbcTask.read({**task, "seed": seed, "episode_id": episode_id})
-        drawn = 0 if wanted.index is not None else int(self._rng.integers(2**31))
-        ids: dict[str, Any] = {
-            "group": wanted.group,
-            "rollout": wanted.rollout,
-            "seed": drawn if seed is None else seed,
-        }
+        asked = CrbcTask.read({**task, "seed": seed, "episode_id": episode_id})
+        if seed is None:
+            seed = 0 if asked.index is not None else int(self._rng.integers(2**31))
         self._now, self.state = None, State(episode_id=episode_id)
         with _LOCK:
-            episode = self.episode(wanted.split)
-            messages = episode.begin(wanted.index, **ids)
+            episode = self.episode(asked.split)
+            messages = episode.begin(asked.index, seed, group=asked.group, rollout=asked.rollout)
         self._now = episode
         return CrbcObservation.of(episode, messages)
 

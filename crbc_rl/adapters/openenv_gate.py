@@ -1,25 +1,19 @@
-"""OpenEnv: what stands before the server's application, and bounds what strangers and lost clients can cost."""
+"""OpenEnv: what stands before the server. It keeps web pages out and ends the sessions of lost clients."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import json
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LOOPBACK = {"127.0.0.1": "127.0.0.1", "::1": "[::1]", "localhost": "localhost"}
 """The hosts that only this machine reaches, and how a Host header has them."""
 
-LARGEST_MESSAGE, LARGEST_BODY = 2**21, 2**16
-"""Bytes of one message of a session, and of the body of any other request."""
-
-REFUSAL: Message = {"type": "websocket.close", "code": 1008}
-
-REQUEST_SECONDS = 60.0
-"""The time of a connection that is no session: all its requests and their answers together."""
+REFUSED, TRY_AGAIN_LATER = 1008, 1013
+"""Close codes of WebSockets."""
 
 
 class Gate:
@@ -36,12 +30,13 @@ class Gate:
             await self.app(scope, receive, send)
         elif not self._admits(Headers(scope=scope)) or scope["query_string"]:  # ?session_id= enters another's session
             refusal = PlainTextResponse("for programs of this machine, and for no web page", status_code=403)
-            await (send(REFUSAL) if scope["type"] == "websocket" else refusal(scope, receive, send))
+            closing = {"type": "websocket.close", "code": REFUSED}
+            await (send(closing) if scope["type"] == "websocket" else refusal(scope, receive, send))
         elif scope["type"] == "websocket":
             session = _Session(receive, send, self.seconds)
             await self.app(scope, session.receive, session.send)
         else:
-            await self.app(scope, _Body(receive), send)
+            await self.app(scope, receive, send)
 
     def _admits(self, headers: Headers) -> bool:
         """A page's script sends an Origin. One whose site's name was bound to this machine sends that name as Host."""
@@ -51,22 +46,35 @@ class Gate:
 
 
 class _Session:
-    """What a WebSocket receives and sends. Whatever is sent to a client that is gone is dropped."""
+    """What a WebSocket receives and sends.
+
+    What is no JSON object is answered here, because OpenEnv would end the session. Whatever is sent to a client that is
+    gone is dropped.
+    """
 
     def __init__(self, receive: Receive, send: Send, seconds: float) -> None:
         self._receive, self._send, self.seconds, self.gone = receive, send, seconds, False
+        self._full = False
 
     async def receive(self) -> Message:
-        if not self.gone:
+        while not self.gone:
             try:
-                return await asyncio.wait_for(self._receive(), self.seconds)
+                message = await asyncio.wait_for(self._receive(), self.seconds)
             except TimeoutError:
                 reason = f"nothing was sent for {self.seconds:g} seconds"
-                await self.send({**REFUSAL, "reason": reason})
+                await self.send({"type": "websocket.close", "code": REFUSED, "reason": reason})
                 self.gone = True
+                break
+            if message["type"] != "websocket.receive" or _is_object(message.get("text")):
+                return message
+            error = {"message": "a message is one JSON object, as text in Unicode", "code": "INVALID_JSON"}
+            await self.send({"type": "websocket.send", "text": json.dumps({"type": "error", "data": error})})
         return {"type": "websocket.disconnect", "code": 1006}
 
     async def send(self, message: Message) -> None:
+        if message["type"] == "websocket.close" and self._full:
+            message = {**message, "code": TRY_AGAIN_LATER, "reason": "CAPACITY_REACHED: all sessions are taken"}
+        self._full = '"CAPACITY_REACHED"' in (message.get("text") or "")
         if not self.gone:
             try:
                 await asyncio.wait_for(self._send(message), self.seconds)
@@ -74,25 +82,11 @@ class _Session:
                 self.gone = True
 
 
-class _Body:
-    """Receives a request's body. One that is larger than `LARGEST_BODY` counts as cut off."""
-
-    def __init__(self, receive: Receive) -> None:
-        self._receive, self.size = receive, 0
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self.size += len(message.get("body", b""))
-        return message if self.size <= LARGEST_BODY else {"type": "http.disconnect"}
-
-
-class ShortLived(H11Protocol):
-    """HTTP connections that end after `REQUEST_SECONDS`, unless they have become sessions."""
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self.loop.call_later(REQUEST_SECONDS, self._end)
-
-    def _end(self) -> None:
-        if self in self.connections:
-            self.transport.abort()
+def _is_object(text: str | None) -> bool:
+    """Whether a text is a JSON object that can be written as UTF-8. Of a binary message there is no text."""
+    try:
+        message = json.loads(text or "")
+        json.dumps(message, ensure_ascii=False).encode()  # fails for half a surrogate pair
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict)

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp
 
 from crbc_envs.errors import DataError
 from crbc_rl.adapters.openenv_env import CrbcEnvironment
-from crbc_rl.adapters.openenv_gate import LARGEST_MESSAGE, LOOPBACK, Gate, ShortLived
+from crbc_rl.adapters.openenv_gate import LOOPBACK, Gate
 from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
 from crbc_rl.errors import ConfigError
 
@@ -66,14 +66,12 @@ def serve(
         raise ConfigError(f"{env_id} cannot be served: {str(error).partition(chr(10))[0]}") from error
     with _listening(host, port) as listener:
         shown = f"http://{LOOPBACK.get(host, host)}:{listener.getsockname()[1]}"
-        told = f"{env_id} at [bold]{escape(shown)}[/] for up to {sessions} sessions  (Ctrl-C ends it)"
-        console.print(told, soft_wrap=True, highlight=False)
+        started = f"{env_id} at [bold]{escape(shown)}[/] for up to {sessions} sessions  (Ctrl-C ends it)"
+        console.print(started, soft_wrap=True, highlight=False)
         config = uvicorn.Config(
             app,
-            http=ShortLived,
             log_level="error",
             timeout_graceful_shutdown=5,
-            ws_max_size=LARGEST_MESSAGE,
             ws_per_message_deflate=False,
             ws_ping_interval=PING_SECONDS,
             ws_ping_timeout=PING_SECONDS,
@@ -113,18 +111,18 @@ def _check_limits(sessions: int, idle_seconds: float) -> None:
     if not idle_seconds > 0:
         raise ConfigError(f"--idle-seconds {idle_seconds:g}: a positive number is wanted")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = sessions + SPARE_FILES
-    if hard != resource.RLIM_INFINITY and wanted > hard:
-        raise ConfigError(f"--sessions {sessions}: a process may have {hard} open files here; {wanted} are wanted")
-    if soft != resource.RLIM_INFINITY and wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    needed = sessions + SPARE_FILES
+    if hard != resource.RLIM_INFINITY and needed > hard:
+        raise ConfigError(f"--sessions {sessions}: a process may have {hard} open files here; {needed} are needed")
+    if soft != resource.RLIM_INFINITY and needed > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 def _listening(host: str, port: int) -> socket.socket:
     """A socket at a port. What a lost client has not taken is kept for a minute, not for a quarter of an hour."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listener = socket.create_server(found[4][:2], family=found[0], backlog=1024)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listener = socket.create_server(address[:2], family=family, backlog=1024)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
         raise ConfigError(f"cannot serve at {host} port {port}: {reason}; choose another --port") from error
