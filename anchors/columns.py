@@ -144,9 +144,9 @@ def check_order(rollout: Ints, step: Ints, length: Ints) -> None:
         known = f"that rollout has {length[i]} steps" if i < len(length) else f"there are {len(length)} rollouts"
         raise GroupError(f"rollout {i}, step {t}: no such row; {known}")
     seen = np.bincount(starts[rollout] + step, minlength=int(length.sum()))
-    for rows, what in ((seen == 0, "the row is missing"), (seen > 1, "the row is repeated")):
-        if rows.any():
-            row = int(np.argmax(rows))
+    for mask, what in ((seen == 0, "the row is missing"), (seen > 1, "the row is repeated")):
+        if mask.any():
+            row = int(np.argmax(mask))
             i = int(np.searchsorted(starts, row, side="right")) - 1
             raise GroupError(f"rollout {i}, step {row - starts[i]}: {what}; credit needs complete rollouts")
     i, t = _first(rollout, step, wrong)

@@ -317,14 +317,14 @@ def named_actions(actions: Sequence[str] | Mapping[str, Any] | None, space: Spac
     for name, action in pairs:
         if not isinstance(name, str):
             raise TypeError(f"actions are named by texts, got {name!r}")
-        wanted = normalise(name)
-        if wanted is None or requested_action(name) != wanted:
+        plain = normalise(name)
+        if plain is None or requested_action(name) != plain:
             raise ValueError(f"the action {name!r} could never be asked for: it is empty, too long or has a tag")
-        if wanted in taken:
-            raise ValueError(f"the actions {taken[wanted]!r} and {name!r} are one, apart from case and spacing")
+        if plain in taken:
+            raise ValueError(f"the actions {taken[plain]!r} and {name!r} are one, apart from case and spacing")
         if action not in space:
             raise ValueError(f"the action {name!r} stands for {action!r}, which is not in {space}")
-        taken[wanted] = name
+        taken[plain] = name
     return dict(pairs)
 
 

@@ -56,10 +56,10 @@ def install_extra(extra: str, *options: str) -> str:
 
     That is a clone, a wheel's file or an address. Where it is unknown, the command has `UNKNOWN` and says so.
     """
-    wanted = requirement(extra)
-    editable = ["-e"] if Path(wanted.partition("[")[0], "pyproject.toml").is_file() else []
-    note = f" (with your clone or wheel of crbc for {UNKNOWN})" if wanted.startswith(UNKNOWN) else ""
-    return install(*options, *editable, wanted) + note
+    required = requirement(extra)
+    editable = ["-e"] if Path(required.partition("[")[0], "pyproject.toml").is_file() else []
+    note = f" (with your clone or wheel of crbc for {UNKNOWN})" if required.startswith(UNKNOWN) else ""
+    return install(*options, *editable, required) + note
 
 
 def requirement(extra: str) -> str:
@@ -84,12 +84,12 @@ def packages(extra: str) -> list[str]:
     """The packages that an extra asks for beyond the core dependencies; with "", the latter."""
     from importlib import metadata  # slow to import, and only messages need it
 
-    found = []
+    names = []
     for line in metadata.requires("crbc") or ():
         marker = re.search(r"""extra == ['"]([\w-]+)['"]""", line)
         if (marker[1] if marker else "") == extra:
-            found.append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
-    return found
+            names.append(re.split(r"[^\w.-]", line, maxsplit=1)[0])
+    return names
 
 
 def version(package: str) -> str | None:

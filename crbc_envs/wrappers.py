@@ -263,10 +263,10 @@ class VectorDiscreteActions(VectorWrapper[Any, ArrayLike, Any, Any, Any]):
         numbers = map(operator.index, np.asarray(actions).tolist())
         chosen = [self._choices.text(texts, number) for texts, number in zip(self.texts, numbers, strict=True)]
         observations, rewards, terminated, truncated, infos = self.env.step([self._choices.reply(t) for t in chosen])
-        told = _members_told(infos)
-        for m, info in told.items():
+        by_member = _members_told(infos)
+        for m, info in by_member.items():
             self._choices.check_executed(chosen[m], info)
-        self._read(told, observations)
+        self._read(by_member, observations)
         return self._encoded(observations), rewards, terminated, truncated, infos
 
     def action_masks(self) -> NDArray[np.bool_]:
@@ -293,10 +293,10 @@ class VectorDiscreteActions(VectorWrapper[Any, ArrayLike, Any, Any, Any]):
         """As `GroupVectorEnv.groups`."""
         return self.env.groups()
 
-    def _read(self, told: Mapping[int, dict[str, Any]], observations: Any) -> None:
+    def _read(self, by_member: Mapping[int, dict[str, Any]], observations: Any) -> None:
         """Keep the texts and the bytes of the members that were reset or stepped, by their infos."""
         active = self.env.active
-        for m, info in told.items():
+        for m, info in by_member.items():
             self.texts[m] = self._choices.texts(info) if active[m] else ()
             if self._reads_text:
                 self._bytes[m] = self._choices.encoded(observations[m], info)

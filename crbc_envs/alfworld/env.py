@@ -176,8 +176,8 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
     def _hints(self) -> dict[str, Any]:
         from crbc_envs.alfworld.experts.expert import hint
 
-        found = hint(self.tracker.game, self.backend.state)
-        return {"expert_command": found.command, "dead_end": found.dead_end}
+        advice = hint(self.tracker.game, self.backend.state)
+        return {"expert_command": advice.command, "dead_end": advice.dead_end}
 
     def render(self) -> str | None:
         return self._text if self.render_mode == "ansi" else None

@@ -84,5 +84,5 @@ def without_admissible(observation: str) -> str:
 
 def added_line(observation: str, name: str) -> str:
     """The content of one of the added lines, such as `LOCATION`; `CUT_OFF` where it was cut off."""
-    _, found, rest = observation.rpartition(name)
-    return rest.partition("\n")[0] if found else CUT_OFF
+    _, mark, rest = observation.rpartition(name)
+    return rest.partition("\n")[0] if mark else CUT_OFF

@@ -113,8 +113,8 @@ def _progress(instruction: Any, inner: Any) -> str:
     """
     if hasattr(instruction, "instr_a"):
         parts = (("a", instruction.instr_a), ("b", instruction.instr_b))
-        told = (f"{getattr(instruction, f'{name}_done')} ({_progress(part, inner)})" for name, part in parts)
-        return ", ".join(told)
+        described = (f"{getattr(instruction, f'{name}_done')} ({_progress(part, inner)})" for name, part in parts)
+        return ", ".join(described)
     about = [getattr(instruction, name, None) for name in ("desc", "desc_move", "desc_fixed")]
     places = "; ".join(_tracked(desc, inner) for desc in about if desc is not None)
     before = getattr(instruction, "preCarrying", None)

@@ -215,9 +215,9 @@ def _check_processes(spec: EnvSpec, walks: list[Walk], skipped: dict[str, str]) 
     for hash_seed in HASH_SEEDS:
         with Location("processes"):
             results = replay_in_subprocess(request, hash_seed)
-        for walk, found in zip(walks, results, strict=True):
+        for walk, replayed in zip(walks, results, strict=True):
             with Location("processes", walk.start.name) as at:
-                expect_equal(walk, found, at, f"in a process with PYTHONHASHSEED={hash_seed}")
+                expect_equal(walk, replayed, at, f"in a process with PYTHONHASHSEED={hash_seed}")
 
 
 # ---- anchors and situations -----------------------------------------------------------------------

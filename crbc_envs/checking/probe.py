@@ -197,10 +197,10 @@ def expect_replay(
 
 def expect_equal(walk: Walk, results: list[Fields], at: Location, context: str) -> None:
     """Step results recorded elsewhere must equal those of the walk."""
-    for t, (expected, found) in enumerate(zip_longest(walk.results, results, fillvalue=Fields())):
+    for t, (expected, actual) in enumerate(zip_longest(walk.results, results, fillvalue=Fields())):
         at.step, at.reply = t, walk.replies[t - 1] if t else None
-        for name in sorted(expected.keys() | found.keys()):
-            there, here = expected.get(name, "missing"), found.get(name, "missing")
+        for name in sorted(expected.keys() | actual.keys()):
+            there, here = expected.get(name, "missing"), actual.get(name, "missing")
             at.expect(there == here, f"{name} is {short(here)} {context}; it was {short(there)}")
 
 
@@ -231,10 +231,10 @@ SITUATION = ("info['anchor']", "info['label']", "info['admissible_actions']")
 
 def expect_situation(env: Env, at: Location, result: StepResult, before: Fields) -> None:
     """The situation is that of `before`. After an invalid reply, anchor and label may differ in one that `echoes`."""
-    found = result.fields()
+    fields = result.fields()
     echo = at.step and not result.info["valid"] and attribute(env, "echoes", False)
     for name in SITUATION[2:] if echo else SITUATION:
-        was, now = before.get(name, "missing"), found.get(name, "missing")
+        was, now = before.get(name, "missing"), fields.get(name, "missing")
         at.expect(
             was == now, f"an invalid reply, this one or an earlier, made {name} {short(now)}; it was {short(was)}"
         )

@@ -77,8 +77,8 @@ class SplitReport:
         ):
             for name in figures[0]:
                 cells = (
-                    f"{found[name]:,} ({found[name] / part.tasks:.1%})"
-                    for found, part in zip(figures, parts, strict=True)
+                    f"{counts[name]:,} ({counts[name] / part.tasks:.1%})"
+                    for counts, part in zip(figures, parts, strict=True)
                 )
                 table.append((f"{title}: {name}", *cells))
         return table
@@ -114,11 +114,11 @@ class _Starts:
 
     def add(self, env: Member, index: int) -> None:
         observation, info = _begin(env, index)
-        found = {TEXT: info["task"], OBSERVATION: plain(observation), ANCHOR: info["anchor"]}
-        found.update({**env.canonical_forms(), **env.traits()})
+        compared = {TEXT: info["task"], OBSERVATION: plain(observation), ANCHOR: info["anchor"]}
+        compared.update({**env.canonical_forms(), **env.traits()})
         if not isinstance(env, ForeignEnv) or env.has_panel:
-            found = {CONTENT: env.panel[index].digest, **found}
-        for name, key in found.items():
+            compared = {CONTENT: env.panel[index].digest, **compared}
+        for name, key in compared.items():
             self.keys.setdefault(name, []).append(key)
         for name, near in env.near_traits().items():
             self.near.setdefault(name, []).append(near)

@@ -41,5 +41,5 @@ def make_expert(P: Table, goal: int, size: int, limit: int, rng: np.random.Gener
 def nearer(cell: int, goal: int, size: int) -> list[int]:
     """The actions towards the goal, as if there were no holes."""
     (row, column), (to_row, to_column) = divmod(cell, size), divmod(goal, size)
-    wanted = (to_column < column, to_row > row, to_column > column, to_row < row)
-    return [action for action, towards in enumerate(wanted) if towards]
+    helpful = (to_column < column, to_row > row, to_column > column, to_row < row)
+    return [action for action, towards in enumerate(helpful) if towards]

@@ -32,17 +32,17 @@ def draw(seed: int, size: int) -> tuple[str, ...]:
 def distances(board: Board) -> NDArray[np.float64]:
     """The least number of steps from each cell, row by row, to the goal; infinity where there is no way."""
     size = len(board)
-    found = np.full(board.size, np.inf)
-    found[board.ravel() == GOAL] = 0
-    cells = deque(np.flatnonzero(found == 0).tolist())
+    distances = np.full(board.size, np.inf)
+    distances[board.ravel() == GOAL] = 0
+    cells = deque(np.flatnonzero(distances == 0).tolist())
     while cells:
         cell = cells.popleft()
         row, column = divmod(cell, size)
         for r, c in ((row, column - 1), (row + 1, column), (row, column + 1), (row - 1, column)):
-            if 0 <= r < size and 0 <= c < size and board[r, c] != HOLE and found[r * size + c] == np.inf:
-                found[r * size + c] = found[cell] + 1
+            if 0 <= r < size and 0 <= c < size and board[r, c] != HOLE and distances[r * size + c] == np.inf:
+                distances[r * size + c] = distances[cell] + 1
                 cells.append(r * size + c)
-    return found
+    return distances
 
 
 def canonical(board: Board) -> str:

@@ -42,8 +42,8 @@ def frozenlake_compact(view: View) -> str:
 
 def _place(rows: list[str], letters: str) -> tuple[int, int]:
     """Where the first of `letters` stands; the last row and column where the text was shortened."""
-    found = ((i, j) for i, row in enumerate(rows) for j, letter in enumerate(row) if letter in letters)
-    return next(found, (len(rows) - 1, len(rows[-1]) - 1))
+    places = ((i, j) for i, row in enumerate(rows) for j, letter in enumerate(row) if letter in letters)
+    return next(places, (len(rows) - 1, len(rows[-1]) - 1))
 
 
 def _letter(rows: list[str], row: int, column: int) -> str:

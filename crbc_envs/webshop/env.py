@@ -93,11 +93,11 @@ class WebShopEnv(AnchorEnv[str, Goal]):
     def _begin(self, task: Goal) -> None:
         self.session = Session(self.shop, task, "shopper")
 
-    def _executable(self, wanted: str | None) -> str:
+    def _executable(self, requested: str | None) -> str:
         """Also accepts actions that are not listed: any search, and clicks as the original parses them."""
-        if wanted is not None and self.session.executable(wanted):
-            return "{}[{}]".format(*parse(wanted) or ())
-        return super()._executable(wanted)
+        if requested is not None and self.session.executable(requested):
+            return "{}[{}]".format(*parse(requested) or ())
+        return super()._executable(requested)
 
     def _execute(self, action: str) -> float:
         if action != INVALID:
@@ -161,8 +161,8 @@ class WebShopEnv(AnchorEnv[str, Goal]):
 
         if len(self.shop.catalogue) > COMPARED:
             return {}
-        found = [self.shop.catalogue[number] for number in winners(self.shop).of(self.session.goal)]
-        return {"product": [product.asin for product in found], "kind": [product.query for product in found]}
+        products = [self.shop.catalogue[number] for number in winners(self.shop).of(self.session.goal)]
+        return {"product": [product.asin for product in products], "kind": [product.query for product in products]}
 
     def page(self) -> Rows:
         from crbc_envs.webshop.shop.layout import rows

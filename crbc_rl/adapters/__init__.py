@@ -24,5 +24,5 @@ def require(package: str, least: str, below: str, extra: str) -> None:
 
 def _numbers(text: str) -> tuple[int, ...]:
     """The leading numbers of a version: (1, 16, 0) of "1.16.0rc1"."""
-    installed = re.match(r"\d+(\.\d+)*", text)
-    return tuple(map(int, installed[0].split("."))) if installed else ()
+    match = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, match[0].split("."))) if match else ()

@@ -100,10 +100,10 @@ def _verb(command: str, admissible: Sequence[str]) -> str:
 
 def game_folders(directory: Path) -> list[Path]:
     """All folders below `directory` that hold a game, sorted. Raises `DataError` if there is none."""
-    found = sorted(path.parent for path in directory.rglob(GAME_FILE))
-    if not found:
+    folders = sorted(path.parent for path in directory.rglob(GAME_FILE))
+    if not folders:
         raise DataError(f"{directory}: holds no {GAME_FILE}; unpack the published games there")
-    return found
+    return folders
 
 
 class Listed(NamedTuple):

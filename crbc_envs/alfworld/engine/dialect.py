@@ -121,9 +121,9 @@ class Dialect:
         if len(command) > LONGEST_COMMAND:
             return None
         for verb, pattern in self._commands:
-            found = pattern.fullmatch(command)
-            if found:
-                return verb, found.groupdict()
+            match = pattern.fullmatch(command)
+            if match:
+                return verb, match.groupdict()
         return None
 
 
@@ -133,18 +133,18 @@ def split_task(grammar: str) -> tuple[str, str]:
     Raises `DataError` if there is none, a second one, or one that cannot be shown as a line of text.
     """
     head, mark, tail = grammar.partition(_TASK)
-    found = _SENTENCE.match(tail)
-    if not mark or not found:
+    sentence = _SENTENCE.match(tail)
+    if not mark or not sentence:
         raise DataError('the grammar has no sentence "Your task is to: ..."')
     if _TASK in tail:
         raise DataError('the grammar has more than one sentence "Your task is to: ..."')
     try:
-        task = str(parse_json(f'"{found[1]}"'))
+        task = str(parse_json(f'"{sentence[1]}"'))
     except ValueError as error:
         raise DataError(f"the grammar's task is damaged: {error}") from error
     if not task.isprintable():
         raise DataError(f"the grammar's task has control characters: {shown(task)}")
-    return task, f'{head}""{tail[found.end() :]}'
+    return task, f'{head}""{tail[sentence.end() :]}'
 
 
 def read_dialect(domain: str, grammar: str) -> Dialect:
@@ -158,9 +158,9 @@ def read_dialect(domain: str, grammar: str) -> Dialect:
 @lru_cache(maxsize=16)
 def _dialect(domain: str, grammar: str) -> Dialect:
     actions, symbols = _check_rules(domain), _symbols(grammar)
-    found = digest([[name, symbols.get(name)] for name in FIXED])
-    if found != TEXTS:
-        raise DataError(f"the grammar is of an unknown version: its texts have digest {found}, not {TEXTS}")
+    texts = digest([[name, symbols.get(name)] for name in FIXED])
+    if texts != TEXTS:
+        raise DataError(f"the grammar is of an unknown version: its texts have digest {texts}, not {TEXTS}")
     words = {name.lower(): (template, feedback) for name, template, feedback in _ACTION.findall(grammar)}
     missing = sorted(set(actions) - set(words))
     if missing:
@@ -216,9 +216,9 @@ def _check_rules(domain: str) -> dict[str, dict[str, str]]:
             sections.add(_section(form))
             continue
         name = form[1] if len(form) > 1 and isinstance(form[1], str) else ""
-        found = digest(_without_costs(form[2:]))
-        if found not in ACTIONS.get(name, ())[1:]:
-            raise DataError(f"the domain is of an unknown version: its action {shown(name)} has digest {found}")
+        own = digest(_without_costs(form[2:]))
+        if own not in ACTIONS.get(name, ())[1:]:
+            raise DataError(f"the domain is of an unknown version: its action {shown(name)} has digest {own}")
         actions[name] = _slots(form[form.index(":parameters") + 1])
     missing = sorted(set(ACTIONS) - set(actions) - OPTIONAL)
     if missing:
@@ -244,7 +244,7 @@ def _slots(parameters: list[str]) -> dict[str, str]:
 
 def _format(text: str, slots: dict[str, str]) -> str:
     """A text of the grammar as a Python format string."""
-    text = _SLOT.sub(lambda found: "{" + slots.get(found[1], found[1]) + "}", text)
+    text = _SLOT.sub(lambda match: "{" + slots.get(match[1], match[1]) + "}", text)
     if re.search(r"[{}]", _OURS.sub("", text)):
         raise DataError(f"the grammar is of an unknown version: {shown(text)} has an unknown slot")
     return text

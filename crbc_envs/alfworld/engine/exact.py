@@ -54,14 +54,14 @@ def step(game: Game, state: State, command: str) -> tuple[State, str]:
 
 def situation(game: Game, state: State) -> Situation:
     """The results for a state. They are computed on first use and cached in the game."""
-    found = game.situations.get(state)
-    if found is None:
+    situation = game.situations.get(state)
+    if situation is None:
         if len(game.situations) >= MEMO:
             game.situations.clear()
         available = actions(game, state)
-        found = Situation(available, tuple(sorted(available)), game.won(state), {})
-        game.situations[state] = found
-    return found
+        situation = Situation(available, tuple(sorted(available)), game.won(state), {})
+        game.situations[state] = situation
+    return situation
 
 
 # ---- admissible commands ---------------------------------------------------------------------------
@@ -74,23 +74,23 @@ def actions(game: Game, state: State) -> dict[str, Action]:
     place, not only for the one the agent went to. Second, `examine` works only on the object in hand: the clause
     for visible objects is typed `?l - location, ?r - receptacle`, and no object has the type `location,`.
     """
-    found = dict(_travel(game, state.place))
+    commands = dict(_travel(game, state.place))
     words = game.dialect.command
     for verb in ("inventory", "look", "help"):
         if verb in words:
-            found[words[verb]] = Action(verb)
+            commands[words[verb]] = Action(verb)
     for r in game.receptacles_at[state.place]:
-        found[words["examine receptacle"].format(r=game.receptacles[r])] = Action("examine receptacle", -1, r)
+        commands[words["examine receptacle"].format(r=game.receptacles[r])] = Action("examine receptacle", -1, r)
         for verb, o in _verbs_at(game, state, r):
             name = game.objects[o] if o >= 0 else ""
-            found[words[verb].format(o=name, r=game.receptacles[r])] = Action(verb, o, r)
+            commands[words[verb].format(o=name, r=game.receptacles[r])] = Action(verb, o, r)
     if state.held >= 0:
         held = game.objects[state.held]
-        found[words["examine object"].format(o=held)] = Action("examine object", state.held)
+        commands[words["examine object"].format(o=held)] = Action("examine object", state.held)
         if game.knives >> state.held & 1:
             for o in bits(state.beside[state.place] & game.sliceable):
-                found[words["slice"].format(o=game.objects[o], k=held)] = Action("slice", o)
-    return found
+                commands[words["slice"].format(o=game.objects[o], k=held)] = Action("slice", o)
+    return commands
 
 
 def _verbs_at(game: Game, state: State, r: int) -> Iterable[tuple[str, int]]:

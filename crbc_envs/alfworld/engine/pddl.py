@@ -115,15 +115,15 @@ class Grounder:
         fluents: Mapping[str, Callable[..., Test[Any] | bool]],
     ) -> None:
         self.facts = facts
-        self.known = {predicate: frozenset(found) for predicate, found in facts.items()}
+        self.known = {predicate: frozenset(rows) for predicate, rows in facts.items()}
         self.names = names
         self.fluents = fluents
         self._matched: dict[tuple[str, tuple[str, ...]], list[dict[str, str]]] = {}
 
     def test(self, goal: Formula) -> Test[Any]:
         """The test of a goal that `check_goal` accepts."""
-        found = self._ground(goal, {})
-        return (lambda state: found) if isinstance(found, bool) else found
+        condition = self._ground(goal, {})
+        return (lambda state: condition) if isinstance(condition, bool) else condition
 
     def _ground(self, formula: Formula, bound: Mapping[str, str]) -> Test[Any] | bool:
         match formula:
@@ -156,29 +156,29 @@ class Grounder:
         """All bindings of `variables` for which all of `facts` hold."""
         types = typed(variables)
         # A variable shadows an outer one of the same name.
-        found = [{name: value for name, value in bound.items() if name not in types}]
+        bindings = [{name: value for name, value in bound.items() if name not in types}]
         for predicate, *arguments in sorted(facts, key=lambda part: sum(name in types for name in part[1:])):
-            found = [{**each, **more} for each in found for more in self._matches(predicate, arguments, each)]
-        for each in found:
+            bindings = [{**each, **more} for each in bindings for more in self._matches(predicate, arguments, each)]
+        for each in bindings:
             free = [name for name in types if name not in each]
             for values in product(*(self.names.get(types[name], ()) for name in free)):
                 yield {**each, **dict(zip(free, values, strict=True))}
 
     def _matches(self, predicate: str, arguments: Sequence[str], bound: Mapping[str, str]) -> Sequence[dict[str, str]]:
         """All bindings of the free variables for which the fact holds."""
-        wanted = tuple(bound.get(name, name) for name in arguments)
-        free = [(i, name) for i, name in enumerate(wanted) if name.startswith("?")]
+        pattern = tuple(bound.get(name, name) for name in arguments)
+        free = [(i, name) for i, name in enumerate(pattern) if name.startswith("?")]
         if not free:
-            return [{}] if wanted in self.known[predicate] else []
-        if (predicate, wanted) not in self._matched:
-            known = [fact for fact in self.facts[predicate] if len(fact) == len(wanted)]
-            for i, name in enumerate(wanted):
+            return [{}] if pattern in self.known[predicate] else []
+        if (predicate, pattern) not in self._matched:
+            known = [fact for fact in self.facts[predicate] if len(fact) == len(pattern)]
+            for i, name in enumerate(pattern):
                 if not name.startswith("?"):
                     known = [fact for fact in known if fact[i] == name]
             news = [(fact, {name: fact[i] for i, name in free}) for fact in known]
             # A variable that occurs twice must have one value.
-            self._matched[predicate, wanted] = [new for fact, new in news if all(fact[i] == new[n] for i, n in free)]
-        return self._matched[predicate, wanted]
+            self._matched[predicate, pattern] = [new for fact, new in news if all(fact[i] == new[n] for i, n in free)]
+        return self._matched[predicate, pattern]
 
 
 def _all(parts: Iterator[Test[Any] | bool]) -> Test[Any] | bool:

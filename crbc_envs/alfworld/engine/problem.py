@@ -57,7 +57,7 @@ class Problem:
         self.by_type: dict[str, list[str]] = {}
         for name in sorted(types):
             self.by_type.setdefault(types[name], []).append(name)
-        self.names = numbered_names({name for found in self.facts.values() for fact in found for name in fact})
+        self.names = numbered_names({name for rows in self.facts.values() for fact in rows for name in fact})
         # Some published games give an object's properties, but not its type or place.
         kinds = self.pairs("objecttype")
         self.object_type = {name: kinds.get(name, "") for name in self.by_type.get("object", ()) if name in self.names}
@@ -133,13 +133,13 @@ class Problem:
 
 def _check(types: Mapping[str, str], facts: Facts) -> None:
     """Raise `DataError` for a fact that the domain does not have, and for a name that cannot be shown."""
-    for predicate, found in facts.items():
+    for predicate, rows in facts.items():
         if predicate not in ARITY:
             raise DataError(f"the problem uses {shown(predicate)}, which the domain does not have")
-        wrong = next((fact for fact in found if len(fact) != ARITY[predicate]), None)
+        wrong = next((fact for fact in rows if len(fact) != ARITY[predicate]), None)
         if wrong is not None:
             raise DataError(f"the problem uses {predicate} with {len(wrong)} names; it has {ARITY[predicate]}")
-    names = set(types).union(*(fact for found in facts.values() for fact in found))
+    names = set(types).union(*(fact for rows in facts.values() for fact in rows))
     hidden = next((name for name in sorted(names) if not name.isprintable()), None)
     if hidden is not None:
         raise DataError(f"the problem has a name that cannot be shown: {shown(hidden)}")

@@ -106,10 +106,10 @@ class TextWorldGame:
         if node is self._current:
             return
         state = self._env._pddl_state
-        facts, wanted = frozenset(state.facts), (self._start | node.added) - node.removed
+        facts, target = frozenset(state.facts), (self._start | node.added) - node.removed
         self._lib.set_state_id(node.number)
-        state.remove_facts(facts - wanted)
-        state.add_facts(wanted - facts)
+        state.remove_facts(facts - target)
+        state.add_facts(target - facts)
         state._operators = node.operators
         self._env.state["_valid_commands"], self._env.state["_valid_actions"] = node.valid
 

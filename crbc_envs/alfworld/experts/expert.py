@@ -122,7 +122,7 @@ def _errands(game: Game, state: State, goal: Goal) -> Iterator[list[Action]]:
         if put_down is not None:
             first = [put_down]
         else:
-            finds = [found for found in finds if not found[1]]
+            finds = [find for find in finds if not find[1]]
     for errands in _ways(game, state, goal, finds):
         yield [*first, *errands] if errands[0].verb == "take" else errands
 

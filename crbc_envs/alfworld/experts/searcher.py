@@ -34,11 +34,11 @@ class Command(NamedTuple):
 
 def read_command(text: str) -> Command | None:
     """Parse a command. None for look, inventory, help, close and slice, which no task needs."""
-    found = _COMMAND.fullmatch(text)
-    if found is None:
+    match = _COMMAND.fullmatch(text)
+    if match is None:
         return None
-    verb = "put" if found["verb"] == "move" else found["verb"]
-    return Command(text, verb, found["thing"], found["receptacle"] or "")
+    verb = "put" if match["verb"] == "move" else match["verb"]
+    return Command(text, verb, match["thing"], match["receptacle"] or "")
 
 
 class Searcher:

@@ -50,9 +50,9 @@ _PATTERNS = [
 def read_task(task: str) -> Goal:
     """The goal of a task's sentence, with kinds in lower case. Raises `ValueError` for any other sentence."""
     for family, pattern in _PATTERNS:
-        found = pattern.search(task)
-        if found:
-            return Goal(family, **found.groupdict())
+        match = pattern.search(task)
+        if match:
+            return Goal(family, **match.groupdict())
     raise ValueError(f"not an ALFWorld task: {task!r}")
 
 

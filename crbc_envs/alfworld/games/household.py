@@ -153,8 +153,8 @@ def _draw_furniture(rng: np.random.Generator, room: str, size: Size) -> list[str
 def _fewer(rng: np.random.Generator, numbers: dict[str, int], essential: Sequence[str]) -> dict[str, int]:
     """The essential kinds once, and others, at most two of a kind, until there are 6 to 10."""
     others = [kind for kind, number in numbers.items() for _ in range(min(2, number) - (kind in essential))]
-    wanted = int(rng.integers(6, 11)) - len(essential)
-    chosen = Counter(others[n] for n in rng.permutation(len(others))[:wanted])
+    count = int(rng.integers(6, 11)) - len(essential)
+    chosen = Counter(others[n] for n in rng.permutation(len(others))[:count])
     return {kind: chosen[kind] + (kind in essential) for kind in numbers}
 
 

@@ -47,13 +47,13 @@ _known: dict[Path, Listing] = {}
 
 def listing(folder: Path) -> Listing:
     """The games of a split, from memory as long as that is current. Raises `DataError` for a damaged file."""
-    found = _known.pop(folder, None)
-    if found is None or not found.is_current():
-        found = scan(folder)
+    listing = _known.pop(folder, None)
+    if listing is None or not listing.is_current():
+        listing = scan(folder)
     if len(_known) >= MOST_KNOWN:
         del _known[next(iter(_known))]
-    _known[folder] = found
-    return found
+    _known[folder] = listing
+    return listing
 
 
 def forget(folder: Path) -> None:
@@ -64,10 +64,10 @@ def forget(folder: Path) -> None:
 def stamp_of(path: str | Path) -> Stamp | None:
     """The stamp of a file or folder. None if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
 
 def stamps_of(folder: Path) -> Stamps:
@@ -81,12 +81,12 @@ def scan(folder: Path) -> Listing:
     entries, left_out = [], Counter[str]()
     for path in paths:
         before = stamps_of(path.parent)
-        found = entry_of(folder, path)
-        if isinstance(found, Entry):
-            entries.append(found)
+        entry = entry_of(folder, path)
+        if isinstance(entry, Entry):
+            entries.append(entry)
             continue
-        left_out[found] += 1
-        if found not in NOT_PLAYED:  # else the folder's name is the reason
+        left_out[entry] += 1
+        if entry not in NOT_PLAYED:  # else the folder's name is the reason
             stamps.update(zip((str(path.with_name(GAME_FILE)), str(path)), before, strict=True))
     return Listing(tuple(entries), dict(left_out), stamps)
 
@@ -100,8 +100,8 @@ def trajectories(folder: Path) -> tuple[list[Path], dict[str, Stamp | None]]:
         at = waiting.pop()
         stamps[at] = stamp_of(at)  # before it is listed
         try:
-            with os.scandir(at) as found:
-                for entry in found:
+            with os.scandir(at) as children:
+                for entry in children:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     elif entry.name == TRAJECTORY_FILE:

@@ -134,9 +134,9 @@ class OfficialPanel(TaskPanel[GameFile]):
     def _refuse_left_out(self, folder: Path, stamps: Stamps) -> None:
         """Raise `DataError` if a game that has changed would not be listed now."""
         forget(self.folder)
-        found = "it is gone" if None in stamps else entry_of(self.folder, folder / TRAJECTORY_FILE)
-        if not isinstance(found, Entry):
-            why = f"this game has changed and is not played any more ({found}); make the environment again"
+        entry = "it is gone" if None in stamps else entry_of(self.folder, folder / TRAJECTORY_FILE)
+        if not isinstance(entry, Entry):
+            why = f"this game has changed and is not played any more ({entry}); make the environment again"
             raise FileError(folder, why)
 
     def _digests(self, folder: Path) -> tuple[tuple[str, str], ...] | None:
@@ -202,10 +202,10 @@ def _check(unpacked: Unpacked) -> str:
     faults = []
     for done, (folder, path) in enumerate(paths, start=1):
         try:
-            found = entry_of(folder, path)
-            if isinstance(found, Entry):
-                load("", found.folder)
-            counts[folder.name][found if isinstance(found, str) else ""] += 1
+            entry = entry_of(folder, path)
+            if isinstance(entry, Entry):
+                load("", entry.folder)
+            counts[folder.name][entry if isinstance(entry, str) else ""] += 1
         except FileError as error:
             faults.append(f"{unpacked.origin(Path(error.path))}: {error.reason.removesuffix(GET_DATA).strip()}")
         unpacked.on_progress(done, len(paths))
@@ -215,13 +215,13 @@ def _check(unpacked: Unpacked) -> str:
             f"{len(faults):,} of {len(paths):,} games cannot be played: {'; '.join(faults[:MOST_NAMED])}{more}. "
             f"Get these files again, or leave them out: {DATASET.command}"
         )
-    return "; ".join(_counted(unpacked, split, Counter(found)) for split, found in counts.items())
+    return "; ".join(_counted(unpacked, split, Counter(reasons)) for split, reasons in counts.items())
 
 
-def _counted(unpacked: Unpacked, split: str, found: Counter[str]) -> str:
+def _counted(unpacked: Unpacked, split: str, reasons: Counter[str]) -> str:
     """The number of games of a split and of those left out, in words. Raises `DataError` if none is played."""
-    played = found.pop("", 0)
-    without = ", ".join(f"{count} {reason}" for reason, count in sorted(found.items()))
+    played = reasons.pop("", 0)
+    without = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
     left_out = f" (left out: {without})" if without else ""
     if not played:
         raise DataError(f"{unpacked.sources}: {split} holds no game that is played{left_out}")

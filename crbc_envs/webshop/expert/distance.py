@@ -17,15 +17,15 @@ def distance(session: Session) -> float:
         return 0.0 if session.reward.total == 1.0 else math.inf
     goal, state, shop = session.goal, session.state, session.shop
     _, product = shop.product(goal.asin)
-    wanted = _wanted(session)
-    if wanted is None:
+    target = _wanted(session)
+    if target is None:
         return math.inf
-    fresh = 1 + len(wanted) + 1  # from a results page that shows it: open, choose, buy
+    fresh = 1 + len(target) + 1  # from a results page that shows it: open, choose, buy
     ways = [1 + fresh]
     if state.kind == "results" and product.asin.lower() in session.page.clickables:
         ways.append(fresh)
     if state.kind in ("item", "details") and state.asin == product.asin:
-        missing = sum(state.options.get(group) != value for group, value in wanted.items())
+        missing = sum(state.options.get(group) != value for group, value in target.items())
         ways.append((state.kind == "details") + missing + 1)
     return min(ways)
 
@@ -35,10 +35,10 @@ def _wanted(session: Session) -> dict[str, str] | None:
     goal, shop = session.goal, session.shop
     _, product = shop.product(goal.asin)
     asked = [option if isinstance(option, str) else option[1] for option in goal.options]
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for value in asked:
         group = next((name for name, values in product.options.items() if value in values), None)
         if group is None:
             return None
-        found[group] = value
-    return found if shop.reward(goal, goal.asin, tuple(found.values())).total == 1.0 else None
+        options[group] = value
+    return options if shop.reward(goal, goal.asin, tuple(options.values())).total == 1.0 else None

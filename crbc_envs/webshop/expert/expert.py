@@ -129,9 +129,9 @@ class Shopper:
         if self.careless:
             return "buy", _BUY
         if note.choices is None:
-            found = {group: request.choose(group, values) for group, values in page.options.items()}
-            names = [*request.options, *(group for group in found if group not in request.options)]
-            note.choices = [value for name in names if (value := found.get(name)) is not None]
+            picked = {group: request.choose(group, values) for group, values in page.options.items()}
+            names = [*request.options, *(group for group in picked if group not in request.options)]
+            note.choices = [value for name in names if (value := picked.get(name)) is not None]
             note.lacks = len(request.options) - len(note.choices) if request.options else 0
             note.text += "\n" + " ".join(itertools.chain(*page.options.values()))
         left = [value for value in note.choices if value not in note.clicked]
@@ -163,17 +163,17 @@ class Shopper:
         small model copies it from the task, and the value to click stands last. "no" follows a value that is lacking,
         and "price", which follows the options in the task, tells that all are chosen.
         """
-        told: list[str] = []
+        parts: list[str] = []
         for name, value in request.options.items():
             if value in note.clicked:
-                told = [value]
+                parts = [value]
             elif value in (note.choices or ()):
-                return ", and ".join([*told, f"{name}: {value}"]).lower(), False
+                return ", and ".join([*parts, f"{name}: {value}"]).lower(), False
             else:
-                told.append(f"{name}: {value} no")
+                parts.append(f"{name}: {value} no")
                 if may_leave:
-                    return ", and ".join(told).lower(), True
-        return ", and ".join([*told, "price"] if told else ()).lower(), False
+                    return ", and ".join(parts).lower(), True
+        return ", and ".join([*parts, "price"] if parts else ()).lower(), False
 
     def _query(self, request: Request) -> str:
         return request.sentence if self.quotes else request.query.lower()

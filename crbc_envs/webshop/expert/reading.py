@@ -53,9 +53,9 @@ def read_page(observation: str) -> Page:
     instruction, body = lines[1], lines[2:]
     if "[button] Buy Now [button_]" in body:
         return _item(instruction, body)
-    found = _RESULTS.search(observation)
-    if found:
-        return Page("results", instruction, number=int(found[1]), offers=tuple(_offers(body)))
+    results = _RESULTS.search(observation)
+    if results:
+        return Page("results", instruction, number=int(results[1]), offers=tuple(_offers(body)))
     if "[button] < Prev [button_]" in body:
         return Page("details", instruction, text="\n".join(body[body.index("[button] < Prev [button_]") + 1 :]).strip())
     return Page("done", instruction)

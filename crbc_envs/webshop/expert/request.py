@@ -54,10 +54,10 @@ class Request:
         If the sentence names no options, it is the longest value that occurs in the sentence as a whole.
         """
         if self.options:
-            wanted = self.options.get(group)
-            return wanted if wanted in values else None
-        found = [value for value in values if re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", self.ask.lower())]
-        return max(found, key=len, default=None)
+            asked = self.options.get(group)
+            return asked if asked in values else None
+        named = [value for value in values if re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", self.ask.lower())]
+        return max(named, key=len, default=None)
 
 
 def read_request(sentence: str) -> Request:

@@ -191,7 +191,7 @@ def product_of(item: Any, instruction: Any, human: Any = ()) -> Product:
 
     Raises a `ValueError` that begins with the field, for one that is missing or of another type.
     """
-    record, told = Record(item), Record(instruction, _INSTRUCTIONS)
+    record, instructed = Record(item), Record(instruction, _INSTRUCTIONS)
     bullets = record.raw("small_description")
     asked = "instruction_attributes"
     product = Product(
@@ -201,13 +201,13 @@ def product_of(item: Any, instruction: Any, human: Any = ()) -> Product:
         bullets=record.texts("small_description") if isinstance(bullets, list) else (record.text("small_description"),),
         prices=prices_of(item.get("pricing")),
         options=_options(record.raw("customization_options")),
-        attributes=told.texts("attributes") if "attributes" in told else NO_ATTRIBUTES,
+        attributes=instructed.texts("attributes") if "attributes" in instructed else NO_ATTRIBUTES,
         category=record.text("category"),
         query=record.text("query").lower().strip(),
         product_category=record.text("product_category"),
         image=_first(item.get("images") or ()),
-        instruction=told.optional_text("instruction"),
-        instruction_attributes=told.texts(asked) if instruction.get(asked) is not None else (),
+        instruction=instructed.optional_text("instruction"),
+        instruction_attributes=instructed.texts(asked) if instruction.get(asked) is not None else (),
         human=tuple(_human(Record(one, _HUMAN)) for one in as_list(human, _HUMAN.strip())),
     )
     check_prices(product)
@@ -317,10 +317,10 @@ def read_catalogue(folder: Path) -> MemoryCatalogue:
     items, instructions, written, *_ = [read_json(path) for path in paths] + [{}]
     if not isinstance(items, list) or not items:
         raise DataError(f"{paths[0]}: it is no list of products: {shown(items)}; {MEND}")
-    found = MemoryCatalogue(products_of(items, instructions, written, describe_files(paths)))
-    if not len(found):
+    catalogue = MemoryCatalogue(products_of(items, instructions, written, describe_files(paths)))
+    if not len(catalogue):
         raise DataError(f"{paths[0]}: it holds no products; {MEND}")
-    return found
+    return catalogue
 
 
 def describe_files(paths: Sequence[Path]) -> str:

@@ -163,21 +163,24 @@ def _entry(draws: Draws, asin: str, product: Product, price: float) -> Entry:
     if draws.chance(_INSTRUCTED):
         *core, own = product.attributes
         asked = {*draws.shuffled(core, draws.between(*_ASKED_OF_CORE)), own}
-        wanted = [attribute for attribute in product.attributes if attribute in asked]
-        instruction |= {"instruction": wording.instruction(draws, kind, wanted), "instruction_attributes": wanted}
+        attributes = [attribute for attribute in product.attributes if attribute in asked]
+        instruction |= {
+            "instruction": wording.instruction(draws, kind, attributes),
+            "instruction_attributes": attributes,
+        }
     human = [_human(draws, asin, product)] if draws.chance(_HUMAN) else []
     return Entry(item, instruction, human)
 
 
 def _human(draws: Draws, asin: str, product: Product) -> dict[str, Any]:
-    wanted = draws.some(product.attributes, draws.between(1, 2))
+    attributes = draws.some(product.attributes, draws.between(1, 2))
     chosen = [(group, draws.pick(values).lower()) for group, values in product.options if draws.chance(0.8)]
     return {
         "asin": asin,
-        "instruction": wording.human_instruction(draws, product, wanted, chosen),
+        "instruction": wording.human_instruction(draws, product, attributes, chosen),
         "attributes": list(product.attributes),
         "options": [f"{group.lower()}: {value}" for group, value in chosen],
-        "instruction_attributes": wanted,
+        "instruction_attributes": attributes,
         "instruction_options": [value for _, value in chosen],
         "worker_id": "generated",
         "assignment_id": f"generated-{asin}",

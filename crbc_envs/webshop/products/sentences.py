@@ -28,8 +28,8 @@ def sentence(draws: Draws, pattern: Pattern, words: Mapping[str, str | Sequence[
         if slot == "n":
             said.append(str(draws.between(_LEAST, _MOST)))
         elif slot:
-            found = words.get(slot) or lexicon()[slot]
-            word = found if isinstance(found, str) else draws.pick(found)
+            choices = words.get(slot) or lexicon()[slot]
+            word = choices if isinstance(choices, str) else draws.pick(choices)
             word = _FORMS[form](word) if form else word
             said.append(word[0].upper() + word[1:] if capital else word)
     return _ARTICLE.sub(r"\1n ", "".join(said))

@@ -119,9 +119,9 @@ class StoredCatalogue:
         return os.pread(self._records.fileno(), size, start)  # forked workers share the file's position
 
     def find(self, asin: str) -> int | None:
-        wanted = asin.encode("utf-8", "surrogatepass")
-        place = bisect_left(self._sorted, wanted, key=self._asins.__getitem__)
-        if place < len(self) and self._asins[self._sorted[place]] == wanted:
+        encoded = asin.encode("utf-8", "surrogatepass")
+        place = bisect_left(self._sorted, encoded, key=self._asins.__getitem__)
+        if place < len(self) and self._asins[self._sorted[place]] == encoded:
             return int(self._sorted[place])
         return None
 

@@ -70,9 +70,11 @@ class _Reader:
             raise self._broken("something follows the end")
 
     def expect(self, mark: str) -> None:
-        found = self._peek()
-        if found != mark:
-            raise self._broken(f"expected {mark!r}, found {found!r}" if found else f"expected {mark!r}, the file ends")
+        symbol = self._peek()
+        if symbol != mark:
+            raise self._broken(
+                f"expected {mark!r}, found {symbol!r}" if symbol else f"expected {mark!r}, the file ends"
+            )
         self._at += 1
 
     def value(self) -> Any:

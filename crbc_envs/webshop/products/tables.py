@@ -45,13 +45,13 @@ class Kind:
 def kinds() -> tuple[Kind, ...]:
     """All kinds of products, by category in the order of `CATEGORIES`."""
     pools = {key: (pool["name"], tuple(pool["values"])) for key, pool in table("options").items()}
-    found = []
+    kinds = []
     for category in CATEGORIES:
         content = table(category)
         for query, row in content["kinds"].items():
             lists = {field: tuple(row[field].split(", ")) for field in _LISTS}
             attributes = lists["is"] + lists["with"] + lists["for"]
-            found.append(
+            kinds.append(
                 Kind(
                     category=category,
                     query=query,
@@ -72,7 +72,7 @@ def kinds() -> tuple[Kind, ...]:
                     },
                 )
             )
-    return tuple(found)
+    return tuple(kinds)
 
 
 @cache

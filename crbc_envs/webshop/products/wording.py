@@ -151,9 +151,9 @@ def _says(draws: Draws, kind: Kind, attribute: str, words: Mapping[str, str | Se
 # ---- instructions ----------------------------------------------------------------------------------
 
 
-def instruction(draws: Draws, kind: Kind, wanted: Sequence[str]) -> str:
+def instruction(draws: Draws, kind: Kind, attributes: Sequence[str]) -> str:
     """An instruction in one of four forms; the first is the original's: qualities, query, "with" parts, "for" uses."""
-    qualities, parts, uses = (", ".join(found) for found in _by_role(kind, wanted))
+    qualities, parts, uses = (", ".join(names) for names in _by_role(kind, attributes))
     ask, style = draws.pick(_ASKS), draws.between(0, 3)
     has, serves = (f"with {parts}" if parts else ""), (f"for {uses}" if uses else "")
     if style == 0:
@@ -167,9 +167,11 @@ def instruction(draws: Draws, kind: Kind, wanted: Sequence[str]) -> str:
     )
 
 
-def human_instruction(draws: Draws, product: Product, wanted: Sequence[str], chosen: Sequence[tuple[str, str]]) -> str:
+def human_instruction(
+    draws: Draws, product: Product, attributes: Sequence[str], chosen: Sequence[tuple[str, str]]
+) -> str:
     """An instruction as people type it: in lower case, with the product's name and options in the sentence."""
-    qualities, parts, uses = _by_role(product.kind, wanted)
+    qualities, parts, uses = _by_role(product.kind, attributes)
     name, ask = draws.pick((product.name, f"{product.theme} {product.name}")), draws.pick(_HUMAN_ASKS)
     options = [_OPTION_PHRASES[group].format(value) for group, value in chosen]
     has = f"with {' and '.join(parts)}" if parts else ""

@@ -43,13 +43,13 @@ def analyse(text: str) -> list[str]:
 def words(text: str) -> list[str]:
     """The words of a text by UAX #29, without those that have no letter, digit or emoji."""
     if text.isascii():
-        found = [match[0] for match in _ASCII_WORD.finditer(text) if match[0].strip("_")]
+        tokens = [match[0] for match in _ASCII_WORD.finditer(text) if match[0].strip("_")]
     else:
         classes = text.translate(_CLASSES)
-        found = [text[match.start() : match.end()] for match in _WORD.finditer(classes)]
-    if all(len(word) <= MAX_TOKEN for word in found):
-        return found
-    return [word[i : i + MAX_TOKEN] for word in found for i in range(0, len(word), MAX_TOKEN)]
+        tokens = [text[match.start() : match.end()] for match in _WORD.finditer(classes)]
+    if all(len(word) <= MAX_TOKEN for word in tokens):
+        return tokens
+    return [word[i : i + MAX_TOKEN] for word in tokens for i in range(0, len(word), MAX_TOKEN)]
 
 
 @lru_cache(maxsize=1 << 16)
@@ -104,8 +104,8 @@ class _Classes(dict[int, str]):
         self._of = [("P", _numbers(_PICTOGRAPHS)), ("K", _numbers(_KATAKANA)), ("H", _numbers(_HAN))]
 
     def __missing__(self, number: int) -> str:
-        self[number] = found = self._class(number)
-        return found
+        self[number] = symbol = self._class(number)
+        return symbol
 
     def _class(self, number: int) -> str:
         char = chr(number)

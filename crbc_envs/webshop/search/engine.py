@@ -125,8 +125,8 @@ class Index:
         size = len(self.products)
         matches = size == len(catalogue) and len(self.documents) == len(self.codes) == int(self.postings_end[-1])
         for document in sorted({0, size // 2, size - 1}) if matches else ():
-            found = Counter(analyse(searched_text(catalogue[int(self.products[document])])))
-            matches = matches and all(self._frequency(term, document) == min(n, 255) for term, n in found.items())
+            counts = Counter(analyse(searched_text(catalogue[int(self.products[document])])))
+            matches = matches and all(self._frequency(term, document) == min(n, 255) for term, n in counts.items())
         if not matches:
             raise DataError("the search index belongs to other products; build both again")
 
@@ -154,10 +154,10 @@ def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, tot
     terms, documents, codes = array("i"), array("i"), array("H")
     total = 0
     for document, number in enumerate(order):
-        found = analyse(searched_text(catalogue[number]))
-        total += len(found)
-        length = _length_byte(len(found))
-        for term, frequency in Counter(found).items():
+        tokens = analyse(searched_text(catalogue[number]))
+        total += len(tokens)
+        length = _length_byte(len(tokens))
+        for term, frequency in Counter(tokens).items():
             terms.append(numbers.setdefault(term, len(numbers)))
             documents.append(document)
             codes.append(min(frequency, 255) << 8 | length)

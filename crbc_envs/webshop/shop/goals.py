@@ -108,8 +108,8 @@ def _synthetic(product: Product, number: int, price: float, stream: random.Rando
     names = sorted(product.options)
     for values in itertools.product(*(product.options[name] for name in names)):
         options = tuple(zip(names, values, strict=True))
-        wanted = ", and ".join(f"{name}: {value}" for name, value in options)
-        text = f"{product.instruction}{' with ' + wanted if wanted else ''}{price_text}"
+        listed = ", and ".join(f"{name}: {value}" for name, value in options)
+        text = f"{product.instruction}{' with ' + listed if listed else ''}{price_text}"
         yield Goal(number, product.asin, text, product.instruction_attributes, options, cap)
 
 

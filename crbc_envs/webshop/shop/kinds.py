@@ -54,11 +54,11 @@ def split_of_goals(shop: Shop) -> NDArray[np.int8]:
     compared = len(kinds) <= COMPARED
     clusters = range(len(queries)) if compared else _clusters(query_of.tolist(), [parts for _, parts in pairs])
     split = _place(clusters, goals, queries.tolist())[kinds]
-    found = split[shop.goal_products]
+    splits = split[shop.goal_products]
     if compared:
         winners = Winners(shop, split)
-        found[[place for place, goal in enumerate(shop.goals) if len(winners.of(goal))]] = NOWHERE
-    return found
+        splits[[place for place, goal in enumerate(shop.goals) if len(winners.of(goal))]] = NOWHERE
+    return splits
 
 
 def _clusters(kinds: Sequence[int], categories: Sequence[str]) -> list[int]:
@@ -125,25 +125,27 @@ class Winners:
         key = goal.product, goal.attributes, goal.price_cap
         if key not in self._possible:
             self._possible[key] = self._without_options(goal)
-        found = self._possible[key]
-        for option in goal.options if len(found) else ():
-            found = found[self._options.like(wanted_text(option))[found]]
-        return found
+        products = self._possible[key]
+        for option in goal.options if len(products) else ():
+            products = products[self._options.like(wanted_text(option))[products]]
+        return products
 
     def _without_options(self, goal: Goal) -> NDArray[np.intp]:
         """The products that would win the goal if it named no options."""
         possible = self._of_type(goal.product) & (self._prices <= goal.price_cap)
         if self._split is not None:
             possible &= self._split != self._split[goal.product]
-        found = np.flatnonzero(possible)
-        for attribute in goal.attributes if len(found) else ():
+        products = np.flatnonzero(possible)
+        for attribute in goal.attributes if len(products) else ():
             own = self._attributes.like(attribute)
-            found = found[[bool(own[p]) or any(attribute in text for text in self._texts[p]) for p in found.tolist()]]
-        return found
+            products = products[
+                [bool(own[p]) or any(attribute in text for text in self._texts[p]) for p in products.tolist()]
+            ]
+        return products
 
-    def _of_type(self, wanted: int) -> Bools:
-        """The products whose type counts in full where `wanted` is the goal's own."""
-        product, nouns = self._products[wanted], self._nouns[wanted]
+    def _of_type(self, number: int) -> Bools:
+        """The products whose type counts in full where `number` is the goal's own."""
+        product, nouns = self._products[number], self._nouns[number]
         score = self._titles.count(set(nouns)) / len(nouns) if nouns else np.full(len(self._products), FULL_TITLE)
         match = self._queries.count([product.query]) > 0
         match |= self._categories.count(category_parts(product.product_category)) >= 2
@@ -170,9 +172,11 @@ class _Holders:
 
     def count(self, texts: Collection[str]) -> NDArray[np.intp]:
         """By product: how many of these texts it has."""
-        found = [self._holders[text] for text in texts if text in self._holders]
+        products = [self._holders[text] for text in texts if text in self._holders]
         return (
-            np.bincount(np.concatenate(found), minlength=self._size) if found else np.zeros(self._size, dtype=np.intp)
+            np.bincount(np.concatenate(products), minlength=self._size)
+            if products
+            else np.zeros(self._size, dtype=np.intp)
         )
 
     def like(self, text: str) -> Bools:

@@ -34,18 +34,18 @@ _FUNCTION_WORDS = (
 _NO_NOUNS = frozenset(_FUNCTION_WORDS.split())
 
 
-def make_tagger(wanted: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[str, Tagger]:
+def make_tagger(name: Literal["auto", "spacy", "fallback"] = "auto") -> tuple[str, Tagger]:
     """A tagger and its name: the spaCy model or "fallback". "auto" uses the model if it is installed.
 
     Raises `RequirementError` for "spacy" without the model, and `ValueError` for an unknown tagger.
     """
-    if wanted not in ("auto", "spacy", FALLBACK):
-        raise ValueError(f"tagger must be one of auto, spacy, fallback; got {wanted!r}")
+    if name not in ("auto", "spacy", FALLBACK):
+        raise ValueError(f"tagger must be one of auto, spacy, fallback; got {name!r}")
     installed = find_spec("spacy") is not None and find_spec(MODEL) is not None
-    if wanted == "spacy" and not installed:
+    if name == "spacy" and not installed:
         load = f"{sys.executable} -m spacy download {MODEL}"
-        raise RequirementError(f"tagger={wanted!r}: {MODEL} is not installed: {install('spacy')} && {load}")
-    return (MODEL, _spacy_tagger()) if installed and wanted != FALLBACK else (FALLBACK, fallback_nouns)
+        raise RequirementError(f"tagger={name!r}: {MODEL} is not installed: {install('spacy')} && {load}")
+    return (MODEL, _spacy_tagger()) if installed and name != FALLBACK else (FALLBACK, fallback_nouns)
 
 
 def fallback_nouns(title: str) -> Nouns:

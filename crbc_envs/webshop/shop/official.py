@@ -68,8 +68,8 @@ def open_official(folder: Path | None = None) -> tuple[StoredCatalogue, search.I
 
 def _place(path: PurePosixPath) -> PurePosixPath | None:
     """An official file, in any folder of the source."""
-    wanted = {HUMAN, *(name for names in SETS.values() for name in names)}
-    return PurePosixPath(path.name) if path.name in wanted else None
+    known = {HUMAN, *(name for names in SETS.values() for name in names)}
+    return PurePosixPath(path.name) if path.name in known else None
 
 
 def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
@@ -91,24 +91,24 @@ def _prepare(folder: Path, on_progress: ProgressCallback) -> None:
 
 def _check(unpacked: Unpacked) -> str:
     """The installed sets, and whether their files equal the published ones."""
-    folder, found = unpacked.folder, []
+    folder, lines = unpacked.folder, []
     for size in SETS:
         if (folder / size).is_dir():
             catalogue, _ = open_official(folder / size)
             human = len(list(catalogue.instructed(human=True)))
-            found.append(f"{size}: {len(catalogue):,} products, {human:,} of them with instructions by people")
+            lines.append(f"{size}: {len(catalogue):,} products, {human:,} of them with instructions by people")
             if size == "small":
-                found.append(_small_goals(catalogue))
+                lines.append(_small_goals(catalogue))
             elif len(catalogue) <= goals.MOST_SYNTHETIC:
                 goals.draw(catalogue, "synthetic", price_seed=0)  # what it refuses must not be installed
-    if not found:
+    if not lines:
         raise DataError(
             f"{unpacked.sources}: {HUMAN} alone is not a set of products; give {DATASET.required}: {DATASET.command}"
         )
     for name, published in PUBLISHED.items():
         if (folder / name).is_file() and sha256_of(folder / name) != published:
-            found.append(f"{name} is another copy than the published one")
-    return "; ".join(found)
+            lines.append(f"{name} is another copy than the published one")
+    return "; ".join(lines)
 
 
 def _small_goals(catalogue: StoredCatalogue) -> str:

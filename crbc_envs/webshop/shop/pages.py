@@ -73,8 +73,8 @@ class Page:
         An option value maps to its group; if two groups have the same value, to the last one. Others map to None.
         """
         by_role = [[node for node in self.nodes if node.role == role] for role in ("button", "link", "option")]
-        found: dict[str, str | None] = {node.text.lower(): None for nodes in by_role[:2] for node in nodes}
-        return found | {node.text: node.group for node in by_role[2]}
+        groups: dict[str, str | None] = {node.text.lower(): None for nodes in by_role[:2] for node in nodes}
+        return groups | {node.text: node.group for node in by_role[2]}
 
     @cached_property
     def actions(self) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ class Reward:
 
 def reward(
     goal: Goal,
-    wanted: Product,
+    target: Product,
     bought: Product,
     price: float,
     options: Sequence[str],
@@ -80,10 +80,10 @@ def reward(
 ) -> Reward:
     """The reward for buying `bought` for `price` dollars with the option values `options`.
 
-    `goal` was made from the product `wanted`. `nouns` are the nouns of the titles of `wanted` and `bought`.
+    `goal` was made from the product `target`. `nouns` are the nouns of the titles of `target` and `bought`.
     """
-    query_match = bought.query == wanted.query
-    category_match = len(category_parts(bought.product_category) & category_parts(wanted.product_category)) >= 2
+    query_match = bought.query == target.query
+    category_match = len(category_parts(bought.product_category) & category_parts(target.product_category)) >= 2
     title_score = _title_score(*nouns)
     r_type = _type_reward(query_match or category_match, title_score)
     attributes = sum(_has_attribute(bought, attribute) for attribute in goal.attributes)
@@ -135,9 +135,9 @@ def _type_reward(match: bool, title_score: float) -> float:
     return 1.0 if match or title_score > FULL_TITLE else 0.5
 
 
-def _title_score(wanted: Nouns, bought: Nouns) -> float:
+def _title_score(target: Nouns, bought: Nouns) -> float:
     """The fraction of the wanted nouns that `bought` has. The denominator counts a repeated noun each time."""
-    return len(set(wanted) & set(bought)) / len(wanted) if wanted else FULL_TITLE
+    return len(set(target) & set(bought)) / len(target) if target else FULL_TITLE
 
 
 def category_parts(category: str) -> set[str]:
@@ -156,10 +156,10 @@ def texts_of(product: Product) -> tuple[str, str, str]:
     return product.title.lower(), " ".join(product.bullets).lower(), product.description.lower()
 
 
-def _matched_options(chosen: Sequence[str], wanted: tuple[tuple[str, str], ...] | tuple[str, ...]) -> int:
+def _matched_options(chosen: Sequence[str], targets: tuple[tuple[str, str], ...] | tuple[str, ...]) -> int:
     """The number of wanted options that match some chosen value."""
     values = [normalise_colour(value) for value in chosen]
-    return sum(any(_alike(value, target) for value in values) for target in map(wanted_text, wanted))
+    return sum(any(_alike(value, target) for value in values) for target in map(wanted_text, targets))
 
 
 def wanted_text(option: tuple[str, str] | str) -> str:

@@ -136,10 +136,10 @@ class Shop:
         """Other words after "<r>", another page, or more visited products give another draw."""
         seen = " ".join([goal.digest(), str(state.page), *sorted(state.visited), *state.keywords])
         draws = Draws(list(sha256(seen.encode("ascii", "ignore")).digest()))  # addresses of the site lose surrogates
-        found: dict[int, None] = {}
-        while len(found) < min(HITS, len(self.catalogue)):
-            found[draws.between(0, len(self.catalogue) - 1)] = None
-        return list(found)
+        numbers: dict[int, None] = {}
+        while len(numbers) < min(HITS, len(self.catalogue)):
+            numbers[draws.between(0, len(self.catalogue) - 1)] = None
+        return list(numbers)
 
     def _results(self, state: State, goal: Goal) -> Page:
         hits = self.found(state, goal)
@@ -161,9 +161,9 @@ class Shop:
         )
 
     def _reward(self, goal: Goal, asin: str, options: tuple[str, ...]) -> Reward:
-        wanted, (number, bought) = self.catalogue[goal.product], self.product(asin)
-        nouns = self.title_nouns(wanted.title), self.title_nouns(bought.title)
-        return reward(goal, wanted, bought, self.prices[number], options, nouns)
+        target, (number, bought) = self.catalogue[goal.product], self.product(asin)
+        nouns = self.title_nouns(target.title), self.title_nouns(bought.title)
+        return reward(goal, target, bought, self.prices[number], options, nouns)
 
     def title_nouns(self, title: str) -> Nouns:
         return self._nouns.get(title, lambda: self._nouns_of(title))

@@ -115,7 +115,7 @@ def _read_product(state: State, shop: Shop, pairs: list[tuple[str, str]], named:
 
 
 def _find(shop: Shop, asin: str) -> int:
-    found = shop.catalogue.find(asin)
-    if found is None:
+    number = shop.catalogue.find(asin)
+    if number is None:
         raise PageNotFound(f"there is no product {asin[:40]!r}")
-    return found
+    return number

@@ -220,9 +220,9 @@ class Browser:
         """Read the page, once it is another one than before the click."""
         deadline = time.monotonic() + TIMEOUT
         while time.monotonic() < deadline:
-            found = self.driver.execute_script(_READ)
-            if found is not None:
-                fields: dict[str, Any] = {name: value if value is not None else "" for name, value in found.items()}
+            page = self.driver.execute_script(_READ)
+            if page is not None:
+                fields: dict[str, Any] = {name: value if value is not None else "" for name, value in page.items()}
                 return Screen(**fields)
             time.sleep(0.002)
         raise TimeoutError(f"no new page in {TIMEOUT:.0f} s")

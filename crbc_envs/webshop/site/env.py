@@ -53,9 +53,9 @@ def node_index(page: Page, what: str) -> int:
     or product with the same text.
     """
     targets = [node.text if node.role == "option" else node.text.lower() for node in page.nodes]
-    found = [i for i, node in enumerate(page.nodes) if node.role != "text" and targets[i] == what]
-    options = [i for i in found if page.nodes[i].role == "option"]
-    return (options or found)[-1]
+    matches = [i for i, node in enumerate(page.nodes) if node.role != "text" and targets[i] == what]
+    options = [i for i in matches if page.nodes[i].role == "option"]
+    return (options or matches)[-1]
 
 
 class WebShopSiteEnv(WebShopEnv):
