@@ -1,4 +1,4 @@
-"""The `crbc` command: runs a command of `commands/table.py`, and tells in one line what went wrong.
+"""The `crbc` command: runs a command of `commands/table.py`, and prints what went wrong in one line.
 
 This file imports the standard library alone, since it also says which packages are missing.
 """

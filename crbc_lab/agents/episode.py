@@ -1,4 +1,4 @@
-"""What an agent plays: an episode of one task, which is a trial or several, and what is kept of them."""
+"""Defines what an agent plays: an episode of one task, which is a trial or several, and what is kept of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every call of a run, once: its answer, which is never bought twice, and what it cost."""
+"""Keeps every call of a run: its answer, which is never bought twice, and what it cost."""
 
 from __future__ import annotations
 

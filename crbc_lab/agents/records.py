@@ -1,8 +1,8 @@
-"""What is kept of finished episodes: one record each, and the transcript of its trials."""
+"""Keeps finished episodes: one record each, and the transcript of its trials."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,3 @@ def _of_trial(trial: Played) -> Record:
     reward = rollout.reward if rollout is not None else 0.0
     numbers = {"steps": steps, "invalid": invalid, "thoughts": trial.thoughts}
     return {"ending": trial.ending, "score": trial.score, "reward": reward, **numbers}
-
-
-def unanswered(records: Iterable[Record]) -> int:
-    """How many episodes ended because a call finally failed."""
-    return sum(bool(record["unanswered"]) for record in records)

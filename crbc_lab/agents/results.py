@@ -12,7 +12,7 @@ import numpy as np
 
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.ledger import Ledger
-from crbc_lab.agents.records import Record, unanswered
+from crbc_lab.agents.records import Record
 from crbc_rl.errors import redacted
 from crbc_rl.rollout.intervals import independent_tasks, wilson
 from crbc_rl.runs.lines import replace_file
@@ -73,7 +73,7 @@ def _outcomes(config: AgentsConfig, records: Sequence[Record]) -> dict[str, Any]
         "by_trial": [success(records, within) for within in range(1, config.trials + 1)],
         "by_seed": {str(seed): success(own) for seed, own in per_seed.items() if own},
         "score": sum(record["score"] for record in records) / len(records),
-        "unanswered": unanswered(records),
+        "unanswered": sum(bool(record["unanswered"]) for record in records),
         "endings": dict(sorted(Counter(trial["ending"] for trial in trials).items())),
         "trials": len(trials),
         "steps": steps,

@@ -1,4 +1,4 @@
-"""The command `crbc data` with its options."""
+"""Declares the command `crbc data` with its options."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ def _player(policy: str | ChatPolicy, run: Run | None, config: TrainConfig, spli
     seed = config.seed
     if isinstance(policy, ChatPolicy):
         policy.check()
-        which = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model}
-        return Player(policy.model, which, partial(_play, policy, config, split))
+        endpoint = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model}
+        return Player(policy.model, endpoint, partial(_play, policy, config, split))
     if policy in SCRIPTS:
 
         def script(tasks: Sequence[int], repeats: Sequence[int], progress: Progress) -> Iterator[Columns]:
@@ -108,8 +108,8 @@ def _player(policy: str | ChatPolicy, run: Run | None, config: TrainConfig, spli
     assert run is not None
     folder = run.policy_folder(policy)
     update = int(folder.name) if policy != "start" else 0
-    which = {"which": policy, "update": update, "digest": model_digest(folder)}
-    return Player(policy, which, partial(_play, run.policy(policy), config, split))
+    checkpoint = {"which": policy, "update": update, "digest": model_digest(folder)}
+    return Player(policy, checkpoint, partial(_play, run.policy(policy), config, split))
 
 
 def _play(

@@ -1,4 +1,4 @@
-"""Hints for a person who plays: what the environment's expert would do next, found without touching the game."""
+"""Asks the environment's expert for a hint, in a copy of the game that a person plays."""
 
 from __future__ import annotations
 

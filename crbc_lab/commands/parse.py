@@ -1,4 +1,4 @@
-"""Command lines: the types of their numbers, and one line for each mistake in them."""
+"""Parses command lines: the types of their options, and one line for each mistake in them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from crbc_envs.storage.files import parse_json, shown
-from crbc_rl.config import TrainConfig
+from crbc_rl.config import TrainConfig, flat
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.panel import EvalPanel
@@ -174,18 +174,10 @@ def finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _require_same(path: Path, kept: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise `ConfigError` naming what differs between a kept evaluation and the one that is asked for."""
-    before, after = dict(_flat({name: kept.get(name) for name in now})), dict(_flat(now))
+    before, after = flat({name: kept.get(name) for name in now}), flat(now)
     for name in [*after, *before]:
         if before.get(name) != after.get(name):
             raise ConfigError(
                 f"{path} is of an evaluation with {name} = {shown(before.get(name))}, and now it is "
                 f"{shown(after.get(name))}: undo the change to continue it, or choose another --out"
             )
-
-
-def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in data.items():
-        if isinstance(value, dict) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 from rich.markup import escape
@@ -154,9 +154,9 @@ def webshop(
     from crbc_envs.webshop.env import WebShopEnv
     from crbc_envs.webshop.site.server import Site, SiteServer
 
-    options = {"data": data, "data_dir": data_dir, "goals": goals, "panel": panel, "split": split}
+    prices: dict[str, Any] = {"price_seed": price_seed or 0, "show_attributes": show_attributes}
     try:
-        env = WebShopEnv(**options, price_seed=price_seed, show_attributes=show_attributes)
+        env = WebShopEnv(data=data, data_dir=data_dir, goals=goals, panel=panel, split=split, **prices)
         server = SiteServer(Site(env.shop, env.panel, seed or 0), host, port, exposed)
     except ValueError as error:
         raise ConfigError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Input from a person: on a terminal keys that act at once and typed lines with completion, elsewhere plain lines."""
+"""Reads what a person types: on a terminal keys that act at once and lines with completion, elsewhere plain lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""check_run: everything that can be said about a run before anything is written."""
+"""Checks a run before anything is written: what can never work, and what is missing on this machine."""
 
 from __future__ import annotations
 

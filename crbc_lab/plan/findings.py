@@ -1,4 +1,4 @@
-"""Findings: what is installed on this machine, and the command that installs what is missing."""
+"""Finds what is installed on this machine, and names the command that installs what is missing."""
 
 from __future__ import annotations
 

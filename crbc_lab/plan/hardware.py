@@ -1,4 +1,4 @@
-"""GPUs as a plan of time sees them: the rates of their data sheets, and what share of these public programs reach.
+"""Lists the rates of GPUs from their data sheets, and what share of these public programs reach.
 
 No number here comes from the paper. Where a share was measured on one GPU only, it is assumed for the others.
 """

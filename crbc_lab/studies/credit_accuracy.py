@@ -28,8 +28,7 @@ from anchors import EmpiricalProcess
 from crbc_lab.studies import credit_metrics as metrics
 from crbc_lab.studies.credit_metrics import BY_GROUP, PARTS, Group
 from crbc_lab.studies.estimators import ORACLE, Estimator
-from crbc_lab.studies.mdp import TINY, TabularMDP, Truth, evaluate
-from crbc_lab.studies.sampling import sample
+from crbc_lab.studies.mdp import TINY, TabularMDP, Truth, evaluate, sample
 from crbc_lab.studies.worlds import World, behaviour
 
 Floats = NDArray[np.float64]

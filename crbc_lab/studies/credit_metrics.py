@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from anchors import EmpiricalProcess
-from crbc_lab.studies.mdp import TINY, TabularMDP, Truth, success_rates
-from crbc_lab.studies.sampling import Sample
+from crbc_lab.studies.mdp import TINY, Sample, TabularMDP, Truth, success_rates
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,11 +1,12 @@
-"""What is kept of a training: one small JSON file in `results`, with its curve, its test by task, and how it was made.
+"""Reads what is kept of a training: one small JSON file in `results`, with its curve, its test by task and how it was
+made.
 
 A run folder has megabytes of weights; these files have kilobytes. Every table and figure is made of them alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,12 +83,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ConfigError(f"{path} is damaged: restore it, or remove it and run its study again")
     return data
-
-
-def every(results: Path) -> Iterator[Kept]:
-    """All kept trainings of a folder, by their places."""
-    for path in sorted(results.rglob("seed*.json")):
-        yield read(path)
 
 
 # ---- candidates -----------------------------------------------------------------------------------

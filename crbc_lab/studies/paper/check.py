@@ -20,7 +20,6 @@ from rich.markup import escape
 from rich.table import Table
 from scipy.optimize import linprog
 
-from crbc_lab.studies.paper.claims import CLAIMS
 from crbc_lab.studies.paper.feasibility import (
     Fit,
     Panel,
@@ -32,7 +31,7 @@ from crbc_lab.studies.paper.feasibility import (
     smallest_panel,
     weighted,
 )
-from crbc_lab.studies.paper.printed import KINDS, TRAJECTORIES, Row, row, rows
+from crbc_lab.studies.paper.printed import CLAIMS, KINDS, TRAJECTORIES, Row, row, rows
 
 Floats = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ STOPS = (0.0, 0.5, 0.25, 0.75, 0.0)
 
 
 def needle(_seed: int, _index: int) -> TabularMDP:
-    """The first of 16 steps decides. The others change nothing: is there credit for them ("irrelevant")?
+    """The first of 16 steps decides. The others change nothing: is there credit for them?
 
     The first action sets the chance of success to .8 or .2. The agent sees that choice and the number of the step.
     """
@@ -33,8 +33,7 @@ def needle(_seed: int, _index: int) -> TabularMDP:
             return {a: [((step + 1, choice), 1.0)] for a in (0, 1)}
         return {a: [(WON, CHANCE[choice]), (LOST, 1.0 - CHANCE[choice])] for a in (0, 1)}
 
-    rest = [((step, choice), a) for step in range(1, HORIZON) for choice in (GOOD, BAD) for a in (0, 1)]
-    return table((0, 0), outcomes, HORIZON, marks={"irrelevant": rest})
+    return table((0, 0), outcomes, HORIZON)
 
 
 def repair(_seed: int, _index: int) -> TabularMDP:

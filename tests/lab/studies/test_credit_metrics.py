@@ -8,8 +8,7 @@ from scipy.stats import kendalltau, rankdata, spearmanr
 
 from anchors import EmpiricalProcess
 from crbc_lab.studies import credit_metrics as metrics
-from crbc_lab.studies.mdp import TabularMDP, evaluate
-from crbc_lab.studies.sampling import sample
+from crbc_lab.studies.mdp import TabularMDP, evaluate, sample
 from crbc_lab.studies.worlds import WORLDS, behaviour
 from crbc_rl import credit
 

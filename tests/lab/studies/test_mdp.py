@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from anchors import EmpiricalProcess
-from crbc_lab.studies.mdp import TabularMDP, evaluate, success_rates, visits
-from crbc_lab.studies.sampling import sample
+from crbc_lab.studies.mdp import TabularMDP, evaluate, sample, success_rates, visits
 
 
 def two_rooms(horizon: int = 3) -> TabularMDP:

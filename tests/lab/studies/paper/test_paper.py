@@ -10,8 +10,7 @@ from paths import ROOT, SHARED
 
 from crbc_lab import cli
 from crbc_lab.studies.paper import check, feasibility
-from crbc_lab.studies.paper.claims import CLAIMS, Claim
-from crbc_lab.studies.paper.printed import KINDS, PrintedValue, row, rows
+from crbc_lab.studies.paper.printed import CLAIMS, KINDS, Claim, PrintedValue, row, rows
 
 A, B = (30, 19, 26, 12, 21, 20), (31, 19, 25, 12, 21, 20)
 
