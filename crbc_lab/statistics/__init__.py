@@ -6,8 +6,8 @@ tasks. Tasks of one cluster, such as those of one room or product, succeed or fa
 seeds, and independently whole clusters of tasks.
 
 `rliable` is not used. Its bootstrap is stratified by task, but knows no clusters and no pairs of methods, and it brings
-arch, absl and seaborn. Two of its figures are here, the interquartile mean and the probability of improvement. The
-tests hold them to `scipy.stats.trim_mean` and `scipy.stats.mannwhitneyu`.
+arch, absl and seaborn. One of its numbers is here, the probability of improvement. The tests hold it to
+`scipy.stats.mannwhitneyu`.
 """
 
 from crbc_lab.statistics.comparison import (
@@ -25,7 +25,6 @@ from crbc_lab.statistics.resampling import (
     Estimate,
     crossed_error,
     estimate,
-    interquartile_mean,
     resample,
     widening,
 )
@@ -42,7 +41,6 @@ __all__ = [
     "estimate",
     "holm",
     "improvement",
-    "interquartile_mean",
     "p_value",
     "paired",
     "resample",

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from crbc_lab.statistics.outcomes import Floats
-from crbc_lab.statistics.resampling import RESAMPLES, Estimate, interquartile_mean, widening
+from crbc_lab.statistics.resampling import RESAMPLES, Estimate, widening
 from crbc_rl.errors import ConfigError
 
 Curve = tuple[ArrayLike, ArrayLike]
@@ -28,14 +27,8 @@ class Band:
     areas: Floats
 
 
-def band(
-    curves: Sequence[Curve],
-    rng: np.random.Generator,
-    *,
-    statistic: Literal["mean", "iqm"] = "mean",
-    resamples: int = RESAMPLES,
-) -> Band:
-    """The mean or interquartile mean over seeds and its 95 % interval, at every update that all seeds share.
+def band(curves: Sequence[Curve], rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Band:
+    """The mean over seeds and its 95 % interval, at every update that all seeds share.
 
     Each curve is interpolated linearly to the updates of any seed between the last start and the first end. Seeds are
     resampled as whole curves, so the band holds pointwise: 95 % at each update, not at all of them together. Raises
@@ -44,26 +37,19 @@ def band(
     updates, values = _shared([_read(curve, seed) for seed, curve in enumerate(curves)])
     seeds, mean = len(values), values.mean(axis=0)
     scaled = mean + widening(seeds) * (values - mean)
-    centre = _over_seeds(values.T, statistic)
     picked = rng.integers(seeds, size=(resamples, seeds))
     ends = [
-        Estimate.from_draws(float(at), _over_seeds(column[picked], statistic), max(seeds - 1, 1))
-        for at, column in zip(centre, scaled.T, strict=True)
+        Estimate.from_draws(float(at), column[picked].mean(axis=-1), max(seeds - 1, 1))
+        for at, column in zip(mean, scaled.T, strict=True)
     ]
     low, high = (np.array([getattr(one, end) for one in ends]) for end in ("low", "high"))
-    return Band(updates, centre, low, high, np.array([area(updates, row) for row in values]))
+    return Band(updates, mean, low, high, np.array([area(updates, row) for row in values]))
 
 
 def area(updates: ArrayLike, values: ArrayLike) -> float:
     """The area under a curve over the length of its updates: the mean height, in the unit of the values."""
     at, height = _read((updates, values), 0)
     return float(np.trapezoid(height, at) / (at[-1] - at[0])) if len(at) > 1 else float(height[0])
-
-
-def _over_seeds(values: Floats, statistic: Literal["mean", "iqm"]) -> Floats:
-    """(..., S) to (...,)."""
-    centre: Floats = interquartile_mean(values) if statistic == "iqm" else values.mean(axis=-1)
-    return centre
 
 
 def _read(curve: Curve, seed: int) -> tuple[Floats, Floats]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from scipy import stats
@@ -13,8 +12,6 @@ from scipy import stats
 from crbc_lab.statistics.outcomes import Floats, Ints, Outcomes, paired
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.intervals import wilson
-
-Statistic = Literal["mean", "iqm", "iqm_scores"]
 
 RESAMPLES = 10_000
 LEVEL = 0.95
@@ -45,37 +42,19 @@ class Estimate:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def estimate(
-    outcomes: Outcomes,
-    rng: np.random.Generator,
-    *,
-    statistic: Statistic = "mean",
-    resamples: int = RESAMPLES,
-) -> Estimate:
-    """A method's figure with its 95 % interval.
+def estimate(outcomes: Outcomes, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Estimate:
+    """A method's mean over seeds and tasks with its 95 % interval.
 
-    `statistic` is "mean", the mean over seeds and tasks; "iqm", the interquartile mean over the seeds' means; or
-    "iqm_scores", that over all seed x task scores. With one seed the interval is over tasks alone, and says nothing
-    about another training. Where all episodes succeed, or all fail, resamples are alike, and the interval is Wilson's
-    over clusters.
-
-    Raises `ConfigError` for fewer than two clusters, and for "iqm_scores" of successes, which are 0 and 1: their
-    interquartile mean says little more than whether one or three in four succeed.
+    With one seed the interval is over tasks alone, and says nothing about another training. Where all episodes succeed,
+    or all fail, resamples are alike, and the interval is Wilson's over clusters. Raises `ConfigError` for fewer than
+    two clusters.
     """
-    if statistic == "iqm_scores" and outcomes.binary:
-        raise ConfigError(
-            "the interquartile mean over episodes is not defined for successes of 0 and 1; take statistic 'iqm', over "
-            "the seeds' means, or graded scores"
-        )
-    whole = np.arange(len(outcomes.seeds))[None], np.ones((1, len(outcomes.clusters)))
-    value = float(_STATISTICS[statistic](outcomes, *whole, 1.0)[0])
-    freedom = crossed_error(outcomes)[1]
-    if outcomes.binary and outcomes.mean in (0.0, 1.0):
+    value, freedom = outcomes.mean, crossed_error(outcomes)[1]
+    if outcomes.binary and value in (0.0, 1.0):
         clusters = len(outcomes.clusters)
         low, high = wilson(value * clusters, clusters)
         return Estimate(value, min(low, value), max(high, value))  # its rounding may leave the value out
-    draws = resample([outcomes], rng, statistic=statistic, resamples=resamples)[0]
-    interval = Estimate.from_draws(value, draws, freedom)
+    interval = Estimate.from_draws(value, resample([outcomes], rng, resamples=resamples)[0], freedom)
     return Estimate(value, max(interval.low, 0.0), min(interval.high, 1.0)) if outcomes.binary else interval
 
 
@@ -110,11 +89,10 @@ def resample(
     methods: Sequence[Outcomes],
     rng: np.random.Generator,
     *,
-    statistic: Statistic = "mean",
     resamples: int = RESAMPLES,
     factor: float | None = None,
 ) -> Floats:
-    """The statistic of every method in every resample, (methods, resamples).
+    """The mean of every method in every resample, (methods, resamples).
 
     Each resample draws S seeds and C clusters with replacement, the same ones for all methods. So a difference of two
     rows is paired by seed and task. `factor` scales how far each seed lies from the mean over seeds; default
@@ -123,13 +101,13 @@ def resample(
     """
     paired(methods)
     seeds, clusters = len(methods[0].seeds), len(methods[0].clusters)
-    scale, figure = widening(seeds) if factor is None else factor, _STATISTICS[statistic]
+    scale = widening(seeds) if factor is None else factor
     values = np.empty((len(methods), resamples))
     for start in range(0, resamples, BLOCK):
         rows = min(BLOCK, resamples - start)
         picked, counts = rng.integers(seeds, size=(rows, seeds)), cluster_counts(rows, clusters, rng)
         for row, method in zip(values, methods, strict=True):
-            row[start : start + rows] = figure(method, picked, counts, scale)
+            row[start : start + rows] = _picked(method, picked, counts, scale).mean(axis=1)
     return values
 
 
@@ -150,55 +128,8 @@ def seed_means(outcomes: Outcomes, counts: Floats) -> Floats:
     return means
 
 
-def interquartile_mean(values: Floats, counts: Floats | None = None) -> Floats:
-    """The mean of the middle half along the last axis, (...,), as `scipy.stats.trim_mean(values, 0.25)`.
-
-    A quarter of the n values is cut at either end, rounded down. `counts`, of the same shape, says how often each value
-    counts; `values` must then be sorted along the last axis.
-    """
-    if counts is None:
-        cut = values.shape[-1] // 4
-        middle: Floats = np.sort(values, axis=-1)[..., cut : values.shape[-1] - cut].mean(axis=-1)
-        return middle
-    upper = np.cumsum(counts, axis=-1)
-    total = upper[..., -1:]
-    cut_at = np.floor(total / 4)
-    kept = np.clip(np.minimum(upper, total - cut_at) - np.maximum(upper - counts, cut_at), 0.0, None)
-    weighted: Floats = (kept * values).sum(axis=-1) / kept.sum(axis=-1)
-    return weighted
-
-
-def _spread(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
+def _picked(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
     """The means of the seeds picked, (R, S), with their deviations scaled by `factor`."""
     means = seed_means(outcomes, counts)
     centre = means.mean(axis=1, keepdims=True)
     return np.take_along_axis(centre + factor * (means - centre), picked, axis=1)
-
-
-def _mean(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
-    means: Floats = _spread(outcomes, picked, counts, factor).mean(axis=1)
-    return means
-
-
-def _iqm(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
-    return interquartile_mean(_spread(outcomes, picked, counts, factor))
-
-
-def _iqm_scores(outcomes: Outcomes, picked: Ints, counts: Floats, factor: float) -> Floats:
-    """Over all seed x task scores, sorted once: a resample only changes how often each of them counts.
-
-    Each score is moved by as much as its seed's mean is by the scaling.
-    """
-    moved = outcomes.values + ((factor - 1) * (outcomes.per_seed - outcomes.mean))[:, None]
-    order = np.argsort(moved, axis=None)
-    seed, task = np.divmod(order, len(outcomes.tasks))
-    often = np.zeros((len(picked), len(outcomes.seeds)))
-    np.add.at(often, (np.arange(len(picked))[:, None], picked), 1.0)
-    return interquartile_mean(moved.ravel()[order], often[:, seed] * counts[:, outcomes.cluster[task]])
-
-
-_STATISTICS: dict[str, Callable[[Outcomes, Ints, Floats, float], Floats]] = {
-    "mean": _mean,
-    "iqm": _iqm,
-    "iqm_scores": _iqm_scores,
-}

@@ -66,26 +66,6 @@ def test_methods_are_compared_on_the_same_tasks_only():
 # ---- figures beside scipy ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("count", [3, 4, 5, 8, 11])
-def test_the_interquartile_mean_is_scipys(count):
-    values = rng(count).normal(size=(6, count))
-    np.testing.assert_allclose(st.interquartile_mean(values), stats.trim_mean(values, 0.25, axis=1), rtol=1e-12)
-    often = cluster_counts(6, count, rng(1))
-    ordered = np.sort(values, axis=1)
-    repeated = [stats.trim_mean(np.repeat(row, n.astype(int)), 0.25) for row, n in zip(ordered, often, strict=True)]
-    np.testing.assert_allclose(st.interquartile_mean(ordered, often), repeated, rtol=1e-12)
-
-
-def test_estimates_of_the_interquartile_mean_are_scipys_too():
-    scores = table(rng(2).random((5, 40)))
-    over_seeds, over_scores = (st.estimate(scores, rng(), statistic=s, resamples=300) for s in ("iqm", "iqm_scores"))
-    assert over_seeds.value == pytest.approx(stats.trim_mean(scores.per_seed, 0.25), abs=1e-12)
-    assert over_scores.value == pytest.approx(stats.trim_mean(scores.values.ravel(), 0.25), abs=1e-12)
-    assert over_seeds.low < over_seeds.value < over_seeds.high and over_scores.low < 0.5 < over_scores.high
-    with pytest.raises(ConfigError, match="not defined for successes"):
-        st.estimate(table(np.eye(3)), rng(), statistic="iqm_scores")
-
-
 def test_the_probability_of_improvement_is_that_of_mann_and_whitney():
     mine, theirs = table(rng(3).integers(0, 3, (5, 4))), table(rng(4).integers(0, 3, (5, 4)))
     found = st.improvement(mine, theirs, rng(), resamples=250)
@@ -134,24 +114,18 @@ def test_the_error_is_that_of_repeated_studies():
     assert 0.9 < squares.mean() / means.var() < 1.2
 
 
-@pytest.mark.parametrize("statistic", ["mean", "iqm", "iqm_scores"])
-def test_a_resample_is_the_statistic_of_a_table_of_what_was_drawn(statistic):
+def test_a_resample_is_the_mean_of_a_table_of_what_was_drawn():
     """A seed or cluster that is drawn twice counts twice, and every method has the same draws."""
     cluster = np.array([0, 1, 1, 2, 2, 2])
     methods = [table(rng(seed).random((5, 6)), cluster) for seed in (6, 7)]
-    draws = st.resample(methods, rng(1), statistic=statistic, resamples=100, factor=1.0)
+    draws = st.resample(methods, rng(1), resamples=100, factor=1.0)
     same = rng(1)
     picked, counts = same.integers(5, size=(100, 5)), cluster_counts(100, 3, same).astype(int)
     assert (counts.sum(axis=1) == 3).all()
     for row, method in zip(draws, methods, strict=True):
         drawn = zip(picked, counts, strict=True)
-        tables = [method.values[some][:, np.repeat(np.arange(6), often[cluster])] for some, often in drawn]
-        expected = {
-            "mean": [one.mean() for one in tables],
-            "iqm": [stats.trim_mean(one.mean(axis=1), 0.25) for one in tables],
-            "iqm_scores": [stats.trim_mean(one, 0.25, axis=None) for one in tables],
-        }
-        np.testing.assert_allclose(row, expected[statistic], rtol=1e-12)
+        means = [method.values[some][:, np.repeat(np.arange(6), often[cluster])].mean() for some, often in drawn]
+        np.testing.assert_allclose(row, means, rtol=1e-12)
 
 
 STUDENT = {1: np.tan(0.475 * np.pi), 2: 0.95 / np.sqrt(2 * 0.975 * 0.025)}
@@ -293,8 +267,6 @@ def test_a_band_is_over_the_updates_that_all_share():
     np.testing.assert_allclose(found.areas, [np.trapezoid([0.5, 1, 1, 1], found.updates) / 15, 0.5, 1.25])
     assert found.low[0] == found.centre[0] == found.high[0], "all seeds agree there"
     assert (found.low[1:] < found.centre[1:]).all() and (found.centre[1:] < found.high[1:]).all()
-    middle = st.band(curves, rng(), statistic="iqm", resamples=50)
-    np.testing.assert_allclose(middle.centre, found.centre, err_msg="of three seeds a quarter is none")
 
 
 def test_the_area_is_the_mean_height():
