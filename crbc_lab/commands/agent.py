@@ -18,8 +18,8 @@ from crbc_envs.core import Expert
 from crbc_envs.tasks import rng, stream
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
+from crbc_lab.commands.bench import arguments, environment_errors
 from crbc_lab.commands.console import print_line, print_written
-from crbc_lab.commands.splits import arguments, environment_errors
 from crbc_lab.plan.check import check_run
 from crbc_lab.studies import agent_tables
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of

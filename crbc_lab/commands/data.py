@@ -1,29 +1,61 @@
-"""`crbc data` installs or checks official data; `crbc bench` compares engines with the originals on such data."""
+"""`crbc data`: installs or checks a benchmark's official data, or generates a large shop."""
 
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Annotated
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+import tyro
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import Progress, TaskID
-from rich.table import Table
 
 import crbc_envs  # noqa: F401  registers the ids
-from crbc_envs.alfworld.engine.conformance import COMPARED, conform_all, published
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import Dataset, install, read_manifest, verify
-from crbc_envs.storage.outcomes import Outcome
 from crbc_envs.vector.members import creator, declared
-from crbc_lab.commands.console import print_line, progress_bar
-from crbc_lab.commands.splits import arguments, environment_errors, typed_id
-from crbc_rl.config.revisions import digest_of
+from crbc_lab.commands.console import console, print_line, progress_bar
+from crbc_lab.commands.parse import Count, Index, MaybePath, Repeated, SomePath
 from crbc_rl.errors import ConfigError, nearest
+
+_GENERATE = "crbc data generate webshop --products 1000000 --to FOLDER"
+
+
+def data(
+    name: tyro.conf.Positional[str],
+    what: tyro.conf.Positional[str | None] = None,
+    /,
+    sources: Annotated[tuple[tuple[SomePath, ...], ...], Repeated, tyro.conf.arg(name="from")] = (),
+    products: Count = None,
+    to: MaybePath = None,
+    seed: Index = None,
+) -> None:
+    """Install a benchmark's official data, or check the installed data, or generate a large shop.
+
+    `crbc data generate webshop --products 1000000 --to FOLDER` makes a shop that CRBC-WebShop-v0 opens with
+    data_dir=FOLDER.
+
+    Args:
+        name: alfworld: the published games (json_2.1.1, release 2.1.1 or 2.1.2); webshop: the products and
+            instructions, the small set of 1,000 or the full one; generate: make a generated shop instead.
+        what: generate: webshop.
+        sources: a folder with the data, or .tar, .tar.gz, .tar.xz or .zip archives of it; without sources,
+            every installed file is compared with its checksum.
+        products: generate: the number of products.
+        to: generate: the new folder. A generated shop that is there is replaced.
+        seed: generate: seed of the products; default 0, that of the embedded shop.
+    """
+    if name == "generate":
+        if what != "webshop" or products is None or to is None or sources:
+            raise ConfigError(f"crbc data generate makes a shop, with a number of products, in a folder: {_GENERATE}")
+        generate_shop(to, products, seed or 0)
+        return
+    if what is not None or not (products is to is seed is None):
+        raise ConfigError(f"crbc data {name} takes --from alone; to generate a shop: {_GENERATE}")
+    install_or_verify(name, tuple(Path(source) for source in chain(*sources)), console)
 
 
 def datasets() -> dict[str, Dataset]:
@@ -38,6 +70,8 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
 
     Raises `ConfigError` for an unknown name, and `DataError` as `install` and `verify` do.
     """
+    from crbc_rl.config.revisions import digest_of
+
     known = datasets()
     if name not in known:
         raise ConfigError(f"there is no dataset {name!r}{nearest(name, known)}")
@@ -48,7 +82,7 @@ def install_or_verify(name: str, sources: Sequence[Path], console: Console) -> N
     print_line(console, f"{result}\n{dataset.folder}\nenv.revision: {digest}")
 
 
-def generate_shop(folder: Path, num_products: int, seed: int, console: Console) -> None:
+def generate_shop(folder: Path, num_products: int, seed: int) -> None:
     """Make a generated shop in `folder`. Raises `ConfigError` and `DataError` as `make_shop` does, and `OSError`."""
     from crbc_envs.webshop.shop.stored import make_shop
 
@@ -70,100 +104,3 @@ def generate_shop(folder: Path, num_products: int, seed: int, console: Console) 
     took = f"{num_products:,} products, {size / 1e6:,.0f} MB, {time.monotonic() - begun:.0f} s"
     use = f'gymnasium.make("CRBC-WebShop-v0", data_dir={str(folder)!r})'
     print_line(console, f"{took}\n{folder}\n{use}")
-
-
-def compare_engines(
-    env: str | None,
-    games: Path | None,
-    everything: bool,
-    settings: Sequence[str],
-    numbers: tuple[int | None, int, int],
-    out: Path,
-    console: Console,
-) -> bool:
-    """`crbc bench conformance`: of an environment's tasks, or of ALFWorld's games. Returns whether all agree.
-
-    `numbers` are games, steps and seed. Raises `ConfigError` unless it is one of the two.
-    """
-    many = games is not None or everything
-    if many == (env is not None) or (many and settings):
-        ways = "crbc bench conformance CRBC-Sokoban-v0, or crbc bench conformance --games DIR, or --all"
-        raise ConfigError(f"crbc bench conformance takes an environment or a folder of games: {ways}")
-    if env is not None:
-        return conformance_of(env, settings, *numbers, console)
-    return conformance(games, everything, *numbers, out, console)
-
-
-def conformance(
-    games: Path | None, everything: bool, count: int | None, steps: int, seed: int, out: Path, console: Console
-) -> bool:
-    """Play games in ALFWorld's exact engine and in TextWorld, print the comparison, and return whether all agree.
-
-    `everything`: the games of the folder, by default the installed ones, in both wordings, and generated ones.
-    """
-    from crbc_envs.alfworld import conformance as alfworld
-
-    where = games or datasets()["alfworld"].folder
-    listed = (alfworld.everything(where) if everything else published(where))[:count]
-    return _compare(conform_all(listed, steps, seed, out), len(listed), "exact engine and TextWorld", COMPARED, console)
-
-
-def conformance_of(
-    env_id: str, settings: Sequence[str], count: int | None, steps: int, seed: int, console: Console
-) -> bool:
-    """Play an environment's tasks in its own engine and in the original. Prints the result, returns whether all agree.
-
-    `settings` are the environment's arguments, each as key=value. Raises `ConfigError` for an environment that is not
-    registered, cannot be made, or names no original, and `RequirementError` where that is not installed.
-    """
-    name, kwargs = typed_id(env_id), arguments(settings, "engine")
-    with environment_errors(f"{env_id}: it cannot be made", name):
-        env = gymnasium.make(name, disable_env_checker=True, **kwargs)
-    original = declared(env.unwrapped, "conformance")
-    if original is None:
-        known = [spec.id for spec in gymnasium.registry.values() if _names_original(spec)]
-        raise ConfigError(f"{env_id} names no original to compare with; these do: {', '.join(sorted(known))}")
-    assert env.spec is not None
-    given = {key: value for key, value in env.spec.kwargs.items() if key != "engine"}
-    tasks = original.tasks if count is None else count
-    outcomes = original.play(tasks, steps, seed, **given)
-    return _compare(outcomes, tasks, f"{name} and {original.original}", original.compared, console)
-
-
-def _names_original(spec: EnvSpec) -> bool:
-    return spec.id.startswith("CRBC-") and bool(creator(spec).conformance)
-
-
-def _compare(played: Iterable[Outcome], total: int, title: str, compared: Sequence[str], console: Console) -> bool:
-    """Print the outcomes as they come in, and return whether there was one and none differs."""
-    outcomes: list[Outcome] = []
-    with progress_bar(console, "games") as progress:
-        for outcome in played:
-            outcomes.append(outcome)
-            progress(len(outcomes), total)
-    different = [outcome for outcome in outcomes if outcome.difference]
-    for outcome in different:
-        console.print(
-            f"[red]{escape(outcome.game)}[/] seed {outcome.seed}, {escape(str(outcome.difference))}", soft_wrap=True
-        )
-    table = Table("family", "games", "steps", "won", "differences", title=escape(title))
-    for family in sorted({outcome.family for outcome in outcomes}):
-        _row(table, escape(family), [outcome for outcome in outcomes if outcome.family == family])
-    _row(table, "all", outcomes)
-    console.print(table)
-    verbs = sum((Counter(outcome.verbs) for outcome in outcomes), Counter())
-    console.print(
-        "commands: " + escape(", ".join(f"{verb} {times:,}" for verb, times in verbs.most_common())), soft_wrap=True
-    )
-    console.print(f"compared at every step: {escape(', '.join(compared))}", soft_wrap=True)
-    return bool(outcomes) and not different
-
-
-def _row(table: Table, name: str, outcomes: list[Outcome]) -> None:
-    counts = (
-        len(outcomes),
-        sum(outcome.steps for outcome in outcomes),
-        sum(outcome.won for outcome in outcomes),
-        sum(bool(outcome.difference) for outcome in outcomes),
-    )
-    table.add_row(name, *(f"{count:,}" for count in counts))

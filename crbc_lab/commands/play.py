@@ -20,8 +20,8 @@ from crbc_envs.printable import printable
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import creator, make_member
 from crbc_lab.commands import screen
+from crbc_lab.commands.bench import environment_errors, typed_id
 from crbc_lab.commands.hints import Env, Episode, Hints, NoHint
-from crbc_lab.commands.splits import environment_errors, typed_id
 from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, opened
 from crbc_lab.commands.words import COMMANDS, Form, meaning
 from crbc_rl.errors import ConfigError

@@ -108,7 +108,7 @@ def openenv(
         sessions: how many clients may play at once.
         idle_seconds: a session without a message for so long ends.
     """
-    from crbc_lab.commands.splits import arguments
+    from crbc_lab.commands.bench import arguments
     from crbc_rl.adapters.openenv_server import serve
 
     serve(

@@ -86,7 +86,7 @@ def anchors(
         seed: seed of every draw.
         set: the environment's arguments, each as key=value, such as rooms=small.
     """
-    from crbc_lab.commands.splits import arguments, environment_errors, typed_id
+    from crbc_lab.commands.bench import arguments, environment_errors, typed_id
     from crbc_lab.studies import anchor_kinds
 
     if env is None:

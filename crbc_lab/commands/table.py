@@ -1,5 +1,5 @@
 """Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
-data, serve, and paper, results and study, whose own are in `datasets.py`, `serving.py` and `studying.py`."""
+data, serve, and paper, results and study, whose own are in `data.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from tyro.conf import Positional
 
 from crbc_lab.commands.console import console, print_line
-from crbc_lab.commands.datasets import data
+from crbc_lab.commands.data import data
 from crbc_lab.commands.parse import (
     ConfigPath,
     Count,
@@ -354,7 +354,7 @@ def bench(
         set: the environment's arguments, each as key=value, such as panel=paper.
     """
     if name == "splits":
-        from crbc_lab.commands.splits import splits
+        from crbc_lab.commands.bench import splits
 
         if env is None or games is not None:
             raise ConfigError("crbc bench splits takes an environment, such as crbc bench splits CRBC-Sokoban-v0")
@@ -362,7 +362,7 @@ def bench(
         if not splits(env, tuple(chain(*set)), console, **numbers):
             sys.exit(1)
         return
-    from crbc_lab.commands.data import compare_engines
+    from crbc_lab.commands.bench import compare_engines
 
     amounts = count, 105 if steps is None else steps, seed or 0
     if not compare_engines(env, games, all, tuple(chain(*set)), amounts, out, console):
