@@ -38,7 +38,7 @@ class TabularMDP:
     `distance` (n,): the least number of steps to success, inf where there is none; behaviours use it. `marks` names
     steps of interest as (state, action) masks, such as "bad" and "repair".
 
-    Raises `ValueError` for columns that do not fit each other, and for chances that do not add up to one.
+    Raises `ValueError` for chances that do not add up to one, and for anchors with gaps between their numbers.
     """
 
     successor: Ints
@@ -58,7 +58,11 @@ class TabularMDP:
         ):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
-        _check(self)
+        off = np.abs(self.probability.sum(axis=2) - 1.0) > TINY
+        if self.probability.min() < 0.0 or off[self.admissible].any():
+            raise ValueError("probability: the chances of each admissible action are not negative and add up to 1")
+        if not np.array_equal(np.unique(self.anchor), np.arange(self.num_anchors)):
+            raise ValueError("anchor: anchors are numbered 0, 1, ... without gaps")
 
     def __len__(self) -> int:
         return len(self.successor)
@@ -79,28 +83,6 @@ class TabularMDP:
     @cached_property
     def edges(self) -> Edges:
         return Edges.of(self)
-
-
-def _check(mdp: TabularMDP) -> None:
-    n, actions = mdp.successor.shape[:2]
-    shapes = {"probability": mdp.successor.shape, "anchor": (n,), "admissible": (n, actions), "distance": (n,)}
-    for name, shape in shapes.items():
-        if getattr(mdp, name).shape != shape:
-            raise ValueError(f"{name}: expected the shape {shape}, got {getattr(mdp, name).shape}")
-    for name, mask in mdp.marks.items():
-        if mask.shape != (n, actions):
-            raise ValueError(f"marks[{name!r}]: expected the shape {(n, actions)}, got {mask.shape}")
-    if mdp.horizon < 1:
-        raise ValueError(f"horizon must be at least 1, got {mdp.horizon}")
-    if mdp.successor.min() < 0 or mdp.successor.max() > n + 1:
-        raise ValueError(f"successor: states are 0 to {n + 1}, got {mdp.successor.min()} to {mdp.successor.max()}")
-    if not mdp.admissible.any(axis=1).all():
-        raise ValueError(f"admissible: state {int(np.argmin(mdp.admissible.any(axis=1)))} has no action")
-    off = np.abs(mdp.probability.sum(axis=2) - 1.0) > TINY
-    if mdp.probability.min() < 0.0 or off[mdp.admissible].any():
-        raise ValueError("probability: the chances of each admissible action are not negative and add up to 1")
-    if not np.array_equal(np.unique(mdp.anchor), np.arange(mdp.num_anchors)):
-        raise ValueError("anchor: anchors are numbered 0, 1, ... without gaps")
 
 
 # ---- the truth of one behaviour ---------------------------------------------------------------------

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
@@ -67,12 +69,11 @@ def overview(study: Study, scale: Scale, env: str, results: Path, picture: Pictu
     if not settings:
         return UNFINISHED
 
-    def draw(path: Path) -> None:
-        from crbc_lab.studies.comparison import figures
-
-        figures.draw_settings(settings, path)
-
-    return picture(f"{study.name}-{scale}", f"{study.title}: {', '.join(settings)}", draw)
+    return picture(
+        f"{study.name}-{scale}",
+        f"{study.title}: {', '.join(settings)}",
+        lambda path: _figures().draw_settings(settings, path),
+    )
 
 
 def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:
@@ -82,13 +83,7 @@ def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Pict
     if not compared:
         return [UNFINISHED, tuned]
     title = f"{study.title}, {env}"
-
-    def draw(path: Path) -> None:
-        from crbc_lab.studies.comparison import figures  # matplotlib takes a while to import
-
-        figures.draw(compared, title, path)
-
-    shown = picture(f"{study.name}-{scale}-{env}", title, draw)
+    shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw(compared, title, path))
     return [table(compared), fine_print(compared), scores(compared), shown, tuned]
 
 
@@ -102,10 +97,10 @@ def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Pict
     if not counted:
         return [coverage(kept)]
     title = f"{study.title}, {env}"
+    shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw_coverage(counted, title, path))
+    return [coverage(kept), shown]
 
-    def draw(path: Path) -> None:
-        from crbc_lab.studies.comparison import figures
 
-        figures.draw_coverage(counted, title, path)
-
-    return [coverage(kept), picture(f"{study.name}-{scale}-{env}", title, draw)]
+def _figures() -> ModuleType:
+    """The module that draws, which takes a while to import."""
+    return import_module("crbc_lab.studies.comparison.figures")

@@ -124,9 +124,6 @@ def test_a_play_draws_from_its_own_generator():
     [
         ({"probability": np.ones((2, 2, 2))}, "add up to 1"),
         ({"anchor": np.array([0, 2])}, "without gaps"),
-        ({"admissible": np.array([[True, True], [False, False]])}, "state 1 has no action"),
-        ({"successor": np.full((2, 2, 2), 4)}, "states are 0 to 3"),
-        ({"marks": {"bad": np.ones(2, dtype=np.bool_)}}, r"marks\['bad'\]"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused(change, message):
