@@ -93,8 +93,12 @@ def _files(folder: Path) -> Iterator[Path]:
 def _folder_members(folder: Path) -> Iterator[Member]:
     done = 0
     for path in _files(folder):
-        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), partial(path.open, "rb"), done)
+        yield Member(PurePosixPath(path.relative_to(folder).as_posix()), partial(_open, path), done)
         done += path.stat().st_size
+
+
+def _open(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
 # ---- tar -------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def _outcomes(record: Mapping[str, Any]) -> Outcomes:
     success = np.array(record["success"], dtype=np.int64)
     numbers = {name: np.array(record[name], dtype=float) for name in ("task", "score", "reward")}
     texts = {name: tuple(record[name]) for name in ("kind", "content", "cluster")}
-    if any(len(column) != len(success) for column in (*numbers.values(), *texts.values())):
+    if {*map(len, numbers.values()), *map(len, texts.values())} != {len(success)}:
         raise ValueError("its columns differ in length")
     return Outcomes(
         update=record["update"],
