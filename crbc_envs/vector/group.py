@@ -18,8 +18,7 @@ from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome, ShowingMembers
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.frames import FrameArrays
-from crbc_envs.vector.members import DYNAMICS, INDEPENDENT, SHARED, make_member, noise_seed, scatter
-from crbc_envs.vector.proof import prove_alike
+from crbc_envs.vector.members import DYNAMICS, INDEPENDENT, SHARED, make_member, noise_seed, prove_alike, scatter
 from crbc_envs.vector.recorder import Recorder
 from crbc_envs.vector.workers import make_backend
 

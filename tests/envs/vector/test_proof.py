@@ -13,7 +13,7 @@ from worker_play import plain
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
 from crbc_envs.core import Outcome
-from crbc_envs.vector.proof import equal, prove_alike
+from crbc_envs.vector.members import equal, prove_alike
 
 # ---- what is compared -----------------------------------------------------------------------------
 
