@@ -20,17 +20,7 @@ from crbc_envs.alfworld.engine.game import (
     GameFile,
     read_game_file,
 )
-from crbc_envs.alfworld.games.listing import (
-    Entry,
-    Stamp,
-    Stamps,
-    entry_of,
-    forget,
-    listing,
-    stamp_of,
-    stamps_of,
-    trajectories,
-)
+from crbc_envs.alfworld.games.listing import Entry, Stamp, entry_of, listing, stamp_of, trajectories
 from crbc_envs.errors import DataError, FileError
 from crbc_envs.storage.datasets import MANIFEST, Dataset, Unpacked, check_file, read_manifest
 from crbc_envs.tasks import Task, TaskPanel
@@ -89,8 +79,7 @@ class OfficialPanel(TaskPanel[GameFile]):
     from a folder's name. The panel leaves out what AlfredTWEnv leaves out: tasks with movable receptacles or
     sliced objects, and games that are missing or not solvable. `left_out` counts them; `families` counts the rest.
 
-    All panels of a process share what they have read. A new panel has the games that are there now. A game whose
-    files have changed is read again.
+    All panels of a process share what they have read. What is installed meanwhile is read by the next panel.
 
     Raises `DataError` at once if the data is missing or a file is no JSON, and for a task whose game is damaged or
     gone.
@@ -109,7 +98,7 @@ class OfficialPanel(TaskPanel[GameFile]):
         super().__init__(split, 0)
         self.directory = Path(directory).expanduser() if directory is not None else DATASET.folder
         self.folder = _split_folder(self.directory, self.split)
-        listed = listing(self.folder)
+        listed = listing(self.folder, stamp_of(self.folder))
         if not listed.entries:
             raise DataError(f"{self.folder}: holds no game; install the published games with: {DATASET.command}")
         self.entries, self.left_out = listed.entries, dict(listed.left_out)
@@ -117,12 +106,8 @@ class OfficialPanel(TaskPanel[GameFile]):
         self.families = Counter(entry.family for entry in self.entries)
 
     def _task(self, index: int) -> Task[GameFile]:
-        entry = self.entries[index]
-        stamps = stamps_of(entry.folder)
-        if stamps != entry.stamps:
-            self._refuse_left_out(entry.folder, stamps)
-        id = f"alfworld-official/{self.split}/{index}"
-        return _loaded(id, self.directory, entry.folder, stamps, self._digests(entry.folder))
+        folder = self.entries[index].folder
+        return _loaded(f"alfworld-official/{self.split}/{index}", self.directory, folder, self._digests(folder))
 
     def kind(self, index: int) -> str:
         return self.entries[self.index(index)].family
@@ -130,14 +115,6 @@ class OfficialPanel(TaskPanel[GameFile]):
     def cluster(self, task: Task[GameFile]) -> str:
         """The room: games on one floor plan share furniture and ways."""
         return room_digest(task.content)
-
-    def _refuse_left_out(self, folder: Path, stamps: Stamps) -> None:
-        """Raise `DataError` if a game that has changed would not be listed now."""
-        forget(self.folder)
-        entry = "it is gone" if None in stamps else entry_of(self.folder, folder / TRAJECTORY_FILE)
-        if not isinstance(entry, Entry):
-            why = f"this game has changed and is not played any more ({entry}); make the environment again"
-            raise FileError(folder, why)
 
     def _digests(self, folder: Path) -> tuple[tuple[str, str], ...] | None:
         """What the manifest says of a game's files, by path. None if the games were not installed."""
@@ -150,10 +127,8 @@ class OfficialPanel(TaskPanel[GameFile]):
 
 
 @lru_cache(maxsize=64)
-def _loaded(
-    id: str, directory: Path, folder: Path, stamps: Stamps, digests: tuple[tuple[str, str], ...] | None
-) -> Task[GameFile]:
-    """A task, read once per process for all copies of a group. The stamps make it be read again after a change."""
+def _loaded(id: str, directory: Path, folder: Path, digests: tuple[tuple[str, str], ...] | None) -> Task[GameFile]:
+    """A task, read once per process for all copies of a group, and again once other files were installed."""
 
     def check(path: Path, content: bytes) -> None:
         if digests is not None:
@@ -197,7 +172,7 @@ def _check(unpacked: Unpacked) -> str:
                 f"separate archives, so give both: crbc data alfworld --from GAMES.zip TRAJECTORIES.zip"
             )
     folders = [unpacked.folder / split for split in SPLITS if (unpacked.folder / split).is_dir()]
-    paths = [(folder, path) for folder in folders for path in trajectories(folder)[0]]
+    paths = [(folder, path) for folder in folders for path in trajectories(folder)]
     counts = {folder.name: Counter[str]() for folder in folders}
     faults = []
     for done, (folder, path) in enumerate(paths, start=1):

@@ -1,8 +1,7 @@
 """Renders the pages of the site as HTML, without scripts and without external resources.
 
 The elements with a `data-role` are for agents. They are in the order of the page model, with the role and text of its
-`Node`s, and with `aria-current` on clicked ones. Everything else is for people: breadcrumbs, and the class of chosen
-options. All text is escaped.
+`Node`s, and with `aria-current` on clicked ones. Everything else is for people. All text is escaped.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def _results(view: View, nodes: Sequence[Node]) -> str:
     shown = "".join(_card(view, card) for card in cards)
     bar = "".join(_node(view, node, "h1") for node in before)
     nothing = "" if cards else '<p class="aside">There are no products on this page.</p>'
-    return f'{_crumbs(view)}<nav class="row" aria-label="Pages">{bar}</nav><ul class="cards">{shown}</ul>{nothing}'
+    return f'<nav class="row" aria-label="Pages">{bar}</nav><ul class="cards">{shown}</ul>{nothing}'
 
 
 def _card(view: View, card: Sequence[Node]) -> str:
@@ -107,7 +106,7 @@ def _item(view: View, nodes: Sequence[Node]) -> str:
     about = "".join(_node(view, node, tag) for node, tag in tags)
     buttons = "".join(_node(view, node, "") for node in nodes[last:])
     return (
-        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><div class="product">'
+        f'<nav class="row" aria-label="Back">{bar}</nav><div class="product">'
         f'<section class="options" aria-label="Options">{_options(view, nodes[2:title])}</section>'
         f'<section class="about" aria-label="Product">{about}</section>'
         f'<nav class="row" aria-label="Product pages">{buttons}</nav></div>'
@@ -128,7 +127,7 @@ def _details(view: View, nodes: Sequence[Node]) -> str:
     content = "".join(_node(view, node, "p") for node in nodes[2:])
     nothing = "" if content else '<p class="aside">Nothing is said here.</p>'
     return (
-        f'{_crumbs(view)}<nav class="row" aria-label="Back">{bar}</nav><section class="product {name.lower()}" '
+        f'<nav class="row" aria-label="Back">{bar}</nav><section class="product {name.lower()}" '
         f'aria-label="{name}"><h1>{name}</h1>{content}{nothing}</section>'
     )
 
@@ -184,22 +183,6 @@ def _search(view: View, label: str, role: str) -> str:
         f'<form id="search" class="row" role="search" action="/goal/{view.number}/results">'
         f'<label for="query">{label}</label>'
         f'<input id="query" name="q" type="text" autocomplete="off" size="24" value="{query}">{kept}{button}</form>'
-    )
-
-
-def _crumbs(view: View) -> str:
-    """The way to a page: the search, its results, the product."""
-    state, way = view.state, [(State(""), "Search")]
-    results = replace(state, kind="results", asin="", details="", options={})
-    way.append((results, shown_query(state)))
-    if state.kind in ("item", "details"):
-        way.append((replace(state, kind="item", details=""), "Product"))
-    if state.kind == "details":
-        way.append((state, state.details))
-    *before, (_, here) = way
-    links = "".join(f'<li><a href="{_text(address(view.number, to))}">{_text(name)}</a></li>' for to, name in before)
-    return (
-        f'<nav class="crumbs" aria-label="Breadcrumb"><ol>{links}<li aria-current="page">{_text(here)}</li></ol></nav>'
     )
 
 

@@ -182,17 +182,6 @@ def test_the_search_box_remembers_the_query(site, name):
     assert shown == ([] if walker.page.kind == "done" else [asked])
 
 
-@pytest.mark.parametrize("name", WALKS)
-def test_breadcrumbs_lead_back(site, name):
-    walker = walked(site.shop, WALKS[name])
-    document = Document(site.respond(address(0, walker.state)).body)
-    ways = [attrs["href"] for attrs in document.all("a") if "class" not in attrs]
-    expected = {"results": ["index"], "item": ["index", "results"], "details": ["index", "results", "item"]}
-    assert [read_address(way, site.shop)[1].kind for way in ways] == expected.get(walker.page.kind, [])
-    for way in ways:
-        assert site.respond(way).status == 200
-
-
 def test_what_was_chosen_shows_even_where_the_original_marks_nothing(site):
     walker = walked(site.shop, WALKS["options"])
     links = Document(site.respond(address(0, walker.state)).body).all("a")
