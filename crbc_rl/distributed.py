@@ -79,10 +79,10 @@ class Distributed:
         dist.all_gather(parts, padded, group=self.patient)
         return [from_bytes(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
 
-    def gather_figures(self, figures: Mapping[str, float]) -> list[dict[str, float]]:
+    def gather_metrics(self, metrics: Mapping[str, float]) -> list[dict[str, float]]:
         """Every rank's metrics, in order of rank. All ranks must have the same names."""
-        parts = self.gather({"figures": np.array(list(figures.values()), dtype=np.float64)})
-        return [dict(zip(figures, part["figures"].tolist(), strict=True)) for part in parts]
+        parts = self.gather({"figures": np.array(list(metrics.values()), dtype=np.float64)})
+        return [dict(zip(metrics, part["figures"].tolist(), strict=True)) for part in parts]
 
     def any(self, flag: bool) -> bool:
         """Whether `flag` is set on any rank."""

@@ -25,7 +25,7 @@ from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.evaluate import play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns
 from crbc_rl.rollout.panel import EvalPanel, Name, choose, digest_of
-from crbc_rl.rollout.record import Row, columns_of, figures, rows_of
+from crbc_rl.rollout.record import Row, columns_of, record_metrics, rows_of
 from crbc_rl.rollout.scripted import play_scripted
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.interrupts import Interrupts
@@ -152,7 +152,7 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
 
 
 def _show(name: str, panel: EvalPanel, rows: Sequence[Row], console: Console) -> None:
-    result, numbers = summarise(panel.split, columns_of(rows)), figures(panel.split, rows)
+    result, numbers = summarise(panel.split, columns_of(rows)), record_metrics(panel.split, rows)
     print_line(console, f"{name}: success {result}")
     console.print(
         f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "

@@ -22,12 +22,12 @@ def credit_metrics(
 ) -> dict[str, float]:
     """The metrics of `process`, and of the terms that `method` found with `options`.
 
-    A figure that an update or a method does not have is left out.
+    A metric that an update or a method does not have is left out.
     """
     rollouts = process.steps()[0]
     gate = eligible(process)
     coverage = coverages(process, tuple(DEPTHS.values()))[:, rollouts.anchor]  # (D, n)
-    figures = {
+    metrics = {
         "gate_open": float(gate.mean()),
         "anchors_per_group": process.num_anchors / rollouts.num_groups,
         "revisit_share": float((coverage[0] > 1).mean()),
@@ -35,16 +35,16 @@ def credit_metrics(
     if gate.any():
         share = (coverage / np.bincount(rollouts.group)[rollouts.group[rollouts.rollout]])[:, gate]
         for name, of_depth in zip(DEPTHS, share, strict=True):
-            figures[f"coverage/{name}"] = float(of_depth.mean())
-            figures[f"full_access/{name}"] = float((of_depth == 1.0).mean())
+            metrics[f"coverage/{name}"] = float(of_depth.mean())
+            metrics[f"full_access/{name}"] = float((of_depth == 1.0).mean())
     if terms is not None and terms.step is not None and terms.group is not None:
-        figures["step_term"] = float(np.abs(terms.step).mean())
-        figures["group_term"] = float(np.abs(terms.group).mean())
-        figures["turned"] = float((np.sign(terms.final) * np.sign(terms.group) < 0).mean())
+        metrics["step_term"] = float(np.abs(terms.step).mean())
+        metrics["group_term"] = float(np.abs(terms.group).mean())
+        metrics["turned"] = float((np.sign(terms.final) * np.sign(terms.group) < 0).mean())
     if method in ("crbc", "crbc_plus"):
         certified = certified_shares(process, (options or {}).get("beta", BETA))
-        figures |= {f"certified/{depth}": share for depth, share in certified.items()}
-    return figures
+        metrics |= {f"certified/{depth}": share for depth, share in certified.items()}
+    return metrics
 
 
 def certified_shares(

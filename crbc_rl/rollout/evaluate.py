@@ -75,10 +75,10 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
-        figures = asdict(replace(self, kinds={}, outcomes={}))
-        del figures["kinds"], figures["outcomes"]
+        metrics = asdict(replace(self, kinds={}, outcomes={}))
+        del metrics["kinds"], metrics["outcomes"]
         by_kind = {f"success/{kind}": won / played for kind, (won, played) in self.kinds.items()}
-        return {**figures, "success": self.success, "low": low, "high": high, **by_kind}
+        return {**metrics, "success": self.success, "low": low, "high": high, **by_kind}
 
 
 def reward_by_step(length: Ints, reward: Floats) -> float:

@@ -1,6 +1,6 @@
-"""The figures of an evaluation with a row for each episode, as plain data for a JSON file.
+"""The metrics of an evaluation with a row for each episode, as plain data for a JSON file.
 
-| figure | what it is |
+| metric | what it is |
 |---|---|
 | `success`, `interval` | the success rate, and its 95 % interval (Wilson) over distinct tasks |
 | `distinct_tasks`, `independent_tasks` | tasks that differ in content, and how many independent ones tell as much |
@@ -73,8 +73,8 @@ def is_row(row: object) -> bool:
     )
 
 
-def figures(split: str, rows: Sequence[Row]) -> dict[str, Any]:
-    """The figures of this file's table over these episodes."""
+def record_metrics(split: str, rows: Sequence[Row]) -> dict[str, Any]:
+    """The metrics of this file's table over these episodes."""
     evaluation = summarise(split, columns_of(rows))
     success, cluster = np.array([row["success"] for row in rows]), [row["cluster"] for row in rows]
     n = independent_tasks(success, cluster)
@@ -98,11 +98,11 @@ def figures(split: str, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def document(identity: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
-    """All of an evaluation: what was played, its figures, those by kind where tasks have kinds, and its episodes."""
+    """All of an evaluation: what was played, its metrics, those by kind where tasks have kinds, and its episodes."""
     split = identity["split"]
     kinds = sorted({row["kind"] for row in rows} - {""})
-    by_kind = {kind: figures(split, [row for row in rows if row["kind"] == kind]) for kind in kinds}
-    return {**identity, "result": figures(split, rows), "by_kind": by_kind, "rows": list(rows)}
+    by_kind = {kind: record_metrics(split, [row for row in rows if row["kind"] == kind]) for kind in kinds}
+    return {**identity, "result": record_metrics(split, rows), "by_kind": by_kind, "rows": list(rows)}
 
 
 def written(data: Mapping[str, Any]) -> bytes:

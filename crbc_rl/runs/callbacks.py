@@ -17,4 +17,4 @@ class Callback:
         """`done` of the `total` episodes have ended that this rank plays in the current evaluation."""
 
     def record(self, record: Record) -> None:
-        """An update has ended with these figures."""
+        """An update has ended with these metrics."""

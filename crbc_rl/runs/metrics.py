@@ -19,12 +19,12 @@ def read_metrics(run: Path) -> list[Record]:
     """The records of a run, in order. Figures that are no finite numbers are left out."""
     by_update = {record["update"]: record for _, record in read_lines(run / "metrics.jsonl")}
     return [
-        {name: value for name, value in by_update[update].items() if name == "update" or is_figure(name, value)}
+        {name: value for name, value in by_update[update].items() if name == "update" or is_metric(name, value)}
         for update in sorted(by_update)
     ]
 
 
-def is_figure(key: str, value: Any) -> bool:
+def is_metric(key: str, value: Any) -> bool:
     """Whether a value can be that of a metric: a finite number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return number and abs(value) < math.inf and key.isprintable()

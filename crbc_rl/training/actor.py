@@ -19,7 +19,7 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
 from crbc_rl.training.files import share_files
 from crbc_rl.training.loss import objective_of
-from crbc_rl.training.trainable import Figures, Trainable, mean
+from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 
 class Actor(Trainable):
@@ -50,7 +50,7 @@ class Actor(Trainable):
         if checkpoint is not None:
             self.restore_optimizer(checkpoint)
 
-    def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         """The loss and metrics of one pass."""
         temperature = self.config.rollout.temperature
         with self.clock.phase("reference"):
@@ -69,7 +69,7 @@ class Actor(Trainable):
                 return self.policy.logprobs(batch, temperature)[0]
         return None
 
-    def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
+    def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Metrics:
         """Maximise the objective and return the mean metrics over optimizer steps.
 
         `drift`, where the objective has it, is that of the first step: the distance between the log-probabilities of
@@ -99,7 +99,7 @@ class Actor(Trainable):
         self.distributed.barrier()  # a critic gathers its shards next
 
 
-def _advantages(batch: RolloutBatch) -> Figures:
+def _advantages(batch: RolloutBatch) -> Metrics:
     """The advantages of the update, over steps; over tokens where tokens have their own."""
     values = batch.advantage if batch.token_advantage is None else batch.token_advantage
     size = np.abs(values) if batch.token_advantage is None else batch.mean_by_step(np.abs(values))

@@ -22,7 +22,7 @@ from crbc_rl.credit.gae import gae, row_rewards, whiten
 from crbc_rl.distributed import Distributed, full_tensors
 from crbc_rl.policies.load import load_policy
 from crbc_rl.training.checkpoint import restore_weights
-from crbc_rl.training.trainable import Figures, Trainable, mean
+from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 VALUE_CLIP = 0.5
 """Clip range of the value loss: the largest change of a value in one update, as in public trainers."""
@@ -64,7 +64,7 @@ class Critic(Trainable):
         """The value at each response token, before it is generated, (B, R)."""
         return self.reader.logits(batch)[:, :-1, 0].float()[batch.turn]
 
-    def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         """Half the squared error, of the value or of the value clipped to `VALUE_CLIP` around the old one, whichever is
         larger (Schulman et al. 2017; as in public trainers)."""
         values, targets, old = self.values(batch), batch.returns, batch.values
@@ -75,13 +75,13 @@ class Critic(Trainable):
         loss = 0.5 * (error * batch.weights[:, None] * batch.response_mask).sum()
         return loss, {"loss": loss.item()}
 
-    def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Figures:
+    def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Metrics:
         """Fit the returns and return the mean metrics over optimizer steps."""
-        figures = mean(self.train_epochs(batch, rng))
+        metrics = mean(self.train_epochs(batch, rng))
         return {
-            "value_loss": figures["loss"],
-            "value_grad_norm": figures["grad_norm"],
-            "value_skipped_steps": figures["skipped_steps"],
+            "value_loss": metrics["loss"],
+            "value_grad_norm": metrics["grad_norm"],
+            "value_skipped_steps": metrics["skipped_steps"],
         }
 
     def save(self, folder: Path) -> None:

@@ -74,7 +74,7 @@ def policy_loss(
         return (per_token * weights).sum()
 
     loss = -total(surrogate) - config.entropy * total(entropy)
-    figures = {
+    metrics = {
         "entropy": total(entropy).item(),
         "ratio_max": (ratio.detach() * mask).max().item() if len(mask) else 0.0,
         "clip_share": total(clipped).item(),
@@ -86,8 +86,8 @@ def policy_loss(
         d = (reference - logprobs).clamp(-20.0, 20.0)
         kl = total((d.exp() - d - 1.0).clamp(max=10.0))
         loss = loss + config.kl * kl
-        figures["kl"] = kl.item()
-    return loss, {"loss": loss.item(), **figures}
+        metrics["kl"] = kl.item()
+    return loss, {"loss": loss.item(), **metrics}
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:

@@ -20,7 +20,7 @@ from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 from crbc_rl.training.clock import Clock
 from crbc_rl.training.minibatches import MiniBatch, mini_batches
 
-Figures = dict[str, float]
+Metrics = dict[str, float]
 
 IN_A_ROW = 3
 """Optimizer steps in a row whose loss or gradient is not finite before training ends."""
@@ -50,14 +50,14 @@ class Trainable:
         self.named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW([p for _, p in self.named], lr=lr, weight_decay=config.optim.weight_decay)
 
-    def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         """The loss of one pass and its metrics. Both are summed over the passes of a mini-batch."""
         raise NotImplementedError
 
-    def train_epochs(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Figures]:
+    def train_epochs(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Metrics]:
         """Train `epochs` times on the update, each time in newly drawn mini-batches; the metrics of every optimizer
         step."""
-        steps: list[Figures] = []
+        steps: list[Metrics] = []
         # Gradient checkpointing needs training mode, in which a model cannot sample. The models have no dropout.
         self.model.train(self.config.policy.gradient_checkpointing)
         for _ in range(self.config.optim.epochs):
@@ -76,23 +76,23 @@ class Trainable:
         for parameters in self.optimizer.param_groups:
             parameters["lr"] = self.rate
 
-    def _step(self, batch: RolloutBatch, part: MiniBatch) -> Figures:
+    def _step(self, batch: RolloutBatch, part: MiniBatch) -> Metrics:
         """One optimizer step. It is skipped where the gradient is not finite."""
         self.optimizer.zero_grad()
         passes = []
         for tokens in self._passes(batch, part.rows, part.weights, self.config.optim.microbatch):
-            loss, figures = self.loss(tokens)
+            loss, metrics = self.loss(tokens)
             (loss * self.distributed.size).backward()  # FSDP averages gradients over the ranks
-            passes.append(figures)
+            passes.append(metrics)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        figures = _added(self.distributed.gather_figures(_added(passes)))
+        metrics = _added(self.distributed.gather_metrics(_added(passes)))
         if torch.isfinite(norm):
             self.optimizer.step()
         self.skipped = 0 if torch.isfinite(norm) else self.skipped + 1
-        self.not_finite = "the gradient" if math.isfinite(figures.get("loss", 0.0)) else "the loss"
+        self.not_finite = "the gradient" if math.isfinite(metrics.get("loss", 0.0)) else "the loss"
         return {
-            **figures,
+            **metrics,
             "grad_norm": norm.item(),
             "empty_steps": float(not part.active),
             "skipped_steps": float(self.skipped > 0),
@@ -146,9 +146,9 @@ COUNTED = frozenset({"skipped_steps"})
 """Metrics that are a sum over optimizer steps."""
 
 
-def mean(steps: Sequence[Figures]) -> Figures:
+def mean(steps: Sequence[Metrics]) -> Metrics:
     """The mean of each metric over optimizer steps; the largest for those in `LARGEST`, the sum for `COUNTED`."""
-    columns = {name: [figures[name] for figures in steps] for name in steps[0]}
+    columns = {name: [metrics[name] for metrics in steps] for name in steps[0]}
     reduce: dict[str, Callable[[Sequence[float]], float]] = {
         **dict.fromkeys(LARGEST, max),
         **dict.fromkeys(COUNTED, sum),
@@ -160,7 +160,7 @@ def _local(weight: Tensor) -> Tensor:
     return weight.to_local() if isinstance(weight, DTensor) else weight
 
 
-def _added(parts: Sequence[Figures]) -> Figures:
+def _added(parts: Sequence[Metrics]) -> Metrics:
     """The sum of each metric over parts of a mini-batch; the largest for those in `LARGEST`."""
     names = parts[0]
     return {name: (max if name in LARGEST else sum)(part[name] for part in parts) for name in names}

@@ -62,7 +62,7 @@ def exchange(distributed: Distributed, file: str) -> None:
     parts = distributed.gather({"view": grid[:, 1], "some": np.arange(rank), "flag": np.array(rank == 1)})
     known = {
         "parts": [{name: column.tolist() for name, column in part.items()} for part in parts],
-        "figures": distributed.gather_figures({"a": rank + 0.5, "b": -1.0 * rank}),
+        "figures": distributed.gather_metrics({"a": rank + 0.5, "b": -1.0 * rank}),
         "any": [distributed.any(rank == 1), distributed.any(False)],
         "sum": distributed.sum(np.array([1.0, 10.0 * rank])).tolist(),
     }

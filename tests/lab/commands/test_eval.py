@@ -19,7 +19,7 @@ from crbc_lab import cli
 from crbc_lab.commands import evaluate, recording
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import play_tasks, rollout_seed
-from crbc_rl.rollout.record import columns_of, figures, read_evaluation, rows_of, written
+from crbc_rl.rollout.record import columns_of, read_evaluation, record_metrics, rows_of, written
 from crbc_rl.rollout.scripted import play_scripted
 from crbc_rl.runs.folder import Run
 
@@ -195,7 +195,7 @@ def test_sokobans_two_scores_are_those_of_its_rollouts() -> None:
                 rewards, over = [*rewards, reward], won or cut
             returns.append(rewards)
             wins += info["success"]
-    told = figures("test", rows_of(columns))
+    told = record_metrics("test", rows_of(columns))
     assert 0 < wins < 12 and told["success"] == wins / 12  # six steps are too few for some rooms
     assert told["return"] == pytest.approx(np.mean([sum(rewards) for rewards in returns]))
     assert told["text_score"] == pytest.approx(np.mean([sum(rewards) for rewards in returns for _ in rewards]))
@@ -205,7 +205,7 @@ def test_sokobans_two_scores_are_those_of_its_rollouts() -> None:
 def test_a_policys_scores_are_those_of_its_rollouts() -> None:
     config = small(Path("unused"), env=ROOMS)
     ((columns, batch),) = play_tasks(fresh_policy(), config, "test", range(5), "evaluation", 0, temperature=1.0)
-    told, rewards = figures("test", rows_of(columns)), batch.rollouts.reward
+    told, rewards = record_metrics("test", rows_of(columns)), batch.rollouts.reward
     sums = np.bincount(batch.rollouts.rollout, rewards)
     assert told["return"] == pytest.approx(sums.mean())
     assert told["text_score"] == pytest.approx(sums[batch.rollouts.rollout].mean())

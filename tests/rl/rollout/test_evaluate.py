@@ -21,7 +21,7 @@ from crbc_rl.batches import Turn
 from crbc_rl.rollout import evaluate as evaluation
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, summarise, wilson
-from crbc_rl.rollout.record import columns_of, figures
+from crbc_rl.rollout.record import columns_of, record_metrics
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_every_interval_is_over_the_independent_tasks():
         assert again.kinds == {"cool": (0, 1), "heat": (0, 2), "pick": (3, 3)}
     assert found.interval == (low, high) and (found.different, found.independent) == (3, pytest.approx(4.5))
     assert [found.to_dict()[end] for end in ("low", "high")] == [low, high]
-    written = figures("test", rows)
+    written = record_metrics("test", rows)
     assert written["interval"] == [low, high] and written["independent_tasks"] == pytest.approx(4.5)
     assert written["cluster_interval"] == list(wilson(3, 6)) and written["clusters"] == 4  # x and y: one of both
     assert written["distinct_tasks"] == 3

@@ -105,7 +105,7 @@ def test_a_process_alone_has_everything() -> None:
     (part,) = alone.gather({"a": np.arange(3), "b": np.zeros((0, 3))})
     assert part["a"].tolist() == [0, 1, 2] and part["b"].shape == (0, 3)
     assert alone.gather({}) == [{}]
-    assert alone.gather_figures({"loss": 0.1, "kl": 2.0}) == [{"loss": 0.1, "kl": 2.0}]
+    assert alone.gather_metrics({"loss": 0.1, "kl": 2.0}) == [{"loss": 0.1, "kl": 2.0}]
     assert alone.any(True) is True and alone.any(False) is False
     assert alone.sum(np.array([0.1, -2.0])).tolist() == [0.1, -2.0]
     assert alone.part_of(5, "groups") == range(5)

@@ -10,7 +10,7 @@ from crbc_rl.rollout.evaluate import Evaluation
 from crbc_rl.runs import metric_table
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metric_table import metric_of
-from crbc_rl.runs.metrics import is_figure, read_metrics
+from crbc_rl.runs.metrics import is_metric, read_metrics
 
 CONFIGS = {
     "crbc": {},
@@ -40,4 +40,4 @@ def test_every_figure_of_an_evaluation_can_be_drawn():
     """Of repeated tasks, the number of independent ones is no whole number."""
     found = Evaluation("test", 8, 3, 0.4, 1.0, 2.5, 4.5, 0.1, {"heat": (1, 2)}, 5, 0.2, 0.1, independent=5.4)
     figures = {name: value for name, value in found.to_dict().items() if name != "split"}
-    assert [name for name, value in figures.items() if not is_figure(f"test/{name}", value)] == []
+    assert [name for name, value in figures.items() if not is_metric(f"test/{name}", value)] == []

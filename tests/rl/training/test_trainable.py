@@ -21,7 +21,7 @@ from crbc_rl.batches import RolloutBatch, TokenBatch, Turn
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.trainable import Figures, Trainable, mean
+from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 
 class OneWeight(Trainable):
@@ -44,7 +44,7 @@ class OneWeight(Trainable):
         self.steps.append(self.seen)
         self.seen = []
 
-    def loss(self, batch: TokenBatch) -> tuple[Tensor, Figures]:
+    def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         self.seen.append(batch.advantages[:, 0].tolist())
         total = (batch.advantages * batch.weights[:, None] * batch.response_mask).sum()
         return total * self.model.weight.sum(), {
