@@ -62,8 +62,8 @@ def size_of(source: Path) -> int:
 def members(source: Path, limit: int) -> Iterator[Member]:
     """The files of a folder, or of a .tar, .tar.gz, .tar.xz or .zip archive. Use it inside `damage_as_data_error`.
 
-    Raises `DataError` for an archive that holds a link, a device or a path that leads outside, or whose members
-    have more than `limit` bytes together. A folder may hold links to files.
+    Raises `DataError` for an archive with a path that leads outside, or whose members have more than `limit` bytes
+    together, and for a tar with a link or a device. In a zip these are plain files. A folder may hold links to files.
     """
     if source.is_dir():
         return _folder_members(source)
