@@ -19,12 +19,11 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from crbc_envs.storage.files import refuse_link
+from crbc_envs.storage.files import WriteErrors, refuse_link
 from crbc_rl.config import TrainConfig
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
 from crbc_rl.runs.interrupts import CHILD, Interrupts
 from crbc_rl.runs.own import LOG
-from crbc_rl.training.files import WriteErrors
 
 POLL = 0.2
 """Seconds between two looks at the processes."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from tempfile import mkdtemp
+from types import TracebackType
 from typing import IO, Any
 
 from crbc_envs.errors import DataError
@@ -23,6 +25,26 @@ def refuse_link(path: Path) -> Path:
     if path.is_symlink():
         raise DataError(f"{path} is a link to {os.readlink(path)[:200]}; remove the link, and run the command again")
     return path
+
+
+class WriteErrors:
+    """Context manager: an error of writing `path` or below it is an `OSError` with a file name.
+
+    safetensors and tokenizers raise errors of their own, whose message ends with "(os error 28)".
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        number = error.errno if isinstance(error, OSError) and error.filename is None else None
+        if error is not None and (found := re.search(r"\(os error (\d+)\)", str(error))):
+            number = int(found[1])
+        if number:
+            raise OSError(number, os.strerror(number), str(self.path)) from error
 
 
 @contextmanager
@@ -41,6 +63,23 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         os.replace(fresh, path)
     finally:
         fresh.unlink(missing_ok=True)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file that appears whole or not at all. Raises `OSError` naming it, and `DataError` if it is a link."""
+    with WriteErrors(path), replacing(path) as file:
+        file.write(content)
+
+
+def append_line(path: Path, record: Mapping[str, Any]) -> None:
+    """Append a record as a line of JSON, and wait until it has reached the disk.
+
+    Raises `OSError` naming the file, and `DataError` if it is a link.
+    """
+    with WriteErrors(path), refuse_link(path).open("ab") as file:
+        file.write(json.dumps(record).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 @contextmanager

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from crbc_envs.storage.files import parse_json, refuse_link
-from crbc_rl.runs.lines import append_line
-from crbc_rl.training.files import WriteErrors
+from crbc_envs.storage.files import WriteErrors, append_line, parse_json, refuse_link
 
 log = logging.getLogger(__name__)
 

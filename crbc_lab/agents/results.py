@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from crbc_envs.storage.files import replace_file
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.records import Record
 from crbc_rl.errors import redacted
 from crbc_rl.rollout.intervals import independent_tasks, wilson
-from crbc_rl.runs.lines import replace_file
 from crbc_rl.version import __version__
 
 FILE = "agents.json"

@@ -16,7 +16,7 @@ from typing import Any
 
 from crbc_envs.chat import ChatEpisode
 from crbc_envs.prompts import Template, View
-from crbc_envs.storage.files import read_json, refuse_link
+from crbc_envs.storage.files import read_json, refuse_link, replace_file
 from crbc_envs.vector.members import make_member
 from crbc_lab.agents.asking import line_to
 from crbc_lab.agents.config import AgentsConfig
@@ -34,7 +34,6 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.prompts import prompt_options
-from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.lock import lock
 
 SETTINGS = "settings.json"

@@ -11,6 +11,7 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
+from crbc_envs.storage.files import replace_file
 from crbc_lab.commands.console import print_line, print_written
 from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
 from crbc_lab.studies.comparison.document import UNFINISHED, section
@@ -18,7 +19,6 @@ from crbc_lab.studies.comparison.kept import all_tried, best_candidates, find
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.lines import replace_file
 
 if TYPE_CHECKING:
     from crbc_lab.studies.comparison.run import Runner

@@ -14,14 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from crbc_envs.storage.files import parse_json, shown
+from crbc_envs.storage.files import append_line, parse_json, replace_file, shown
 from crbc_rl.config import TrainConfig, flat
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
 from crbc_rl.runs.folder import versions
-from crbc_rl.runs.lines import append_line, replace_file
 from crbc_rl.runs.lock import take
 
 CHUNK = 32

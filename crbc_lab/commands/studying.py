@@ -241,9 +241,9 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
         results: folder of the finished trainings.
         doc: another document with marks such as <!-- results: main/lab/sokoban -->.
     """
+    from crbc_envs.storage.files import replace_file
     from crbc_lab.studies.comparison.document import MARK, rebuilt
     from crbc_rl.config.shipped import shipped
-    from crbc_rl.runs.lines import replace_file
 
     path = shipped() / "docs" / "results.md" if doc is None else doc
     if not path.is_file():

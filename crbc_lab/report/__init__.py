@@ -21,9 +21,9 @@ def write_report(run: Path, out: Path | None = None) -> Path:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
+    from crbc_envs.storage.files import replace_file
     from crbc_lab.report.content import content, ramps
     from crbc_rl.runs.folder import Run
-    from crbc_rl.runs.lines import replace_file
     from crbc_rl.runs.metrics import read_metrics
 
     opened, records = Run.open(run), read_metrics(run)

@@ -32,19 +32,19 @@ import numpy as np
 import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
-from crbc_envs.storage.files import read_json
+from crbc_envs.storage.files import WriteErrors, append_line, read_json, replace_file
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.runs import model
 from crbc_rl.runs.groups import Groups
-from crbc_rl.runs.lines import append_line, cut_lines, last_record, replace_file
+from crbc_rl.runs.lines import cut_lines, last_record
 from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
 from crbc_rl.runs.own import LOG, clear_leftovers, require_own
 from crbc_rl.runs.tracking import Tracker
-from crbc_rl.training.files import WriteErrors, damage
+from crbc_rl.training.files import damage
 from crbc_rl.training.folders import newest, publish, published
 from crbc_rl.version import __version__
 

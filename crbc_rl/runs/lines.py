@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from crbc_envs.storage.files import parse_json, refuse_link, replacing
-from crbc_rl.training.files import WriteErrors
+from crbc_envs.storage.files import WriteErrors, parse_json, replacing
 
 log = logging.getLogger(__name__)
 
@@ -75,15 +72,6 @@ def _record(line: bytes) -> Record | None:
     return record if type(update) is int and update >= 0 else None
 
 
-def append_line(path: Path, record: Record) -> None:
-    """Append a record and wait until it has reached the disk. Raises `OSError` naming the file, and `DataError` if it
-    is a link."""
-    with WriteErrors(path), refuse_link(path).open("ab") as file:
-        file.write(json.dumps(record).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def cut_lines(path: Path, upto: int) -> set[int]:
     """Drop the records behind update `upto`, and what is no record. Returns the updates that are kept."""
     if not path.is_file():
@@ -104,9 +92,3 @@ def _up_to(path: Path, upto: int) -> Iterator[tuple[Record, bytes]]:
         for _, line, record in _lines(file):
             if record is not None and record["update"] <= upto:
                 yield record, line
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file that appears whole or not at all. Raises `OSError` naming it, and `DataError` if it is a link."""
-    with WriteErrors(path), replacing(path) as file:
-        file.write(content)

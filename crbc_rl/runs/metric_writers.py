@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any, Protocol
 
-from crbc_rl.training.files import WriteErrors
+from crbc_envs.storage.files import WriteErrors
 
 
 class Board(Protocol):

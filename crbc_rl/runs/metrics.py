@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from crbc_rl.runs.lines import Record, append_line, cut_lines, read_lines
+from crbc_envs.storage.files import append_line
+from crbc_rl.runs.lines import Record, cut_lines, read_lines
 from crbc_rl.runs.metric_table import scalars_of
 from crbc_rl.runs.metric_writers import Board, TensorBoard
 

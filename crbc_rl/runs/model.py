@@ -6,11 +6,11 @@ import logging
 import shutil
 from pathlib import Path
 
-from crbc_envs.storage.files import replacing_folder
+from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import digest_of, model_files
 from crbc_rl.errors import ConfigError
-from crbc_rl.training.files import WriteErrors, damage, digests, read_manifest, read_mark, write_manifest
+from crbc_rl.training.files import damage, digests, read_manifest, read_mark, write_manifest
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,8 @@ from secrets import token_hex
 from typing import Any
 
 from crbc_envs.errors import version
-from crbc_envs.storage.files import read_json
+from crbc_envs.storage.files import read_json, replace_file
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.metric_table import scalars_of
 from crbc_rl.runs.metric_writers import Board
 from crbc_rl.runs.metrics import read_metrics

@@ -1,4 +1,4 @@
-"""Files that can be trusted: their digests in a manifest, and errors of writing that name the file.
+"""Files that can be trusted: their digests in a manifest.
 
 A manifest also says what the folder is, such as {"crbc": "checkpoint", "update": 10}. Only folders with such a mark are
 ever deleted.
@@ -9,37 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from crbc_envs.storage.files import read_json, shown
 
 MANIFEST = "manifest.json"
 """The file of a folder with the SHA-256 digest of each other file."""
-
-
-class WriteErrors:
-    """Context manager: an error of writing `path` or below it is an `OSError` with a file name.
-
-    safetensors and tokenizers raise errors of their own, whose message ends with "(os error 28)".
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        number = error.errno if isinstance(error, OSError) and error.filename is None else None
-        if error is not None and (found := re.search(r"\(os error (\d+)\)", str(error))):
-            number = int(found[1])
-        if number:
-            raise OSError(number, os.strerror(number), str(self.path)) from error
 
 
 def digest(path: Path) -> str:

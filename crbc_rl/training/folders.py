@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crbc_envs.storage.files import LEFT_FOLDER, replacing_folder
+from crbc_envs.storage.files import LEFT_FOLDER, WriteErrors, replacing_folder
 from crbc_rl.errors import ConfigError
-from crbc_rl.training.files import MANIFEST, WriteErrors, damage, read_mark, write_manifest
+from crbc_rl.training.files import MANIFEST, damage, read_mark, write_manifest
 
 if TYPE_CHECKING:
     from crbc_rl.distributed import Distributed

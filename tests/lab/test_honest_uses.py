@@ -51,7 +51,7 @@ def test_a_run_with_folders_on_another_disk_and_links_of_its_user(
         path.write_bytes(content)
 
     plain = write_report(folder).read_bytes()
-    monkeypatch.setattr("crbc_rl.runs.lines.replace_file", read_only)
+    monkeypatch.setattr("crbc_envs.storage.files.replace_file", read_only)
     with pytest.raises(ConfigError, match=r"run cannot be written \(Read-only file system\): add --out FILE"):
         write_report(folder)
     cli.main(["report", str(folder), "--out", str(tmp_path / "page.html")])

@@ -16,6 +16,7 @@ import numpy as np
 
 from anchors import EmpiricalProcess
 from anchors.coverage import coverage_statistics
+from crbc_envs.storage.files import replace_file
 from crbc_envs.storage.rollouts import read_groups
 from crbc_lab.studies.comparison.kept import place_of
 from crbc_lab.studies.comparison.trainings import EARLY, Training
@@ -23,7 +24,6 @@ from crbc_rl.config.shipped import shipped
 from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run, finished, read_versions
-from crbc_rl.runs.lines import replace_file
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.outcomes import Outcomes, read_outcomes
 

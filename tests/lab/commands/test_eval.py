@@ -77,12 +77,12 @@ import os, signal, sys
 from pathlib import Path
 from crbc_lab import cli
 from crbc_lab.commands import evaluate, recording
-from crbc_rl.runs import lines
+from crbc_envs.storage import files
 calls = []
 def append(path, record):
     calls.append(record)
     if len(calls) < 3:
-        return lines.append_line(path, record)
+        return files.append_line(path, record)
     with open(path, "ab") as file:
         file.write(b'{"rows": [{"task": 4, "rep')
     os.kill(os.getpid(), signal.SIGKILL)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import append_line
 from crbc_rl.runs.groups import Groups
-from crbc_rl.runs.lines import append_line, cut_lines, read_line, read_lines
+from crbc_rl.runs.lines import cut_lines, read_line, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
 
 

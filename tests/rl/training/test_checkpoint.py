@@ -18,6 +18,7 @@ from learner_fixtures import small, without_times
 from safetensors.torch import save_file
 
 from crbc_envs.errors import DataError
+from crbc_envs.storage.files import WriteErrors
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -25,7 +26,7 @@ from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.training import files
 from crbc_rl.training.checkpoint import restore_weights
-from crbc_rl.training.files import MANIFEST, WriteErrors
+from crbc_rl.training.files import MANIFEST
 from crbc_rl.training.folders import newest, publish, published
 
 TINY = {"save_every": 1, "updates": 2, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
