@@ -23,9 +23,6 @@ from crbc_rl.runs.progress import Bars
 
 Result = dict[str, Any]
 
-LONGEST_PROMPT = 6_000
-"""Characters of a prompt that a dry run shows."""
-
 
 def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) -> bool:
     """Play what is not finished in `folder` and print the result. Returns whether every episode is finished."""
@@ -79,8 +76,7 @@ def dry_run(config: AgentsConfig, folder: Path, console: Console) -> None:
         "first prompt",
     ):
         print_line(console, line)
-    shown = prompt if len(prompt) <= LONGEST_PROMPT else f"{prompt[:LONGEST_PROMPT]} ..."
-    print_line(console, shown)
+    print_line(console, prompt)
 
 
 def check(config: AgentsConfig) -> None:
