@@ -13,7 +13,7 @@ from math import inf, lcm, sqrt
 
 import numpy as np
 
-from anchors import INVALID, Rollout, RolloutGroup, Step
+from anchors import INVALID, SUCCESS, Rollout, RolloutGroup, Step
 
 END = None
 """The boundary: nothing is earned beyond it."""
@@ -278,6 +278,28 @@ def hgpo(group, gamma=0.95, history=2, alpha=1.0, first_weight=1.0, mode="mean_s
                 total[row] += (first_weight + k - 1) ** alpha * value
                 weights[row] += (first_weight + k - 1) ** alpha
     return {row: total[row] / weights[row] if weights[row] else 0.0 for row in at}
+
+
+def graphgpo(
+    group, omega=0.1, mode="mean_std_norm", w_group=1.0, w_step=1.0, success_reward=10.0, invalid_penalty=0.1, **options
+) -> dict[Row, float]:
+    """A step into a node earns omega to its distance from success, over the edges of the whole group; a failure that
+    ended nobody knows where is one further than all else."""
+    found = visits(group)
+    at, into = {v.row: v.anchor for v in found}, {}
+    for i, t in at:
+        played = group.rollouts[i]
+        end = SUCCESS if played.success else played.final_anchor or ("lost", i)
+        into[i, t] = at.get((i, t + 1), end)
+    away = {SUCCESS: 0}
+    while nearer := {at[row] for row, node in into.items() if node in away} - set(away):
+        away |= dict.fromkeys(nearer, max(away.values()) + 1)
+    beyond = max(away.values()) + 1
+    factor, penalty = exact(success_reward), exact(invalid_penalty)
+    r = {v.row: factor * exact(omega) ** away.get(into[v.row], beyond) - penalty * v.penalty for v in found}
+    local = normalised_by(at.__getitem__, r, mode)
+    outer = episode(group, mode, {"success_reward": success_reward, "invalid_penalty": invalid_penalty, **options})
+    return {row: w_group * outer[row] + w_step * local[row] for row in at}
 
 
 def g2po(group, gamma=0.95, mode="mean_std_norm", w_group=1.0, w_step=1.0, **options) -> dict[Row, float]:

@@ -34,6 +34,7 @@ def test_a_batch_of_groups_equals_one_by_one(drawn, method):
             np.testing.assert_allclose(batched, alone, rtol=0, atol=1e-12)
 
 
+BY_MODE = ("gigpo", "hgpo", "g2po", "gagpo", "rtmc", "graphgpo")
 BY_STEP = ("crbc", "grpo", "drgrpo", "rloo", "gigpo", "graphgpo", "g2po", "graft")
 WEIGHTED = [*((name, {}) for name in METHODS), *((name, {"weighting": "step"}) for name in BY_STEP)]
 
@@ -69,16 +70,27 @@ FLAT = {
     "one success": group("s:a m:b +"),
     "one failure": group("s:<invalid> -"),
     "equally malformed": group(*["s:<invalid> m:<invalid> -"] * 7),
+    "short and malformed": group(*["s:<invalid> -"] * 3),
+    "two ways": group(*["s:a +", "s:b +"] * 3),
 }
-BY_MODE = [
-    (name, {"mode": mode}) for name in ("gigpo", "hgpo", "g2po", "gagpo") for mode in ("mean_std_norm", "mean_norm")
+FLAT_OPTIONS = [
+    *((name, {"mode": mode}) for name in ("gigpo", "hgpo", "g2po", "gagpo") for mode in ("mean_std_norm", "mean_norm")),
+    *((name, {"weighting": by}) for name in ("grpo", "drgrpo", "rloo") for by in ("rollout", "step")),
+    ("graft", {"lam": 0.0}),
+    ("graft", {"lam": 0.9}),
+    ("rtmc", {}),
 ]
+UNEVEN = {
+    "g2po": ("one path", "one success"),
+    "rtmc": ("one path", "one success", "one failure", "equally malformed", "short and malformed"),
+}
+"""Flat groups with something to tell: G2PO compares the steps of a rollout, RTMC each step with the group's outcome."""
 
 
 @pytest.mark.parametrize("flat", FLAT)
-@pytest.mark.parametrize(("method", "options"), [*BY_MODE, ("graft", {"lam": 0.0}), ("graft", {"lam": 0.9})], ids=str)
+@pytest.mark.parametrize(("method", "options"), FLAT_OPTIONS, ids=str)
 def test_a_flat_group_gets_exact_zeros(method, options, flat):
-    if method != "g2po" or flat not in ("one path", "one success"):  # it compares the steps of a rollout, too
+    if flat not in UNEVEN.get(method, ()):
         assert not np.concatenate(credit.advantages(FLAT[flat], method, success_reward=0.1, **options)).any()
 
 
@@ -143,10 +155,36 @@ def test_options_are_checked_before_any_rollout_is_touched():
         credit.advantages_batch([], "grpo", beta=0.9)
 
 
-@pytest.mark.parametrize("weights", [{"w_group": -1.0}, {"w_step": -0.1}, {"w_step": float("nan")}])
-def test_weights_that_are_not_non_negative_numbers_are_refused(weights):
-    with pytest.raises(credit.CreditError, match="w_group and w_step must be finite and >= 0"):
-        credit.advantages(MIXED, **weights)
+WEIGHTS = "w_group and w_step must be finite and >= 0, got"
+HISTORY = "history must be an integer >= 0, got"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        *((name, {"w_step": -1.0}, WEIGHTS) for name in ("crbc", "gigpo", "g2po", "graft")),
+        *((name, {"w_group": float("nan")}, WEIGHTS) for name in ("crbc", "graphgpo")),
+        *((name, {"weighting": "token"}, "weighting must be one of rollout, step; got 'token'") for name in BY_STEP),
+        *((name, {"mode": "std"}, "mode must be one of mean_std_norm, mean_norm; got 'std'") for name in BY_MODE),
+        *((name, {"gamma": 0.0}, r"gamma must lie in \(0, 1\], got 0.0") for name in BY_MODE if name != "graphgpo"),
+        ("gigpo", {"gamma": 1.1}, "gamma must lie in"),
+        ("graphgpo", {"omega": 0.0}, r"omega must lie in \(0, 1\], got 0.0"),
+        ("graft", {"beta": 0.0}, "beta must lie in"),
+        *((name, {"lam": 1.5}, r"lam must lie in \[0, 1\], got 1.5") for name in ("graft", "gagpo")),
+        ("graft", {"lam": float("nan")}, "lam must lie in"),
+        ("gagpo", {"lam": -0.1}, "lam must lie in"),
+        *((name, {"reward": "return"}, "reward must be") for name in ("graft", "gagpo")),
+        ("graft", {"truncation": "none"}, "truncation must be"),
+        ("rtmc", {"prior": -1.0}, "prior must be finite and >= 0, got -1.0"),
+        ("rtmc", {"pooling": "action"}, "pooling must be state or pair"),
+        *(("hgpo", {"history": history}, f"{HISTORY} {history}") for history in (-1, 1.5, True)),
+        ("hgpo", {"alpha": -1.0}, "alpha must be finite and >= 0"),
+        ("hgpo", {"first_weight": 0.0}, "first_weight must be positive"),
+    ],
+)
+def test_options_out_of_range_are_refused(method, options, message):
+    with pytest.raises(credit.CreditError, match=message):
+        credit.advantages(MIXED, method, **options)
 
 
 # ---- estimators of one's own -----------------------------------------------------------------------

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closures import TIGHT
 from hypothesis import given
 from hypothesis import strategies as st
-from naive import TIGHT
 from strategies import group
 
 from anchors import EmpiricalProcess

@@ -1,14 +1,15 @@
-"""GRAFT against numbers worked out by hand, against the definition row by row, and against Q - V."""
+"""GRAFT against numbers worked out by hand, and against Q - V; test_rational.py holds it against its definition."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from closures import TIGHT
 from effort import effort
-from naive import TIGHT, random_update
+from rational import random_group
 from strategies import group
 
-from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
+from anchors import EmpiricalProcess
 from crbc_rl import credit
 
 KINDS = [
@@ -22,62 +23,12 @@ KINDS = [
 ]
 
 
-def graded(group_, rng):
-    """The group with rewards, scores and truncated rollouts."""
-    rollouts = []
-    for played in group_.rollouts:
-        steps = [Step(s.anchor, s.action, float(rng.normal())) for s in played.steps]
-        cut = not played.success and rng.random() < 0.5
-        rollouts.append(Rollout(steps, played.success, cut, played.final_anchor, float(rng.random())))
-    return RolloutGroup(rollouts)
-
-
-def updates(count):
-    rng = np.random.default_rng(18)
-    for _ in range(count):
-        yield [graded(one, rng) for one in random_update(rng)]
-
-
-def beta_of(group_, beta):
-    if beta != "auto":
-        return beta
-    lengths = [len(played) for played in group_.rollouts if played.success]
-    return 1.0 - 1.0 / max(np.mean(lengths), 2.0) if lengths else 0.98
-
-
-def naive(group_, beta=0.98, lam=0.0, truncation="failure", reward="outcome"):
-    """The definition, one rollout at a time, from the end."""
-    process = EmpiricalProcess.from_group(group_)
-    V = credit.closure(process, beta, truncation=truncation, reward=reward).V
-    value = dict(zip(process.anchors, V, strict=True))
-    beta, found = beta_of(group_, beta), []
-    for played in group_.rollouts:
-        on = truncation == "successor" and played.truncated and played.final_anchor in value
-        after, advantage, own = value[played.final_anchor] if on else 0.0, 0.0, []
-        for t in reversed(range(len(played))):
-            end = t == len(played) - 1
-            earned = {"step": played.steps[t].reward, "outcome": end * played.success, "score": end * played.score}
-            here, gain = value[played.steps[t].anchor], 0.0 if reward == "score" and on else earned[reward]
-            advantage = beta * (gain + after) - here + beta * lam * advantage
-            after = here
-            own.append(advantage)
-        found.append(own[::-1])
-    return found
-
-
-@pytest.mark.parametrize("options", KINDS, ids=str)
-@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
-def test_it_is_the_definition_row_by_row(options, lam):
-    for update in updates(effort(8, full=30)):
-        for group_, got in zip(update, credit.advantages_batch(update, "graft", lam=lam, **options), strict=True):
-            for one, other in zip(got, naive(group_, lam=lam, **options), strict=True):
-                np.testing.assert_allclose(one, other, rtol=0, atol=1e-10)
-
-
 @pytest.mark.parametrize("options", KINDS, ids=str)
 def test_without_lambda_its_mean_over_the_visits_to_a_pair_is_q_minus_v(options):
     """So GRAFT and the raw step credit have one expected gradient: a pair's visits share their policy's gradient."""
-    for update in updates(effort(8, full=30)):
+    rng = np.random.default_rng(18)
+    for _ in range(effort(8, full=30)):
+        update = [random_group(rng) for _ in range(3)]
         process = EmpiricalProcess.from_groups(update)
         raw = credit.step_credit(
             process,
@@ -106,32 +57,3 @@ def test_differences_by_hand():
     # Dr. GRPO's relatives come on top where they are asked for: GRPO of 10 and 0 is +-1 / sqrt 2.
     got = credit.advantages(hand, "graft", beta=0.5, w_group=2.0, w_step=3.0)
     np.testing.assert_allclose(np.concatenate(got), [2**0.5, 2**0.5 + 0.75, -(2**0.5), -(2**0.5) - 0.75], atol=1e-6)
-
-
-def test_a_truncated_step_that_leads_on_by_hand():
-    # s -a-> m -b-> success; the other is cut at m. beta 1/2: V(m) = 1/2, V(s) = 1/2 (1/2 + 1/2) / 2 = 1/4.
-    steps = [Step("s", "a", 0.25), Step("m", "b", 0.5)]
-    cut = Rollout(steps[:1], False, True, "m", score=0.5)
-    hand = RolloutGroup([Rollout(steps, True), cut])
-    got = credit.advantages(hand, "graft", beta=0.5, truncation="successor")
-    np.testing.assert_allclose(np.concatenate(got), [0, 0, 0], **TIGHT)
-    got = credit.advantages(hand, "graft", beta=0.5)  # the cut counts as a failure: V(s) = 1/8
-    np.testing.assert_allclose(np.concatenate(got), [1 / 8, 0, -1 / 8], **TIGHT)
-    got = credit.advantages(hand, "graft", beta=0.5, reward="score")  # V(s) = 1/2 (1/2 + 1/2) / 2
-    np.testing.assert_allclose(np.concatenate(got), [0, 0, 0], **TIGHT)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"lam": 1.5}, r"lam must lie in \[0, 1\], got 1.5"),
-        ({"lam": float("nan")}, "lam must lie in"),
-        ({"beta": 0.0}, "beta must lie in"),
-        ({"w_step": -1.0}, "w_group and w_step must be finite"),
-        ({"reward": "return"}, "reward must be"),
-        ({"truncation": "none"}, "truncation must be"),
-    ],
-)
-def test_options_out_of_range_are_refused(options, message):
-    with pytest.raises(credit.CreditError, match=message):
-        credit.advantages(group("s:a +"), "graft", **options)

@@ -29,15 +29,6 @@ def values(group, **options):
 # ---- truncation -----------------------------------------------------------------------------------
 
 
-def test_a_truncated_step_leads_to_its_successor():
-    # beta = 1. V(m) = 1/2 in both. Failure: Q(s, b) = (0 + V(m)) / 2 = 1/4. Successor: Q(s, b) = V(m) = 1/2 = Q(s, a).
-    _, Q, _ = values(CUT, beta=1.0)
-    assert (Q["s", "a"], Q["s", "b"]) == pytest.approx((0.5, 0.25), abs=1e-12)
-    V, Q, A = values(CUT, beta=1.0, truncation="successor")
-    assert (Q["s", "a"], Q["s", "b"], V["s"]) == pytest.approx((0.5, 0.5, 0.5), abs=1e-12)
-    assert A["s", "b"] == pytest.approx(0.0, abs=1e-12)
-
-
 def test_a_successor_that_nobody_left_is_a_failure():
     for end in ("s:b -", "s:b ~u"):  # a failure that was not cut, and one cut where nobody went on
         members = group("s:a m:c +", end)
@@ -79,14 +70,6 @@ def test_a_horizon_counts_the_steps_left():
     # H = 3: visits with h = 3 and h = 2. h = 3: Q(wait) = 7/16, Q(go) = 1, V = 21/64 + 1/4 = 37/64.
     _, _, A = values(members, beta=1.0, horizon=3, truncation="successor")
     assert A["s", "go"] == pytest.approx((27 / 64 + 9 / 16) / 2, abs=1e-12)
-
-
-def test_a_long_horizon_is_the_closure():
-    for beta in (0.5, 0.9):
-        near = credit.closure(EmpiricalProcess.from_group(CUT), beta, horizon=500, truncation="successor")
-        exact = credit.closure(EmpiricalProcess.from_group(CUT), beta, truncation="successor")
-        np.testing.assert_allclose(near.A, exact.A, **TIGHT)
-        np.testing.assert_allclose(near.V, exact.V, **TIGHT)
 
 
 def test_the_horizon_of_a_group_is_the_length_at_which_it_was_cut():
@@ -135,22 +118,6 @@ def test_auto_needs_rollouts():
 
 BRANCHES = group("s:a m:c +", "s:a m:d -", "s:b m:d -", "s:b n:e -")
 """beta = 1: V(m) = 1/3, Q(s, a) = 1/3, Q(s, b) = 1/6, V(s) = 1/4; Q(m, c) = 1, Q(m, d) = 0; n has one action."""
-
-
-def test_one_number_for_the_whole_group():
-    # A(s) = +-1/12 at four visits. A(m, c) = 2/3 once, A(m, d) = -1/3 twice. The visit to n does not count.
-    # sigma_g^2 = (4/144 + 4/9 + 2/9) / 7 = (1/36 + 24/36) / 7 = 25/252.
-    scale = math.sqrt(25 / 252)
-    got = credit.advantages(BRANCHES, beta=1.0, normalise="group", w_group=0, w_step=1)
-    wanted = [1 / 12 / scale, 2 / 3 / scale, 1 / 12 / scale, -1 / 3 / scale, -1 / 12 / scale, -1 / 3 / scale]
-    np.testing.assert_allclose(np.concatenate(got), [*wanted, -1 / 12 / scale, 0.0], **TIGHT)
-
-
-def test_the_group_scale_has_the_floor_of_sigma():
-    got = credit.advantages(BRANCHES, beta=1.0, normalise="group", sigma_min=2.0, w_group=0, w_step=1)
-    raw = credit.advantages(BRANCHES, beta=1.0, normalise=None, w_group=0, w_step=1)
-    np.testing.assert_allclose(np.concatenate(got), np.concatenate(raw) / 2.0, **TIGHT)
-    assert raw[0] == pytest.approx([1 / 12, 2 / 3], abs=1e-12)
 
 
 def test_groups_of_one_update_have_their_own_scale():

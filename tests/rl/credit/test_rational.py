@@ -12,7 +12,7 @@ from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
 from crbc_rl import credit
 
 TRAJECTORY = ("grpo", "drgrpo", "rloo")
-METHODS = (*TRAJECTORY, "gigpo", "hgpo", "g2po", "rtmc", "gagpo", "graft")
+METHODS = (*TRAJECTORY, "gigpo", "hgpo", "g2po", "rtmc", "gagpo", "graft", "graphgpo")
 PLUS = {"horizon": "auto", "truncation": "successor", "sigma_min": 0.2, "w_group": 0.05}
 """What `crbc_plus` stands for."""
 
@@ -51,19 +51,23 @@ def outer_options(rng):
 
 
 def method_options(rng, method):
-    rewards = ("outcome", "score") if method == "g2po" else ("outcome", "score", "step")
+    rewards = {"g2po": ("outcome", "score"), "graphgpo": ("outcome",)}.get(method, ("outcome", "score", "step"))
     options = {**outer_options(rng), "reward": pick(rng, *rewards)}
     if method in ("hgpo", "rtmc", "gagpo"):
         del options["weighting"]
     if method in ("gagpo", "graft"):
-        options["lam"] = pick(rng, 0.0, 0.5, 0.95)
+        options["lam"] = pick(rng, 0.0, 0.5, 0.95, 1.0)
+    if method in ("gigpo", "g2po", "graphgpo", "graft"):
+        options |= {"w_group": pick(rng, 0.0, 1.0, 2.0), "w_step": pick(rng, 1.0, 3.0)}
     if method == "graft":
         options |= {"beta": pick(rng, "auto", 0.9), "truncation": pick(rng, "failure", "successor")}
-        options["w_group"] = pick(rng, 0.0, 1.0)
     elif method not in TRAJECTORY:
-        options |= {"gamma": pick(rng, 0.9, 0.95, 1.0), "mode": pick(rng, "mean_std_norm", "mean_norm")}
+        options["mode"] = pick(rng, "mean_std_norm", "mean_norm")
+        options |= {"omega": pick(rng, 0.1, 0.2, 0.8)} if method == "graphgpo" else {"gamma": pick(rng, 0.5, 0.95, 1.0)}
     if method == "rtmc":
-        options |= {"pooling": pick(rng, "state", "pair"), "prior": pick(rng, 2.0, 0.5)}
+        options |= {"pooling": pick(rng, "state", "pair"), "prior": pick(rng, 2.0, 0.5, 0.0)}
+    if method == "hgpo":
+        options |= {"history": pick(rng, 0, 2, 4), "alpha": pick(rng, 1.0, 2.0), "first_weight": pick(rng, 1.0, 2.0)}
     return options
 
 
@@ -94,8 +98,8 @@ def check_values(group, options):
         assert (np.abs(values - exactly) <= 1e-12 * np.maximum(1.0, np.abs(exactly))).all(), (options, group)
 
 
-def check_everything(rng):
-    """One update: `crbc` with three draws of its options, and each other method with one; also the values."""
+def check_crbc(rng):
+    """One update: three draws of the options of `crbc`, one of `crbc_plus`; also the values."""
     update = [random_group(rng) for _ in range(rng.integers(1, 3))]
     for _ in range(3):
         options = random_options(rng, update)
@@ -104,7 +108,15 @@ def check_everything(rng):
         wanted = [rational.crbc(group, **told) for group in update]
         assert_rows(update, credit.advantages_batch(update, **options), wanted, options)
         check_values(update[0], options)
-    method = pick(rng, *METHODS)
+    reward = pick(rng, "outcome", "score", "step")
+    wanted = [rational.crbc(group, **PLUS, reward=reward) for group in update]
+    assert_rows(update, credit.advantages_batch(update, "crbc_plus", reward=reward), wanted, ("crbc_plus", reward))
+    return len(update)
+
+
+def check_method(rng, method):
+    """One update and one draw of the method's options."""
+    update = [random_group(rng) for _ in range(rng.integers(1, 4))]
     options = method_options(rng, method)
     told = rational.trajectory if method in TRAJECTORY else getattr(rational, method)
     named = {"method": method} if method in TRAJECTORY else {}
@@ -112,9 +124,6 @@ def check_everything(rng):
     found = credit.advantages_batch(update, method, **options)
     # Where all outcomes are equal RTMC's "mean_std_norm" divides differences by 1e-6, rounding included.
     assert_rows(update, found, wanted, (method, options), whole=method == "rtmc")
-    reward = pick(rng, "outcome", "score", "step")
-    wanted = [rational.crbc(group, **PLUS, reward=reward) for group in update]
-    assert_rows(update, credit.advantages_batch(update, "crbc_plus", reward=reward), wanted, ("crbc_plus", reward))
     return len(update)
 
 
@@ -122,7 +131,14 @@ def check_everything(rng):
 def test_every_option_on_some_random_groups(seed):
     rng = np.random.default_rng(seed)
     for _ in range(effort(20, full=60)):
-        check_everything(rng)
+        check_crbc(rng)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_its_definition_row_by_row(method):
+    rng = np.random.default_rng(0)
+    for _ in range(effort(40, full=120)):
+        check_method(rng, method)
 
 
 @pytest.mark.full
@@ -130,7 +146,7 @@ def test_every_option_on_thousands_of_random_groups():
     rng = np.random.default_rng(20261122)
     groups = 0
     while groups < effort(2_000, full=10_000):
-        groups += check_everything(rng)
+        groups += check_crbc(rng) + check_method(rng, pick(rng, *METHODS))
 
 
 # ---- by hand: the reference and the library ---------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from strategies import group, random_group
+from strategies import group
 
 from anchors import INVALID, EmpiricalProcess, GroupError, Rollout, RolloutGroup, Step, TransitionCounts
 from crbc_rl import credit
@@ -26,99 +26,6 @@ def solved(group, **options):
     found = credit.closure(process, **options)
     pairs = [(process.anchors[s], a) for s, a in process.pairs]
     return dict(zip(process.anchors, found.V.tolist(), strict=True)), dict(zip(pairs, found.Q.tolist(), strict=True))
-
-
-def test_a_score_is_earned_at_the_end():
-    # beta = 1/2: V(m) = 1/2, Q(s, a) = 1/4, Q(s, b) = (0.4 + 0.8) / 2 / 2 = 0.3.
-    V, Q = solved(SHOP, beta=0.5, reward="score")
-    assert (V["m"], Q["s", "a"], Q["s", "b"]) == pytest.approx((0.5, 0.25, 0.3), abs=1e-12)
-    assert V["s"] == pytest.approx((0.25 + 0.3 + 0.3) / 3, abs=1e-12)
-
-
-def test_a_truncated_step_that_leads_on_has_no_score():
-    # Q(s, b) = (0.4 + V(m)) / 2 / 2 = 0.225: what was scored at the cut gives way to what follows at m.
-    _, Q = solved(SHOP, beta=0.5, reward="score", truncation="successor")
-    assert Q["s", "b"] == pytest.approx(0.225, abs=1e-12)
-
-
-def test_every_step_earns_its_own_reward():
-    # V(m) = 2/2 = 1, Q(s, a) = (1 + V(m)) / 2 = 1, Q(s, b) = (-1 + 0) / 2 / 2 = -1/4.
-    V, Q = solved(SHOP, beta=0.5, reward="step")
-    assert (V["m"], Q["s", "a"], Q["s", "b"]) == pytest.approx((1.0, 1.0, -0.25), abs=1e-12)
-    # With the successor kept, the second b goes on to m: (-1 + 0 + V(m)) / 2 / 2 = 0.
-    _, Q = solved(SHOP, beta=0.5, reward="step", truncation="successor")
-    assert Q["s", "b"] == pytest.approx(0.0, abs=1e-12)
-
-
-def test_rewards_along_a_path_without_branches():
-    # beta = 1/2: V(u) = 4/2, V(m) = (2 + 2)/2, V(s) = (1 + 2)/2.
-    path = [Step("s", "a", 1.0), Step("m", "b", 2.0), Step("u", "c", 4.0)]
-    V, _ = solved(RolloutGroup([Rollout(path, True)] * 2), beta=0.5, reward="step")
-    assert (V["u"], V["m"], V["s"]) == pytest.approx((2.0, 2.0, 1.5), abs=1e-12)
-
-
-def test_suffixes_of_step_rewards():
-    # Depth 0: Q(s, a) = (1 + 2/2) / 2 = 1; Q(s, b) = -1/4.
-    _, Q = solved(SHOP, beta=0.5, depth=0, reward="step")
-    assert (Q["s", "a"], Q["m", "c"], Q["s", "b"]) == pytest.approx((1.0, 1.0, -0.25), abs=1e-12)
-
-
-def test_step_rewards_within_a_horizon():
-    # beta = 1, H = 2: Q_1(m, c) = 2 and Q_2(s, a) = 1 + 2 = 3; Q_2(s, b) = -1/2; all visits of s have two steps left.
-    V, Q = solved(SHOP, beta=1.0, horizon=2, reward="step")
-    assert (Q["s", "a"], Q["s", "b"], V["m"]) == pytest.approx((3.0, -0.5, 2.0), abs=1e-12)
-
-
-def rewarded(played: Rollout) -> Rollout:
-    """The same outcome told as a reward on the last step."""
-    *steps, last = played.steps
-    steps = [Step(s.anchor, s.action, 0.0) for s in steps]
-    return Rollout([*steps, Step(last.anchor, last.action, float(played.success))], played.success)
-
-
-@pytest.mark.parametrize("method", GRADED)
-def test_a_binary_score_is_the_outcome(method):
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        update = [random_group(rng) for _ in range(3)]
-        for one, other in zip(
-            credit.advantages_batch(update, method, reward="score"),
-            credit.advantages_batch(update, method),
-            strict=True,
-        ):
-            np.testing.assert_allclose(np.concatenate(one), np.concatenate(other), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("method", STEPWISE)
-def test_a_reward_at_the_end_is_the_outcome(method):
-    rng = np.random.default_rng(2)
-    for _ in range(20):
-        update = [RolloutGroup(map(rewarded, random_group(rng).rollouts)) for _ in range(3)]
-        plain = credit.advantages_batch(update, method, success_reward=1.0)
-        for one, other in zip(credit.advantages_batch(update, method, reward="step"), plain, strict=True):
-            np.testing.assert_allclose(np.concatenate(one), np.concatenate(other), rtol=1e-9, atol=1e-9)
-
-
-def test_a_trajectory_sums_its_rewards():
-    # Sums 3, -1 and 0: mean 2/3. One malformed reply would take 0.1 from its rollout.
-    got = credit.advantages(SHOP, "drgrpo", reward="step")
-    np.testing.assert_allclose(np.concatenate(got), [7 / 3, 7 / 3, -5 / 3, -2 / 3], **TIGHT)
-    got = credit.advantages(SHOP, "drgrpo", reward="score")
-    np.testing.assert_allclose(
-        np.concatenate(got), [10 - 22 / 3, 10 - 22 / 3, 4 - 22 / 3, 8 - 22 / 3], rtol=0, atol=1e-12
-    )
-
-
-def test_gigpo_discounts_step_rewards_from_the_step_itself():
-    # gamma = 1/2: returns 1 + 2/2 = 2 and 2; -1; 0. At s: 2, -1, 0, mean 1/3.
-    got = credit.advantages(SHOP, "gigpo", gamma=0.5, mode="mean_norm", w_group=0, reward="step")
-    np.testing.assert_allclose(np.concatenate(got), [5 / 3, 0.0, -4 / 3, -1 / 3], **TIGHT)
-
-
-def test_rtmc_shrinks_towards_the_mean_of_the_returns():
-    # gamma = 1: returns at s 3, -1, 0, so V = m = V' = 2/3. A(s, a) = 3 - 2/3 and A(s, b) = -1/2 - 2/3.
-    got = credit.advantages(SHOP, "rtmc", gamma=1.0, reward="step")
-    np.testing.assert_allclose(np.concatenate(got)[[0, 2]], [7 / 3, -7 / 6], **TIGHT)
 
 
 @pytest.mark.parametrize(

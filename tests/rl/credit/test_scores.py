@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from closures import TIGHT
 from credit_rows import rows_of, shuffled
-from naive import TIGHT
 from strategies import group
 
 from anchors import InternedRollouts
