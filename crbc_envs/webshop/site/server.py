@@ -98,8 +98,6 @@ def _redirect(location: str) -> Response:
 class SiteServer(ThreadingHTTPServer):
     """Serves a `Site` at a port of this machine; 0 means any free port. `url` is its address.
 
-    Requests have no bodies: a connection ends after one that has.
-
     Raises `ValueError` for a host that other machines can reach, unless `exposed`, and `OSError` for a port in use.
     """
 
@@ -146,17 +144,11 @@ def serving(server: SiteServer) -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.0"
-    """What a line that names no version is taken for. The answer to HTTP/0.9 would have no status."""
     server_version, sys_version = "crbc", ""
-    timeout = 30.0
-    """Seconds without a byte of the client."""
     disable_nagle_algorithm = True
     server: SiteServer
 
     def do_GET(self) -> None:
-        if {"Content-Length", "Transfer-Encoding"} & {name.title() for name in self.headers}:
-            self.close_connection = True
         if self.server.allows_host(self.headers.get("Host", "")):
             response = self.server.site.respond(self.path)
         else:
@@ -173,10 +165,7 @@ class _Handler(BaseHTTPRequestHandler):
         if response.location:
             self.send_header("Location", response.location)
         self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
-
-    do_HEAD = do_GET
+        self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
         """Does nothing. Requests are not logged, because they contain what people type."""
