@@ -24,13 +24,6 @@ def _rows(count: int, seed: int = 0) -> RolloutBatch:
     return table(turns, group=sorted(i % 7 for i in range(count)), advantage=advantages)
 
 
-@pytest.mark.parametrize("aggregation", ["token", "step", "group"])
-def test_the_weights_of_all_tokens_sum_to_one(aggregation: str) -> None:
-    batch = _rows(50)
-    weights = token_weights(batch.response_length, batch.group, aggregation)
-    assert sum(weights * batch.response_length) == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(("size", "ranks"), [(None, 1), (4, 1), (3, 2), (1, 4), (100, 3)])
 def test_every_row_is_in_one_pass_of_one_process(size: int | None, ranks: int) -> None:
     whole = _rows(60)

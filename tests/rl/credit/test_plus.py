@@ -7,23 +7,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from closures import TIGHT, solved
 from strategies import group
 
 from anchors import EmpiricalProcess, TransitionCounts
 from crbc_rl import credit
 from crbc_rl.credit.crbc import crbc_plus
 
-TIGHT = {"rtol": 0, "atol": 1e-12}
 CUT = group("s:a m:c +", "s:b ~m", "s:b m:d -")
 """Rollout 1 is cut at m, which the others left: once to success, once to failure."""
-
-
-def values(group, **options):
-    process = EmpiricalProcess.from_group(group)
-    found = credit.closure(process, **options)
-    V = dict(zip(process.anchors, found.V.tolist(), strict=True))
-    pairs = [(process.anchors[s], a) for s, a in process.pairs]
-    return V, dict(zip(pairs, found.Q.tolist(), strict=True)), dict(zip(pairs, found.A.tolist(), strict=True))
 
 
 # ---- truncation -----------------------------------------------------------------------------------
@@ -41,35 +33,19 @@ def test_a_successor_that_nobody_left_is_a_failure():
 def test_a_failure_with_a_known_last_place_is_still_a_failure():
     failed = group("s:a m:c +", "s:b -")
     object.__setattr__(failed.rollouts[1], "final_anchor", "m")
-    _, Q, _ = values(failed, truncation="successor")
+    _, Q = solved(failed, truncation="successor")
     assert Q["s", "b"] == 0.0
 
 
 @pytest.mark.parametrize("beta", [0.5, 0.98, 1.0, "auto"])
 def test_a_cycle_that_everybody_is_cut_in_is_worth_nothing(beta):
     # At u the only rollout goes round until it is cut there; from s one rollout succeeds.
-    V, Q, _ = values(group("s:a +", "s:b u:c u:c ~u"), beta=beta, truncation="successor")
+    V, Q = solved(group("s:a +", "s:b u:c u:c ~u"), beta=beta, truncation="successor")
     assert V["u"] == Q["u", "c"] == Q["s", "b"] == 0.0
     assert V["s"] > 0.0
 
 
 # ---- horizon --------------------------------------------------------------------------------------
-
-
-def test_a_horizon_counts_the_steps_left():
-    # beta = 1, H = 2, both rollouts wait once at s; then one succeeds and one is cut at s.
-    # Q_1(wait) = (0 + 0) / 2... visits of s: wait, go (+) in rollout 0; wait, wait (cut at s) in rollout 1.
-    # Counts with the successor kept: (s, wait) 3 times to s; (s, go) once to success. mu(wait) = 3/4.
-    # h = 1: Q(wait) = 0, Q(go) = 1, V = 1/4. h = 2: Q(wait) = 1/4, Q(go) = 1, V = 3/16 + 1/4 = 7/16.
-    # Visits to s: two with h = 2, two with h = 1. A(go) = (3/4 + 9/16) / 2 and A(wait) = (-1/4 - 3/16) / 2.
-    members = group("s:wait s:go +", "s:wait s:wait ~s")
-    V, _, A = values(members, beta=1.0, horizon=2, truncation="successor")
-    assert A["s", "go"] == pytest.approx(21 / 32, abs=1e-12)
-    assert A["s", "wait"] == pytest.approx(-7 / 32, abs=1e-12)
-    assert V["s"] == pytest.approx((1 / 4 + 7 / 16) / 2, abs=1e-12)
-    # H = 3: visits with h = 3 and h = 2. h = 3: Q(wait) = 7/16, Q(go) = 1, V = 21/64 + 1/4 = 37/64.
-    _, _, A = values(members, beta=1.0, horizon=3, truncation="successor")
-    assert A["s", "go"] == pytest.approx((27 / 64 + 9 / 16) / 2, abs=1e-12)
 
 
 def test_the_horizon_of_a_group_is_the_length_at_which_it_was_cut():

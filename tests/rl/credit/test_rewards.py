@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closures import TIGHT, solved
 from strategies import group
 
 from anchors import INVALID, EmpiricalProcess, GroupError, Rollout, RolloutGroup, Step, TransitionCounts
 from crbc_rl import credit
 
-TIGHT = {"rtol": 0, "atol": 1e-12}
 GRADED = [name for name in credit.METHODS if name not in ("graphgpo", "scores")]
 STEPWISE = [name for name in GRADED if name != "g2po"]
 SHOP = RolloutGroup(
@@ -19,13 +19,6 @@ SHOP = RolloutGroup(
         Rollout([Step("s", "b", 0.0)], success=False, truncated=True, final_anchor="m", score=0.8),
     ]
 )
-
-
-def solved(group, **options):
-    process = EmpiricalProcess.from_group(group)
-    found = credit.closure(process, **options)
-    pairs = [(process.anchors[s], a) for s, a in process.pairs]
-    return dict(zip(process.anchors, found.V.tolist(), strict=True)), dict(zip(pairs, found.Q.tolist(), strict=True))
 
 
 @pytest.mark.parametrize(

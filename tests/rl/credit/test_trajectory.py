@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from closures import TIGHT
 from strategies import group
 
 from anchors import TransitionCounts
@@ -11,7 +12,6 @@ from crbc_rl import credit
 from crbc_rl.credit.groups import centre, normalise
 
 METHODS = ("grpo", "drgrpo", "rloo")
-TIGHT = {"rtol": 0, "atol": 1e-12}
 BARE = {"success_reward": 1.0, "invalid_penalty": 0.0}
 
 FOUR = group("s:a s:a +", "s:a s:a s:a -", "s:a -", "s:a +")

@@ -100,16 +100,6 @@ def test_a_short_mini_batch_weighs_by_its_rows(order: str) -> None:
         assert part.weights.tolist() == pytest.approx([2 / 22] * len(part.rows))
 
 
-def test_the_draws_decide_which_rows_meet() -> None:
-    batch = table([turn(row) for row in range(40)], group=[row // 8 for row in range(40)], advantage=[1.0] * 40)
-    config = small(Path("unused"), optim={"minibatch": 10})
-
-    def rows(*path: int) -> list[list[int]]:
-        return [part.rows.tolist() for part in mini_batches(batch, config, rng("shuffle", *path))]
-
-    assert rows(0, 1) == rows(0, 1) != rows(0, 2)
-
-
 def test_a_cut_reply_counts_nowhere_where_it_is_masked(model: Path) -> None:
     """The update equals one in which the cut replies are not there at all."""
     moved = {}
