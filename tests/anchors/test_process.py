@@ -236,11 +236,3 @@ def test_only_a_rollout_that_was_cut_leads_on_to_its_final_anchor():
     #                                           s  m  +  -
     assert process.counts.toarray().tolist() == [[0, 1, 0, 1], [0, 0, 0, 1], [0, 0, 1, 0]]
     assert process.with_successors().counts.toarray().tolist() == [[0, 2, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
-
-
-@given(st.lists(groups(max_members=3, max_steps=5), min_size=1, max_size=3))
-def test_splitting_puts_every_step_back_where_it_came_from(drawn):
-    visits = EmpiricalProcess.from_groups(drawn).rollouts
-    parts = visits.split(visits.remaining.astype(np.float64))
-    expected = [[list(range(len(r), 0, -1)) for r in g.rollouts] for g in drawn]
-    assert [[part.tolist() for part in parts_of] for parts_of in parts] == expected

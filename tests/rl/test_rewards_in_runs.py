@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import recorded_groups
 from learner_fixtures import small
 
-from anchors import InternedRollouts, RolloutGroup
 from crbc_lab.plan.check import check_run
 from crbc_rl import credit
-from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, extensions
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
@@ -51,26 +47,6 @@ def test_a_run_learns_from_scores_or_step_rewards(
     np.testing.assert_array_equal(batch.advantage, rewarded)
     if reward == "step":  # a penalty per move: without a success the outcome has no credit at all
         assert rewarded.any() and not credit.advantages_interned(batch.rollouts, "graft").any()
-
-
-GROUPS = [RolloutGroup([rollout.rollout() for rollout in group.rollouts]) for group in recorded_groups.read()]
-
-
-@pytest.mark.parametrize("reward", ["outcome", "score", "step"])
-@pytest.mark.parametrize("method", ["crbc", "crbc_plus", "graft", "gagpo", "gigpo"])
-@pytest.mark.slow
-def test_a_sample_has_the_credit_of_its_rewards(method: str, reward: str, model: Path, tmp_path: Path) -> None:
-    graded = [
-        RolloutGroup([replace(r, score=0.9 if r.success else 0.1 * i) for i, r in enumerate(group.rollouts)])
-        for group in GROUPS
-    ]
-    turns = [Turn([1], [2], [-1.0]) for group in graded for rollout in group.rollouts for _ in rollout.steps]
-    config = config_of(model, method, credit={"method": method, method: {"reward": reward}})
-    learner = Learner(config, Run.start(tmp_path, config, resume=False))
-    found = learner._credit(RolloutBatch.of(InternedRollouts.from_groups(graded), turns))[0].advantage
-    wanted = [a for group in graded for a in credit.advantages(group, method, reward=reward)]
-    np.testing.assert_allclose(found, np.concatenate(wanted), atol=1e-6)
-    assert found.any()
 
 
 OWN = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import faulty_env  # noqa: F401  registers FaultyCorridor-v0
 import numpy as np
 
@@ -56,6 +58,12 @@ def play(envs, seed, restart=True, before_step=lambda: None):
     trace.append(plain([sorted(counts.items()) for counts in envs.transition_counts()]))
     trace.append(repr(envs.groups()))
     return trace
+
+
+def traces(env_id, num_groups, group_size, **options):
+    """Two plays of these groups, each from its own seed."""
+    with closing(GroupVectorEnv(env_id, num_groups, group_size, **options)) as envs:
+        return [play(envs, seed) for seed in range(2)]
 
 
 def corridors(num_groups=3, group_size=2, **options):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import wrapped_envs  # noqa: F401  registers ids
 from noisy_envs import IDS
-from worker_play import plain, play
+from worker_play import plain, traces
 
 from crbc_envs import AnchorWrapper, GroupVectorEnv
 from crbc_envs.noise import seed_noise
@@ -87,11 +87,7 @@ def test_a_member_is_its_environment_with_the_seeds_of_group_and_member():
     [("CRBC-Sokoban-v0", {}), ("CRBC-ALFWorld-v0", {"max_steps": 6}), ("CRBC-WebShop-v0", {"max_steps": 6})],
 )
 def test_the_three_environments_play_alike_under_both(env_id, options):
-    def trace(dynamics):
-        with closing(GroupVectorEnv(env_id, 2, 3, dynamics=dynamics, **options)) as envs:
-            return play(envs, 3)
-
-    assert trace("independent") == trace("shared")
+    assert traces(env_id, 2, 3, dynamics="independent", **options) == traces(env_id, 2, 3, dynamics="shared", **options)
 
 
 # ---- backends and lost workers --------------------------------------------------------------------
@@ -99,11 +95,8 @@ def test_the_three_environments_play_alike_under_both(env_id, options):
 
 @pytest.mark.parametrize("env_id", IDS)
 def test_every_backend_gives_the_same_bytes(env_id):
-    def trace(**backend):
-        with closing(GroupVectorEnv(env_id, 3, 3, dynamics="independent", **backend)) as envs:
-            return play(envs, 3)
-
-    assert trace(backend="process", num_workers=2) == trace()
+    given = {"env_id": env_id, "num_groups": 3, "group_size": 3, "dynamics": "independent"}
+    assert traces(**given, backend="process", num_workers=2) == traces(**given)
 
 
 def test_a_lost_worker_is_replayed_with_the_noise_of_each_member():

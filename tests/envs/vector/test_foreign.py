@@ -8,7 +8,7 @@ import foreign_envs  # registers Countdown-v0 and wrapped Sokobans
 import gymnasium
 import numpy as np
 import pytest
-from worker_play import play
+from worker_play import traces
 
 import crbc_envs
 from anchors import INVALID, TransitionCounts
@@ -34,11 +34,7 @@ def one_episode(envs, seed=0):
 
 @pytest.mark.parametrize("env_id", FOREIGN)
 def test_they_play_alike_here_and_in_worker_processes(env_id):
-    def trace(**backend):
-        with closing(GroupVectorEnv(env_id, 3, 2, **backend)) as envs:
-            return [play(envs, seed) for seed in range(2)]
-
-    assert trace(backend="process", num_workers=2) == trace()
+    assert traces(env_id, 3, 2, backend="process", num_workers=2) == traces(env_id, 3, 2)
 
 
 @pytest.mark.usefixtures("one_hash_seed")

@@ -11,9 +11,8 @@ from pathlib import Path
 import gymnasium
 import pytest
 from paths import ROOT, SUPPORT
-from worker_play import corridors, play, processes
+from worker_play import corridors, play, processes, traces
 
-from crbc_envs import GroupVectorEnv
 from crbc_envs.errors import install_extra
 from crbc_envs.vector.workers import WorkerError
 
@@ -60,11 +59,8 @@ full = pytest.mark.full
 )
 @pytest.mark.parametrize(("num_groups", "group_size", "num_workers"), [(3, 1, 2), (1, 64, None)])
 def test_actors_give_the_same_bytes(env_id, options, num_groups, group_size, num_workers):
-    def trace(**backend):
-        with closing(GroupVectorEnv(env_id, num_groups, group_size, **backend, **options)) as envs:
-            return [play(envs, seed) for seed in range(2)]
-
-    assert trace(backend="ray", num_workers=num_workers) == trace()
+    given = {"env_id": env_id, "num_groups": num_groups, "group_size": group_size, **options}
+    assert traces(**given, backend="ray", num_workers=num_workers) == traces(**given)
 
 
 @full

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 import gymnasium
 import pytest
 from toy_env import CorridorEnv
-from worker_play import corridors, play
+from worker_play import corridors, play, traces
 from worker_processes import SOON, inflict, stop, workers
 
 from anchors import GroupError
@@ -42,11 +42,8 @@ SOKOBAN_RGB = ("CRBC-Sokoban-v0", {"observation": "rgb", "max_steps": 5})
     ],
 )
 def test_workers_give_the_same_bytes(env_id, options, num_groups, group_size, num_workers):
-    def trace(**backend):
-        with closing(GroupVectorEnv(env_id, num_groups, group_size, **backend, **options)) as envs:
-            return [play(envs, seed) for seed in range(2)]
-
-    assert trace(backend="process", num_workers=num_workers) == trace()
+    given = {"env_id": env_id, "num_groups": num_groups, "group_size": group_size, **options}
+    assert traces(**given, backend="process", num_workers=num_workers) == traces(**given)
 
 
 def test_groups_are_spread_whole_over_few_workers():

@@ -10,11 +10,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch
-from crbc_rl.config import LossConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy, draw
-from crbc_rl.training.loss import policy_loss
 
 PROMPTS = ["Sokoban\n# # #\n# @ #\n# # #\nYour move?", "up", "Sokoban\n# _\nYour move?", "up"]
 
@@ -56,27 +54,6 @@ def test_padding_changes_nothing(policy: TransformersPolicy) -> None:
         for values, row in zip(padded, together.rows, strict=True):
             alone, _ = policy.logprobs(_batch([turns[row]], policy), 1.0)
             assert torch.allclose(values[: alone.shape[1]], alone[0], atol=1e-5)
-
-
-def test_equal_turns_are_read_once_and_counted_each(policy: TransformersPolicy) -> None:
-    """Loss and gradient of repeated turns are those of the same turns read one by one."""
-    turns = _generate(policy, PROMPTS)
-    repeated = [turns[i] for i in (0, 1, 0, 2, 3, 0, 1)]
-    advantages = [1.0, -2.0, 0.5, 3.0, 1.0, -1.0, 0.0]
-    batch = _batch(repeated, policy, advantages)
-    assert len(batch.ids) == len({(tuple(t.prompt), tuple(t.response)) for t in repeated}) < len(repeated)
-
-    def gradient(batches: list) -> torch.Tensor:
-        policy.model.zero_grad()
-        for b in batches:
-            logprobs, entropy = policy.logprobs(b, 1.0)
-            loss, _ = policy_loss(logprobs, entropy, None, b, LossConfig(kl=0.0))
-            (loss * b.response_mask.sum()).backward()
-        return torch.cat([p.grad.flatten() for p in policy.model.parameters()])
-
-    alone = [_batch([turn], policy, [a]) for turn, a in zip(repeated, advantages, strict=True)]
-    expected = gradient(alone)
-    assert torch.allclose(gradient([batch]), expected, atol=1e-4 * expected.abs().max().item())
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 2])

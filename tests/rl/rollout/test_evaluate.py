@@ -18,7 +18,6 @@ from crbc_envs.storage.rollouts import read_groups, write_groups
 from crbc_lab.agents.results import success as agent_success
 from crbc_lab.studies.agent import Rate
 from crbc_rl.batches import Turn
-from crbc_rl.rollout import evaluate as evaluation
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, summarise, wilson
 from crbc_rl.rollout.record import columns_of, record_metrics
@@ -35,18 +34,6 @@ def test_households_are_told_by_family(policy):
     assert told.kinds == dict.fromkeys(["clean", "cool", "heat", "look", "pick", "pick2"], (0, 2))
     assert told.to_dict()["success/heat"] == 0.0
     assert "kinds" not in told.to_dict()
-
-
-@pytest.mark.parametrize("batch", [1, 4, 7, 10, 128])
-def test_every_task_is_played_once_whatever_the_batch(policy, monkeypatch, batch):
-    """Also where the last batch is not full: no task is left out, and none is played to fill it up."""
-    config = small(Path("unused"), env={"kwargs": {"max_steps": 2, "observation": "text"}})
-    monkeypatch.setattr(evaluation, "BATCH", batch)
-    played = play_panel(policy, config, "test", range(10), 0)
-    assert played["task"].tolist() == list(range(10))
-    told = evaluate(policy, config, "test", 10, 0)
-    monkeypatch.setattr(evaluation, "BATCH", 128)
-    assert told == evaluate(policy, config, "test", 10, 0) and told.episodes == 10
 
 
 def test_the_interval_is_one_over_rooms(policy):

@@ -36,15 +36,6 @@ def test_it_learns_the_outcome(model: Path) -> None:
     assert abs(np.mean(values[2])) < 3
 
 
-def test_gradient_checkpointing_changes_no_value(model: Path) -> None:
-    """It is done in training mode alone, in which some heads have dropout."""
-    critics = [Critic(ppo(model, policy={"gradient_checkpointing": on}), Distributed()) for on in (False, True)]
-    for critic in critics:
-        critic.optimise(critic.credit(BATCH), np.random.default_rng(0))
-    plain, checkpointed = (by_turn(BATCH, critic.forward_no_grad(BATCH, critic.values)) for critic in critics)
-    assert plain == checkpointed and plain[0] != [0.0] * 3
-
-
 @pytest.mark.slow
 def test_ppo_trains_and_a_stopped_run_resumes_to_the_same_bytes(model: Path, tmp_path: Path) -> None:
     for name, updates in (("whole", 4), ("cut", 2)):
