@@ -99,7 +99,7 @@ def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:
 
 def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
     panels = []
-    for metric in (metric for metric in METRICS if metric.panel):
+    for metric in (metric for metric in METRICS if metric.title):
         percent = metric.unit == "share"
         x, y = charts.column(records, metric.key)
         smoothed = smooth(y, smoothing(planned))

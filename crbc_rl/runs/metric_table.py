@@ -7,95 +7,157 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from crbc_rl.runs.credit_metrics import CREDIT
-from crbc_rl.runs.metric import Metric
-from crbc_rl.runs.phases import SECONDS
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: its key in metrics.jsonl, its group, unit and meaning, and the values that indicate a problem
+    (`worry`). The report draws its curve under `title`, if it has one."""
+
+    key: str
+    group: str
+    unit: str
+    meaning: str
+    worry: str = ""
+    title: str = ""
+
+
+_COVERAGE = (
+    "share of a group's rollouts whose evidence reaches a visit {}, mean over the visits at anchors "
+    'with two or more actions (paper, appendix "Closure Depth and Evidence Coverage")'
+)
+_FULL_ACCESS = "share of those visits that the evidence of every rollout of the group reaches {}"
+_CERTIFIED = (
+    "share of the anchors with sigma > 0 at which the closure {} is certain to point where the full one "
+    "does (Corollary 3 of the paper; at depth 0 with the residual of pairs added)"
+)
+
+CREDIT = (
+    Metric(
+        "gate_open",
+        "credit",
+        "share",
+        "share of steps at anchors with two or more observed actions, the only ones with a step credit",
+        "near 0: anchors are hardly ever met twice, or the policy always does the same",
+    ),
+    Metric("coverage/0", "credit", "share", _COVERAGE.format("at depth 0")),
+    Metric("coverage/1", "credit", "share", _COVERAGE.format("at depth 1")),
+    Metric("coverage/3", "credit", "share", _COVERAGE.format("at depth 3")),
+    Metric(
+        "coverage/full",
+        "credit",
+        "share",
+        _COVERAGE.format("under the full closure"),
+        "no higher than at depth 0: nothing is propagated",
+    ),
+    Metric("full_access/0", "credit", "share", _FULL_ACCESS.format("at depth 0")),
+    Metric("full_access/1", "credit", "share", _FULL_ACCESS.format("at depth 1")),
+    Metric("full_access/3", "credit", "share", _FULL_ACCESS.format("at depth 3")),
+    Metric("full_access/full", "credit", "share", _FULL_ACCESS.format("under the full closure")),
+    Metric("anchors_per_group", "credit", "anchors", "distinct anchors of a group, mean"),
+    Metric(
+        "revisit_share",
+        "credit",
+        "share",
+        "share of steps at an anchor that another rollout of the group visits too",
+        "near 0: rollouts share nothing, and step credit is that of single rollouts",
+    ),
+    Metric("step_term", "credit", "", "|w_step A_S| of a step, mean over steps"),
+    Metric(
+        "group_term",
+        "credit",
+        "",
+        "|w_group A_G| of a step, mean over steps",
+        "many times the step term, or a small part of it: one of the two decides alone",
+    ),
+    Metric(
+        "turned",
+        "credit",
+        "share",
+        "share of steps whose final advantage has the other sign than their group advantage",
+        "0: the step term changes nothing but sizes",
+    ),
+    Metric("certified/0", "credit", "share", _CERTIFIED.format("at depth 0")),
+    Metric("certified/1", "credit", "share", _CERTIFIED.format("at depth 1")),
+    Metric("certified/3", "credit", "share", _CERTIFIED.format("at depth 3")),
+)
+"""Metrics of credit: those of anchors for every method, of two terms where a method has two, of certified depths for
+CRBC. An update without a visit or an anchor that a share is of has no such figure."""
 
 METRICS = (
-    Metric("reward", "rollout", "Mean reward", "reward", "return of a rollout, mean over rollouts", panel=True),
-    Metric(
-        "length", "rollout", "Episode length", "steps", "environment steps of a rollout, mean over rollouts", panel=True
-    ),
+    Metric("reward", "rollout", "reward", "return of a rollout, mean over rollouts", title="Mean reward"),
+    Metric("length", "rollout", "steps", "environment steps of a rollout, mean over rollouts", title="Episode length"),
     Metric(
         "kl",
         "loss",
-        "KL to the reference",
         "nats per token",
         "k3 estimate of KL(policy || reference), mean over response tokens",
         "above 0.1: the policy leaves its reference; above 1: it has collapsed or the learning rate is too high",
-        panel=True,
+        title="KL to the reference",
     ),
     Metric(
         "entropy",
         "loss",
-        "Token entropy",
         "nats per token",
         "entropy of the next token at the sampling temperature, mean over response tokens",
         "near 0: sampling no longer explores, and groups become flat",
-        panel=True,
+        title="Token entropy",
     ),
     Metric(
         "clip_share",
         "loss",
-        "Clip share",
         "share",
         "share of response tokens whose objective was clipped",
         "above 20 %: the policy moves too far in one update",
-        panel=True,
+        title="Clip share",
     ),
-    Metric("clip_share_low", "loss", "Clip share below", "share", "the part of it with an advantage below 0"),
-    Metric("clip_share_high", "loss", "Clip share above", "share", "the part of it with an advantage above 0"),
+    Metric("clip_share_low", "loss", "share", "the part of it with an advantage below 0"),
+    Metric("clip_share_high", "loss", "share", "the part of it with an advantage above 0"),
     Metric(
         "grad_norm",
         "optimizer",
-        "Gradient norm",
         "",
         "norm of the gradient before it is clipped to `optim.grad_clip`, mean over optimizer steps",
         "ten times its usual size, or 0 for many updates",
-        panel=True,
+        title="Gradient norm",
     ),
     Metric(
         "advantage_abs",
         "credit",
-        "Mean size of an advantage",
         "",
         "absolute advantage of a step, mean over steps",
         "0: every group is flat and nothing is learned",
     ),
-    Metric("advantage_min", "credit", "Smallest advantage", "", "smallest advantage of a step"),
+    Metric("advantage_min", "credit", "", "smallest advantage of a step"),
     Metric(
         "advantage_mean",
         "credit",
-        "Mean advantage",
         "",
         "mean advantage over steps, as the loss gets it",
         "far from 0 beside its mean size: all replies are made likelier, or all less likely",
     ),
-    Metric("advantage_max", "credit", "Largest advantage", "", "largest advantage of a step"),
+    Metric("advantage_max", "credit", "", "largest advantage of a step"),
     Metric(
         "ratio_max",
         "loss",
-        "Largest importance ratio",
         "ratio",
         "largest importance ratio of any response token of the update",
         "above 10: a few tokens decide the step",
-        panel=True,
+        title="Largest importance ratio",
     ),
     Metric(
         "invalid",
         "rollout",
-        "Invalid share",
         "share",
         "share of steps whose reply was malformed or not admissible",
         "rising, or near 100 %: replies no longer have the form that the environment reads",
-        panel=True,
+        title="Invalid share",
     ),
     Metric(
         "prompt_cut",
         "rollout",
-        "Shortened prompts",
         "share",
         "share of steps whose prompt was longer than `rollout.max_prompt_tokens` and lost records or lines",
         "above 5 %: the policy does not see what it should",
@@ -103,47 +165,42 @@ METRICS = (
     Metric(
         "mixed_groups",
         "rollout",
-        "Groups of mixed outcome",
         "share",
         "share of groups with both successes and failures; only these have a group advantage",
         "below 10 %: tasks are too easy or too hard",
-        panel=True,
+        title="Groups of mixed outcome",
     ),
     Metric(
         "success",
         "rollout",
-        "Success",
         "share",
         "share of rollouts that succeed, at the training temperature; like all of this section over all groups played, "
         "also those that are not trained on (`rollout.rounds`)",
     ),
-    Metric("groups_played", "rollout", "Groups played", "count", "groups that were played for the update"),
-    Metric("groups_kept", "rollout", "Groups kept", "count", "groups of them that are trained on"),
-    Metric("score", "rollout", "Score", "in [0, 1]", "task score of a rollout, mean over rollouts"),
-    Metric("steps", "rollout", "Environment steps", "steps", "environment steps of the update, over all rollouts"),
+    Metric("groups_played", "rollout", "count", "groups that were played for the update"),
+    Metric("groups_kept", "rollout", "count", "groups of them that are trained on"),
+    Metric("score", "rollout", "in [0, 1]", "task score of a rollout, mean over rollouts"),
+    Metric("steps", "rollout", "steps", "environment steps of the update, over all rollouts"),
     Metric(
         "response_length",
         "rollout",
-        "Reply length",
         "tokens",
         "tokens of a reply with its end token, mean over replies",
         "at `rollout.max_new_tokens`, or falling to a few",
-        panel=True,
+        title="Reply length",
     ),
-    Metric("response_max", "rollout", "Longest reply", "tokens", "tokens of the longest reply"),
+    Metric("response_max", "rollout", "tokens", "tokens of the longest reply"),
     Metric(
         "response_cut",
         "rollout",
-        "Replies cut",
         "share",
         "share of replies that reached `rollout.max_new_tokens` and have no end token",
         "above 5 %: what is cut is mostly malformed",
     ),
-    Metric("prompt_length", "rollout", "Prompt length", "tokens", "tokens of a prompt as the model reads it, mean"),
+    Metric("prompt_length", "rollout", "tokens", "tokens of a prompt as the model reads it, mean"),
     Metric(
         "prompt_max",
         "rollout",
-        "Longest prompt",
         "tokens",
         "tokens of the longest prompt",
         "at `rollout.max_prompt_tokens`: longer prompts are shortened to it",
@@ -152,14 +209,12 @@ METRICS = (
     Metric(
         "tokens_per_second/generated",
         "machine",
-        "Tokens generated per second",
         "tokens/s",
         "tokens of all replies played, by the seconds of `generate` and `environments`",
     ),
     Metric(
         "tokens_per_second/trained",
         "machine",
-        "Tokens trained per second",
         "tokens/s",
         "tokens of the prompts and replies trained on, in every epoch, by the seconds of `tensors`, `reference` and "
         "`train`; equal rows are read once and count each",
@@ -167,17 +222,15 @@ METRICS = (
     Metric(
         "memory_peak",
         "machine",
-        "Peak memory",
         "GiB",
         "most memory in use at once, on the first rank: on a GPU what torch held of it since the record before, on a "
         "CPU what the process ever had",
         "near the size of the device",
     ),
-    Metric("loss", "loss", "Loss", "", "what is minimised, mean over optimizer steps"),
+    Metric("loss", "loss", "", "what is minimised, mean over optimizer steps"),
     Metric(
         "drift",
         "loss",
-        "Drift before learning",
         "nats per token",
         "|log-probability in training - log-probability that ratios start from| at the first optimizer step",
         "above 0.001 in float32: sampling and training are not the same function",
@@ -185,16 +238,14 @@ METRICS = (
     Metric(
         "empty_steps",
         "optimizer",
-        "Empty optimizer steps",
         "share",
         "share of optimizer steps none of whose rows has an advantage: they follow KL and entropy alone",
         "above 5 %: groups are flat, or `optim.order` is not spread",
     ),
-    Metric("lr", "optimizer", "Learning rate", "", "learning rate of the policy in this update"),
+    Metric("lr", "optimizer", "", "learning rate of the policy in this update"),
     Metric(
         "skipped_steps",
         "optimizer",
-        "Skipped steps",
         "count",
         "optimizer steps left out because the loss or the gradient was not finite; three in a row stop the run",
         "above 0",
@@ -202,55 +253,61 @@ METRICS = (
     Metric(
         "mismatch",
         "engine",
-        "Mismatch of the engine",
         "nats per token",
         "|log-probability of the trained model - that of the engine that sampled|, mean over response tokens",
         "above 0.05 with bfloat16, above 0.001 with float32",
     ),
-    Metric(
-        "mismatch_max",
-        "engine",
-        "Largest mismatch of the engine",
-        "nats",
-        "the same, of the token where it is largest",
-        "above 5",
-    ),
-    Metric("value_loss", "critic", "Value loss", "reward squared", "half the squared error of PPO's critic, clipped"),
-    Metric(
-        "value_grad_norm",
-        "critic",
-        "Gradient norm of the critic",
-        "",
-        "norm of the critic's gradient before clipping, mean over optimizer steps",
-    ),
+    Metric("mismatch_max", "engine", "nats", "the same, of the token where it is largest", "above 5"),
+    Metric("value_loss", "critic", "reward squared", "half the squared error of PPO's critic, clipped"),
+    Metric("value_grad_norm", "critic", "", "norm of the critic's gradient before clipping, mean over optimizer steps"),
     Metric(
         "value_skipped_steps",
         "critic",
-        "Skipped steps of the critic",
         "count",
         "its optimizer steps left out because the loss or the gradient was not finite",
         "above 0",
     ),
-    Metric("update", "run", "Update", "count", "number of the update; 0 is the policy before training"),
+    Metric("update", "run", "count", "number of the update; 0 is the policy before training"),
 )
 
 EVALUATION = (
-    Metric("success", "", "Success", "share", "share of held-out tasks solved, at the evaluation temperature"),
-    Metric("low", "", "Success, lower end", "share", "lower end of the 95 % interval of success (Wilson)"),
-    Metric("high", "", "Success, upper end", "share", "upper end of that interval"),
-    Metric("successes", "", "Successes", "count", "tasks solved"),
-    Metric("episodes", "", "Episodes", "count", "tasks played, once each"),
-    Metric("different", "", "Different tasks", "count", "tasks of different content; a panel may repeat some"),
-    Metric("independent", "", "Independent tasks", "tasks", "independent tasks that would give the same interval"),
-    Metric("score", "", "Score", "in [0, 1]", "task score, mean over tasks"),
-    Metric("reward", "", "Reward", "reward", "return of a rollout, mean over tasks"),
-    Metric("reward_by_step", "", "Reward by step", "reward", "return of the rollout a step is in, mean over all steps"),
-    Metric("length", "", "Episode length", "steps", "environment steps of a rollout, mean over tasks"),
-    Metric("truncated_share", "", "Truncated share", "share", "share of tasks whose rollout ran out of steps"),
-    Metric("invalid_share", "", "Invalid share", "share", "share of steps whose reply was malformed or not admissible"),
-    Metric("prompt_cut_share", "", "Shortened prompts", "share", "share of steps whose prompt was too long"),
+    Metric("success", "", "share", "share of held-out tasks solved, at the evaluation temperature"),
+    Metric("low", "", "share", "lower end of the 95 % interval of success (Wilson)"),
+    Metric("high", "", "share", "upper end of that interval"),
+    Metric("successes", "", "count", "tasks solved"),
+    Metric("episodes", "", "count", "tasks played, once each"),
+    Metric("different", "", "count", "tasks of different content; a panel may repeat some"),
+    Metric("independent", "", "tasks", "independent tasks that would give the same interval"),
+    Metric("score", "", "in [0, 1]", "task score, mean over tasks"),
+    Metric("reward", "", "reward", "return of a rollout, mean over tasks"),
+    Metric("reward_by_step", "", "reward", "return of the rollout a step is in, mean over all steps"),
+    Metric("length", "", "steps", "environment steps of a rollout, mean over tasks"),
+    Metric("truncated_share", "", "share", "share of tasks whose rollout ran out of steps"),
+    Metric("invalid_share", "", "share", "share of steps whose reply was malformed or not admissible"),
+    Metric("prompt_cut_share", "", "share", "share of steps whose prompt was too long"),
 )
 """Metrics of validation/ and test/. `success/KIND` is the success on the tasks of one kind."""
+
+SECONDS = (
+    Metric("update", "", "seconds", "all time since the record before; the others add up to it"),
+    Metric("reset", "", "seconds", "beginning the episodes, with the proof that copies begin alike"),
+    Metric("generate", "", "seconds", "sampling replies; prompts, and environments that step meanwhile"),
+    Metric("environments", "", "seconds", "waiting for environments while nothing is sampled"),
+    Metric("group_advantage", "", "seconds", "the trajectory-level advantage A_G"),
+    Metric("step_credit", "", "seconds", "empirical process, closure and step credit A_S; assembly"),
+    Metric("tensors", "", "seconds", "forming mini-batches, and the tensors of every pass"),
+    Metric("old", "", "seconds", "passes that give them, where another engine samples"),
+    Metric("reference", "", "seconds", "passes of the frozen reference"),
+    Metric("values", "", "seconds", "passes of PPO's critic for its values"),
+    Metric("critic", "", "seconds", "training PPO's critic"),
+    Metric("train", "", "seconds", "forward and backward passes, loss and optimizer of the policy"),
+    Metric("weights", "", "seconds", "handing the trained weights to the engine that samples"),
+    Metric("figures", "", "seconds", "computing the figures of the record"),
+    Metric("save", "", "seconds", "recorded groups; record, best policy and checkpoint of the update before"),
+    Metric("eval", "", "seconds", "validation and test"),
+    Metric("other", "", "seconds", "outside of all these"),
+)
+"""Metrics of seconds/, wall-clock time."""
 
 _BY_KEY = {metric.key: metric for metric in METRICS}
 _BY_PREFIX = {

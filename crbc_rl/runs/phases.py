@@ -5,29 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from crbc_rl.runs.metric import Metric
-
-SECONDS = (
-    Metric("update", "", "Update", "seconds", "all time since the record before; the others add up to it"),
-    Metric("reset", "", "Resets", "seconds", "beginning the episodes, with the proof that copies begin alike"),
-    Metric("generate", "", "Generation", "seconds", "sampling replies; prompts, and environments that step meanwhile"),
-    Metric("environments", "", "Environments", "seconds", "waiting for environments while nothing is sampled"),
-    Metric("group_advantage", "", "Group advantage", "seconds", "the trajectory-level advantage A_G"),
-    Metric("step_credit", "", "Step credit", "seconds", "empirical process, closure and step credit A_S; assembly"),
-    Metric("tensors", "", "Tensors", "seconds", "forming mini-batches, and the tensors of every pass"),
-    Metric("old", "", "Old log-probabilities", "seconds", "passes that give them, where another engine samples"),
-    Metric("reference", "", "Reference", "seconds", "passes of the frozen reference"),
-    Metric("values", "", "Values", "seconds", "passes of PPO's critic for its values"),
-    Metric("critic", "", "Critic", "seconds", "training PPO's critic"),
-    Metric("train", "", "Training", "seconds", "forward and backward passes, loss and optimizer of the policy"),
-    Metric("weights", "", "Weights", "seconds", "handing the trained weights to the engine that samples"),
-    Metric("figures", "", "Figures", "seconds", "computing the figures of the record"),
-    Metric("save", "", "Saving", "seconds", "recorded groups; record, best policy and checkpoint of the update before"),
-    Metric("eval", "", "Evaluation", "seconds", "validation and test"),
-    Metric("other", "", "Other", "seconds", "outside of all these"),
-)
-"""Metrics of seconds/, wall-clock time."""
-
 BLOCKS = {
     "rollout": ("reset", "generate", "environments"),
     "credit": ("group_advantage", "step_credit"),
