@@ -38,7 +38,7 @@ from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.runs import model
-from crbc_rl.runs.groups import Groups
+from crbc_rl.runs.groups import read_groups
 from crbc_rl.runs.lines import cut_lines, last_record
 from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
@@ -248,9 +248,9 @@ class Run:
                 anchor=envs.anchor_name,
             )
 
-    def groups(self) -> Groups:
+    def groups(self) -> dict[int, RolloutGroup]:
         """The groups of groups.jsonl by update, without damaged ones."""
-        return Groups(self.folder / "groups.jsonl")
+        return read_groups(self.folder / "groups.jsonl")
 
 
 def is_run(folder: Path) -> bool:

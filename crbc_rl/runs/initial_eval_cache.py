@@ -42,7 +42,7 @@ def start_like(run: Run) -> tuple[Record, dict[str, Record]] | None:
         return None
     if _playing(Run.open(other)) != _playing(run):
         return None
-    lines = [record for _, record in read_lines(other / OUTCOMES) if record["update"] == 0]
+    lines = [record for record in read_lines(other / OUTCOMES) if record["update"] == 0]
     outcomes = {line["split"]: {k: v for k, v in line.items() if k not in ("update", "split")} for line in lines}
     return (evaluation, outcomes) if set(outcomes) == set(SPLITS) else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from crbc_envs.storage.files import WriteErrors, parse_json, replacing
 
@@ -17,8 +17,8 @@ LAST = 1 << 16
 """Bytes at the end of a file in which its last record is looked for."""
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Record]]:
-    """The records of a file with their places in it, as they stand there; none where the file is missing.
+def read_lines(path: Path) -> Iterator[Record]:
+    """The records of a file, as they stand there; none where the file is missing.
 
     A last line that a crash cut short is left out. So are damaged lines, which a warning counts at the end.
     """
@@ -26,9 +26,9 @@ def read_lines(path: Path) -> Iterator[tuple[int, Record]]:
         return
     damaged, first = 0, 0
     with path.open("rb") as file:
-        for number, (place, line, record) in enumerate(_lines(file), 1):
-            if record is not None:
-                yield place, record
+        for number, line in enumerate(file, 1):
+            if (record := _record(line)) is not None:
+                yield record
             elif line.endswith(b"\n"):
                 damaged, first = damaged + 1, first or number
     if damaged:
@@ -43,24 +43,6 @@ def last_record(path: Path) -> Record:
         file.seek(max(0, path.stat().st_size - LAST))
         lines = file.read(LAST).split(b"\n")[:-1]
     return next((record for line in reversed(lines) if (record := _record(line)) is not None), {})
-
-
-def read_line(path: Path, place: int) -> Record:
-    """The record at a place that `read_lines` gave. Raises `ValueError` where the file has changed."""
-    with path.open("rb") as file:
-        file.seek(place)
-        record = _record(file.readline())
-    if record is None:
-        raise ValueError(f"{path} was changed while it was read")
-    return record
-
-
-def _lines(file: IO[bytes]) -> Iterator[tuple[int, bytes, Record | None]]:
-    """The place of each line, its bytes and its record."""
-    place = 0
-    for line in file:
-        yield place, line, _record(line)
-        place += len(line)
 
 
 def _record(line: bytes) -> Record | None:
@@ -89,6 +71,6 @@ def cut_lines(path: Path, upto: int) -> set[int]:
 
 def _up_to(path: Path, upto: int) -> Iterator[tuple[Record, bytes]]:
     with path.open("rb") as file:
-        for _, line, record in _lines(file):
-            if record is not None and record["update"] <= upto:
+        for line in file:
+            if (record := _record(line)) is not None and record["update"] <= upto:
                 yield record, line

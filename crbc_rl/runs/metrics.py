@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 def read_metrics(run: Path) -> list[Record]:
     """The records of a run, in order. Figures that are no finite numbers are left out."""
-    by_update = {record["update"]: record for _, record in read_lines(run / "metrics.jsonl")}
+    by_update = {record["update"]: record for record in read_lines(run / "metrics.jsonl")}
     return [
         {name: value for name, value in by_update[update].items() if name == "update" or is_metric(name, value)}
         for update in sorted(by_update)

@@ -46,7 +46,7 @@ class Outcomes:
 def read_outcomes(run: Path, split: str) -> dict[int, Outcomes]:
     """The evaluations of a run on `split` by update. Damaged lines are left out, and a warning tells of the first."""
     by_update: dict[int, Outcomes] = {}
-    for _, record in read_lines(run / OUTCOMES):
+    for record in read_lines(run / OUTCOMES):
         if record.get("split") != split:
             continue
         try:
