@@ -4,6 +4,8 @@ BM25 as computed by Lucene (Anserini's defaults, k1 = 0.9 and b = 0.4): lengths 
 weight is its idf, logarithms and saturation are in float32, and ties are broken by ASIN. The searched text of a
 product is its title, description, first bullet and options. The original's hidden prefixes, such as "<c>" as first
 word, are the shop's (`Shop.found`); here they are ordinary words.
+
+A query with few postings reads them all. One with many reads those that may matter (`pruning`), with the same result.
 """
 
 from __future__ import annotations
@@ -12,10 +14,9 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +25,16 @@ from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import ProgressCallback
 from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Product
+from crbc_envs.webshop.search import pruning
 from crbc_envs.webshop.search.analyser import analyse
+from crbc_envs.webshop.search.pruning import Found, Term
 
 K1, B = 0.9, 0.4
 
-FORMAT = 4
+FEW = 1 << 16
+"""The largest number of postings of a query that are all read."""
+
+FORMAT = 3
 """Version of the files of an index."""
 
 _REBUILD = "build it again with: crbc data webshop --from DIR"
@@ -53,37 +59,47 @@ def searched_text(product: Product) -> str:
 class Index:
     """An inverted index, in memory or mapped from disk.
 
-    Documents are numbered in the order of ASINs, which breaks ties. `products` (documents,) int32 has their product
-    numbers. Terms are in the order of their UTF-8 bytes. These bytes are concatenated in `letters`; each term ends at
-    `letters_end` (terms,) int64. The postings of each term end at `postings_end` (terms,) int64. A posting has an entry
-    in `documents` int32 and in `codes` uint16, which is 256 * term frequency + the byte of the document's length.
-    `sizes` int64 is (format, sum of all lengths).
+    Documents are numbered kind by kind, then by attributes, so that like documents are neighbours. `products`
+    (documents,) int32 has their product numbers, and `places` (documents,) int32 their places in the order of ASINs,
+    which breaks ties. Terms are in the order of their UTF-8 bytes. These bytes are concatenated in `letters`; each term
+    ends at `letters_end` (terms,) int64. The postings of each term end at `postings_end` (terms,) int64. A posting has
+    an entry in `documents` int32 and in `codes` uint16, which is 256 * term frequency + the byte of the document's
+    length. `peaks` uint8 has a row of peaks (`pruning`) for each frequent term, one after the other; `rows` (terms,)
+    int32 says which, or -1. `sizes` int64 is (format, sum of all lengths).
     """
 
     products: NDArray[np.int32]
+    places: NDArray[np.int32]
     letters: NDArray[np.uint8]
     letters_end: NDArray[np.int64]
     postings_end: NDArray[np.int64]
     documents: NDArray[np.int32]
     codes: NDArray[np.uint16]
+    rows: NDArray[np.int32]
+    peaks: NDArray[np.uint8]
     sizes: NDArray[np.int64]
 
     def find(self, term: str) -> int:
         """The number of a term, or -1. It is a binary search, so that opening an index reads nothing."""
-        letters = term.encode(errors="surrogatepass")
+        wanted = term.encode(errors="surrogatepass")
         low, high = 0, len(self.letters_end)
         while low < high:
             middle = (low + high) // 2
-            if self._term(middle) < letters:
+            if self._term(middle) < wanted:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < len(self.letters_end) and self._term(low) == letters else -1
+        return low if low < len(self.letters_end) and self._term(low) == wanted else -1
 
     def postings(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """The documents and codes of a term."""
         span = slice(int(self.postings_end[number - 1]) if number else 0, int(self.postings_end[number]))
         return self.documents[span], self.codes[span]
+
+    def peaks_of(self, number: int) -> NDArray[np.uint8] | None:
+        """The stored peaks of a term, one for each range, or None."""
+        row, width = int(self.rows[number]), -(-len(self.products) // pruning.RANGE)
+        return self.peaks[row * width : (row + 1) * width] if row >= 0 else None
 
     def save(self, folder: Path) -> None:
         """Write the index as one .npy file per array. The folder must exist."""
@@ -106,7 +122,7 @@ class Index:
 
     def _is_sound(self) -> bool:
         """Whether the arrays have their types, and no term points outside. Postings are not read: they may be large."""
-        types = ("int32", "uint8", "int64", "int64", "int32", "uint16", "int64")
+        types = ("int32", "int32", "uint8", "int64", "int64", "int32", "uint16", "int32", "uint8", "int64")
         if any(
             (getattr(self, part.name).dtype, getattr(self, part.name).ndim) != (np.dtype(kind), 1)
             for part, kind in zip(fields(self), types, strict=True)
@@ -114,8 +130,12 @@ class Index:
             return False
         ends = ((self.letters_end, self.letters), (self.postings_end, self.documents))
         inside = all(len(end) and end[0] >= 0 and end[-1] == len(of) and (np.diff(end) >= 0).all() for end, of in ends)
-        alike = len(self.letters_end) == len(self.postings_end) and len(self.codes) == len(self.documents)
-        return inside and alike and len(self.sizes) == 2 and len(self.products) > 0
+        size, ranges = len(self.products), -(-len(self.products) // pruning.RANGE)
+        alike = len(self.places) == size and len(self.rows) == len(self.letters_end) == len(self.postings_end)
+        whole = len(self.rows) > 0 and len(self.peaks) == (int(self.rows.max()) + 1) * ranges
+        return (
+            inside and alike and whole and len(self.sizes) == 2 and size > 0 and len(self.codes) == len(self.documents)
+        )
 
     def check(self, catalogue: Catalogue) -> None:
         """Raise `DataError` if the index belongs to other products or to another analyser.
@@ -149,7 +169,10 @@ def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, tot
     `on_progress` gets the number of products done, and of all.
     """
     asins = catalogue.asins()
-    order = sorted(range(len(asins)), key=asins.__getitem__)
+    of, kinds = catalogue.kinds()
+    likeness = [(kinds[of[n]], " ".join(catalogue[n].attributes), asin) for n, asin in enumerate(asins)]
+    order = sorted(range(len(asins)), key=likeness.__getitem__)
+    del likeness
     numbers: dict[str, int] = {}
     terms, documents, codes = array("i"), array("i"), array("H")
     total = 0
@@ -163,13 +186,20 @@ def build(catalogue: Catalogue, on_progress: ProgressCallback = lambda done, tot
             codes.append(min(frequency, 255) << 8 | length)
         if not document % 1000:
             on_progress(document, len(order))
-    return _index(np.array(order, dtype=np.int32), list(numbers), (terms, documents, codes), total)
+    products = np.array(order, dtype=np.int32)
+    places = np.empty_like(products)
+    places[sorted(range(len(order)), key=lambda document: asins[order[document]])] = np.arange(len(order))
+    return _with_peaks(_index(products, places, list(numbers), (terms, documents, codes), total))
 
 
 def _index(
-    products: NDArray[np.int32], terms: list[str], postings: tuple[array[int], array[int], array[int]], total: int
+    products: NDArray[np.int32],
+    places: NDArray[np.int32],
+    terms: list[str],
+    postings: tuple[array[int], array[int], array[int]],
+    total: int,
 ) -> Index:
-    """Sort the terms by their bytes, and the postings by term and document."""
+    """Sort the terms by their bytes, and the postings by term and document. There are no peaks yet."""
     encoded = [term.encode(errors="surrogatepass") for term in terms]
     by_bytes = sorted(range(len(encoded)), key=encoded.__getitem__)
     place = np.empty(len(encoded), dtype=np.int32)
@@ -178,13 +208,29 @@ def _index(
     by_term = np.argsort(term, kind="stable")
     return Index(
         products=products,
+        places=places,
         letters=np.frombuffer(b"".join(encoded[i] for i in by_bytes), dtype=np.uint8),
         letters_end=np.cumsum([len(encoded[i]) for i in by_bytes], dtype=np.int64),
         postings_end=np.cumsum(np.bincount(term, minlength=len(encoded)), dtype=np.int64),
         documents=np.frombuffer(postings[1], dtype=np.int32)[by_term],
         codes=np.frombuffer(postings[2], dtype=np.uint16)[by_term],
+        rows=np.full(len(encoded), -1, dtype=np.int32),
+        peaks=np.empty(0, dtype=np.uint8),
         sizes=np.array([FORMAT, total], dtype=np.int64),
     )
+
+
+def _with_peaks(index: Index) -> Index:
+    """The index with the peaks of its frequent terms."""
+    frequent = np.flatnonzero(np.diff(index.postings_end, prepend=0) >= pruning.FREQUENT)
+    peaks = np.zeros((len(frequent), -(-len(index.products) // pruning.RANGE)), dtype=np.uint8)
+    saturation = _saturation(index)
+    for row, number in enumerate(frequent.tolist()):
+        ranges, highest = pruning.peaks_of(*index.postings(number), saturation)
+        peaks[row, ranges] = highest
+    rows = index.rows.copy()
+    rows[frequent] = np.arange(len(frequent))
+    return replace(index, rows=rows, peaks=peaks.ravel())
 
 
 def _saturation(index: Index) -> NDArray[np.float32]:
@@ -200,14 +246,6 @@ def _length_byte(length: int) -> int:
     return int(np.searchsorted(LENGTHS, length, side="right")) - 1
 
 
-class Term(NamedTuple):
-    """A term of a query: its weight, and its postings."""
-
-    weight: np.float32
-    documents: NDArray[np.int32]
-    codes: NDArray[np.uint16]
-
-
 class SearchEngine:
     """Ranks the products of an index. It is read-only and shared by all sessions."""
 
@@ -217,24 +255,37 @@ class SearchEngine:
         self._saturation = _saturation(index)
 
     def search(self, query: str, count: int = 50) -> list[tuple[int, float]]:
-        """The best `count` products for a query as (product number, score), best first; equal scores by ASIN."""
+        """The best `count` products for a query as (product number, score), best first."""
         terms = list(self._terms(query))
-        if not terms:
-            return []
-        scores = self._scores(terms)
-        least = np.partition(scores, -count)[-count] if count < len(scores) else 0
-        best = np.flatnonzero((scores > 0) & (scores >= least))
-        best = best[np.argsort(-scores[best], kind="stable")][:count]
-        return list(zip(self.index.products[best].tolist(), scores[best].tolist(), strict=True))
+        postings = sum(len(term.documents) for term in terms)
+        if postings > FEW:
+            select = partial(self._select, count=count)
+            found = pruning.best(terms, len(self.index.products), count, self._saturation, select)
+        else:
+            none = np.empty(0, np.float32), np.empty(0, np.int64)
+            found = self._select(self._scan(terms), count) if postings else none
+        return list(zip(self.index.products[found[1]].tolist(), found[0].tolist(), strict=True))
 
-    def _scores(self, terms: list[Term]) -> NDArray[np.float32]:
-        """The score of every document."""
+    def _scan(self, terms: list[Term]) -> Found:
+        """The scores above zero of all documents, with their documents."""
         lengths = [len(term.documents) for term in terms]
         weights = np.repeat([term.weight for term in terms], lengths)
         codes = np.concatenate([term.codes for term in terms])
-        given = weights - weights / self._saturation[codes]
-        documents = np.concatenate([term.documents for term in terms])
-        return np.bincount(documents, given, minlength=len(self.index.products)).astype(np.float32)
+        sums = np.zeros(len(self.index.products))
+        given = (weights - weights / self._saturation[codes]).astype(np.float64)
+        np.add.at(sums, np.concatenate([term.documents for term in terms]), given)
+        scores = sums.astype(np.float32)
+        above = np.flatnonzero(scores > 0)
+        return scores[above], above
+
+    def _select(self, found: Found, count: int) -> Found:
+        """The best `count` of what was found, best first; equal scores by ASIN."""
+        scores, documents = found
+        if len(scores) > count:
+            high = scores >= np.partition(scores, -count)[-count]
+            scores, documents = scores[high], documents[high]
+        order = np.lexsort((self.index.places[documents], -scores))[:count]
+        return scores[order], documents[order]
 
     def _terms(self, query: str) -> Iterator[Term]:
         """The terms of a query that occur in some document, with their weights and postings."""
@@ -243,7 +294,7 @@ class SearchEngine:
             if number >= 0:
                 documents, codes = self.index.postings(number)
                 weight = np.float32(times) * self._idf(len(documents))
-                yield Term(weight, documents, codes)
+                yield Term(weight, documents, codes, self.index.peaks_of(number))
 
     def _idf(self, frequency: int) -> np.float32:
         return np.float32(math.log(1 + (len(self.index.products) - frequency + 0.5) / (frequency + 0.5)))

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from webshop_catalogue import PUBLISHED, catalogue, needs_published, published
 
 from crbc_envs.errors import DataError
-from crbc_envs.webshop.products.catalogue import MemoryCatalogue, read_catalogue
+from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of, read_catalogue
+from crbc_envs.webshop.products.generate import generate_catalogue
+from crbc_envs.webshop.search import pruning
 from crbc_envs.webshop.search.analyser import analyse, words
 from crbc_envs.webshop.search.engine import LENGTHS, Index, SearchEngine, build, searched_text
 from crbc_envs.webshop.search.porter import stem
@@ -122,6 +124,58 @@ def test_equal_scores_go_by_asin_whatever_the_order_of_the_catalogue():
     assert found(engine, "oak", count=2) == [3, 1]
 
 
+QUERIES = (
+    "shoe",
+    "black",
+    "women's running shoes with color: black, and size: 9, and price lower than 60.00 dollars",
+    "i am looking for a long lasting lipstick in red, and it should be cruelty free",
+    "set of 2 pack of 6 pack of 6 with gift box",
+    "zzzz black for",
+)
+
+
+def small_ranges(monkeypatch):
+    """Ranges so small that a small catalogue has many, and peaks for most terms."""
+    for name, value in (("pruning.RANGE", 8), ("pruning.FREQUENT", 12), ("pruning._FIRST", 2)):
+        monkeypatch.setattr(f"crbc_envs.webshop.search.{name}", value)
+
+
+def test_a_pruned_search_finds_what_a_whole_scan_finds(monkeypatch):
+    products = MemoryCatalogue(products_of(*generate_catalogue(4, 1200)))
+    queries = [*QUERIES, *(products[number].instruction or products[number].title for number in range(60))]
+    whole = SearchEngine(build(products))
+    small_ranges(monkeypatch)
+    index = build(products)
+    assert 0 < (index.rows >= 0).sum() < len(index.rows)
+    expected = {count: [whole.search(query, count) for query in queries] for count in (1, 10, 50)}
+    read = []
+    score = pruning._score
+    monkeypatch.setattr(pruning, "_score", lambda terms, chosen, _: read.append(len(chosen)) or score(terms, chosen, _))
+    monkeypatch.setattr("crbc_envs.webshop.search.engine.FEW", 0)
+    pruned = SearchEngine(index)
+    for count, found in expected.items():
+        read.clear()
+        assert [pruned.search(query, count) for query in queries] == found
+        assert sum(read) < 0.8 * len(queries) * len(products) / 8, "it need not read everything"
+
+
+def test_peaks_are_bounds(monkeypatch):
+    small_ranges(monkeypatch)
+    products = MemoryCatalogue(products_of(*generate_catalogue(4, 300)))
+    index = build(products)
+    saturation = SearchEngine(index)._saturation
+    for number in range(len(index.rows)):
+        documents, codes = index.postings(number)
+        ranges, peaks = pruning.peaks_of(documents, codes, saturation)
+        given = 1 - 1 / saturation[codes].astype(np.float64)
+        for place, peak in zip(ranges, peaks, strict=True):
+            highest = given[documents // 8 == place].max()
+            assert highest <= peak / pruning.FULL < highest + 1 / pruning.FULL
+        if (stored := index.peaks_of(number)) is not None:
+            assert np.flatnonzero(stored).tolist() == ranges.tolist()
+            assert stored[ranges].tolist() == peaks.tolist()
+
+
 def test_an_index_on_disk_ranks_as_the_one_in_memory(tmp_path):
     products = catalogue()
     index = build(products)
@@ -143,7 +197,7 @@ def test_an_index_that_is_not_of_these_products_is_refused(tmp_path):
         Index.open(tmp_path)
     index = build(products)
     dataclasses.replace(index, sizes=np.array([99, 1])).save(tmp_path)
-    with pytest.raises(DataError, match="index format 99, expected 4"):
+    with pytest.raises(DataError, match="index format 99, expected 3"):
         Index.open(tmp_path)
     ends = index.postings_end.copy()
     ends[0] = 10**12
