@@ -74,7 +74,7 @@ FLAT = {
     "two ways": group(*["s:a +", "s:b +"] * 3),
 }
 FLAT_OPTIONS = [
-    *((name, {"mode": mode}) for name in ("gigpo", "hgpo", "g2po", "gagpo") for mode in ("mean_std_norm", "mean_norm")),
+    *((name, {"mode": mode}) for name in BY_MODE if name != "rtmc" for mode in ("mean_std_norm", "mean_norm")),
     *((name, {"weighting": by}) for name in ("grpo", "drgrpo", "rloo") for by in ("rollout", "step")),
     ("graft", {"lam": 0.0}),
     ("graft", {"lam": 0.9}),

@@ -47,27 +47,6 @@ def test_two_sequences_by_hand():
     np.testing.assert_allclose(returns, [2.25, 3, 5], **TIGHT)
 
 
-@given(seeds)
-def test_at_one_and_one_returns_are_sums_to_the_end_of_the_sequence(seed):
-    reward, value, length = sequences(seed)
-    _, returns = credit.gae(reward, value, length)
-    ends = np.cumsum(length)
-    wanted = [reward[t : ends[np.searchsorted(ends, t, side="right")]].sum() for t in range(len(reward))]
-    np.testing.assert_allclose(returns, wanted, rtol=0, atol=1e-11)
-
-
-@given(seeds)
-def test_lam_zero_is_the_temporal_difference(seed):
-    reward, value, length = sequences(seed, most=2)
-    advantage, _ = credit.gae(reward, value, length, gamma=0.9, lam=0.0)
-    np.testing.assert_allclose(advantage, reward + 0.9 * np.append(value[1:], 0.0) - value, **TIGHT)
-
-
-def test_a_perfect_critic_leaves_nothing():
-    advantage, _ = credit.gae([0, 0, 1, 0, 2], [1, 1, 1, 2, 2], [3, 2])
-    assert not advantage.any()
-
-
 def test_ppo_rewards_every_row_with_its_outcome_and_its_own_penalty():
     process = EmpiricalProcess.from_group(group("s:a s:<invalid> +", "s:a -", "s:<invalid> -"))
     np.testing.assert_allclose(credit.row_rewards(process), [10, 9.9, 0, -0.1], **TIGHT)

@@ -1,4 +1,4 @@
-"""CRBC's options beyond the paper, by hand: truncation, horizon, normalise, beta="auto"."""
+"""CRBC's options beyond the paper: a cycle of cuts, beta="auto", the preset; test_rational.py holds the rest."""
 
 from __future__ import annotations
 
@@ -18,45 +18,12 @@ CUT = group("s:a m:c +", "s:b ~m", "s:b m:d -")
 """Rollout 1 is cut at m, which the others left: once to success, once to failure."""
 
 
-# ---- truncation -----------------------------------------------------------------------------------
-
-
-def test_a_successor_that_nobody_left_is_a_failure():
-    for end in ("s:b -", "s:b ~u"):  # a failure that was not cut, and one cut where nobody went on
-        members = group("s:a m:c +", end)
-        np.testing.assert_array_equal(
-            np.concatenate(credit.advantages(members, truncation="successor")),
-            np.concatenate(credit.advantages(group("s:a m:c +", "s:b -"))),
-        )
-
-
-def test_a_failure_with_a_known_last_place_is_still_a_failure():
-    failed = group("s:a m:c +", "s:b -")
-    object.__setattr__(failed.rollouts[1], "final_anchor", "m")
-    _, Q = solved(failed, truncation="successor")
-    assert Q["s", "b"] == 0.0
-
-
 @pytest.mark.parametrize("beta", [0.5, 0.98, 1.0, "auto"])
 def test_a_cycle_that_everybody_is_cut_in_is_worth_nothing(beta):
     # At u the only rollout goes round until it is cut there; from s one rollout succeeds.
     V, Q = solved(group("s:a +", "s:b u:c u:c ~u"), beta=beta, truncation="successor")
     assert V["u"] == Q["u", "c"] == Q["s", "b"] == 0.0
     assert V["s"] > 0.0
-
-
-# ---- horizon --------------------------------------------------------------------------------------
-
-
-def test_the_horizon_of_a_group_is_the_length_at_which_it_was_cut():
-    cut, ended = group("s:wait s:go +", "s:wait s:wait s:wait ~s", "s:go +"), group("s:wait s:go +", "s:go -")
-    options = {"beta": 0.9, "truncation": "successor", "w_group": 0}
-    limited, free = credit.advantages_batch([cut, ended], horizon="auto", **options)
-    np.testing.assert_array_equal(np.concatenate(limited), np.concatenate(credit.advantages(cut, horizon=3, **options)))
-    np.testing.assert_allclose(np.concatenate(free), np.concatenate(credit.advantages(ended, **options)), **TIGHT)
-
-
-# ---- beta="auto" ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,34 +42,10 @@ def test_auto_is_one_minus_one_over_the_length_of_successes(members, beta):
         np.testing.assert_allclose(auto.Q, told.Q, **TIGHT)
 
 
-def test_every_group_has_its_own_beta():
-    update = [group("s:a m:c u:d +", "s:b -"), group("s:a +", "s:b m:c -"), group("s:a -", "s:b -")]
-    for options in ({}, {"depth": 1}, {"horizon": 9}, {"truncation": "successor"}):
-        together = credit.advantages_batch(update, beta="auto", **options)
-        for one, found in zip(update, together, strict=True):
-            alone = credit.advantages(one, beta="auto", **options)
-            np.testing.assert_array_equal(np.concatenate(found), np.concatenate(alone))
-
-
 def test_auto_needs_rollouts():
     counts = TransitionCounts.from_rollouts(CUT.rollouts)
     with pytest.raises(ValueError, match="rollouts"):
         credit.closure(counts.process(), "auto")
-
-
-# ---- normalise ------------------------------------------------------------------------------------
-
-BRANCHES = group("s:a m:c +", "s:a m:d -", "s:b m:d -", "s:b n:e -")
-"""beta = 1: V(m) = 1/3, Q(s, a) = 1/3, Q(s, b) = 1/6, V(s) = 1/4; Q(m, c) = 1, Q(m, d) = 0; n has one action."""
-
-
-def test_groups_of_one_update_have_their_own_scale():
-    update = [BRANCHES, group("s:a +", "s:b -"), group("s:a -")]
-    together = credit.advantages_batch(update, normalise="group")
-    for one, found in zip(update, together, strict=True):
-        np.testing.assert_allclose(
-            np.concatenate(found), np.concatenate(credit.advantages(one, normalise="group")), **TIGHT
-        )
 
 
 # ---- the preset, and what is refused ----------------------------------------------------------------

@@ -160,9 +160,12 @@ def test_the_pauses_double_up_to_a_minute_unless_the_server_asks_for_one(
     limited = 429, {"retry-after": "7"}, b""
     forever = 429, {"retry-after": "86400"}, b""
     dated = 429, {"retry-after": "Wed, 21 Oct 2015 07:28:00 GMT"}, b""
-    server.answer = in_turn((503, {}, b""), (503, {}, b""), limited, forever, dated, completion("up"))
-    ask(ChatPolicy(server.url, "m", pause=1.0), "p")
-    assert pauses == [1.0, 2.0, 7.0, 60.0, 16.0]
+    spelled = 429, {"retry-after": "1e9"}, b""
+    endless = 429, {"retry-after": "9" * 400}, b""
+    busy = 503, {}, b""
+    server.answer = in_turn(busy, busy, limited, forever, dated, spelled, endless, completion("up"))
+    ask(ChatPolicy(server.url, "m", pause=1.0, retries=7), "p")
+    assert pauses == [1.0, 2.0, 7.0, 60.0, 16.0, 32.0, 60.0]
 
 
 def test_a_silent_server_is_asked_again(server: Server) -> None:

@@ -126,21 +126,6 @@ def test_a_redirect_is_not_followed() -> None:
     assert not reached
 
 
-@pytest.mark.parametrize("asked", ["9" * 400, "1e9"])
-def test_an_absurd_retry_after_is_capped_or_ignored(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-
-    async def pause(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr("crbc_rl.policies.chat.asyncio.sleep", pause)
-    data = (
-        b"HTTP/1.1 429 Wait\r\nContent-Length: 0\r\nConnection: close\r\nRetry-After: " + asked.encode() + b"\r\n\r\n"
-    )
-    refused(sends(data), retries=1, pause=2.0)
-    assert pauses == ([60.0] if asked.isdecimal() else [2.0])
-
-
 # ---- types ------------------------------------------------------------------------------------------
 
 
