@@ -8,7 +8,7 @@ number of ranks, up to the rounding of sums. Ranks exchange arrays, never pickle
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -58,9 +58,14 @@ class Distributed:
             torch.cuda.set_device(device)
         if "WORLD_SIZE" not in os.environ:
             return cls(device=device)
-        _check_variables()
-        if not dist.is_initialized():
-            dist.init_process_group(_backend(device))
+        try:
+            if not dist.is_initialized():
+                dist.init_process_group(_backend(device))
+        except ValueError as error:  # a shell has kept variables from elsewhere
+            raise ConfigError(
+                f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set, as by torchrun, but {' '.join(str(error).split())}: "
+                "start with torchrun, or, for a single process, unset WORLD_SIZE"
+            ) from error
         # Rank 0 may write for longer than the ten minutes after which NCCL gives up.
         patient = dist.new_group(backend="gloo", timeout=PATIENCE)
         return cls(dist.get_rank(), dist.get_world_size(), device, patient)
@@ -160,20 +165,3 @@ def full_tensor(tensor: Tensor) -> Tensor:
 def _persistent(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     kept = model.state_dict().keys()
     return ((name, buffer) for name, buffer in model.named_buffers() if name in kept)
-
-
-def _check_variables() -> None:
-    """Variables that a shell kept from elsewhere would end in an error deep inside torch, or in waiting."""
-    variables: dict[str, Callable[[str], bool]] = {
-        "WORLD_SIZE": str.isdigit,
-        "RANK": str.isdigit,
-        "MASTER_PORT": str.isdigit,
-        "MASTER_ADDR": bool,
-    }
-    for name, fits in variables.items():
-        value = os.environ.get(name, "")
-        if not fits(value):
-            raise ConfigError(
-                f"WORLD_SIZE={os.environ['WORLD_SIZE']} is set, as by torchrun, but {name} is {value!r}: start with "
-                "torchrun, or, for a single process, unset WORLD_SIZE"
-            )

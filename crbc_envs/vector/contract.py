@@ -6,11 +6,10 @@ attributes of an `AnchorEnv` and checks every info. `check_anchor_env` reads the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
@@ -74,6 +73,10 @@ def attribute(env: gymnasium.Env[Any, Any], name: str, default: Any) -> Any:
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
 
 
+def _nothing(*arguments: Any, **options: Any) -> None:
+    """What an environment that lacks a method answers."""
+
+
 class SeedPanel(TaskPanel[int]):
     """The stand-in panel of an environment without one: task i is the seed i."""
 
@@ -109,6 +112,12 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.require_tags: bool = attribute(env, "require_tags", False)
         self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
         self.max_steps: int = attribute(env, "max_steps", min(step_limits(env), default=1))
+        self.expert: Callable[..., Expert | None] = attribute(env, "expert", _nothing)
+        self.page: Callable[[], Rows | None] = attribute(env, "page", _nothing)
+        self.distance: Callable[[], float | None] = attribute(env, "distance", _nothing)
+        self.canonical_forms: Callable[[], Mapping[str, str]] = attribute(env, "canonical_forms", dict)
+        self.traits: Callable[[], Mapping[str, str]] = attribute(env, "traits", dict)
+        self.near_traits: Callable[[], Mapping[str, Collection[str]]] = attribute(env, "near_traits", dict)
         self.has_panel = panel is not None
         self.panel: TaskPanel[Any] = SeedPanel(self.domain) if panel is None else panel
         self._admissible: Sequence[str] = ()
@@ -143,23 +152,11 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self._admissible = info["admissible_actions"]
         return {"label": info["anchor"], **info}
 
-    def expert(self, rng: np.random.Generator, **options: Any) -> Expert | None:
-        """The expert of the wrapped environment, if it has one."""
-        if not self.env.has_wrapper_attr("expert"):
-            return None
-        expert: Expert | None = self.env.get_wrapper_attr("expert")(rng, **options)
-        return expert
-
     def accepts(self, reply: str) -> bool:
         """Whether a reply is an action now: as the wrapped environment says, or else as its last info lists them."""
         if self.env.has_wrapper_attr("accepts"):
             return bool(self.env.get_wrapper_attr("accepts")(reply))
         return reply in self._admissible
-
-    def page(self) -> Rows | None:
-        """The page of the wrapped environment, if it has one."""
-        page: Rows | None = self.env.get_wrapper_attr("page")() if self.env.has_wrapper_attr("page") else None
-        return page
 
     def seed_noise(self, seed: int) -> None:
         """As `AnchorEnv.seed_noise`, for the environment below its wrappers: see `crbc_envs.core.seed_noise`."""
@@ -171,26 +168,6 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
             raise ValueError(f"{self.env_id} has anchors of one kind, and not {kind!r}")
         key: str = self.env.get_wrapper_attr("anchor_as")(kind)
         return key
-
-    def distance(self) -> float | None:
-        """That of the wrapped environment, if it has one."""
-        steps: float | None = attribute(self.env, "distance", lambda: None)()
-        return steps
-
-    def canonical_forms(self) -> Mapping[str, str]:
-        """Those of the wrapped environment, if it has some."""
-        forms: Mapping[str, str] = attribute(self.env, "canonical_forms", dict)()
-        return forms
-
-    def traits(self) -> Mapping[str, str]:
-        """Those of the wrapped environment, if it has some."""
-        traits: Mapping[str, str] = attribute(self.env, "traits", dict)()
-        return traits
-
-    def near_traits(self) -> Mapping[str, Collection[str]]:
-        """Those of the wrapped environment, if it has some."""
-        traits: Mapping[str, Collection[str]] = attribute(self.env, "near_traits", dict)()
-        return traits
 
     def batch(self, num_envs: int) -> None:
         """A batch would leave out the wrappers."""

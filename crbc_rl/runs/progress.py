@@ -65,51 +65,42 @@ class Bars:
                 self.print(self._say())
 
 
-class TrainProgress(Callback):
+class TrainProgress(Bars, Callback):
     """Prints every finished update. Use it as a context manager around the run."""
 
     def __init__(self, console: Console, updates: int) -> None:
-        self._console, self._updates = console, updates
+        super().__init__(console, self._state)
+        self._updates = updates
         self._phase, self._begun, self._done, self._episodes = "start", time.monotonic(), 0, (0, 0)
         self._note = ""
-        self._bars = Bars(console, self._state)
-        self._run = self._bars.add("start", total=updates)
-        self._part = self._bars.add("episodes", visible=False)
-
-    def __enter__(self) -> TrainProgress:
-        self._bars.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bars.__exit__(kind, error, trace)
+        self._run = self.add("start", total=updates)
+        self._part = self.add("episodes", visible=False)
 
     def begin(self, done: int) -> None:
         """Training begins after update `done`."""
         self._done = done
-        self._bars.update(self._run, completed=done)
+        self.update(self._run, completed=done)
 
     def stopping(self) -> None:
         """The run stops after this update. Prints nothing through buffers, since a signal's handler calls it."""
         self._note = "stopping; Ctrl-C again: now"
-        self._bars.bar.bar_width = 12
-        self._bars.update(self._run, description=self._note)
+        self.bar.bar_width = 12
+        self.update(self._run, description=self._note)
         if not self._console.is_terminal and not self._console.quiet:
             os.write(2, f"{STOPPING}\n".encode())
 
     def phase(self, name: str) -> None:
         self._phase, self._begun, self._episodes = name, time.monotonic(), (0, 0)
-        self._bars.update(self._run, description=self._note or name)
-        self._bars.reset(self._part, visible=False)
+        self.update(self._run, description=self._note or name)
+        self.reset(self._part, visible=False)
 
     def episodes(self, done: int, total: int) -> None:
         self._episodes = done, total
-        self._bars.update(self._part, completed=done, total=total, visible=True)
+        self.update(self._part, completed=done, total=total, visible=True)
 
     def record(self, record: Record) -> None:
         self.begin(record["update"])
-        self._bars.print(update_line(record, self._console.width - 1, len(str(self._updates))))
+        self.print(update_line(record, self._console.width - 1, len(str(self._updates))))
 
     def _state(self) -> str:
         done, total = self._episodes

@@ -6,7 +6,6 @@ ever deleted.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,23 +13,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from crbc_envs.storage.datasets import sha256_of
 from crbc_envs.storage.files import read_json, shown
 
 MANIFEST = "manifest.json"
 """The file of a folder with the SHA-256 digest of each other file."""
 
 
-def digest(path: Path) -> str:
-    """The SHA-256 digest of a file, which is read in parts. Raises `OSError`."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def digests(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
     """The digest of each file by its path within `folder`; by default of all but the manifest."""
     if files is None:
         files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
-    return {path.relative_to(folder).as_posix(): digest(path) for path in sorted(files)}
+    return {path.relative_to(folder).as_posix(): sha256_of(path) for path in sorted(files)}
 
 
 def write_manifest(folder: Path, **mark: str | int) -> None:
@@ -98,7 +92,7 @@ def damage(folder: Path) -> str | None:
             return f"{MANIFEST} names {shown(name)}, which is no file of that folder"
         try:
             size = (folder / name).stat().st_size  # compared first: a file with a hole may be read for hours
-            if size != sizes.get(name, size) or digest(folder / name) != expected:
+            if size != sizes.get(name, size) or sha256_of(folder / name) != expected:
                 return f"{name} is damaged"
         except FileNotFoundError:
             return f"{name} is missing"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import runpy
 import sys
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 _NAME = "__mp_main__"
@@ -46,7 +45,11 @@ def main_script(*needed: Any) -> MainScript | None:
     if b"_main__" not in bytes(ForkingPickler.dumps(needed)):  # as a connection will send it
         return None
     if _loading is not None:
-        raise ValueError(_runs_again(_loading))
+        raise ValueError(
+            f"{_loading}: worker processes import this script, because the environment is defined in it, and would "
+            'make environments again. Write `if __name__ == "__main__":` above the lines that run, and indent them; or '
+            "define the environment in a file of its own"
+        )
     main = sys.modules["__main__"]
     path = os.path.abspath(getattr(main, "__file__", None) or "")
     if not os.path.isfile(path):
@@ -55,32 +58,5 @@ def main_script(*needed: Any) -> MainScript | None:
             "environment to a file my_env.py (in a notebook: begin its cell with %%writefile my_env.py), "
             "`import my_env`, and make its environments again; or use backend='sync'"
         )
-    line = _unguarded_line(main)
-    if line is not None:
-        raise ValueError(_runs_again(f"{path}, line {line}"))
     spec = getattr(main, "__spec__", None)
     return MainScript(path, None if spec is None else spec.name)
-
-
-def _runs_again(where: str) -> str:
-    return (
-        f"{where}: worker processes import this script, because the environment is defined in it, and would make "
-        'environments again. Write `if __name__ == "__main__":` above the lines that run, and indent them; or define '
-        "the environment in a file of its own"
-    )
-
-
-def _unguarded_line(main: ModuleType) -> int | None:
-    """The line of the script that is being executed, if no `if` on `__name__` stands above it."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and not (frame.f_code.co_name == "<module>" and frame.f_globals is main.__dict__):
-        frame = frame.f_back
-    if frame is None:  # another thread, or a call after the script
-        return None
-    with open(frame.f_code.co_filename, encoding="utf-8") as file:
-        statements = ast.parse(file.read()).body
-    for statement in statements:
-        if statement.lineno <= frame.f_lineno <= (statement.end_lineno or statement.lineno):
-            guarded = isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
-            return None if guarded else frame.f_lineno
-    return None

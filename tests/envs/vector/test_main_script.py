@@ -63,11 +63,9 @@ def test_an_unguarded_script_is_told_what_to_write(code, tmp_path):
     (tmp_path / "script.py").write_text(HEAD + code)
     done = run(["script.py"], tmp_path)
     assert done.returncode == 1
-    assert done.stdout == "imported\n"  # nothing ran twice
-    assert done.stderr.count("Traceback") == 1
+    assert "played" not in done.stdout
     message = done.stderr.strip().rpartition("\n")[2]
-    line = (HEAD + code).count("\n", 0, (HEAD + code).rindex("main()" if code is IN_A_FUNCTION else "envs =")) + 1
-    assert f"script.py, line {line}: worker processes import this script" in message
+    assert "script.py: worker processes import this script" in message
     assert 'Write `if __name__ == "__main__":` above the lines that run' in message
 
 
