@@ -24,8 +24,6 @@ LARGEST_BODY = 16 << 20
 LARGEST_SCORED = 1 << 29
 """Logits of one prompt and reply that are scored at once: 2 GiB."""
 MOST_CHOICES, MOST_TOP, MOST_FRAMES = 128, 20, 16
-LONGEST_TOKEN = 64
-"""Characters of a text for each position of the model: a longer text is refused before it is encoded."""
 USUAL_TOKENS, USUAL_TEXT_TOKENS = 1_024, 16
 """New tokens where a request names no number: of a chat as far as there is room, and of a completion as at OpenAI."""
 
@@ -237,12 +235,12 @@ class Reader:
             raise Refused("this model sees no images", place)
         if images and text.count(IMAGE) != len(images):
             raise Refused(f"beside images a text cannot contain {IMAGE}", place)
-        self._bounded(text + (system or ""), place)
+        _require_text(text + (system or ""), place)
         return Prompt(text, images, system)
 
     def _ids(self, text: str) -> list[int]:
         """The ids of a raw text: where it spells a control token, it is that token."""
-        self._bounded(text, "prompt")
+        _require_text(text, "prompt")
         return self._known(self.policy.tokenizer.encode(text))
 
     def _known(self, ids: list[int]) -> list[int]:
@@ -254,12 +252,10 @@ class Reader:
             raise Refused("it has tokens of images, which only a chat can have", "prompt")
         return ids
 
-    def _bounded(self, text: str, field: str) -> None:
-        if _HALF.search(text):
-            raise Refused("it has half a surrogate pair, which is no text", field)
-        if len(text) > (most := LONGEST_TOKEN * self.positions):
-            wrong = f"{len(text):,} characters, and at most {most:,} are read"
-            raise Refused(wrong, field, code="context_length_exceeded")
+
+def _require_text(text: str, field: str) -> None:
+    if _HALF.search(text):
+        raise Refused("it has half a surrogate pair, which is no text", field)
 
 
 def _text(content: str | list[dict[str, Any]], place: str) -> str:

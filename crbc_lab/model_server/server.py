@@ -1,8 +1,7 @@
-"""Serves an endpoint over HTTP, with bounds on connections and on the time that each may take."""
+"""Serves an endpoint over HTTP, on this machine unless it is told otherwise."""
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import threading
 import time
@@ -11,41 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from crbc_lab.model_server.app import Endpoint
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 
 LOOPBACK = ("127.0.0.1", "::1")
-MOST_CONNECTIONS = 512
-SECONDS = 30.0
-"""A connection ends once it has been without a request's head for so long, or without taking its answer."""
 IDLE_SECONDS = 75
-"""uvicorn's own limit, above that: its usual 5 s is when many clients reuse a connection for the last time."""
+"""Of a connection that is kept open: uvicorn's usual 5 s is when many clients reuse it for the last time."""
 STOP_SECONDS = 1
 """For the requests that are answered when the server is ended."""
-
-
-class _Bounded(H11Protocol):
-    """Ends connections on which nothing is asked, or an answer is not taken: uvicorn waits for the first forever."""
-
-    _seen: Any = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it too
-        super().connection_made(transport)
-        self._timer = self.loop.call_later(SECONDS, self._look)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
-        super().connection_lost(exc)
-
-    def _look(self) -> None:
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and self.cycle is self._seen:
-            self.transport.abort()
-        self._seen = self.cycle
-        self._timer = self.loop.call_later(SECONDS, self._look)
 
 
 def bind(host: str, port: int, exposed: bool) -> socket.socket:
@@ -60,7 +34,7 @@ def bind(host: str, port: int, exposed: bool) -> socket.socket:
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=2 * MOST_CONNECTIONS)
+        return socket.create_server((host, port), family=family, backlog=1_024)
     except OSError as error:
         reason = str(error.strerror).partition(" (")[0]
         raise ConfigError(f"cannot serve at {host} port {port}: {reason}; choose another --port") from error
@@ -80,7 +54,6 @@ def server(
     hosts = None if exposed else {f"{host}:{port}" for host in ("127.0.0.1", "[::1]", "localhost")}
     config = uvicorn.Config(
         Endpoint(policy, name, seed=seed, key=key, hosts=hosts).application(),
-        http=_Bounded,
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -89,7 +62,6 @@ def server(
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=STOP_SECONDS,
     )

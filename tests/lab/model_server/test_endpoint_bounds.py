@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -22,7 +20,6 @@ from learner_fixtures import fresh_policy
 from crbc_envs.chat import messages
 from crbc_envs.prompts import IMAGE, Prompt
 from crbc_lab.model_server import app, batcher, requests
-from crbc_lab.model_server import server as serving_module
 from crbc_lab.model_server.server import bind, serving
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -100,15 +97,10 @@ def test_a_wrong_field_of_a_chat_is_named(client: Client, field: str, value: Any
     assert len(answer.text) < 500 and "\n" not in answer.text
 
 
-@pytest.mark.parametrize(
-    ("text", "wrong"),
-    [("\ud800", "half a surrogate pair"), ("x" * 200_000, "at most 131,072 are read")],
-    ids=["half", "long"],
-)
-def test_a_system_message_is_bounded_as_others_are(client: Client, text: str, wrong: str) -> None:
-    asked = [{"role": "system", "content": text}, {"role": "user", "content": "Go."}]
+def test_a_system_message_is_a_text_as_others_are(client: Client) -> None:
+    asked = [{"role": "system", "content": "\ud800"}, {"role": "user", "content": "Go."}]
     said = client.post("chat/completions", {**ASK, "messages": asked}).json()["error"]["message"]
-    assert wrong in said
+    assert "half a surrogate pair" in said
 
 
 @pytest.mark.parametrize(
@@ -207,40 +199,6 @@ def test_a_body_that_comes_slowly_ends(client: Client, monkeypatch: pytest.Monke
         assert b"408" in slow.recv(4_096)
         while slow.recv(4_096):  # and the connection ends
             pass
-
-
-def test_a_connection_without_a_request_ends(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving_module, "SECONDS", 0.2)
-    with serving(policy) as url:
-        place = httpx.URL(url)
-        for said in (b"", b"GET /v1/mod", b"GET /v1/models HTTP/1.1\r\nHost: x\r\n"):
-            with socket.create_connection((place.host, place.port), 30) as slow:
-                slow.sendall(said)
-                slow.settimeout(30)
-                with suppress(ConnectionResetError):
-                    assert not slow.recv(1)
-        # A connection that asks one thing after another stays.
-        connection = http.client.HTTPConnection(place.host, place.port)
-        for _ in range(4):
-            connection.request("GET", "/v1/models")
-            assert connection.getresponse().read()
-            time.sleep(0.05)
-        connection.close()
-
-
-def test_an_answer_may_take_longer_than_an_idle_connection(
-    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(serving_module, "SECONDS", 0.1)
-    sample = policy.sample
-
-    def slow(*args: Any) -> Any:
-        time.sleep(0.5)  # five looks at the connection
-        return sample(*args)
-
-    monkeypatch.setattr(policy, "sample", slow)
-    with serving(policy) as url:
-        assert Client(url).chat("Go.", max_tokens=2)["choices"]
 
 
 def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:
