@@ -26,7 +26,7 @@ def worker_main(socket_fd: int, memory: int | None) -> None:
             script.load()
         while (request := _next(connection)) is not None:
             number, result = server.handle(*request)
-            connection.send((number, lend(result, memory)))
+            connection.send((number, *lend(result, memory)))
 
 
 def _next(connection: Connection) -> Any:
@@ -52,7 +52,7 @@ class ReportErrors:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         if error is not None:
             try:
-                self.connection.send((None, "".join(traceback.format_exception(error))))
+                self.connection.send((None, "".join(traceback.format_exception(error)), []))
             except OSError:
                 if not isinstance(error, BrokenPipeError):
                     traceback.print_exception(error)

@@ -1,33 +1,23 @@
 """Frames go from a worker to the process that uses it through memory that the two share.
 
 The memory has no name: nothing of it is in `/dev/shm`, whose size does not matter, and it is freed with the last of
-the two processes. A result is sent with the places of its frames instead of the frames. The receiver reads them into
-arrays of its own, so that the next result changes none of them.
+the two processes. A result is pickled without its large arrays, which are in the memory one after another. The receiver
+reads them into arrays of its own, so that the next result changes none of them.
 """
 
 from __future__ import annotations
 
 import os
+import pickle
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
-from crbc_envs.core import Outcome
 
 _LARGE = 4096
 """Bytes from which an array goes through the memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where an array is in the memory."""
-
-    offset: int
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
 
 
 def new_memory() -> int | None:
@@ -35,65 +25,36 @@ def new_memory() -> int | None:
     return os.memfd_create("crbc frames") if sys.platform == "linux" else None
 
 
-def lend(result: Any, memory: int | None) -> Any:
-    """A result to send: its frames are in `memory`, if there is one and it has room."""
-    if memory is None:
-        return result
-    try:
-        if isinstance(result, Outcome):
-            return replace(result, observations=_Writer(memory).store(result.observations))
-        return _Writer(memory).store(result)
-    except OSError:  # no room
-        return result
+def lend(result: Any, memory: int | None) -> tuple[bytes, list[int]]:
+    """A pickle of the result, and the sizes of those of its arrays that are in `memory`, if it has room for them."""
+    large: list[memoryview] = []
+
+    def inside(array: pickle.PickleBuffer) -> bool:
+        if array.raw().nbytes >= _LARGE:
+            large.append(array.raw())
+        return array.raw().nbytes < _LARGE
+
+    if memory is not None:
+        with suppress(OSError):  # no room
+            pickled, end = pickle.dumps(result, protocol=5, buffer_callback=inside), 0
+            for array in large:
+                rest = array
+                while rest:
+                    written = os.pwrite(memory, rest, end)
+                    rest, end = rest[written:], end + written
+            return pickled, [array.nbytes for array in large]
+    return pickle.dumps(result, protocol=5), []
 
 
-def take(result: Any, memory: int | None) -> Any:
-    """The result that was lent, with its frames."""
-    if memory is None:
-        return result
-    if isinstance(result, Outcome):
-        return replace(result, observations=_fetch(result.observations, memory))
-    return _fetch(result, memory)
-
-
-class _Writer:
-    """Writes arrays into the memory one after another."""
-
-    def __init__(self, memory: int) -> None:
-        self.memory, self.end = memory, 0
-
-    def store(self, value: Any) -> Any:
-        """The value with its large arrays replaced by their places."""
-        if type(value) is np.ndarray and value.nbytes >= _LARGE and not value.dtype.hasobject:
-            return self._write(np.ascontiguousarray(value))
-        if type(value) in (list, tuple):
-            return type(value)(self.store(part) for part in value)
-        if type(value) is dict:
-            return {name: self.store(part) for name, part in value.items()}
-        return value
-
-    def _write(self, array: NDArray[Any]) -> Place:
-        place = Place(self.end, array.shape, array.dtype)
-        rest = array.reshape(-1).view(np.uint8).data
+def take(pickled: bytes, sizes: Sequence[int], memory: int | None) -> Any:
+    """The result that was lent, with its arrays."""
+    arrays, offset = [np.empty(size, dtype=np.uint8) for size in sizes], 0
+    for array in arrays:
+        rest = array.data
         while rest:
-            written = os.pwrite(self.memory, rest, self.end)
-            rest, self.end = rest[written:], self.end + written
-        return place
-
-
-def _fetch(value: Any, memory: int) -> Any:
-    """The value with the arrays instead of their places."""
-    if type(value) is Place:
-        array = np.empty(value.shape, dtype=value.dtype)
-        rest, offset = array.reshape(-1).view(np.uint8).data, value.offset
-        while rest:
+            assert memory is not None
             read = os.preadv(memory, [rest], offset)
             if not read:
                 raise EOFError("the shared memory ends before the frames do")
             rest, offset = rest[read:], offset + read
-        return array
-    if type(value) in (list, tuple):
-        return type(value)(_fetch(part, memory) for part in value)
-    if type(value) is dict:
-        return {name: _fetch(part, memory) for name, part in value.items()}
-    return value
+    return pickle.loads(pickled, buffers=arrays)  # noqa: S301  it comes from a process of our own

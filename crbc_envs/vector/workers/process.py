@@ -56,8 +56,8 @@ class ProcessWorker:
         try:
             if not self.connection.poll(timeout):
                 raise WorkerLost(f"no answer within {self.timeout:g} s")
-            number, result = self.connection.recv()
-            result = take(result, self.memory)
+            number, answer, sizes = self.connection.recv()
+            result = answer if number is None else take(answer, sizes, self.memory)
         except (EOFError, OSError) as error:
             raise WorkerLost(self._reason(error)) from error
         if number is None:
