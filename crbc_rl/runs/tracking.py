@@ -12,12 +12,14 @@ import logging
 import math
 import os
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from crbc_envs.errors import version
 from crbc_envs.storage.files import read_json, replace_file
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.metric_table import scalars_of
@@ -30,6 +32,17 @@ FILE = "tracking.json"
 """The file of a run with its id in the tracker, and the last update that each tracker got."""
 PROJECT = "crbc"
 """The project of all runs, where the tracker's own variable names no other."""
+FAULTS: tuple[type[Exception], ...] = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    sqlite3.Error,
+)
+"""What a tracker raises, besides its own errors, where its disk or its service fails."""
 
 
 class Tracker(Board):
@@ -84,7 +97,7 @@ class Tracker(Board):
         """Turns the first fault of the tracker into a warning, after which nothing more is sent."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001  whatever it is, the run goes on
+        except FAULTS + _own_faults(self._kind) as error:
             if not self._failed:
                 reason = " ".join(str(error).split())[:300] or type(error).__name__
                 after = "metrics.jsonl has every figure, and --resume sends those that are missing"
@@ -105,6 +118,17 @@ def read_state(folder: Path) -> dict[str, Any]:
         pass
     log.warning("%s is damaged: the tracker gets the run as a new one", folder / FILE)
     return {}
+
+
+def _own_faults(kind: str) -> tuple[type[Exception], ...]:
+    """The tracker's own errors, which derive from `Exception` alone."""
+    if kind == "wandb" and version("wandb"):
+        import wandb
+
+        return (wandb.Error,)
+    import httpx
+
+    return (httpx.HTTPError,)
 
 
 class Wandb(Board):

@@ -8,10 +8,11 @@ reads them into arrays of its own, so that the next result changes none of them.
 from __future__ import annotations
 
 import os
-import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import BytesIO
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -29,21 +30,28 @@ def lend(result: Any, memory: int | None) -> tuple[bytes, list[int]]:
     """A pickle of the result, and the sizes of those of its arrays that are in `memory`, if it has room for them."""
     large: list[memoryview] = []
 
-    def inside(array: pickle.PickleBuffer) -> bool:
+    def inside(array: Any) -> bool:
         if array.raw().nbytes >= _LARGE:
             large.append(array.raw())
         return array.raw().nbytes < _LARGE
 
     if memory is not None:
         with suppress(OSError):  # no room
-            pickled, end = pickle.dumps(result, protocol=5, buffer_callback=inside), 0
+            pickled, end = _pickled(result, inside), 0
             for array in large:
                 rest = array
                 while rest:
                     written = os.pwrite(memory, rest, end)
                     rest, end = rest[written:], end + written
             return pickled, [array.nbytes for array in large]
-    return pickle.dumps(result, protocol=5), []
+    return _pickled(result), []
+
+
+def _pickled(result: Any, inside: Callable[[Any], bool] | None = None) -> bytes:
+    """As a connection pickles it, but for the arrays that are not `inside`."""
+    file = BytesIO()
+    ForkingPickler(file, 5, True, inside).dump(result)
+    return file.getvalue()
 
 
 def take(pickled: bytes, sizes: Sequence[int], memory: int | None) -> Any:
@@ -57,4 +65,4 @@ def take(pickled: bytes, sizes: Sequence[int], memory: int | None) -> Any:
             if not read:
                 raise EOFError("the shared memory ends before the frames do")
             rest, offset = rest[read:], offset + read
-    return pickle.loads(pickled, buffers=arrays)  # noqa: S301  it comes from a process of our own
+    return ForkingPickler.loads(pickled, buffers=arrays)
