@@ -38,8 +38,7 @@ from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.runs import model
-from crbc_rl.runs.groups import read_groups
-from crbc_rl.runs.lines import cut_lines, last_record
+from crbc_rl.runs.lines import cut_lines, last_record, read_lines
 from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
 from crbc_rl.runs.own import LOG, clear_leftovers, require_own
@@ -249,8 +248,16 @@ class Run:
             )
 
     def groups(self) -> dict[int, RolloutGroup]:
-        """The groups of groups.jsonl by update, without damaged ones."""
-        return read_groups(self.folder / "groups.jsonl")
+        """The groups of groups.jsonl by update, without damaged ones, of which a warning names the first."""
+        path, groups, damaged = self.folder / "groups.jsonl", dict[int, RolloutGroup](), []
+        for record in read_lines(path):
+            try:
+                groups[record["update"]] = RolloutGroup.from_dict(record["group"])
+            except (KeyError, TypeError, ValueError) as error:
+                damaged.append(f"the group of update {record['update']} is damaged and left out: {error}")
+        if damaged:
+            log.warning("%s: %s%s", path, damaged[0], f"; and {len(damaged) - 1} more" if damaged[1:] else "")
+        return groups
 
 
 def is_run(folder: Path) -> bool:

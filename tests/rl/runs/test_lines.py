@@ -9,7 +9,8 @@ import pytest
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import append_line
-from crbc_rl.runs.groups import read_groups
+from crbc_rl.config import TrainConfig
+from crbc_rl.runs.folder import Run
 from crbc_rl.runs.lines import cut_lines, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
 
@@ -68,7 +69,7 @@ def test_damaged_groups_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         for update, one in enumerate([group, *wrong, group]):
             append_line(path, {"update": update, "group": one})
-        groups = read_groups(path)
+        groups = Run(tmp_path, TrainConfig.model_construct()).groups()
     assert list(groups) == [0, 3] and len(groups) == 2
     assert groups[3].rollouts[0].steps[0].label == "a room" and groups[0] == groups[3]
     assert "the group of update 1 is damaged and left out: " in caplog.text
