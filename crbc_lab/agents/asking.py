@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Protocol
 
@@ -23,23 +22,14 @@ WRONG_SERVER = frozenset({"401", "403", "404", "405"})
 """Statuses that every further request would get too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """One call: its prompt and seed, and how many seconds it may take with all repetitions."""
-
-    prompt: Prompt
-    seed: int
-    seconds: float
-
-
 class Line(Protocol):
     """Takes questions at any time, and returns answers as they come."""
 
     @property
     def waiting(self) -> int: ...
 
-    def ask(self, slot: int, question: Question) -> None:
-        """Ask a question. `slot` identifies its answer."""
+    def ask(self, slot: int, prompt: Prompt, seed: int, seconds: float) -> None:
+        """Ask for the reply to a prompt, which may take so many seconds with all repetitions. `slot` identifies it."""
 
     def ready(self) -> list[tuple[int, Answer]]:
         """Wait for a while, and return the answers that have come with their slots."""
@@ -83,8 +73,8 @@ class ServerLine:
     def waiting(self) -> int:
         return len(self._asked) + (self._error is not None)
 
-    def ask(self, slot: int, question: Question) -> None:
-        self._asked[self.opened.portal.start_task_soon(self._answer, question)] = slot
+    def ask(self, slot: int, prompt: Prompt, seed: int, seconds: float) -> None:
+        self._asked[self.opened.portal.start_task_soon(self._answer, prompt, seed, seconds)] = slot
 
     def ready(self) -> list[tuple[int, Answer]]:
         arrived, _ = wait(self._asked, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -99,13 +89,13 @@ class ServerLine:
             raise self._error
         return sorted(answers, key=itemgetter(0))
 
-    async def _answer(self, question: Question) -> Answer:
+    async def _answer(self, prompt: Prompt, seed: int, seconds: float) -> Answer:
         begun, faults, problem = time.monotonic(), Counter[str](), ""
-        body = self.policy.body(question.prompt, question.seed, *self.sampling)
+        body = self.policy.body(prompt, seed, *self.sampling)
         for tried in range(self.limits.retries + 1):
-            left = begun + question.seconds - time.monotonic()
+            left = begun + seconds - time.monotonic()
             if left <= 0:
-                problem = f"no answer within {question.seconds:g} s; {problem or 'no time was left'}"
+                problem = f"no answer within {seconds:g} s; {problem or 'no time was left'}"
                 break
             try:
                 completion = await self.policy.attempt(self.opened.client, body, min(self.limits.attempt_seconds, left))
@@ -118,10 +108,10 @@ class ServerLine:
                     break
                 pause = min(fault.pause or self.limits.pause * 2**tried, MAX_PAUSE)
                 if tried < self.limits.retries:
-                    await asyncio.sleep(max(0.0, min(pause, begun + question.seconds - time.monotonic())))
+                    await asyncio.sleep(max(0.0, min(pause, begun + seconds - time.monotonic())))
             else:
                 self.answered = True
-                return _answered(question.prompt, completion, faults, time.monotonic() - begun)
+                return _answered(prompt, completion, faults, time.monotonic() - begun)
         failure = str(self.policy.error(problem))
         return Answer(faults=faults, failure=failure, seconds=time.monotonic() - begun)
 
@@ -145,8 +135,8 @@ class LocalLine:
     def waiting(self) -> int:
         return self.queue.waiting
 
-    def ask(self, slot: int, question: Question) -> None:
-        self.queue.ask(slot, question.prompt, question.seed)
+    def ask(self, slot: int, prompt: Prompt, seed: int, seconds: float) -> None:
+        self.queue.ask(slot, prompt, seed)
 
     def ready(self) -> list[tuple[int, Answer]]:
         return [(slot, Answer(turn.text, len(turn.prompt), len(turn.response))) for slot, turn in self.queue.ready()]

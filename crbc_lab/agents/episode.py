@@ -9,6 +9,7 @@ from anchors import Rollout
 from crbc_envs.chat import ChatEpisode
 from crbc_envs.prompts import Prompt
 from crbc_envs.storage.rollouts import Frame, RecordedTurn
+from crbc_lab.agents.ledger import Answer
 
 SOLVED, FAILED, STEPS, TURNS, STUCK, UNANSWERED = "solved", "failed", "steps", "turns", "stuck", "unanswered"
 """How a trial ended: in success; in failure; out of steps; out of replies, thoughts included; given up after the same
@@ -26,13 +27,17 @@ class Trial:
         self.turns: list[RecordedTurn] = []
         self.frames: list[Frame] = []
         self.thoughts = 0
-        self.gave_up = ""
-        """Why the agent ended it, or the model did: one of `TURNS`, `STUCK`, `UNANSWERED`."""
+        self.ending = ""
+        """One of the words above; while it is played, only where the agent gave it up."""
+        self.score = 0.0
+        """The task score; 0 for a trial that did not come to an end of its own."""
+        self.rollout: Rollout | None = None
+        """Its steps, up to where the agent stopped; None without a step."""
         chat.begin(task=task, seed=seed)
 
     @property
     def over(self) -> bool:
-        return self.chat.over or bool(self.gave_up)
+        return self.chat.over or bool(self.ending)
 
     def act(self, reply: str, prompt: Prompt, said: str) -> None:
         """Execute a reply in the environment, and keep the prompt that led to it and what was said."""
@@ -40,36 +45,12 @@ class Trial:
         self.turns.append(RecordedTurn(prompt.text, said, 0.0, (), ()))
         self.frames += prompt.images[:1]
 
-    @property
-    def ending(self) -> str:
-        if not self.chat.over:
-            return self.gave_up or UNANSWERED
-        return SOLVED if self.chat.success else STEPS if self.chat.record["truncated"] else FAILED
-
-    @property
-    def score(self) -> float:
-        """The task score; 0 for a trial that did not come to an end of its own."""
-        return float(self.chat.record["score"]) if self.chat.over else 0.0
-
-    def rollout(self) -> Rollout | None:
-        """The steps of the trial, which ends where the agent stopped; None without a step."""
-        return self.chat.rollout(cut=True) if self.turns else None
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """What is kept of a trial, once its environment plays another."""
-
-    ending: str
-    score: float
-    thoughts: int
-    rollout: Rollout | None
-    turns: list[RecordedTurn]
-    frames: list[Frame]
-
-    @classmethod
-    def of(cls, trial: Trial) -> Played:
-        return cls(trial.ending, trial.score, trial.thoughts, trial.rollout(), trial.turns, trial.frames)
+    def end(self) -> None:
+        """Keep how it ended and its steps, before its environment plays another."""
+        if self.chat.over:
+            self.ending = SOLVED if self.chat.success else STEPS if self.chat.record["truncated"] else FAILED
+            self.score = float(self.chat.record["score"])
+        self.rollout = self.chat.rollout(cut=True) if self.turns else None
 
 
 @dataclass
@@ -80,11 +61,22 @@ class Episode:
     task: int
     seed: int
     env_seed: int
-    trials: list[Played] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
     reflections: list[str] = field(default_factory=list)
     current: Trial | None = None
     unanswered: str = ""
     """Why a call finally failed; empty where none did."""
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    seconds: float = 0.0
+    """What its calls cost; those from the cache as when they were made."""
+
+    def count(self, answer: Answer) -> None:
+        self.calls += 1
+        self.tokens_in += answer.tokens_in
+        self.tokens_out += answer.tokens_out
+        self.seconds += answer.seconds
 
     def begin(self) -> Trial:
         """Begin the next trial; all of them start alike."""
@@ -95,14 +87,15 @@ class Episode:
     def settle(self) -> None:
         """Keep what was played of the current trial."""
         if self.current is not None:
-            self.trials.append(Played.of(self.current))
+            self.current.end()
+            self.trials.append(self.current)
             self.current = None
 
     def fail(self, reason: str) -> None:
         """End the episode, since a call has finally failed."""
         self.unanswered = reason
         if self.current is not None and not self.current.over:
-            self.current.gave_up = UNANSWERED
+            self.current.ending = UNANSWERED
 
     @property
     def solved_at(self) -> int | None:
@@ -112,3 +105,16 @@ class Episode:
 
 Agent = Callable[[Episode], Asking]
 """Plays an episode to its end."""
+
+
+def direct(episode: Episode) -> Asking:
+    """The agent `direct`: each step is asked for by the environment's own prompt.
+
+    Each reply must have its tags, as in training. These are the rows of the paper's tables that bear the name of a
+    model alone.
+    """
+    trial = episode.begin()
+    while not trial.over:
+        prompt = trial.chat.prompt
+        said = yield prompt
+        trial.act(said, prompt, said)

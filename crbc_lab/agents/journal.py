@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
 from pathlib import Path
 from typing import Any
 
-from crbc_envs.storage.files import WriteErrors, append_line, parse_json, refuse_link
+from crbc_envs.storage.files import WriteErrors, parse_json, refuse_link
 
 log = logging.getLogger(__name__)
 
 
-class Journal:
-    """One record a line. `read` first, which drops a last line that a kill has cut; then `append`."""
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The records of a file, in order; none where it is missing.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def read(self) -> Iterator[dict[str, Any]]:
-        """The records in order. A damaged line is left out, and a warning counts them.
-
-        A last line without its end is cut off, so that the next record begins a line of its own. Raises `DataError`
-        for a link.
-        """
-        if not refuse_link(self.path).exists():
-            return
-        whole = damaged = 0
-        with self.path.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                whole += len(line)
-                record = _record(line)
-                if record is None:
-                    damaged += 1
-                else:
-                    yield record
-            size = file.seek(0, 2)
-        if damaged:
-            log.warning("%s: %d damaged lines are left out", self.path, damaged)
-        if whole < size:
-            with WriteErrors(self.path), self.path.open("r+b") as file:
-                file.truncate(whole)
-
-    def append(self, record: dict[str, Any]) -> None:
-        """Append a record and wait until it has reached the disk. Raises `OSError` naming the file."""
-        append_line(self.path, record)
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = parse_json(line)
-    except ValueError:
-        return None
-    return record if isinstance(record, dict) else None
+    A last line that a kill has cut is removed, so that the next record begins a line of its own. Any other damaged
+    line is left out with a warning. Raises `DataError` for a link.
+    """
+    if not refuse_link(path).exists():
+        return []
+    *lines, cut = path.read_bytes().split(b"\n")
+    if cut:
+        with WriteErrors(path):
+            os.truncate(path, path.stat().st_size - len(cut))
+    records = []
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(dict(parse_json(line)))
+        except (TypeError, ValueError):
+            log.warning("%s: line %d is damaged and left out", path, number)
+    return records

@@ -12,8 +12,9 @@ from typing import Any
 
 from crbc_envs.chat import messages
 from crbc_envs.prompts import Prompt
+from crbc_envs.storage.files import append_line
 from crbc_lab.agents.config import AgentsConfig, PricesSection
-from crbc_lab.agents.journal import Journal
+from crbc_lab.agents.journal import read_journal
 
 MILLION = 1_000_000
 PER_TOKEN = 4
@@ -87,9 +88,9 @@ class Ledger:
         self.spent = Spent()
         self.asked = self.from_cache = 0
         """Calls of this process that were sent, and those that were answered from the file."""
-        self._journal = Journal(path)
+        self._path = path
         self._answers: dict[str, Answer] = {}
-        for record in self._journal.read():
+        for record in read_journal(path):
             if record.keys() == {"key", *Answer.__slots__}:
                 self._keep(record.pop("key"), Answer(**record))
 
@@ -109,7 +110,7 @@ class Ledger:
     def record(self, key: str, answer: Answer) -> None:
         """Keep how a call ended, before anything follows from it."""
         fields = {name: getattr(answer, name) for name in Answer.__slots__}
-        self._journal.append({"key": key, **fields, "faults": dict(answer.faults)})
+        append_line(self._path, {"key": key, **fields, "faults": dict(answer.faults)})
         self.asked += 1
         self._keep(key, answer)
 

@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from crbc_envs.chat import ChatEpisode
-from crbc_envs.prompts import Prompt
 from crbc_envs.tasks import stream
-from crbc_lab.agents.asking import Line, Question
+from crbc_lab.agents.asking import Line
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.episode import Agent, Asking, Episode
 from crbc_lab.agents.ledger import Answer, Ledger
@@ -18,15 +17,11 @@ from crbc_lab.agents.records import Records
 
 @dataclass
 class _Live:
-    """An episode that is being played, and what its calls have cost so far."""
+    """An episode that is being played, and the name of the call that it waits for."""
 
     episode: Episode
     asking: Asking
     key: str = ""
-    calls: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    seconds: float = 0.0
 
 
 class Play:
@@ -82,50 +77,40 @@ class Play:
         Returns False where its episode has ended, or cannot go on.
         """
         live = self._live[slot]
+        episode = live.episode
         while True:
-            if answer is not None and answer.failure:
-                self._count(live, answer)
-                live.episode.fail(answer.failure)
-                live.asking.close()
-                self._end(slot)
-                return False
+            if answer is not None:
+                episode.count(answer)
+                if answer.failure:
+                    return self._fail(slot, answer.failure)
             try:
-                prompt = next(live.asking) if answer is None else self._send(live, answer)
+                prompt = next(live.asking) if answer is None else live.asking.send(answer.text)
             except StopIteration:
-                self._end(slot)
-                return False
-            seed = stream("agents, reply", live.episode.seed, live.episode.task, live.calls)
-            live.key = self.ledger.key(prompt, seed, live.calls)
+                return self._end(slot)
+            seed = stream("agents, reply", episode.seed, episode.task, episode.calls)
+            live.key = self.ledger.key(prompt, seed, episode.calls)
             answer = self.ledger.known(live.key)
             if answer is not None:
                 continue
-            left = self.config.limits.episode_seconds - live.seconds
+            left = self.config.limits.episode_seconds - episode.seconds
             if left <= 0:
-                live.episode.fail(f"limits.episode_seconds: its calls took {live.seconds:.0f} s")
-                live.asking.close()
-                self._end(slot)
-                return False
+                return self._fail(slot, f"limits.episode_seconds: its calls took {episode.seconds:.0f} s")
             self.stopped = self.stopped or self.ledger.exhausted()
             if self.stopped:
                 live.asking.close()
                 del self._live[slot]
                 return False
-            line.ask(slot, Question(prompt, seed, min(self.config.limits.call_seconds, left)))
+            line.ask(slot, prompt, seed, min(self.config.limits.call_seconds, left))
             return True
 
-    def _send(self, live: _Live, answer: Answer) -> Prompt:
-        self._count(live, answer)
-        return live.asking.send(answer.text)
+    def _fail(self, slot: int, reason: str) -> bool:
+        self._live[slot].episode.fail(reason)
+        self._live[slot].asking.close()
+        return self._end(slot)
 
-    @staticmethod
-    def _count(live: _Live, answer: Answer) -> None:
-        live.calls += 1
-        live.tokens_in += answer.tokens_in
-        live.tokens_out += answer.tokens_out
-        live.seconds += answer.seconds
-
-    def _end(self, slot: int) -> None:
-        live = self._live.pop(slot)
-        live.episode.settle()
-        self.records.keep(live.episode, live.calls, live.tokens_in, live.tokens_out)
+    def _end(self, slot: int) -> bool:
+        episode = self._live.pop(slot).episode
+        episode.settle()
+        self.records.keep(episode)
         self.progress()
+        return False

@@ -47,7 +47,7 @@ class React:
         first: Prompt | None = None  # the prompt that they began with
         while not trial.over:
             if len(transcript.turns) >= most:
-                trial.gave_up = TURNS
+                trial.ending = TURNS
                 break
             prompt = self._prompt(head, transcript, trial)
             said = self.style.line((yield prompt))
@@ -62,7 +62,7 @@ class React:
             transcript.turns.append((said, chat.prompt.text))
             pending, first = [], None
             if self.stuck and transcript.repeated() > self.stuck and not trial.over:
-                trial.gave_up = STUCK
+                trial.ending = STUCK
         return transcript
 
     def _prompt(self, head: Head, transcript: Transcript, trial: Trial) -> Prompt:

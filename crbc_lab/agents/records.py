@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from anchors import RolloutGroup
+from crbc_envs.storage.files import append_line
 from crbc_envs.storage.rollouts import write_groups
-from crbc_lab.agents.episode import Episode, Played
-from crbc_lab.agents.journal import Journal
+from crbc_lab.agents.episode import Episode, Trial
+from crbc_lab.agents.journal import read_journal
 
 Record = dict[str, Any]
 
@@ -25,20 +26,19 @@ class Records:
         self.folder, self.env_id = folder, env_id
         self.examples = {} if examples is None else examples
         """The training tasks of the examples, by kind of task, for as far as they are known."""
-        self._journal = Journal(folder / "episodes.jsonl")
+        self._path = folder / "episodes.jsonl"
         self.episodes: dict[tuple[int, int], Record] = {}
-        for record in self._journal.read():
+        for record in read_journal(self._path):
             self.episodes[record["seed"], record["task"]] = record
 
     def recording(self, seed: int, task: int) -> Path:
         return self.folder / "rollouts" / f"seed{seed}" / f"{task:06d}.parquet"
 
-    def keep(self, episode: Episode, calls: int, tokens_in: int, tokens_out: int) -> None:
+    def keep(self, episode: Episode) -> None:
         """Keep a finished episode: its recording, then its record."""
         env = episode.chat.env
         task = env.panel[episode.task]
         self._write(episode, task.id)
-        spent = {"calls": calls, "tokens_in": tokens_in, "tokens_out": tokens_out}
         record: Record = {
             "seed": episode.seed,
             "task": episode.task,
@@ -51,9 +51,11 @@ class Records:
             "trials": [_of_trial(trial) for trial in episode.trials],
             "reflections": episode.reflections,
             "examples": self.examples.get(task.kind, []),
-            **spent,
+            "calls": episode.calls,
+            "tokens_in": episode.tokens_in,
+            "tokens_out": episode.tokens_out,
         }
-        self._journal.append(record)
+        append_line(self._path, record)
         self.episodes[episode.seed, episode.task] = record
 
     def _write(self, episode: Episode, task_id: str) -> None:
@@ -76,7 +78,7 @@ class Records:
         )
 
 
-def _of_trial(trial: Played) -> Record:
+def _of_trial(trial: Trial) -> Record:
     rollout = trial.rollout
     steps = len(rollout) if rollout is not None else 0
     invalid = rollout.invalid if rollout is not None else 0

@@ -20,8 +20,7 @@ from crbc_envs.storage.files import read_json, refuse_link, replace_file
 from crbc_envs.vector.members import make_member
 from crbc_lab.agents.asking import line_to
 from crbc_lab.agents.config import AgentsConfig
-from crbc_lab.agents.direct import direct
-from crbc_lab.agents.episode import Agent, Episode
+from crbc_lab.agents.episode import Agent, Episode, direct
 from crbc_lab.agents.examples import ExpertExamples, no_examples, own_examples
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.play import Play
@@ -30,6 +29,7 @@ from crbc_lab.agents.records import Records
 from crbc_lab.agents.reflexion import Reflexion
 from crbc_lab.agents.results import result, write_result
 from crbc_lab.agents.transcript import STYLES
+from crbc_rl.config import flat
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
@@ -174,15 +174,14 @@ def open_folder(folder: Path, config: AgentsConfig, panel: dict[str, Any]) -> ob
     return held
 
 
-def _difference(kept: Any, now: Any, name: str = "") -> str:
+def _difference(kept: Any, now: dict[str, Any]) -> str:
     """The first value in which two settings differ; empty where they are equal."""
-    if isinstance(kept, dict) and isinstance(now, dict):
-        for key in sorted({*kept, *now}):
-            inner = f"{name}.{key}" if name else str(key)
-            if found := _difference(kept.get(key), now.get(key), inner):
-                return found
-        return ""
-    return "" if kept == now else f"{name.removeprefix('config.')}: {str(kept)[:60]} there, {str(now)[:60]} now"
+    before, after = flat(kept if isinstance(kept, dict) else {}), flat(now)
+    for name in sorted({*before, *after}):
+        there, here = before.get(name), after.get(name)
+        if there != here:
+            return f"{name.removeprefix('config.')}: {str(there)[:60]} there, {str(here)[:60]} now"
+    return ""
 
 
 def first_prompts(run: Run, tasks: Sequence[int] = (0,)) -> list[str]:
