@@ -149,17 +149,8 @@ def _played(
     """The evaluation as `crbc eval` has it, and its episodes."""
     parts: list[Columns] = []
     episodes: list[Episode] = []
-    temperature = config.eval.temperature
-    for columns, batch in play_tasks(
-        policy,
-        config,
-        split,
-        list(starts),
-        "evaluation",
-        config.seed,
-        temperature=temperature,
-        progress=progress,
-    ):
+    how: dict[str, Any] = {"temperature": config.eval.temperature, "progress": progress}
+    for columns, batch in play_tasks(policy, config, split, list(starts), "evaluation", config.seed, **how):
         parts.append(columns)
         episodes += _episodes(policy, config, columns, batch, starts)
     return summarise(split, joined(parts)), episodes
@@ -174,17 +165,8 @@ def _explored(
     progress: Callable[[int], None],
 ) -> Exploration:
     temperature, seed = config.rollout.temperature, config.seed
-    played = play_tasks(
-        policy,
-        config,
-        split,
-        tasks,
-        "exploration",
-        seed,
-        temperature=temperature,
-        group_size=samples,
-        progress=progress,
-    )
+    how: dict[str, Any] = {"temperature": temperature, "group_size": samples, "progress": progress}
+    played = play_tasks(policy, config, split, tasks, "exploration", seed, **how)
     columns = joined([columns for columns, _ in played])
     return exploration(columns["success"].reshape(len(tasks), samples), read_texts("content", columns)[::samples])
 

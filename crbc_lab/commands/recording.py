@@ -79,23 +79,32 @@ class Recording:
         self.rows: list[Row] = []
         content = partial.read_bytes()
         if not content.startswith(BEGINNING[: len(content)]):
-            raise self._damaged(1)
+            raise self._damaged()
         lines = content.split(b"\n")[:-1]  # a last line that is not whole is left out
         if lines[1:]:
-            header = self._value(lines[0], 1)
-            if not isinstance(header, dict):
-                raise self._damaged(1)
-            _require_same(partial, header, identity)
-            if not resume:
-                raise ConfigError(
-                    f"{partial} has episodes of this evaluation, which was stopped: "
-                    "add --resume to continue it, or delete the file"
-                )
-        for number, line in enumerate(lines[1:], 2):
-            self._take_rows(self._value(line, number), number)
+            self._read(lines, resume)
         os.truncate(partial, sum(len(line) + 1 for line in lines) if lines[1:] else 0)
         if not lines[1:]:
             append_line(partial, dict(identity))
+
+    def _read(self, lines: Sequence[bytes], resume: bool) -> None:
+        """Take the rows of an earlier start, which must be the first ones of the panel."""
+        try:
+            header, *parts = [dict(parse_json(line)) for line in lines]
+            self.rows = [row for part in parts for row in part["rows"]]
+        except (KeyError, TypeError, ValueError):
+            raise self._damaged() from None
+        _require_same(self.partial, header, self.identity)
+        if not resume:
+            raise ConfigError(
+                f"{self.partial} has episodes of this evaluation, which was stopped: "
+                "add --resume to continue it, or delete the file"
+            )
+        places = zip(self.panel.tasks, self.panel.repeats, strict=True)
+        if not all(map(is_row, self.rows)) or len(self.rows) > len(self.panel.tasks):
+            raise self._damaged()
+        if any((row["task"], row["repeat"]) != place for row, place in zip(self.rows, places, strict=False)):
+            raise self._damaged()
 
     def add(self, rows: Sequence[Row]) -> None:
         """Keep the next episodes. They are on the disk when it returns."""
@@ -109,25 +118,8 @@ class Recording:
         replace_file(self.out, written(evaluation))
         return evaluation
 
-    def _take_rows(self, line: Any, number: int) -> None:
-        """Keep the rows of a line. Raises `ConfigError` unless they are the next ones of the panel."""
-        start = len(self.rows)
-        expected = list(zip(self.panel.tasks, self.panel.repeats, strict=True))[start : start + CHUNK]
-        rows = line.get("rows") if isinstance(line, dict) else None
-        if not isinstance(rows, list) or not all(map(is_row, rows)):
-            raise self._damaged(number)
-        if not expected or [(row["task"], row["repeat"]) for row in rows] != expected:
-            raise self._damaged(number)
-        self.rows += rows
-
-    def _value(self, line: bytes, number: int) -> Any:
-        try:
-            return parse_json(line)
-        except ValueError:
-            raise self._damaged(number) from None
-
-    def _damaged(self, number: int) -> ConfigError:
-        return ConfigError(f"{self.partial}: line {number} is damaged: delete the file, and begin the evaluation anew")
+    def _damaged(self) -> ConfigError:
+        return ConfigError(f"{self.partial} is damaged: delete the file, and begin the evaluation anew")
 
 
 @contextmanager

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from crbc_lab.report import charts
-from crbc_lab.report.group import CREDIT_COLOURS, MOST_STEPS, VALUE_COLOURS, GroupView, choose, ramp, view_group
+from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
 from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metric_table import METRICS, metric_of
 from crbc_rl.runs.metrics import evaluated
 from crbc_rl.runs.smoothing import smooth, smoothing
-
-log = logging.getLogger(__name__)
 
 CHART = (760.0, 376.0)
 SMALL = (280.0, 168.0)
@@ -61,7 +58,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
-        "groups": _groups(run),
+        "groups": [view_group(update, group, config.credit.options) for update, group in choose(run.groups())],
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
@@ -71,18 +68,6 @@ def ramps() -> dict[str, list[str]]:
     """Colours of the legends' gradients, by name."""
     named = {"value": VALUE_COLOURS, "credit": CREDIT_COLOURS}
     return {name: [ramp(colours, i / 8) for i in range(9)] for name, colours in named.items()}
-
-
-def _groups(run: Run) -> list[GroupView]:
-    """The chosen groups, without those that are too large to draw, which a warning names."""
-    views = []
-    for update, group in choose(run.groups()):
-        steps = sum(map(len, group.rollouts))
-        if steps > MOST_STEPS:
-            log.warning("%s: the group of update %d is left out: it has %d steps", run.folder, update, steps)
-        else:
-            views.append(view_group(update, group, run.config.credit.options))
-    return views
 
 
 def _success(records: Sequence[Record], planned: int) -> list[charts.Series]:

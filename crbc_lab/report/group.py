@@ -26,8 +26,6 @@ FRAME = 9.0
 """The width that the ring and the outer frame add to the sides of a picture."""
 SHOWN = 5
 """The number of groups in a report."""
-MOST_STEPS = 5_000
-"""The most steps of a group that is drawn."""
 LONGEST = 400
 """The most characters of a label or an action that are shown."""
 

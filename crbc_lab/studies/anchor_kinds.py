@@ -9,9 +9,10 @@ have the metrics.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +89,6 @@ class Visit:
     distance: float | None
 
 
-@dataclass(slots=True)
-class _Sums:
-    """Counts over groups."""
-
-    groups: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, **counts: int) -> None:
-        for name, count in counts.items():
-            self.counts[name] = self.counts.get(name, 0) + count
-
-    def share(self, name: str, of: str) -> float:
-        return self.counts[name] / max(1, self.counts[of])
-
-
 # ---- play -----------------------------------------------------------------------------------------
 
 
@@ -177,31 +163,36 @@ def _random(env: Member, info: Infos, draws: np.random.Generator) -> str:
 
 
 def _metrics(behaviour: str, kind: str, success: float, groups: Sequence[Sequence[Visit]]) -> KindMetrics:
-    sums = _Sums()
+    sums = Counter[str]()
     for group in groups:
-        _count(sums, kind, group)
+        sums.update(_counts(kind, group))
+
+    def share(name: str, of: str) -> float:
+        return sums[name] / max(1, sums[of])
+
     known = all(visit.distance is not None for group in groups for visit in group)
     metrics: dict[str, float | None] = {
-        "anchors": sums.counts["anchors"] / len(groups),
-        "aliased": sums.share("aliased", "anchors"),
-        "aliased_visits": sums.share("aliased_visits", "visits"),
-        "unequal": sums.share("unequal", "anchors") if known else None,
-        "unequal_visits": sums.share("unequal_visits", "visits") if known else None,
-        "split": sums.share("split", "states"),
-        "shared": sums.share("shared", "anchors"),
-        "shared_visits": sums.share("shared_visits", "visits"),
+        "anchors": sums["anchors"] / len(groups),
+        "aliased": share("aliased", "anchors"),
+        "aliased_visits": share("aliased_visits", "visits"),
+        "unequal": share("unequal", "anchors") if known else None,
+        "unequal_visits": share("unequal_visits", "visits") if known else None,
+        "split": share("split", "states"),
+        "shared": share("shared", "anchors"),
+        "shared_visits": share("shared_visits", "visits"),
     }
-    return KindMetrics(behaviour, kind, success, sums.counts["visits"], metrics)
+    return KindMetrics(behaviour, kind, success, sums["visits"], metrics)
 
 
-def _count(sums: _Sums, kind: str, group: Sequence[Visit]) -> None:
-    """Add one group's counts of anchors, states and visits."""
+def _counts(kind: str, group: Sequence[Visit]) -> Counter[str]:
+    """One group's counts of anchors, states and visits."""
     at: dict[str, list[Visit]] = {}
     anchors_of: dict[str, set[str]] = {}
     for visit in group:
         at.setdefault(visit.keys[kind], []).append(visit)
         anchors_of.setdefault(visit.keys[STATE], set()).add(visit.keys[kind])
-    sums.add(anchors=len(at), states=len(anchors_of), visits=len(group), split=sum(map(_several, anchors_of.values())))
+    counts = Counter(anchors=len(at), states=len(anchors_of), visits=len(group))
+    counts["split"] = sum(map(_several, anchors_of.values()))
     for visits in at.values():
         for name, values in (
             ("aliased", [visit.keys[STATE] for visit in visits]),
@@ -209,7 +200,8 @@ def _count(sums: _Sums, kind: str, group: Sequence[Visit]) -> None:
             ("shared", [visit.rollout for visit in visits]),
         ):
             several = _several(values)
-            sums.add(**{name: several, f"{name}_visits": several * len(visits)})
+            counts.update({name: several, f"{name}_visits": several * len(visits)})
+    return counts
 
 
 def _several(values: Iterable[object]) -> bool:

@@ -144,9 +144,9 @@ def test_what_differs_is_named_before_anything_is_played(config: Path, capsys: p
     write_config(config, Path("none"), env=ROOMS)
     for broken in (b"{}\n", b'{"rows": [{"task": 0}]}\n', json.dumps({"rows": data["rows"][1:5]}).encode() + b"\n"):
         Path("b.partial.jsonl").write_bytes(lines[0].encode() + b"\n" + broken)
-        assert "b.partial.jsonl: line 2 is damaged" in refused(capsys, *begun)
+        assert "b.partial.jsonl is damaged" in refused(capsys, *begun)
     Path("b.partial.jsonl").write_bytes(b"somebody's notes")
-    assert "line 1 is damaged" in refused(capsys, *begun)
+    assert "b.partial.jsonl is damaged" in refused(capsys, *begun)
     assert Path("b.partial.jsonl").read_bytes() == b"somebody's notes"
     assert "a.json is there already" in refused(capsys, *asked, "a.json")
     assert "ends with .json" in refused(capsys, *asked, "a.txt")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 from html import unescape
 from pathlib import Path
@@ -212,16 +211,6 @@ def test_a_drawing_has_places_colours_and_widths(shown: dict[str, Any]) -> None:
     assert edges[1, 4, "sit"] == ("#0d5ca5", 1.1) and edges[1, 2, "jump"] == edges[1, 4, "jump"] == ("#e8a05c", 1.1)
     assert edges[3, 5, "invalid"] == ("#b8bdc5", 1.1)
     assert [edge.label for edge in view.edges][-3:] == ["jump", "jump", "sit"], "strong credit is drawn on top"
-
-
-def test_a_group_with_more_steps_than_can_be_drawn_is_left_out(
-    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    for most, left in ((11, 1), (10, 0)):
-        monkeypatch.setattr(report_content, "MOST_STEPS", most)
-        with caplog.at_level(logging.WARNING):
-            assert len(content(run, read_metrics(run.folder))["groups"]) == left
-    assert "update 2 is left out: it has 11 steps" in caplog.text
 
 
 @pytest.mark.parametrize(("first", "gain"), [(0, "+12.5"), (2, None)])
