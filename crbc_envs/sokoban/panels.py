@@ -25,12 +25,6 @@ VERSION = 3
 
 PANELS = (f"v{VERSION}", "paper")
 
-REMOVED = {
-    "clean": f"it was sokoban-v2, whose test rooms could be reached in train rooms; use panel=v{VERSION}, which is new",
-    "v2": f"its test rooms could be reached in train rooms; use panel=v{VERSION}, which is new",
-}
-"""Names of panels that are gone, and why."""
-
 PANEL_SIZE = {"train": 100_000, "validation": 2_000, "test": 2_000}
 
 SHARES = {"train": range(54), "validation": range(54, 77), "test": range(77, 100)}
@@ -243,9 +237,7 @@ def _paper_task(split: str, index: int, height: int, width: int, num_boxes: int)
 
 
 def make_panel(name: str, split: str, level: Level = LEVELS["6x6"]) -> TaskPanel[Room]:
-    """One split of the panel of that name. Raises `ValueError` for an unknown one, and for one that is gone."""
-    if name in REMOVED:
-        raise ValueError(f"panel {name!r} is gone: {REMOVED[name]}")
+    """One split of the panel of that name. Raises `ValueError` for an unknown one."""
     if name not in PANELS:
         raise ValueError(f"panel must be one of {', '.join(PANELS)}; got {name!r}")
     return PaperPanel(split, level) if name == "paper" else SokobanPanel(split, level)

@@ -15,7 +15,7 @@ from sokoban_boards import generate_room, parse_room
 import crbc_envs  # noqa: F401  registers the id
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.layouts import LONGEST, all_layouts
-from crbc_envs.sokoban.panels import LEVELS, REMOVED, Level, SokobanPanel, find_level, make_panel, split_of
+from crbc_envs.sokoban.panels import LEVELS, Level, SokobanPanel, find_level, split_of
 from crbc_envs.sokoban.rooms import empty_rooms
 from crbc_envs.sokoban.rules import (
     MOVES,
@@ -312,13 +312,6 @@ def test_the_environment_has_the_steps_that_its_level_needs(name):
 def test_a_level_that_is_none_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         SokobanEnv(**options)
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_panel_that_is_gone_is_refused_in_one_line_that_says_what_to_write(name):
-    with pytest.raises(ValueError, match=f"panel '{name}' is gone: .*panel=v3") as caught:
-        make_panel(name, "train")
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", LARGER)
