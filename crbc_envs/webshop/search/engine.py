@@ -15,7 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import ProgressCallback
-from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import Catalogue, Product
 from crbc_envs.webshop.search import pruning
 from crbc_envs.webshop.search.analyser import analyse
@@ -251,7 +250,7 @@ class SearchEngine:
 
     def __init__(self, index: Index) -> None:
         self.index = index
-        self._numbers: BoundedCache[str, int] = BoundedCache(1 << 16)
+        self._find = lru_cache(1 << 16)(index.find)
         self._saturation = _saturation(index)
 
     def search(self, query: str, count: int = 50) -> list[tuple[int, float]]:
@@ -290,7 +289,7 @@ class SearchEngine:
     def _terms(self, query: str) -> Iterator[Term]:
         """The terms of a query that occur in some document, with their weights and postings."""
         for term, times in Counter(analyse(query)).items():
-            number = self._numbers.get(term, partial(self.index.find, term))
+            number = self._find(term)
             if number >= 0:
                 documents, codes = self.index.postings(number)
                 weight = np.float32(times) * self._idf(len(documents))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal, NamedTuple
 
 from anchors import anchor_key
@@ -145,6 +145,7 @@ def _line(node: Node) -> str:
 # ---- the pages ------------------------------------------------------------------------------------
 
 
+@cache
 def index() -> Page:
     return Page("index", (Node(SEARCH, "button"),))
 

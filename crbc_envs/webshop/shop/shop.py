@@ -7,21 +7,20 @@ the speed but never a result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from crbc_envs.webshop.products.cache import BoundedCache
-from crbc_envs.webshop.products.catalogue import Catalogue, Label, Product
+from crbc_envs.webshop.products.catalogue import Catalogue, Product
 from crbc_envs.webshop.products.draws import Draws
 from crbc_envs.webshop.search.engine import SearchEngine
 from crbc_envs.webshop.shop import goals as goal_lists
 from crbc_envs.webshop.shop import pages
 from crbc_envs.webshop.shop.goals import Goal
-from crbc_envs.webshop.shop.nouns import Nouns, make_tagger
+from crbc_envs.webshop.shop.nouns import make_tagger
 from crbc_envs.webshop.shop.pages import Page
 from crbc_envs.webshop.shop.reward import Reward, reward
 from crbc_envs.webshop.shop.state import State
@@ -35,8 +34,8 @@ WINDOW = 10
 LISTS = 64
 """The number of cached lists of a category or a query. One has four bytes a product."""
 
-PAGES = 4_096
-"""The number of cached pages, about 10 kB each."""
+PAGES = 2_048
+"""The number of cached pages of each kind, about 10 kB each."""
 
 ANSWERS = 1 << 14
 """The number of cached searches, and of cached rewards, a few hundred bytes each."""
@@ -68,16 +67,14 @@ class Shop:
         self.show_attributes, self.per_page = show_attributes, per_page
         self.price_seed, self.edition = price_seed, edition
         self.prices, self.goals = goal_lists.draw(catalogue, goals, price_seed) if drawn is None else drawn
-        self.tagger, self._nouns_of = make_tagger(tagger)
-        self._hits: BoundedCache[str, tuple[int, ...]] = BoundedCache(ANSWERS)
-        self._lists: BoundedCache[tuple[Label, str], Sequence[int]] = BoundedCache(LISTS)
-        self._pages: BoundedCache[tuple[Any, ...], Page] = BoundedCache(PAGES)
-        self._rewards: BoundedCache[tuple[Any, ...], Reward] = BoundedCache(ANSWERS)
-        self._nouns: BoundedCache[str, Nouns] = BoundedCache(ANSWERS)
-
-    def hits(self, query: str) -> tuple[int, ...]:
-        """The numbers of the products that a query finds, best first."""
-        return self._hits.get(query, lambda: tuple(number for number, _ in self.engine.search(query, HITS)))
+        self.tagger, nouns_of = make_tagger(tagger)
+        self.title_nouns = lru_cache(ANSWERS)(nouns_of)
+        self.hits = lru_cache(ANSWERS)(self._hits)
+        self._listed = lru_cache(LISTS)(catalogue.labelled)
+        self._results_page = lru_cache(PAGES)(self._make_results)
+        self._item_page = lru_cache(PAGES)(self._make_item)
+        self._details_page = lru_cache(PAGES)(self._make_details)
+        self._reward_of = lru_cache(ANSWERS)(self._compute_reward)
 
     def found(self, state: State, goal: Goal) -> Sequence[int]:
         """The numbers of the products on the results pages of a state, all pages together.
@@ -103,16 +100,14 @@ class Shop:
         if state.kind == "item":
             return self._item(state)
         if state.kind == "details":
-            key = ("details", state.asin, state.details)
-            return self._pages.get(key, lambda: pages.details(self.product(state.asin)[1], state.details))
+            return self._details_page(state.asin, state.details)
         if state.kind == "done":
             return pages.done(state.asin, state.options, total)
-        return self._pages.get(("index",), pages.index)
+        return pages.index()
 
     def reward(self, goal: Goal, asin: str, options: Sequence[str]) -> Reward:
         """The reward for buying a product with these option values."""
-        options = tuple(options)
-        return self._rewards.get((goal, asin, options), lambda: self._reward(goal, asin, options))
+        return self._reward_of(goal, asin, tuple(options))
 
     @cached_property
     def goal_products(self) -> NDArray[np.int32]:
@@ -129,8 +124,9 @@ class Shop:
 
     # ---- internals ----------------------------------------------------------------------------
 
-    def _listed(self, label: Label, text: str) -> Sequence[int]:
-        return self._lists.get((label, text), lambda: self.catalogue.labelled(label, text))
+    def _hits(self, query: str) -> tuple[int, ...]:
+        """The numbers of the products that a query finds, best first."""
+        return tuple(number for number, _ in self.engine.search(query, HITS))
 
     def _drawn(self, state: State, goal: Goal) -> Sequence[int]:
         """Other words after "<r>", another page, or more visited products give another draw."""
@@ -148,22 +144,23 @@ class Shop:
             visited: frozenset[str] = frozenset()
         else:
             visited = state.visited.intersection(self.catalogue[number].asin for number in window)
-        return self._pages.get(
-            ("results", state.page, len(hits), window, visited),
-            lambda: pages.results(state.page, len(hits), map(self.catalogue.__getitem__, window), visited),
-        )
+        return self._results_page(state.page, len(hits), window, visited)
+
+    def _make_results(self, number: int, hits: int, window: tuple[int, ...], visited: frozenset[str]) -> Page:
+        return pages.results(number, hits, map(self.catalogue.__getitem__, window), visited)
 
     def _item(self, state: State) -> Page:
         _, product = self.product(state.asin)
         clicked = state.clicked(value for values in product.options.values() for value in values)
-        return self._pages.get(
-            ("item", state.asin, clicked), lambda: pages.item(product, clicked, self.show_attributes)
-        )
+        return self._item_page(state.asin, clicked)
 
-    def _reward(self, goal: Goal, asin: str, options: tuple[str, ...]) -> Reward:
+    def _make_item(self, asin: str, clicked: frozenset[str]) -> Page:
+        return pages.item(self.product(asin)[1], clicked, self.show_attributes)
+
+    def _make_details(self, asin: str, details: str) -> Page:
+        return pages.details(self.product(asin)[1], details)
+
+    def _compute_reward(self, goal: Goal, asin: str, options: tuple[str, ...]) -> Reward:
         target, (number, bought) = self.catalogue[goal.product], self.product(asin)
         nouns = self.title_nouns(target.title), self.title_nouns(bought.title)
         return reward(goal, target, bought, self.prices[number], options, nouns)
-
-    def title_nouns(self, title: str) -> Nouns:
-        return self._nouns.get(title, lambda: self._nouns_of(title))

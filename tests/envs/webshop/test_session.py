@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webshop_catalogue import PUBLISHED, needs_published, session, shop
 
-from crbc_envs.webshop.products.cache import BoundedCache
 from crbc_envs.webshop.products.catalogue import read_catalogue
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import shuffled
@@ -253,15 +252,6 @@ def test_state_tells_apart_what_pages_hide():
     assert hidden[0].page.payload("text_rich") == hidden[1].page.payload("text_rich")
     assert hidden[0].state.text() != hidden[1].state.text()
     assert walk(*TO_SHOE, "click[9]", "click[small]").state.text() == walk(*TO_SHOE, "click[small]").state.text()
-
-
-def test_a_memory_answers_the_same_full_or_empty_and_stays_small():
-    memory = BoundedCache(4)
-    asked = []
-    for key in (1, 2, 3, 4, 1, 5, 5, 1, 2):
-        assert memory.get(key, lambda key=key: asked.append(key) or key * 10) == key * 10
-        assert len(memory) <= 4
-    assert asked == [1, 2, 3, 4, 5, 1, 2]
 
 
 def test_sessions_share_pages_and_nothing_else():
