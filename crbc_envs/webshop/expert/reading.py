@@ -24,18 +24,14 @@ class Page:
     """A parsed page.
 
     `kind` is "index", "results", "item", "details" (a description, features or reviews page) or "done". A results
-    page has `number` and `offers`. An item page has `title`, `prices`, `options` (group -> values) and `chosen`, its
-    clicked values. `text` is the text of a details page.
+    page has `number` and `offers`. An item page has `options` (group -> values). `text` is the text of a details page.
     """
 
     kind: str
     instruction: str
     number: int = 0
     offers: tuple[Offer, ...] = ()
-    title: str = ""
-    prices: tuple[float, ...] = ()
     options: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    chosen: frozenset[str] = frozenset()
     text: str = ""
 
 
@@ -74,7 +70,6 @@ def _offers(body: list[str]) -> list[Offer]:
 
 def _item(instruction: str, body: list[str]) -> Page:
     options: dict[str, list[str]] = {}
-    chosen = set()
     price = next(i for i, line in enumerate(body) if line.startswith("Price: "))
     name = ""
     for line in body[2 : price - 1]:  # after the two buttons above, before the title
@@ -84,12 +79,4 @@ def _item(instruction: str, body: list[str]) -> Page:
             options[name] = []
         else:
             options[name].append(button[3])
-            chosen |= {button[3]} if button[2] else set()
-    return Page(
-        "item",
-        instruction,
-        title=body[price - 1],
-        prices=read_prices(body[price]),
-        options={name: tuple(values) for name, values in options.items()},
-        chosen=frozenset(chosen),
-    )
+    return Page("item", instruction, options={name: tuple(values) for name, values in options.items()})

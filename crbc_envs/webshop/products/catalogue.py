@@ -194,7 +194,7 @@ def product_of(item: Any, instruction: Any, human: Any = ()) -> Product:
     record, instructed = Record(item), Record(instruction, _INSTRUCTIONS)
     bullets = record.raw("small_description")
     asked = "instruction_attributes"
-    product = Product(
+    return Product(
         asin=_asin(record.text("asin")),
         title=record.text("name"),
         description="" if record.raw("full_description") is None else record.text("full_description"),
@@ -210,28 +210,6 @@ def product_of(item: Any, instruction: Any, human: Any = ()) -> Product:
         instruction_attributes=instructed.texts(asked) if instruction.get(asked) is not None else (),
         human=tuple(_human(Record(one, _HUMAN)) for one in as_list(human, _HUMAN.strip())),
     )
-    check_prices(product)
-    return product
-
-
-def check_product(product: Product) -> None:
-    """Raise `ValueError` for a value of another type, and for what `check_prices` refuses."""
-    people = [part for one in product.human for part in (one.text, *one.attributes, *one.options)]
-    texts = [product.asin, product.title, product.description, product.category, product.query, product.image]
-    texts += [product.product_category, product.instruction or "", *product.bullets, *product.attributes]
-    texts += [*product.instruction_attributes, *product.options, *people]
-    values = [value for values in product.options.values() for value in values]
-    wrong = next((text for text in (*texts, *values) if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise ValueError(f"{shown(wrong)} is no text")
-    check_prices(product)
-
-
-def check_prices(product: Product) -> None:
-    """Raise `ValueError` for a price that is no amount."""
-    amounts = product.prices
-    if len(amounts) > 2 or not all(isinstance(a, float) and 0 <= a < math.inf for a in amounts):
-        raise ValueError(f"pricing: {shown(amounts)} is no price")
 
 
 def prices_of(pricing: Any) -> tuple[float, ...]:
@@ -246,7 +224,10 @@ def prices_of(pricing: Any) -> tuple[float, ...]:
     parts = [re.sub(r"[^\d.]", "", part) for part in pricing.split("$")[1:]]
     if not parts or not all(_AMOUNT.fullmatch(part) for part in parts):
         raise ValueError(f"pricing: no amount in the price {shown(pricing)}")
-    return tuple(map(float, parts))[:2]
+    amounts = tuple(map(float, parts))[:2]
+    if math.inf in amounts:
+        raise ValueError(f"pricing: {shown(pricing)} is no price")
+    return amounts
 
 
 _INSTRUCTIONS, _HUMAN = "items_ins_v2 ", "items_human_ins "
