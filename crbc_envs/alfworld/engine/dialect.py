@@ -83,12 +83,6 @@ SLOTS = {
 }
 """The slots of each verb's command, sorted; the others have none."""
 
-LONGEST_TEXT = 64 << 10
-"""The most characters of a domain or a grammar. The published ones have 17,200 and 13,111."""
-
-LONGEST_COMMAND = 1_000
-"""The most characters of a command. The names of a game have at most `pddl.LONGEST_NAME` each."""
-
 _TASK = '"Your task is to: '
 _SENTENCE = re.compile(r'((?:[^"\\]|\\.)*)"')
 _ACTION = re.compile(r'action\s+(\w+)\s*\{\s*template\s*::\s*"([^"]*)";\s*feedback\s*::\s*"([^"]*)";')
@@ -118,8 +112,6 @@ class Dialect:
 
     def read(self, command: str) -> tuple[str, dict[str, str]] | None:
         """The verb of a command and the values of its slots. None if it is not a command."""
-        if len(command) > LONGEST_COMMAND:
-            return None
         for verb, pattern in self._commands:
             match = pattern.fullmatch(command)
             if match:
@@ -147,16 +139,9 @@ def split_task(grammar: str) -> tuple[str, str]:
     return task, f'{head}""{tail[sentence.end() :]}'
 
 
+@lru_cache(maxsize=16)
 def read_dialect(domain: str, grammar: str) -> Dialect:
     """Read a domain and a grammar without its task. Raises `DataError` for an unknown version. Results are cached."""
-    for what, text in (("domain", domain), ("grammar", grammar)):
-        if len(text) > LONGEST_TEXT:
-            raise DataError(f"the {what} has {len(text):,} characters; the published ones have fewer than 20,000")
-    return _dialect(domain, grammar)
-
-
-@lru_cache(maxsize=16)
-def _dialect(domain: str, grammar: str) -> Dialect:
     actions, symbols = _check_rules(domain), _symbols(grammar)
     texts = digest([[name, symbols.get(name)] for name in FIXED])
     if texts != TEXTS:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, NoReturn
 
 from crbc_envs.alfworld.engine.backends import shared_parse
 from crbc_envs.alfworld.engine.dialect import split_task
@@ -18,9 +19,10 @@ from crbc_envs.alfworld.engine.game import (
     TRAJECTORY_FILE,
     Check,
     GameFile,
+    family_of,
     read_game_file,
+    read_json,
 )
-from crbc_envs.alfworld.games.listing import Entry, Stamp, entry_of, listing, stamp_of, trajectories
 from crbc_envs.errors import DataError, FileError
 from crbc_envs.storage.datasets import MANIFEST, Dataset, Unpacked, check_file, read_manifest
 from crbc_envs.tasks import Task, TaskPanel
@@ -36,6 +38,24 @@ _RECEPTACLE = re.compile(r"\(receptacletype\s+([^\s?]\S*)\s")
 
 MOST_NAMED = 5
 """The most damaged games that a message names."""
+
+NOT_PLAYED = ("movable", "Sliced")
+"""Tasks whose folder name contains one of these are left out, as in AlfredTWEnv."""
+
+Stamp = tuple[int, int, int]
+"""Time of change, size and number: what differs once a file, or a folder's list, changes."""
+
+
+class Entry(NamedTuple):
+    folder: Path
+    family: str
+
+
+class Listing(NamedTuple):
+    entries: tuple[Entry, ...]
+    """In order of their paths, independent of the file system."""
+    left_out: dict[str, int]
+    """The number of games left out, by reason."""
 
 
 def game_digest(game: GameFile) -> str:
@@ -70,6 +90,64 @@ def load(id: str, folder: Path, check: Check = lambda path, content: None) -> Ta
         return task_of(id, file)
     except FileError as error:  # it names the game by its last two folders
         raise FileError(folder / GAME_FILE, error.reason) from error
+
+
+# ---- the games of a folder -------------------------------------------------------------------------
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """The stamp of a file or folder. None if there is none."""
+    try:
+        status = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+@lru_cache(maxsize=8)
+def listing(folder: Path, stamp: Stamp | None) -> Listing:
+    """Which games a split has, and which of them are played. `stamp` is that of the folder: another list is read anew.
+
+    Raises `DataError` for a damaged file.
+    """
+    entries, left_out = [], Counter[str]()
+    for path in trajectories(folder):
+        entry = entry_of(folder, path)
+        if isinstance(entry, Entry):
+            entries.append(entry)
+        else:
+            left_out[entry] += 1
+    return Listing(tuple(entries), dict(left_out))
+
+
+def trajectories(folder: Path) -> list[Path]:
+    """Every traj_data.json below a folder, in order of the paths. Follows no links."""
+    walked = os.walk(folder, onerror=_unreadable)
+    paths = [Path(at, TRAJECTORY_FILE) for at, _, names in walked if TRAJECTORY_FILE in names]
+    return sorted(paths, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise FileError(error.filename, f"this folder cannot be read: {error.strerror}") from error
+
+
+def entry_of(folder: Path, trajectory: Path) -> Entry | str:
+    """The entry of a game below a split's folder, or the reason why it is left out."""
+    for word in NOT_PLAYED:
+        if word in trajectory.relative_to(folder).as_posix():
+            return word
+    family = family_of(read_json(trajectory))
+    game = trajectory.with_name(GAME_FILE)
+    if family is None:
+        return "another task type"
+    if not game.exists():
+        return "no game"
+    if read_json(game).get("solvable") is not True:
+        return "not solvable"
+    return Entry(trajectory.parent, family)
+
+
+# ---- the panel -------------------------------------------------------------------------------------
 
 
 class OfficialPanel(TaskPanel[GameFile]):

@@ -15,7 +15,7 @@ from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld.engine import game
 from crbc_envs.alfworld.engine.game import GAME_FILE, parse
 from crbc_envs.alfworld.engine.problem import Problem
-from crbc_envs.alfworld.games import listing, official
+from crbc_envs.alfworld.games import official
 from crbc_envs.alfworld.games.official import DATASET, OfficialPanel
 from crbc_envs.errors import DataError
 from crbc_envs.storage import datasets
@@ -81,7 +81,7 @@ def names(folder):
 
 def test_a_folder_as_it_was_is_not_scanned_again(games, monkeypatch):
     assert names(games) == ["a-task", "b-task", "c-task"]
-    monkeypatch.setattr(listing, "trajectories", lambda folder: pytest.fail("scanned again"))
+    monkeypatch.setattr(official, "trajectories", lambda folder: pytest.fail("scanned again"))
     assert names(games) == ["a-task", "b-task", "c-task"]
 
 
