@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,13 +11,12 @@ import gymnasium
 import numpy as np
 
 from anchors.kinds import AnchorKind, check_anchor_kind
-from crbc_envs.anchor_wrapper import AnchorWrapper
+from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
 from crbc_envs.babyai import words
 from crbc_envs.babyai.expert import ACTIONS, make_expert
 from crbc_envs.core import Expert
 from crbc_envs.errors import RequirementError, install_extra
 from crbc_envs.prompts import Template, View
-from crbc_envs.tasks import Task
 
 
 def babyai_compact(view: View) -> str:
@@ -43,12 +41,6 @@ def levels() -> dict[str, str]:
     vars(roomgrid_level)["print"] = lambda *words: None
     ids = (env_id for env_id in gymnasium.registry if env_id.startswith("BabyAI-"))
     return {env_id.removeprefix("BabyAI-").rpartition("-v")[0]: env_id for env_id in ids}
-
-
-@cache
-def known_tasks(*kind: object) -> dict[int, Task[int]]:
-    """The tasks found so far by all environments of a kind."""
-    return {}
 
 
 class BabyAI(AnchorWrapper):
@@ -110,7 +102,7 @@ class BabyAI(AnchorWrapper):
             max_steps=max_steps,
             require_tags=require_tags,
             layout=words.layout,
-            known=known_tasks(split, tasks, level),
+            known=known_tasks("babyai", split, tasks, level),
         )
 
     def expert(self, rng: np.random.Generator, **options: Any) -> Expert:

@@ -20,8 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
-from crbc_envs.checking.group import check_group
-from crbc_envs.checking.noise import NO_NOISE, check_noise
+from crbc_envs.checking.group import NO_NOISE, check_group, check_noise
 from crbc_envs.checking.probe import (
     AnchorEnvError,
     Choose,

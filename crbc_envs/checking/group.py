@@ -1,4 +1,4 @@
-"""The check of a group: its copies start alike, its counts are right, and each copy behaves as it does alone."""
+"""The checks of copies: those of a group behave as each does alone, and other noise gives other play."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from anchors import INVALID, TransitionCounts
-from crbc_envs.checking.probe import MAX_STEPS, Env, Location, Start, episode, replay, tagged
+from crbc_envs.checking.probe import MAX_STEPS, Env, Location, Start, Walk, episode, expect_equal, replay, tagged
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import INDEPENDENT, noise_seed
 
@@ -48,3 +48,46 @@ def _play_group(
             replies[m].append(tagged(env, actions[rng.integers(len(actions))]))
         _, _, _, _, info = envs.step([of_member[-1] for of_member in replies])
     return replies
+
+
+# ---- noise ----------------------------------------------------------------------------------------
+
+NOISES = 4
+"""How many streams of noise each walk is played with."""
+
+NO_NOISE = (
+    "the environment declares that it is stochastic, and no walk came out otherwise under other noise; it must draw "
+    "from np_random, or define seed_noise, for copies to differ"
+)
+
+
+def check_noise(env: Env, spec: EnvSpec | None, walks: list[Walk]) -> float:
+    """Play the walks' replies under noise of their own, as members of a group do, twice each.
+
+    The start must be that of the walk, and the second time, from a fresh instance if there is a `spec`, must equal the
+    first. Returns the share of plays that come out unlike the walk.
+    """
+    unlike = [_play_unlike(env, walk, member) for walk in walks for member in range(NOISES)]
+    if spec is not None:
+        with closing(spec.make()) as fresh:
+            for walk in walks:
+                _play_unlike(fresh, walk, 0, _played(env, walk, 0))
+    return sum(unlike) / len(unlike)
+
+
+def _play_unlike(env: Env, walk: Walk, member: int, expected: Walk | None = None) -> bool:
+    """Whether a walk comes out otherwise under the noise of `member`. It must come out as `expected`."""
+    first, again = expected or _played(env, walk, member), _played(env, walk, member)
+    with Location("noise", walk.start.name) as at:
+        expect_equal(first, again.results, at, "when played again under the same noise")
+        start = replace(walk, replies=[], results=walk.results[:1])
+        expect_equal(start, first.results[:1], at, "before any step, under other noise")
+    return first.results != walk.results
+
+
+def _played(env: Env, walk: Walk, member: int) -> Walk:
+    """The walk's replies under the noise of `member` in a group with the walk's seed."""
+    start = replace(walk.start, noise=noise_seed(walk.start.seed, member))
+    with Location("noise", walk.start.name) as at:
+        results = [result.fields() for result in episode(env, start, replay(walk.replies), at)]
+    return Walk(start, walk.replies[: len(results) - 1], results, walk.success)

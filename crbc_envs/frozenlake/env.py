@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import gymnasium
@@ -11,13 +10,12 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from numpy.typing import NDArray
 
 from anchors.kinds import ANCHOR_KINDS, AnchorKind, check_anchor_kind
-from crbc_envs.anchor_wrapper import AnchorWrapper
+from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
 from crbc_envs.core import Expert
 from crbc_envs.frozenlake.expert import WAYS, make_expert
 from crbc_envs.frozenlake.maps import FROZEN, GOAL, HOLE, SIZES, START, canonical, distances, draw
 from crbc_envs.frozenlake.prompts import TEMPLATES
 from crbc_envs.frozenlake.values import exact_q
-from crbc_envs.tasks import Task
 
 WALK = "Walk over the ice (F) to the goal (G), and into no hole (H)."
 SLIPPERY = "The ice is slippery: one step in three goes where you want, the others to either side of that."
@@ -42,12 +40,6 @@ def picture(env: Any, cell: int) -> str:
     letters[letters == START] = FROZEN
     letters.flat[cell] = AGENT[str(letters.flat[cell])]
     return "\n".join(map("".join, letters))
-
-
-@cache
-def known_tasks(*kind: object) -> dict[int, Task[int]]:
-    """The tasks found so far by all environments of a kind."""
-    return {}
 
 
 class FrozenLake(AnchorWrapper):
@@ -107,7 +99,7 @@ class FrozenLake(AnchorWrapper):
             require_tags=require_tags,
             stochastic=slippery,
             layout=lambda env, cell: canonical(board_of(env)),
-            known=known_tasks(split, tasks, size, slippery),
+            known=known_tasks("frozenlake", split, tasks, size, slippery),
         )
 
     @property
