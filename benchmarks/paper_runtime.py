@@ -132,7 +132,7 @@ def elsewhere() -> str:
         f"paper/{CONFIGS[0]}", ["optim.minibatch=64", "optim.microbatch=8", "optim.score_microbatch=8"]
     )
     work = _work(config, launcher=True, changes={"success": 0.0})
-    phases = estimate(config, "a100", model=QWEN_3B, max_steps=50, gpus=4, work=work)
+    phases = estimate(config, HARDWARE["a100"], model=QWEN_3B, max_steps=50, gpus=4, work=work)
     keys = {"gen": BLOCKS["rollout"], "old_log_prob": ("old",), "ref": ("reference",), "update_actor": ("train",)}
     planned = {name: sum(phase.seconds for phase in phases if phase.key in keys[name]) for name in keys}
     rows = [(f"`{k}`", seconds(s), seconds(planned[k]), f"{planned[k] / s:.2f}") for k, s in LOGGED.items()]

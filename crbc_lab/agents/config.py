@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -175,13 +174,19 @@ def load_agents_config(
         if not folder.is_dir():
             raise ConfigError(f"{section.name} is no folder with a model; for one behind a server add --endpoint URL")
         section = section.model_copy(update={"name": str(folder.resolve())})
-    elif not re.match(r"https?://", section.endpoint):
-        shown = section.endpoint.rpartition("@")[2]  # before it there may be a password
-        raise ConfigError(f"--endpoint {shown!r}: write it as http://HOST:PORT/v1, or with https")
+    else:
+        require_url(section.endpoint)
     react = config.react
     if react.file is not None:
         react = react.model_copy(update={"text": _examples(path.parent / react.file, where)})
     return config.model_copy(update={"model": section, "react": react})
+
+
+def require_url(endpoint: str) -> None:
+    """Raise `ConfigError` unless an endpoint is an address."""
+    if not endpoint.startswith(("http://", "https://")):
+        shown = endpoint.rpartition("@")[2]  # before it there may be a password
+        raise ConfigError(f"--endpoint {shown!r}: write it as http://HOST:PORT/v1, or with https")
 
 
 def _examples(path: Path, where: str) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from crbc_envs.storage.files import replace_file
 from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.records import Record
@@ -83,10 +80,3 @@ def _outcomes(config: AgentsConfig, records: Sequence[Record]) -> dict[str, Any]
         "tokens_in_per_episode": sum(record["tokens_in"] for record in records) / len(records),
         "tokens_out_per_episode": sum(record["tokens_out"] for record in records) / len(records),
     }
-
-
-def write_result(folder: Path, summary: dict[str, Any]) -> Path:
-    """Write the result, whole or not at all."""
-    path = folder / FILE
-    replace_file(path, json.dumps(summary, indent=2).encode() + b"\n")
-    return path

@@ -27,7 +27,7 @@ from crbc_lab.agents.play import Play
 from crbc_lab.agents.react import Examples, React
 from crbc_lab.agents.records import Records
 from crbc_lab.agents.reflexion import Reflexion
-from crbc_lab.agents.results import result, write_result
+from crbc_lab.agents.results import FILE, result
 from crbc_lab.agents.transcript import STYLES
 from crbc_rl.config import flat
 from crbc_rl.errors import ConfigError
@@ -83,17 +83,11 @@ class Run:
         return Reflexion(config.reflexion, react)
 
     def panel(self) -> dict[str, Any]:
-        """What is played: the environment, its tasks and their digest."""
-        env = self.chats[0].env
+        """What is played: the environment, its tasks and one hash over their contents."""
+        env, episodes = self.chats[0].env, self.config.episodes
         played = {"env": self.config.env.id, "kwargs": self.config.env.kwargs, "split": env.panel.split}
-        return {**played, "data": getattr(env, "data", ""), "tasks": self.config.episodes, "digest": self.digest()}
-
-    def digest(self) -> str:
-        """One hash over the contents of the tasks. Raises `ConfigError` where the panel has fewer."""
-        panel, episodes = self.chats[0].env.panel, self.config.episodes
-        if episodes > len(panel):
-            raise ConfigError(f"episodes: {episodes:,}, and the {panel.split} panel has {len(panel):,} tasks")
-        return str(panel.digest(episodes))
+        digest = str(env.panel.digest(episodes))
+        return {**played, "data": getattr(env, "data", ""), "tasks": episodes, "digest": digest}
 
     def play(
         self, folder: Path, model: ChatPolicy | Policy, again: bool, progress: Callable[[int, Ledger], None]
@@ -126,7 +120,7 @@ class Run:
         finally:
             kept = [known[place] for place in wanted if place in known]
             told = result(config, kept, ledger, self.panel(), stopped)
-            write_result(folder, told)
+            _write_json(folder / FILE, told)
             del held
         told["this_start"] = {"asked": ledger.asked, "from_cache": ledger.from_cache, "played": len(todo)}
         return told
@@ -160,7 +154,7 @@ def open_folder(folder: Path, config: AgentsConfig, panel: dict[str, Any]) -> ob
     path = refuse_link(folder / SETTINGS)
     settings = json.loads(json.dumps({"config": config.identity(), "panel": panel}))
     if not path.exists():
-        replace_file(path, json.dumps(settings, indent=2).encode() + b"\n")
+        _write_json(path, settings)
         return held
     try:
         kept = read_json(path)
@@ -172,6 +166,11 @@ def open_folder(folder: Path, config: AgentsConfig, panel: dict[str, Any]) -> ob
             "limits, prices, the endpoint's address and its key may change"
         )
     return held
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    """Write a file, whole or not at all."""
+    replace_file(path, json.dumps(content, indent=2).encode() + b"\n")
 
 
 def _difference(kept: Any, now: dict[str, Any]) -> str:

@@ -32,6 +32,11 @@ Turn = tuple[str, str]
 """What was said in one line, and the observation after it."""
 
 
+def without_thoughts(reply: str) -> str:
+    """A reply without the block of thoughts before the answer, as reasoning models write it."""
+    return reply.partition(CLOSE_THINK)[2] if reply.lstrip().startswith(OPEN_THINK) else reply
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """How a turn is written and read."""
@@ -67,12 +72,9 @@ class Style:
     def line(self, reply: str) -> str:
         """What a reply says: its first line that is not empty, without the mark before it.
 
-        The published agents stop the model at the end of a line. A block of thoughts before the answer, as reasoning
-        models write it, is left out.
+        The published agents stop the model at the end of a line.
         """
-        if reply.lstrip().startswith(OPEN_THINK):
-            reply = reply.partition(CLOSE_THINK)[2]
-        first = next((line.strip() for line in reply.splitlines() if line.strip()), "")
+        first = next((line.strip() for line in without_thoughts(reply).splitlines() if line.strip()), "")
         mark = self.said.strip()
         return first.removeprefix(mark).strip()[:LONGEST_LINE]
 

@@ -136,15 +136,15 @@ def evaluate(
         key_variable: the environment variable that holds the server's API key.
         allow_import: run the modules that the run's config names.
     """
+    from crbc_lab.agents.config import require_url
     from crbc_lab.commands.evaluate import evaluate as play_tasks
     from crbc_rl.policies.chat import ChatPolicy
 
     permit(allow_import)
     if (endpoint is None) != (model is None):
         raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
-    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        shown = endpoint.rpartition("@")[2]  # before it there may be a password
-        raise ConfigError(f"--endpoint {shown!r}: write it as http://HOST:PORT/v1, or with https")
+    if endpoint is not None:
+        require_url(endpoint)
     if model == "":
         raise ConfigError("--model '': name a model of that server")
     scripted = policy in ("expert", "random")

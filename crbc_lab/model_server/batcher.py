@@ -41,7 +41,9 @@ class Row:
     scored: bool = False
     echo: bool = False
     top: int = 0
-    done: asyncio.Future[tuple[Turn, Scores | None]] = field(default_factory=lambda: _future())
+    done: asyncio.Future[tuple[Turn, Scores | None]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     @property
     def together(self) -> tuple[float, int]:
@@ -51,10 +53,6 @@ class Row:
     @property
     def wanted(self) -> bool:
         return not self.done.done()
-
-
-def _future() -> asyncio.Future[tuple[Turn, Scores | None]]:
-    return asyncio.get_running_loop().create_future()
 
 
 class Batcher:

@@ -79,7 +79,7 @@ def make_plan(
     phases: tuple[Phase, ...] | None = None
     if known and model is not None and (work := workload_of(config)) is not None:
         phases = estimate_time(
-            config, hardware, model=model, max_steps=checked.env.max_steps, gpus=gpus, nodes=nodes, work=work
+            config, rates, model=model, max_steps=checked.env.max_steps, gpus=gpus, nodes=nodes, work=work
         )
     return Plan(config, gpus, nodes, gib, rates, checked, batches, memory, space, phases, tuple(remedies))
 

@@ -13,7 +13,7 @@ from math import ceil
 
 from crbc_lab.plan.architecture import Architecture
 from crbc_lab.plan.batches import Batches, arithmetic, contradictions
-from crbc_lab.plan.hardware import PER_NODE, Hardware, check_nodes, find_hardware
+from crbc_lab.plan.hardware import PER_NODE, Hardware, check_nodes
 from crbc_lab.plan.memory import trained
 from crbc_lab.plan.workload import Workload, going_on, longest_chain, workload_of
 from crbc_rl.config import CRITIC, TrainConfig
@@ -92,7 +92,7 @@ class Job:
 
 def estimate(
     config: TrainConfig,
-    hardware: str | Hardware,
+    hardware: Hardware,
     *,
     model: Architecture,
     max_steps: int,
@@ -102,9 +102,8 @@ def estimate(
 ) -> tuple[Phase, ...]:
     """The seconds of an update of `config` by phase, on `gpus` GPUs that are dealt evenly to `nodes` nodes.
 
-    `hardware` is a name of `HARDWARE`, or rates of your own. `work` is by default that of the config's environment.
-    Raises `ConfigError` for unknown hardware, groups and GPUs that cannot be dealt, and an environment whose lengths
-    were not measured.
+    `work` is by default that of the config's environment. Raises `ConfigError` for groups and GPUs that cannot be
+    dealt, and an environment whose lengths were not measured.
     """
     work = work or workload_of(config)
     if work is None:
@@ -114,8 +113,7 @@ def estimate(
     check_nodes(gpus, nodes)
     for message in contradictions(config, gpus, model):
         raise ConfigError(message)
-    rates = find_hardware(hardware) if isinstance(hardware, str) else hardware
-    job = Job(config, model, rates, work, max_steps, gpus, nodes)
+    job = Job(config, model, hardware, work, max_steps, gpus, nodes)
     return (*_rollout(job), *_training(job))
 
 

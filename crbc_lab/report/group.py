@@ -228,7 +228,7 @@ def _boundaries(process: EmpiricalProcess, layout: Layout) -> tuple[Boundary, ..
 def _row(process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], pair: int, largest: float) -> PairRow:
     strength = float(result.A[pair])
     return PairRow(
-        _word(process.pairs[pair][1]),
+        _short(process.pairs[pair][1], LONGEST),
         f"{process.pair_count[pair]:.0f}",
         f"{process.mu[pair]:.2f}",
         f"{abs(result.Q[pair]):.3f}",
@@ -293,10 +293,6 @@ def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[PairRow], 
 def _credit_colour(strength: float, largest: float) -> str:
     # Rounding must not colour an edge whose credit is zero.
     return ramp(CREDIT_COLOURS, 0.5 + 0.5 * strength / largest if largest > 1e-9 else 0.5)
-
-
-def _word(action: str) -> str:
-    return "invalid" if action == INVALID else _short(action, LONGEST)
 
 
 def _short(action: str, length: int) -> str:

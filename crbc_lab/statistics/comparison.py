@@ -47,12 +47,6 @@ class Comparison:
     def separated(self) -> bool:
         return separated(self.difference.value, self.corrected, self.smallest)
 
-    def __str__(self) -> str:
-        verdict = "" if self.separated else ", not separated"
-        return (
-            f"{self.name}: {self.difference}, corrected p {self.corrected:.2g}, smallest {self.smallest:.3g}{verdict}"
-        )
-
 
 def compare(
     methods: Mapping[str, Outcomes],

@@ -18,13 +18,12 @@ Curve = tuple[ArrayLike, ArrayLike]
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """A curve over seeds: `centre`, `low` and `high` (U,) at `updates` (U,); `areas` (S,) of the single seeds."""
+    """A curve over seeds: `centre`, `low` and `high` (U,) at `updates` (U,)."""
 
     updates: Floats
     centre: Floats
     low: Floats
     high: Floats
-    areas: Floats
 
 
 def band(curves: Sequence[Curve], rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Band:
@@ -43,7 +42,7 @@ def band(curves: Sequence[Curve], rng: np.random.Generator, *, resamples: int = 
         for at, column in zip(mean, scaled.T, strict=True)
     ]
     low, high = (np.array([getattr(one, end) for one in ends]) for end in ("low", "high"))
-    return Band(updates, mean, low, high, np.array([area(updates, row) for row in values]))
+    return Band(updates, mean, low, high)
 
 
 def area(updates: ArrayLike, values: ArrayLike) -> float:

@@ -38,9 +38,6 @@ class Estimate:
         low, high = np.quantile(draws, (1 - tail, tail))
         return cls(value, value + stretch * float(low - value), value + stretch * float(high - value))
 
-    def __str__(self) -> str:
-        return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
-
 
 def estimate(outcomes: Outcomes, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Estimate:
     """A method's mean over seeds and tasks with its 95 % interval.

@@ -200,7 +200,7 @@ def analyse(episodes: Sequence[Episode], exploration: Exploration | None = None)
 
 def words_of(text: str) -> frozenset[str]:
     """The words of a text in lower case: its runs of letters and digits."""
-    return frozenset("".join(c if c.isalnum() else " " for c in text.lower()).split())
+    return frozenset(_spaced(text.lower()).split())
 
 
 def command_words(episodes: Iterable[Episode]) -> frozenset[str]:

@@ -7,7 +7,7 @@ is missing or nan.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,8 +111,7 @@ def groups_of(
 def with_truth(group: Group) -> Group:
     """The same group with one more estimator, the last: the true credit of each step's anchor and action."""
     true = group.truth.credit[group.pair_anchor, group.pair_action][group.pair]
-    changed = {name: getattr(group, name) for name in Group.__slots__}
-    return Group(**{**changed, "values": np.vstack([group.values, true])})
+    return replace(group, values=np.vstack([group.values, true]))
 
 
 def sum_rows(values: Floats, index: Ints, size: int) -> Floats:

@@ -188,7 +188,7 @@ def compared(shift, seeds=5, seed=9, training=0.2):
 def test_a_large_difference_is_separated():
     reference, better = compared(1.0)
     (large,) = st.compare({"r": reference, "better": better}, "r", rng(), resamples=500)
-    assert large.separated and large.difference.low > 0 and "not separated" not in str(large)
+    assert large.separated and large.difference.low > 0
     assert large.difference.value == pytest.approx(better.mean - reference.mean)
     assert large.improvement.value == 1.0
     assert (large.error, large.freedom) == pytest.approx(st.crossed_error(delta(reference, better)))
@@ -201,7 +201,7 @@ def test_equal_differences_are_no_proof_where_there_are_few_seeds_and_clusters()
     reference = table(rng().random((2, 6)).round(2), cluster=[0, 0, 0, 0, 1, 1])
     better = replace(reference, values=reference.values + 0.25)
     same, found = st.compare({"r": reference, "same": reference, "better": better}, "r", rng(), resamples=50)
-    assert found.p == 2 / 2**4 and (found.corrected, found.separated) == (0.25, False) and "not separated" in str(found)
+    assert found.p == 2 / 2**4 and (found.corrected, found.separated) == (0.25, False)
     assert [found.difference.low, found.difference.value, found.difference.high] == pytest.approx([0.25] * 3)
     assert found.error == pytest.approx(0, abs=1e-12) and (same.p, same.corrected) == (1.0, 1.0)
 
@@ -264,7 +264,6 @@ def test_a_band_is_over_the_updates_that_all_share():
     found = st.band(curves, rng(), resamples=200)
     np.testing.assert_allclose(found.updates, [5, 10, 15, 20])
     np.testing.assert_allclose(found.centre, np.mean([[0.5, 1, 1, 1], [0.5] * 4, [0.5, 1, 1.5, 2]], axis=0))
-    np.testing.assert_allclose(found.areas, [np.trapezoid([0.5, 1, 1, 1], found.updates) / 15, 0.5, 1.25])
     assert found.low[0] == found.centre[0] == found.high[0], "all seeds agree there"
     assert (found.low[1:] < found.centre[1:]).all() and (found.centre[1:] < found.high[1:]).all()
 

@@ -40,7 +40,7 @@ def of_paper(*overrides: str, gpus: int = 8, nodes: int = 1, work: Workload | No
     config = load_config(ALFWORLD, overrides)
     model = find_architecture(config.model)
     assert model is not None
-    return seconds(estimate(config, "a100", model=model, max_steps=50, gpus=gpus, nodes=nodes, work=work))
+    return seconds(estimate(config, HARDWARE["a100"], model=model, max_steps=50, gpus=gpus, nodes=nodes, work=work))
 
 
 # ---- by hand --------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_environments_by_hand() -> None:
 
 
 def of_toy(work: Workload, gpus: int) -> dict[str, float]:
-    return seconds(estimate(toy().config, "a100", model=TOY, max_steps=50, gpus=gpus, work=work))
+    return seconds(estimate(toy().config, HARDWARE["a100"], model=TOY, max_steps=50, gpus=gpus, work=work))
 
 
 # ---- the rates ------------------------------------------------------------------------------------------------------
