@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 from math import prod
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,11 @@ from crbc_envs.sokoban.rules import (
     PLAYER,
     PLAYER_ON_TARGET,
     TARGET,
-    Room,
     board_text,
 )
-from crbc_envs.tasks import TaskPanel
+
+if TYPE_CHECKING:
+    from crbc_envs.sokoban.env import SokobanEnv
 
 STAY = len(MOVES)
 """The action that changes nothing: gym-sokoban's 0. Invalid replies use it."""
@@ -77,23 +78,15 @@ class SokobanBatch:
     def load(self, tiles: Tiles, boards: Boards | None = None) -> None:
         """Set the boards at the given indices, or all, to `tiles` (k, height, width).
 
-        As in gym-sokoban, no box counts as placed before the first step. Raises `ValueError` unless every board has
-        one player, as many boxes as targets, and an outermost ring of wall.
+        Each has one player, as many boxes as targets, and an outermost ring of wall. As in gym-sokoban, no box counts
+        as placed before the first step.
         """
         boards = np.arange(len(self)) if boards is None else boards
-        count = {code: (tiles == code).sum(axis=(1, 2)) for code in range(TARGET, PLAYER_ON_TARGET + 1)}
-        players = count[PLAYER] + count[PLAYER_ON_TARGET]
-        ring = tiles[:, [0, -1]].any(axis=(1, 2)) | tiles[:, :, [0, -1]].any(axis=(1, 2))
-        wrong = (players != 1) | (count[BOX] != count[TARGET] + count[PLAYER_ON_TARGET]) | ring
-        if wrong.any():
-            raise ValueError(
-                f"load: board {np.flatnonzero(wrong)[0]} is invalid; it needs one player, as many boxes as targets, "
-                "and an outermost ring of wall"
-            )
+        loose, placed = ((tiles == code).sum(axis=(1, 2)) for code in (BOX, BOX_ON_TARGET))
         self.tiles[boards] = tiles
         self._player[boards] = self._first[boards] + np.argmax((tiles >= PLAYER).reshape(len(tiles), -1), axis=1)
-        self._boxes[boards] = count[BOX] + count[BOX_ON_TARGET]
-        self._placed[boards], self._counted[boards] = count[BOX_ON_TARGET], 0
+        self._boxes[boards] = loose + placed
+        self._placed[boards], self._counted[boards] = placed, 0
 
     def step(
         self, actions: NDArray[np.integer], boards: Boards | None = None
@@ -166,31 +159,13 @@ def _rules() -> _Rules:
 # ---- members ---------------------------------------------------------------------------------------
 
 
-class Settings(Protocol):
-    """The parts of `SokobanEnv` that the batch uses: its settings, its tasks and its parser of replies."""
-
-    board_shape: tuple[int, int]
-    frame_shape: tuple[int, int, int]
-    pixels: int | None
-    render_mode: str | None
-    data: str
-    max_steps: int
-    require_tags: bool
-    panel: TaskPanel[Room]
-
-    @property
-    def observation(self) -> str: ...
-
-    def _admissible(self) -> tuple[str, ...]: ...
-
-
 class SokobanMembers:
     """`num_envs` copies of `env` as `crbc_envs.core.Members`. The results equal those of single environments.
 
     The anchor and label of a situation are computed once for all members.
     """
 
-    def __init__(self, env: Settings, num_envs: int) -> None:
+    def __init__(self, env: SokobanEnv, num_envs: int) -> None:
         self._env = env
         self._batch = SokobanBatch(num_envs, *env.board_shape)
         self._steps = np.zeros(num_envs, dtype=np.int64)

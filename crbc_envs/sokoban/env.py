@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 OBSERVATIONS = ("rgb", "text")
 BOARD, LAYOUT = "board up to symmetry", "layout up to symmetry"
-LARGEST, MOST_PIXELS = 100, 4_096
-"""The longest side of a room, and of a resized frame: sizes may come from a stranger's config."""
 
 
 class SokobanEnv(AnchorEnv[Any, Room]):
@@ -87,13 +85,6 @@ class SokobanEnv(AnchorEnv[Any, Room]):
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
         if pixels is not None and pixels < 1:
             raise ValueError(f"pixels must be at least 1, got {pixels}")
-        for name, value, most in (
-            ("height", height, LARGEST),
-            ("width", width, LARGEST),
-            ("pixels", pixels, MOST_PIXELS),
-        ):
-            if value is not None and value > most:
-                raise ValueError(f"{name} must be at most {most}, got {value}")
         require_engine(engine)
         rooms = find_level(level, height, width, num_boxes)
         steps = rooms.max_steps if max_steps is None else max_steps

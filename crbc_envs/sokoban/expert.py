@@ -93,7 +93,7 @@ def make_expert(
 def _along_solution(room: Room, state: State) -> dict[State, int]:
     """The distances of the states on a shortest solution from `state`. None of them if the search takes too long."""
     try:
-        moves = solve(room, state, MAX_EXPANDED).moves or ()
+        moves = solve(room, state, MAX_EXPANDED) or ()
     except ValueError:
         return {}
     path = {state: len(moves)}

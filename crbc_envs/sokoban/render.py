@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_envs.core import aligned_empty
-from crbc_envs.errors import RequirementError, install
 
 Image = NDArray[np.uint8]
 
@@ -109,16 +108,9 @@ def frame_shape(height: int, width: int, pixels: int | None = None) -> tuple[int
 
 
 def resize(frame: Image, shape: tuple[int, int, int]) -> Image:
-    """Resize a frame as verl-agent does for its vision model: Pillow, bicubic.
-
-    Raises `RequirementError` with the install command if Pillow is not installed.
-    """
+    """Resize a frame as verl-agent does for its vision model: Pillow, bicubic."""
     if frame.shape == shape:
         return frame
-    try:
-        from PIL import Image as Pillow
-    except ModuleNotFoundError as missing:
-        raise RequirementError(
-            f"pixels=... resizes frames with Pillow, not installed: {install('pillow')}"
-        ) from missing
+    from PIL import Image as Pillow
+
     return np.array(Pillow.fromarray(frame).resize((shape[1], shape[0]), Pillow.Resampling.BICUBIC))

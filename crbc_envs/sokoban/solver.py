@@ -6,7 +6,7 @@ A state is encoded as one integer: high bits for the floor cells of boxes, low b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 
 import numpy as np
@@ -129,34 +129,10 @@ def best_moves(room: Room, state: State, distance: Mapping[State, int]) -> tuple
     return tuple(move for move in MOVES if distance.get(room.move(state, move), current) == current - 1)
 
 
-def optimal_value(length: int | None, beta: float = 0.98, horizon: int | None = None) -> float:
-    """V* of a state `length` moves from a solution: beta^length, the discounted success of an optimal policy.
+def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPANDED) -> tuple[str, ...] | None:
+    """The moves of a shortest solution from `state` (default: the room's start). It is exact for any size.
 
-    Success one move away has the value beta, as in the closure (eq. 7). The value is 0 at a dead end (None), and if
-    the remaining `horizon` steps are too few.
-    """
-    if length is None or (horizon is not None and length > horizon):
-        return 0.0
-    return float(beta**length)
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """A shortest solution. `moves` is None at a dead end, from which the room cannot be solved."""
-
-    moves: tuple[str, ...] | None
-
-    @property
-    def length(self) -> int | None:
-        return None if self.moves is None else len(self.moves)
-
-    def value(self, beta: float = 0.98, horizon: int | None = None) -> float:
-        """V* of its start state: `optimal_value` of its length."""
-        return optimal_value(self.length, beta, horizon)
-
-
-def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPANDED) -> Solution:
-    """A shortest solution in moves from `state` (default: the room's start). It is exact for any size.
+    None at a dead end, from which the room cannot be solved.
 
     A* search. Its lower bound is the sum over boxes of the pushes to the nearest target, each box alone in the room. A
     box that cannot reach a target makes a dead end. Raises `ValueError` if `max_expanded` states are not enough.
@@ -168,7 +144,7 @@ def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPAND
     start = graph.encode(state or room.start)
     first = [bound[graph.bit[box]] for box in (state or room.start).boxes]
     if None in first:
-        return Solution(None)
+        return None
     queue = [(sum(n for n in first if n is not None), 0, start)]
     came: dict[int, tuple[int, str]] = {}
     depth = {start: 0}
@@ -180,7 +156,7 @@ def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPAND
             continue  # a shorter path to this state was found meanwhile
         player = code & mask
         if code - player == graph.goal:
-            return Solution(_path(came, start, code))
+            return _path(came, start, code)
         expanded += 1
         if expanded > max_expanded:
             raise ValueError(
@@ -198,7 +174,7 @@ def solve(room: Room, state: State | None = None, max_expanded: int = MAX_EXPAND
                 depth[after] = steps + 1
                 came[after] = (code, move)
                 heappush(queue, (steps + 1 + rest, -steps - 1, after))
-    return Solution(None)
+    return None
 
 
 def _pushes(room: Room, graph: _Graph) -> dict[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 
 import gymnasium
 import numpy as np
@@ -15,7 +14,6 @@ from sokoban_boards import on_board, parse_room
 
 import crbc_envs  # noqa: F401  registers the id
 from anchors import INVALID, anchor_key
-from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.render import atlas, render
 from crbc_envs.sokoban.rules import MOVES
@@ -184,13 +182,6 @@ def test_what_is_handed_out_can_be_written_on_without_harm(pixels):
     np.testing.assert_array_equal(observation, before)
     observation[:] = 77
     np.testing.assert_array_equal(env.step("no move at all")[0], before)
-
-
-def test_without_pillow_the_error_says_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(RequirementError, match="pip install pillow"):
-        on_board(CORRIDOR, pixels=256)
-    on_board(CORRIDOR)
 
 
 @given(st.integers(0, 2**31 - 1))
