@@ -21,10 +21,6 @@ MEMO = 1024
 """The number of cached states per game, about 5 kB each. A group of eight visits 400 at most in an update."""
 
 
-def start(game: Game) -> State:
-    return game.start
-
-
 def intro(game: Game) -> str:
     """The text at the start of an episode."""
     return f"{WELCOME}\n\n{look(game, game.start, intro=True)}\n\nYour task is to: {game.task}"

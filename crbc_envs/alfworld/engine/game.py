@@ -123,7 +123,6 @@ def parse(file: GameFile) -> Game:
             task=task,
             dialect=read_dialect(file.domain, grammar),
             objects=tuple(problem.names[name] for name in problem.objects),
-            object_types=tuple(problem.object_type.values()),
             receptacles=tuple(problem.names[name] for name in problem.receptacles),
             receptacle_types=tuple(problem.receptacle_type.values()),
             places=tuple(problem.names.get(name, name) for name in problem.places),

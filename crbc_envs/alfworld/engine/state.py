@@ -67,7 +67,6 @@ class Game:
     """The sentence after "Your task is to: "."""
     dialect: Dialect
     objects: tuple[str, ...]
-    object_types: tuple[str, ...]
     receptacles: tuple[str, ...]
     receptacle_types: tuple[str, ...]
     places: tuple[str, ...]

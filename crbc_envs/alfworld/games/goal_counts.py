@@ -38,10 +38,9 @@ class Asked(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """The goals of a family, ordered by where things go; how often each is asked for, and the sums of that so far."""
+    """The goals of a family, ordered by where things go; and the sums so far of how often each is asked for."""
 
     asked: tuple[Asked, ...]
-    numbers: tuple[int, ...]
     sums: tuple[int, ...]
     copies: tuple[int, ...]
     """The sums of the numbers of tasks with 1, 2, ... things of the target's kind."""
@@ -73,8 +72,7 @@ def counts(family: str) -> Counts:
         Asked(room, Goal(family, target, lamp=place) if family == "look" else Goal(family, target, place))
         for place, room, target, _ in rows
     )
-    numbers = tuple(count for *_, count in rows)
-    return Counts(asked, numbers, tuple(accumulate(numbers)), tuple(accumulate(table["copies"][family])))
+    return Counts(asked, tuple(accumulate(count for *_, count in rows)), tuple(accumulate(table["copies"][family])))
 
 
 @cache
