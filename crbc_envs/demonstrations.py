@@ -18,6 +18,14 @@ Demonstration = tuple[Any, Infos, str]
 """One step: the observation, its info and the reply to it."""
 
 
+def advice(expert: Expert, observation: Any, info: Infos) -> str | None:
+    """The expert's reply. None where it has no advice, since it would not have come here itself."""
+    try:
+        return expert(observation, info)
+    except ValueError:
+        return None
+
+
 def expert_steps(
     env: Env, rng: np.random.Generator, slips: float = 0.0, strays: float = 0.0, **options: Any
 ) -> Iterator[Demonstration]:

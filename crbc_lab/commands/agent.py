@@ -15,6 +15,7 @@ from rich.console import Console
 
 from crbc_envs.actions import requested_action
 from crbc_envs.core import Expert
+from crbc_envs.demonstrations import advice
 from crbc_envs.tasks import rng, stream
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
@@ -245,9 +246,7 @@ def _open_forms(actions: Sequence[str], placeholder: str) -> tuple[str, ...]:
 def _wins(env: Member, expert: Expert, observation: Any, info: dict[str, Any]) -> bool:
     over = False
     while not over:
-        try:
-            reply = expert(observation, info)
-        except ValueError:
+        if (reply := advice(expert, observation, info)) is None:
             return False
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated

@@ -10,6 +10,7 @@ import numpy as np
 
 from anchors import INVALID
 from crbc_envs.core import AnchorEnv, Expert, Infos
+from crbc_envs.demonstrations import advice
 from crbc_envs.vector.contract import ForeignEnv
 
 Env = AnchorEnv[Any, Any] | ForeignEnv
@@ -65,7 +66,7 @@ class Hints:
         if expert is None:
             raise NoHint(f"{env.domain} has no expert")
         for reply in episode.replies:
-            _advice(expert, observation, info)
+            advice(expert, observation, info)
             observation, _, _, _, info = env.step(reply)
         if info["anchor"] != anchor:
             raise NoHint("the same replies lead elsewhere when they are repeated")
@@ -77,7 +78,7 @@ def _outcome(env: Env, expert: Expert, observation: Any, info: Infos) -> Hint:
     done: list[str] = []
     over = False
     while not over and len(done) < LONGEST:
-        reply = _advice(expert, observation, info)
+        reply = advice(expert, observation, info)
         if reply is None:
             break
         observation, _, terminated, truncated, info = env.step(reply)
@@ -86,10 +87,3 @@ def _outcome(env: Env, expert: Expert, observation: Any, info: Infos) -> Hint:
     if not done or done[0] == INVALID:
         raise NoHint("the expert has no advice here")
     return Hint(done[0], len(done), bool(info["success"]), float(info["score"]))
-
-
-def _advice(expert: Expert, observation: Any, info: Infos) -> str | None:
-    try:
-        return expert(observation, info)
-    except ValueError:  # it is lost, where it would not have gone itself
-        return None

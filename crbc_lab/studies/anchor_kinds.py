@@ -23,7 +23,8 @@ from rich.table import Table
 
 from anchors.kinds import ANCHOR_KINDS
 from crbc_envs.actions import tagged
-from crbc_envs.core import Expert, Infos
+from crbc_envs.core import Infos
+from crbc_envs.demonstrations import advice
 from crbc_envs.tasks import rng
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import make_member
@@ -131,8 +132,8 @@ def _rollout(
     over = False
     while not over:
         group.append(Visit(member, _keys(env), env.distance()))
-        advice = _advice(expert, observation, info)  # asked at every step, because it learns from what it sees
-        reply = _random(env, info, draws) if advice is None or draws.random() >= share else advice
+        advised = advice(expert, observation, info)  # asked at every step, because it learns from what it sees
+        reply = _random(env, info, draws) if advised is None or draws.random() >= share else advised
         reply = MALFORMED if draws.random() < invalid else reply
         observation, _, terminated, truncated, info = env.step(reply)
         over = terminated or truncated
@@ -141,13 +142,6 @@ def _rollout(
 
 def _keys(env: Member) -> dict[str, str]:
     return {kind: env.anchor_as(kind) for kind in ANCHOR_KINDS}
-
-
-def _advice(expert: Expert, observation: Any, info: Infos) -> str | None:
-    try:
-        return expert(observation, info)
-    except ValueError:  # it is lost where it would not have gone itself
-        return None
 
 
 def _random(env: Member, info: Infos, draws: np.random.Generator) -> str:

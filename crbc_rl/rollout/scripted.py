@@ -10,7 +10,7 @@ import numpy as np
 
 from anchors import INVALID
 from crbc_envs.core import Expert
-from crbc_envs.demonstrations import random_reply
+from crbc_envs.demonstrations import advice, random_reply
 from crbc_envs.tasks import rng
 from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
@@ -60,11 +60,8 @@ def _play(script: Script, env: Member, task: int, seed: int, noise: int | None) 
         raise ConfigError(f"{env.domain} has no expert: use --policy random, or a policy of a run")
     reward, invalid, terminated, truncated = 0.0, 0, False, False
     while not (terminated or truncated):
-        try:
-            reply = expert(observation, info)
-        except ValueError:  # it has no advice here
-            reply = INVALID
-        observation, earned, terminated, truncated, info = env.step(reply)
+        reply = advice(expert, observation, info)
+        observation, earned, terminated, truncated, info = env.step(INVALID if reply is None else reply)
         reward, invalid = reward + float(earned), invalid + (not info["valid"])
     return {
         "success": bool(info["success"]),
