@@ -8,7 +8,7 @@ from functools import cache
 from itertools import product
 from math import prod
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,10 @@ from crbc_envs.sokoban.rules import (
     PLAYER,
     PLAYER_ON_TARGET,
     TARGET,
+    Room,
     board_text,
 )
-
-if TYPE_CHECKING:
-    from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.tasks import TaskPanel
 
 STAY = len(MOVES)
 """The action that changes nothing: gym-sokoban's 0. Invalid replies use it."""
@@ -159,13 +158,31 @@ def _rules() -> _Rules:
 # ---- members ---------------------------------------------------------------------------------------
 
 
+class Settings(Protocol):
+    """The parts of `SokobanEnv` that the batch uses: its settings, its tasks and its parser of replies."""
+
+    board_shape: tuple[int, int]
+    frame_shape: tuple[int, int, int]
+    pixels: int | None
+    render_mode: str | None
+    data: str
+    max_steps: int
+    require_tags: bool
+    panel: TaskPanel[Room]
+
+    @property
+    def observation(self) -> str: ...
+
+    def _admissible(self) -> tuple[str, ...]: ...
+
+
 class SokobanMembers:
     """`num_envs` copies of `env` as `crbc_envs.core.Members`. The results equal those of single environments.
 
     The anchor and label of a situation are computed once for all members.
     """
 
-    def __init__(self, env: SokobanEnv, num_envs: int) -> None:
+    def __init__(self, env: Settings, num_envs: int) -> None:
         self._env = env
         self._batch = SokobanBatch(num_envs, *env.board_shape)
         self._steps = np.zeros(num_envs, dtype=np.int64)

@@ -7,16 +7,13 @@ direction, often into a corner.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from crbc_envs.actions import tagged
 from crbc_envs.sokoban.rules import MOVES, Room, State
 from crbc_envs.sokoban.solver import best_moves, distances, solve
-
-if TYPE_CHECKING:
-    from crbc_envs.sokoban.env import SokobanEnv
 
 MAX_EXPANDED = 100_000
 """The number of states that one search in a large room expands. It bounds an expert's reply to a second or two."""
@@ -58,8 +55,15 @@ def _next_push(room: Room, state: State, distance: Mapping[State, int]) -> str |
     return None
 
 
+class Board(Protocol):
+    """What the expert sees: the room and its current state."""
+
+    room: Room
+    state: State
+
+
 def make_expert(
-    board: SokobanEnv, rng: np.random.Generator, hasty: float = 0.0, gives_up: bool = False
+    board: Board, rng: np.random.Generator, hasty: float = 0.0, gives_up: bool = False
 ) -> Callable[[object, object], str]:
     """An expert for the episode that begins on `board`.
 
