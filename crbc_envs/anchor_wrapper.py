@@ -14,7 +14,7 @@ from gymnasium.spaces import Box, Discrete, Space
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
-from anchors.kinds import OWN, AnchorKind
+from anchors.key import OWN, AnchorKind
 from crbc_envs.actions import normalise, requested_action
 from crbc_envs.core import AnchorEnv
 from crbc_envs.noise import expect_np_random, seed_noise

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from anchors import INVALID
-from anchors.kinds import OWN, anchor_name
+from anchors.key import OWN, anchor_name
 from crbc_envs.actions import admissible_action, requested_action
 from crbc_envs.errors import RequirementError
 from crbc_envs.noise import replace_np_random
@@ -143,7 +143,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     data = "generated"
     """Where the tasks come from: "generated" (embedded) or "official"."""
     anchor: str = OWN
-    """The kind of its anchors, one of `anchors.kinds.ANCHOR_KINDS`; "own" where there is no choice."""
+    """The kind of its anchors, one of `anchors.key.ANCHOR_KINDS`; "own" where there is no choice."""
     anchor_versions: Mapping[str, int] = MappingProxyType({})
     """The version of the keys of each kind, for kinds whose keys have ever changed. The others have version 1."""
     legend: Mapping[str, tuple[str, str]] = MappingProxyType({})

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from anchors import INVALID, anchor_key
-from anchors.kinds import AnchorKind, check_anchor_kind
+from anchors.key import AnchorKind, check_anchor_kind
 from crbc_envs.alfworld.engine.backends import ENGINES, EngineBackend, make_engine_backend, require_engine, shared_parse
 from crbc_envs.alfworld.engine.describe import describe
 from crbc_envs.alfworld.engine.exact import NOTHING_HAPPENS

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from anchors.kinds import AnchorKind, check_anchor_kind
+from anchors.key import AnchorKind, check_anchor_kind
 from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
 from crbc_envs.babyai import words
 from crbc_envs.babyai.expert import ACTIONS, make_expert

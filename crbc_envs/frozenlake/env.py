@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from numpy.typing import NDArray
 
-from anchors.kinds import ANCHOR_KINDS, AnchorKind, check_anchor_kind
+from anchors.key import ANCHOR_KINDS, AnchorKind, check_anchor_kind
 from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
 from crbc_envs.core import Expert
 from crbc_envs.frozenlake.expert import WAYS, make_expert

@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
-from anchors.kinds import AnchorKind, check_anchor_kind
+from anchors.key import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.gym_engine import ENGINES, GymGame, require_engine
 from crbc_envs.sokoban.panels import find_level, make_panel

@@ -12,6 +12,7 @@ import json
 import logging
 import mmap
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from anchors import ANCHOR_VERSION, GroupError
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import parse_json, replacing, shown
-from crbc_envs.storage.seal import is_sealed, sealed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -289,3 +289,41 @@ def _odd_number(name: str, values: NDArray[np.float64]) -> int | None:
     if name == "score":
         wrong |= (values < 0) | (values > 1)
     return int(wrong.argmax()) if wrong.any() else None
+
+
+# ---- the seal: a digest of the whole file, in the gap before its footer, which readers of Parquet pass over ------
+#
+# Pages of Parquet carry checksums, but its footer and the headers of pages carry none: a changed byte there can name
+# another environment, or read one column as another. A file that somebody's tool wrote again has no seal: a warning
+# says so, and its contents alone are checked.
+
+MARK = b"\xffcrbc\xfe\xfd\xfc"
+"""Begins the seal. It is no UTF-8, so no text of a recording holds it."""
+
+_DIGEST = 16
+_TAIL = 8
+"""The last bytes of a Parquet file: the length of the footer, and a mark."""
+
+
+def _footer(content: bytes | mmap.mmap) -> int:
+    """Where the footer begins."""
+    return len(content) - _TAIL - int.from_bytes(content[-_TAIL:-4], "little")
+
+
+def sealed(content: bytes) -> bytes:
+    """A Parquet file with its seal."""
+    at = _footer(content)
+    return content[:at] + MARK + blake2b(content, digest_size=_DIGEST).digest() + content[at:]
+
+
+def is_sealed(content: mmap.mmap) -> bool:
+    """Whether a file has a seal. Raises `ValueError` where it is not as it was sealed."""
+    end = _footer(content)
+    at = end - len(MARK) - _DIGEST
+    if at < 0 or content[at : at + len(MARK)] != MARK:
+        return False
+    digest = blake2b(content[:at], digest_size=_DIGEST)
+    digest.update(content[end:])
+    if digest.digest() != content[at + len(MARK) : end]:
+        raise ValueError("it is not as it was written: its digest differs")
+    return True

@@ -14,7 +14,7 @@ from gymnasium.envs.registration import parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
-from anchors.kinds import OWN, anchor_name
+from anchors.key import OWN, anchor_name
 from crbc_envs.core import AnchorEnv, Expert, Rows
 from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import Task, TaskPanel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from anchors import INVALID, anchor_key
-from anchors.kinds import AnchorKind, check_anchor_kind
+from anchors.key import AnchorKind, check_anchor_kind
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.webshop.prompts import TEMPLATES

@@ -24,7 +24,7 @@ from crbc_envs.vector.members import creator, make_member
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.learner import Learner
 from crbc_rl.policies import tiny
-from crbc_rl.policies.tiny_vision import build_vision
+from crbc_rl.policies.vision import build_vision
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics

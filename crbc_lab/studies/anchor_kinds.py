@@ -21,7 +21,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_envs.actions import tagged
 from crbc_envs.core import Infos
 from crbc_envs.demonstrations import advice

@@ -17,7 +17,7 @@ from paths import SHARED
 from crbc_envs.alfworld.engine.game import GAME_FILE, TRAJECTORY_FILE, GameFile
 from crbc_envs.alfworld.games.generate import TASK_TYPES, generate_game
 from crbc_envs.alfworld.games.goals import read_task
-from crbc_envs.alfworld.games.tables import HOLDS, THINGS
+from crbc_envs.alfworld.games.household import HOLDS, THINGS
 from crbc_envs.tasks import Task, TaskPanel
 
 PUBLISHED = SHARED / "data" / "alfworld"

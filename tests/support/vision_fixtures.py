@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from crbc_rl.policies import tiny
-from crbc_rl.policies.tiny_vision import build_vision
-from crbc_rl.policies.vision import VisionPolicy
+from crbc_rl.policies.vision import VisionPolicy, build_vision
 
 
 def fresh_vision_policy(seed: int = 0) -> VisionPolicy:

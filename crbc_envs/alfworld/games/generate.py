@@ -20,8 +20,19 @@ from crbc_envs.alfworld.engine.dialect import split_task
 from crbc_envs.alfworld.engine.game import FAMILIES, GameFile
 from crbc_envs.alfworld.games.goal_counts import counts
 from crbc_envs.alfworld.games.goals import APPLIANCES, SENTENCES, Goal, goal_pddl
-from crbc_envs.alfworld.games.household import Household, Layout, Size, draw_layout, furnish, pick, sources
-from crbc_envs.alfworld.games.tables import FIXED, HOLDS, PROPERTIES, THINGS
+from crbc_envs.alfworld.games.household import (
+    FIXED,
+    HOLDS,
+    PROPERTIES,
+    THINGS,
+    Household,
+    Layout,
+    Size,
+    draw_layout,
+    furnish,
+    pick,
+    sources,
+)
 
 Verb = Literal["move", "put"]
 VERBS: tuple[Verb, ...] = ("move", "put")

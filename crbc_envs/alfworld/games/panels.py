@@ -13,9 +13,8 @@ import numpy as np
 from crbc_envs.alfworld.engine.game import FAMILIES, GameFile
 from crbc_envs.alfworld.games.generate import VERBS, Verb, draw_puzzle, fits, game_file
 from crbc_envs.alfworld.games.goal_counts import Asked, counts, even_share
-from crbc_envs.alfworld.games.household import SIZES, Layout, Size, draw_layout
+from crbc_envs.alfworld.games.household import ROOMS, SIZES, Layout, Size, draw_layout
 from crbc_envs.alfworld.games.official import PAPER, OfficialPanel, room_digest, task_of
-from crbc_envs.alfworld.games.tables import ROOMS
 from crbc_envs.tasks import Task, TaskPanel, stream
 
 DATA = ("generated", "official")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds import alfworld, diagnostics, house, lucky, shop, sokoban
 from crbc_lab.studies.worlds.behaviours import behaviour

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anchors import INVALID
-from anchors.kinds import AnchorKind
+from anchors.key import AnchorKind
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.describe import describe
 from crbc_envs.alfworld.engine.game import GameFile, parse
@@ -26,8 +26,7 @@ from crbc_envs.alfworld.engine.state import Game, State
 from crbc_envs.alfworld.games.generate import Puzzle, draw_puzzle, fits, game_file
 from crbc_envs.alfworld.games.goal_counts import counts
 from crbc_envs.alfworld.games.goals import APPLIANCES
-from crbc_envs.alfworld.games.household import Household, draw_layout, pick
-from crbc_envs.alfworld.games.tables import FIXED
+from crbc_envs.alfworld.games.household import FIXED, Household, draw_layout, pick
 from crbc_envs.alfworld.observation import Tracker
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds.build import WON, Outcomes, TooManyStates, table

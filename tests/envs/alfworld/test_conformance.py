@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from alfworld_games import Games, game_json, kitchen, published, small_game, tour, write_game
 
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from benchmarks import envs
 from crbc_envs.alfworld import conformance as everything
 from crbc_envs.alfworld.engine import conformance, textworld

@@ -9,7 +9,7 @@ from alfworld_games import TASK, Games, kitchen
 
 import crbc_envs
 from anchors import INVALID, anchor_key
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld.engine.backends import shared_parse
 from crbc_envs.alfworld.env import AlfworldEnv

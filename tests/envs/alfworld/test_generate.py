@@ -19,12 +19,13 @@ from crbc_envs.alfworld.experts.expert import kind_of, plan
 from crbc_envs.alfworld.games.generate import ROOMS_OF, VERBS, fits, generate_game
 from crbc_envs.alfworld.games.goal_counts import counts, even_share
 from crbc_envs.alfworld.games.goals import APPLIANCES, TREATED, read_task
-from crbc_envs.alfworld.games.household import SIZES, draw_layout
-from crbc_envs.alfworld.games.tables import (
+from crbc_envs.alfworld.games.household import (
     FURNITURE,
     HOLDS,
     PROPERTIES,
+    SIZES,
     THINGS,
+    draw_layout,
 )
 
 draws = st.tuples(

@@ -16,10 +16,9 @@ from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, TRAJECTORY_FILE,
 from crbc_envs.alfworld.engine.state import bits
 from crbc_envs.alfworld.games.generate import generate_game
 from crbc_envs.alfworld.games.goals import read_task
-from crbc_envs.alfworld.games.household import SIZES
+from crbc_envs.alfworld.games.household import ROOMS, SIZES
 from crbc_envs.alfworld.games.official import OfficialPanel
 from crbc_envs.alfworld.games.panels import PANEL_SIZE, ROOMS_OF_A_KIND, AlfworldPanel, make_panel, panel_layout
-from crbc_envs.alfworld.games.tables import ROOMS
 from crbc_envs.errors import DataError
 
 GOLDEN = {

@@ -14,7 +14,7 @@ from minigrid.core.world_object import Ball, Box, Key
 
 import crbc_envs
 from anchors import INVALID
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv, PromptWindow
 from crbc_envs.babyai import words
 from crbc_envs.babyai.env import BabyAI, levels

@@ -9,7 +9,7 @@ import pytest
 from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 
 import crbc_envs
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv, PromptWindow
 from crbc_envs.frozenlake.env import FrozenLake
 from crbc_envs.frozenlake.maps import SIZES, canonical, distances, draw

@@ -17,8 +17,8 @@ import pytest
 from anchors import GroupError, InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
 from crbc_envs.storage import parquet
+from crbc_envs.storage.parquet import MARK
 from crbc_envs.storage.rollouts import RecordedTurn, Recording, read_groups, read_recording, write_groups
-from crbc_envs.storage.seal import MARK
 
 HALF = "see \ud83d here"
 GROUPS = [

@@ -13,7 +13,7 @@ from worker_play import play
 from worker_processes import inflict
 
 from anchors import anchor_key
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv
 from crbc_envs.sokoban.env import SokobanEnv
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import toy_env  # noqa: F401  registers Corridor-v0
 
-from anchors.kinds import ANCHOR_KINDS
+from anchors.key import ANCHOR_KINDS
 from crbc_lab.cli import main
 from crbc_lab.studies import anchor_kinds as study
 
