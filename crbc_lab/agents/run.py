@@ -34,7 +34,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.prompts import prompt_options
-from crbc_rl.runs.lock import lock
+from crbc_rl.runs.own import lock
 
 SETTINGS = "settings.json"
 TRANSCRIPT = "transcript"

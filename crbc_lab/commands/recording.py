@@ -21,7 +21,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
 from crbc_rl.runs.folder import versions
-from crbc_rl.runs.lock import take
+from crbc_rl.runs.own import take
 
 CHUNK = 32
 """Episodes that are played together and kept together. It is part of what an evaluation is: how many prompts share a

@@ -39,9 +39,8 @@ from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.runs import model
 from crbc_rl.runs.lines import cut_lines, last_record, read_lines
-from crbc_rl.runs.lock import lock, was_locked
 from crbc_rl.runs.outcomes import OUTCOMES
-from crbc_rl.runs.own import LOG, clear_leftovers, require_own
+from crbc_rl.runs.own import LOG, clear_leftovers, lock, require_own, was_locked
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.training.files import damage
 from crbc_rl.training.folders import newest, publish, published

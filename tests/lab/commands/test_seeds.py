@@ -12,8 +12,8 @@ from crbc_lab.child_runs import ChildRun
 from crbc_lab.cli import main
 from crbc_lab.commands import parse
 from crbc_rl.runs.folder import finished
-from crbc_rl.runs.lock import lock
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.runs.own import lock
 
 
 @pytest.mark.parametrize(

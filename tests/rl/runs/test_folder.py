@@ -27,7 +27,7 @@ TINY = {"updates": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}
 HOLD = """
 import sys
 from pathlib import Path
-from crbc_rl.runs.lock import lock
+from crbc_rl.runs.own import lock
 held = lock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from crbc_envs.errors import DataError
-from crbc_rl.runs.lock import was_locked
-from crbc_rl.runs.own import clear_leftovers, require_own
+from crbc_rl.runs.own import clear_leftovers, require_own, was_locked
 
 
 @pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "best", "tensorboard"])
