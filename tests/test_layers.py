@@ -149,7 +149,7 @@ def rooms(graph, folder):
 
 
 FLOORS = {
-    "anchors": "key kinds rollout columns interned process coverage",
+    "anchors": "key rollout columns interned process coverage",
     "crbc_envs": (
         "errors printable actions spaces tasks prompts noise core anchor_wrapper storage ENVIRONMENTS vector chat "
         "demonstrations wrappers checking"

@@ -1,5 +1,5 @@
 """Cross-Rollout Bellman Closure: the closure of an empirical process, its finite-depth family, and the credit that it
-gives beside the group advantage (paper, eqs. 6 to 14)."""
+gives beside the group advantage (paper, eqs. 6 to 10, 13 and 14)."""
 
 from __future__ import annotations
 
