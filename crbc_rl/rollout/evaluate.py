@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def play_tasks(
                 temperature=temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,
-                progress=lambda ended, before=start * group_size: progress(before + ended),
+                progress=partial(_ended, progress, start * group_size),
             )
             described = describe(envs.panel, some, again, group_size)
         yield {**_columns(batch), **described}, batch
@@ -192,6 +193,10 @@ def _columns(batch: RolloutBatch) -> Columns:
         "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, members).astype(np.int64),
         "shortened": np.bincount(rollouts.rollout, shortened, members).astype(np.int64),
     }
+
+
+def _ended(progress: Callable[[int], None], before: int, ended: int) -> None:
+    progress(before + ended)
 
 
 def joined(parts: Sequence[Columns]) -> Columns:

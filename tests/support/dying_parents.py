@@ -37,7 +37,7 @@ SCRIPT = """
 import os, signal, sys, time
 import faulty_env
 from crbc_envs import GroupVectorEnv
-from crbc_envs.vector.workers.forked import server_pid
+from worker_processes import server_pid
 
 def main(folder, state, death, delay):
     envs = GroupVectorEnv("FaultyCorridor-v0", 2, 2, backend="process", num_workers=2, faults=folder)

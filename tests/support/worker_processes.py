@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from crbc_envs.vector.workers.forked import server_pid
+from crbc_envs.vector.workers import forked
 
 SOON = 0.5
 """The timeout of tests in which a worker hangs."""
@@ -34,6 +34,11 @@ def processes() -> Iterator[Process]:
             continue
         if state not in "ZX":
             yield Process(int(folder.name), int(parent), int(group), state)
+
+
+def server_pid():
+    """The process id of the fork server, if there is one."""
+    return None if forked._server is None else forked._server.process.pid
 
 
 def workers():

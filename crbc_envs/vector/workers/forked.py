@@ -111,11 +111,6 @@ def _request(fds: list[int]) -> None:
         socket.send_fds(_server.control, [b"w"], fds)
 
 
-def server_pid() -> int | None:
-    """The process id of the fork server, if there is one."""
-    return None if _server is None else _server.process.pid
-
-
 def _after_fork() -> None:
     """A forked child that lives on must not keep its parent's workers alive, and it may start its own."""
     global _lock, _server

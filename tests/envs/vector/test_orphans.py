@@ -13,9 +13,7 @@ import gymnasium
 import pytest
 from dying_parents import kill_parents
 from worker_play import corridors, play
-from worker_processes import inflict, processes, stop, workers
-
-from crbc_envs.vector.workers.forked import server_pid
+from worker_processes import inflict, processes, server_pid, stop, workers
 
 
 def in_a_forked_child(action):

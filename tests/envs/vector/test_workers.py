@@ -12,12 +12,11 @@ import gymnasium
 import pytest
 from toy_env import CorridorEnv
 from worker_play import corridors, play, traces
-from worker_processes import SOON, inflict, stop, workers
+from worker_processes import SOON, inflict, server_pid, stop, workers
 
 from anchors import GroupError
 from crbc_envs import GroupVectorEnv
 from crbc_envs.vector.workers import WorkerError
-from crbc_envs.vector.workers.forked import server_pid
 from crbc_envs.vector.workers.process import ProcessWorker
 from crbc_envs.vector.workers.supervisor import MAX_RESTARTS
 from crbc_envs.vector.workers.worker import WorkerLost
