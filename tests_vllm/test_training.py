@@ -18,6 +18,7 @@ from crbc_rl.runs.metrics import read_metrics
 MODEL = Path(__file__).resolve().parent.parent / "warmstarts" / "sokoban-tiny"
 SETTINGS = {
     "updates": 3,
+    "env": {"kwargs": {"observation": "text", "max_steps": 6}},  # in three steps hardly a room is solved
     "rollout": {"num_groups": 4, "group_size": 4, "max_new_tokens": 16, "max_prompt_tokens": 200},
     "optim": {"lr": 1e-3, "minibatch": 64},
     "eval": {"every": 3, "episodes": 4, "test_episodes": 4},
