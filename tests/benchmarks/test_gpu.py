@@ -12,6 +12,7 @@ from pathlib import Path
 import fake_gpu_checks as fakes
 import pytest
 from paths import ROOT
+from worker_processes import alive
 
 from benchmarks.gpu.record import Figure, Machine, append, latest, read, record_of
 from benchmarks.gpu.runner import run, table
@@ -66,20 +67,12 @@ def test_a_run_killed_in_the_middle_goes_on_where_it_was(machine: Machine, tmp_p
         time.sleep(0.05)
     first.kill()
     first.wait()
-    while _alive(int((tmp_path / "pid").read_text())):  # the check's process ends with it
+    while alive(int((tmp_path / "pid").read_text())):  # the check's process ends with it
         time.sleep(0.05)
     out = tmp_path / "out.jsonl"
     assert [record["name"] for record in read(out)] == ["good"]
     assert run({"good": fakes.passes, "other": fakes.passes}, machine, out)
     assert [record["name"] for record in read(out)] == ["good", "other"]
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not asked for is "Z" in its file."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_records_of_another_device_or_form_do_not_count(machine: Machine, tmp_path: Path) -> None:

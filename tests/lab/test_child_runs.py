@@ -71,6 +71,18 @@ def begun(child: ChildRun) -> bool:
     return child.process is not None and "begun" in (child.folder / LOG).read_text()
 
 
+def signalling(children: list[ChildRun], number: int) -> Callable[[], None]:
+    """Sends this process a signal once, when all of these have begun."""
+    sent: list[bool] = []
+
+    def look() -> None:
+        if not sent and all(map(begun, children)):
+            sent.append(True)
+            signal.raise_signal(number)
+
+    return look
+
+
 def test_one_that_fails_ends_no_other_and_no_more_run_than_asked(make: Callable[..., ChildRun]) -> None:
     children = [make("a", 3), make("b", seconds=0.2), make("c"), make("d")]
     together: list[int] = []
@@ -93,28 +105,15 @@ def test_the_first_signal_stops_all_with_everything_saved_and_starts_no_other(
     make: Callable[..., ChildRun], number: int
 ) -> None:
     children = [make("a", seconds=60), make("b", seconds=60), make("c")]
-    sent: list[bool] = []
-
-    def look() -> None:
-        if not sent and begun(children[0]) and begun(children[1]):
-            sent.append(True)
-            signal.raise_signal(number)
-
-    assert not run_children(children, 2, look)
+    assert not run_children(children, 2, signalling(children[:2], number))
     assert [child.last_log_line() for child in children[:2]] == ["saved", "saved"] and children[2].process is None
     assert not any(child.failed for child in children)
 
 
 def test_a_stop_while_the_last_one_runs_is_a_stop(make: Callable[..., ChildRun]) -> None:
     """No child waits any more, and yet not all were run to their end."""
-    child, sent = make("a", seconds=60), list[bool]()
-
-    def look() -> None:
-        if not sent and begun(child):
-            sent.append(True)
-            signal.raise_signal(signal.SIGINT)
-
-    assert not run_children([child], 1, look)
+    child = make("a", seconds=60)
+    assert not run_children([child], 1, signalling([child], signal.SIGINT))
     assert child.last_log_line() == "saved" and not child.failed
 
 

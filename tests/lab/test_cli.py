@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from learner_fixtures import write_config
 from paths import ROOT
+from refusals import refusal
 from warm import Warm
 
 from crbc_lab import cli
@@ -36,9 +37,7 @@ def test_train_eval_and_report_from_the_command_line(
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["train", str(config), "--run", "r"])
-    assert ended.value.code == 2 and "already holds a run" in capsys.readouterr().err
+    assert "already holds a run" in refusal(capsys, "train", str(config), "--run", "r")
     cli.main([*train, "--resume"])
     assert "trained" in capsys.readouterr().out
     cli.main(["eval", "r", "--policy", "best", "--episodes", "5"])

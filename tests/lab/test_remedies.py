@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from refusals import refusal
 
 from crbc_lab import cli
 from crbc_rl.config import extensions
@@ -31,11 +32,7 @@ class Shell:
         self.capsys = capsys
 
     def refused(self, *args: str) -> str:
-        """The message of a command that is refused."""
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(args))
-        assert ended.value.code == 2
-        return self.capsys.readouterr().err
+        return refusal(self.capsys, *args)
 
     def run(self, command: str, *more: str) -> str:
         cli.main([*shlex.split(command.removeprefix("crbc ")), *more])

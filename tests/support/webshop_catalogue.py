@@ -9,6 +9,7 @@ from paths import SHARED
 
 from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
 from crbc_envs.webshop.search.engine import SearchEngine, build
+from crbc_envs.webshop.shop import official
 from crbc_envs.webshop.shop.session import Session
 from crbc_envs.webshop.shop.shop import Shop
 
@@ -80,6 +81,14 @@ HUMAN = {
         {"instruction": "anything", "instruction_attributes": [], "instruction_options": []},
     ]
 }
+
+
+def write_official(folder, contents, size="small"):
+    """The official files of a set, of products, instructions and, where they are given, those by people."""
+    folder.mkdir(exist_ok=True)
+    for name, content in zip((*official.SETS[size], official.HUMAN), contents, strict=False):
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
+    return folder
 
 
 def catalogue():

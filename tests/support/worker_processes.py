@@ -36,6 +36,11 @@ def processes() -> Iterator[Process]:
             yield Process(int(folder.name), int(parent), int(group), state)
 
 
+def alive(*pids: int) -> bool:
+    """Whether any of these processes runs or is stopped."""
+    return any(process.pid in pids for process in processes())
+
+
 def server_pid():
     """The process id of the fork server, if there is one."""
     return None if forked._server is None else forked._server.process.pid

@@ -258,3 +258,5 @@ def test_the_published_games_are_parsed_when_they_are_installed():
     heard = []
     assert install(DATASET, [archive], lambda done, total: heard.append((done, total))) == "valid_train 200 games"
     assert heard[-1] == (200, 200)
+    assert verify(DATASET) == "valid_train 200 games"
+    assert len(official.OfficialPanel("valid_train")) == 200

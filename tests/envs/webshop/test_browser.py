@@ -16,6 +16,8 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
+from refusals import refusal
+from worker_processes import alive, processes
 
 from anchors import INVALID
 from benchmarks.webshop_site import VIEWS, expert_choice, kill_browser, random_choice, walk_both
@@ -24,7 +26,6 @@ from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.shop.pages import Node, Page
 from crbc_envs.webshop.site import browser
 from crbc_envs.webshop.site.env import WebShopSiteEnv, node_index
-from crbc_lab import cli
 
 needs_browser = pytest.mark.skipif(bool(browser.missing()), reason=f"no browser: {browser.missing()}")
 
@@ -129,33 +130,19 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch):
         WebShopSiteEnv().reset(seed=0)
 
 
-def running(pid):
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
 def family(pid):
     """A process and its descendants."""
-    children = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            children.setdefault(int(stat.read_text().rpartition(")")[2].split()[1]), []).append(int(stat.parent.name))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found = [pid]
+    there, found = list(processes()), [pid]
     for parent in found:
-        found += children.get(parent, [])
+        found += [process.pid for process in there if process.parent == parent]
     return found
 
 
-def all_end(pids, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and any(map(running, pids)):
+def soon(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    return not any(map(running, pids))
 
 
 @needs_browser
@@ -169,8 +156,8 @@ def test_no_browser_outlives_its_environment(how):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as run:
         assert run.stdin and run.stdout
-        processes = family(int(run.stdout.readline()))
-        assert len(processes) > 3
+        pids = family(int(run.stdout.readline()))
+        assert len(pids) > 3
         if how == "kill":
             run.send_signal(signal.SIGKILL)
         else:
@@ -178,7 +165,7 @@ def test_no_browser_outlives_its_environment(how):
             run.stdin.flush()
         if how == "close":
             assert run.stdout.readline() == "closed\n"
-        assert all_end(processes)
+        soon(lambda: not alive(*pids))
 
 
 def test_root_is_refused_unless_it_is_permitted(monkeypatch, capsys):
@@ -193,10 +180,7 @@ def test_root_is_refused_unless_it_is_permitted(monkeypatch, capsys):
         monkeypatch.setenv("CRBC_UNSAFE_ROOT", value)
         with pytest.raises(BrowserError, match=said):
             WebShopSiteEnv()
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["play", "CRBC-WebShopSite-v0"])
-    shown = capsys.readouterr()
-    assert ended.value.code == 2 and said in shown.err and shown.err.count("\n") == 1
+    assert said in refusal(capsys, "play", "CRBC-WebShopSite-v0")
     gymnasium.make("CRBC-WebShopSite-v0", unsafe_root=True).close()
     monkeypatch.setenv("CRBC_UNSAFE_ROOT", "1")
     WebShopSiteEnv().close()
@@ -220,9 +204,7 @@ def test_playing_allows_root_by_an_option(monkeypatch, capsys):
         ("CRBC-WebShopSite-v0", "far enough"),
         ("CRBC-WebShop-v0", "--unsafe-root: CRBC-WebShop-v0 starts no browser, leave the option out"),
     ):
-        with pytest.raises(SystemExit):
-            cli.main(["play", env_id, "--unsafe-root"])
-        assert said in capsys.readouterr().err
+        assert said in refusal(capsys, "play", env_id, "--unsafe-root")
     assert made == [True]
 
 
@@ -257,7 +239,8 @@ def test_nobody_else_can_use_the_driver(site, tmp_path):
     assert f"0100007F:{service.port:04X}" in listening and f"00000000:{service.port:04X}" not in listening
     pids = family(service.process.pid)
     site.browser.close()
-    assert all_end(pids) and asked(service.port, "/status") is None
+    soon(lambda: not alive(*pids))
+    assert asked(service.port, "/status") is None
 
 
 @needs_browser
@@ -408,13 +391,6 @@ def tab_to(driver, text):
             assert focused(driver).value_of_css_property("outline-style") != "none"
             return
     raise AssertionError(f"{text} cannot be reached with Tab")
-
-
-def soon(condition):
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 @needs_browser

@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from paths import SHARED
+from webshop_catalogue import PUBLISHED, needs_published, write_official
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import install, verify
@@ -15,8 +15,6 @@ from crbc_envs.webshop.products.catalogue import products_of
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS, open_official
 from crbc_envs.webshop.shop.open import _kept, open_shop
-
-REAL = SHARED / "data" / "webshop"
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +29,9 @@ def stock():
     return generate_catalogue(2, 60)
 
 
-def files_of(folder, size, stock, human=True):
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, content in zip((*SETS[size], HUMAN), stock, strict=True):
-        if human or name != HUMAN:
-            (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    return folder
-
-
 @pytest.mark.parametrize("size", ["small", "full"])
 def test_a_set_is_installed_and_opened(tmp_path, home, stock, size):
-    found = install(DATASET, [files_of(tmp_path / "files", size, stock)])
+    found = install(DATASET, [write_official(tmp_path / "files", stock, size)])
     assert found.startswith(f"{size}: 60 products, {len(stock[2])} of them with instructions by people")
     catalogue, index = open_official()
     assert list(catalogue) == list(products_of(*stock))
@@ -51,33 +41,33 @@ def test_a_set_is_installed_and_opened(tmp_path, home, stock, size):
 
 
 def test_an_archive_is_a_source_too(tmp_path, stock):
-    folder = files_of(tmp_path / "raw", "small", stock)
+    folder = write_official(tmp_path / "raw", stock)
     with tarfile.open(tmp_path / "webshop-small.tar.gz", "w:gz") as archive:
         archive.add(folder, "raw")
     assert install(DATASET, [tmp_path / "webshop-small.tar.gz"]).startswith("small: 60 products")
 
 
 def test_the_small_set_is_opened_before_the_full_one(tmp_path, home, stock):
-    install(DATASET, [files_of(tmp_path / "full", "full", generate_catalogue(3, 80))])
-    install(DATASET, [files_of(tmp_path / "small", "small", stock)])
+    install(DATASET, [write_official(tmp_path / "full", generate_catalogue(3, 80), "full")])
+    install(DATASET, [write_official(tmp_path / "small", stock)])
     assert len(open_official()[0]) == 60
     assert len(open_official(home / "full")[0]) == 80
 
 
 def test_copies_that_are_not_the_published_files_are_named(tmp_path, stock):
-    found = install(DATASET, [files_of(tmp_path / "files", "small", stock)])
+    found = install(DATASET, [write_official(tmp_path / "files", stock)])
     assert "not those of the original" in found
     for name in (*SETS["small"], HUMAN):
         assert f"{name} is another copy than the published one" in found
 
 
 def test_people_s_instructions_may_be_absent(tmp_path, stock):
-    found = install(DATASET, [files_of(tmp_path / "files", "small", stock, human=False)])
+    found = install(DATASET, [write_official(tmp_path / "files", stock[:2])])
     assert "0 of them with instructions by people" in found
 
 
 def test_half_a_set_is_refused(tmp_path, home, stock):
-    folder = files_of(tmp_path / "files", "full", stock)
+    folder = write_official(tmp_path / "files", stock, "full")
     (folder / SETS["full"][1]).unlink()
     with pytest.raises(DataError, match=r"items_ins_v2\.json: missing; the full set needs"):
         install(DATASET, [folder])
@@ -103,7 +93,7 @@ def flipped(raw, at, rng):
 @pytest.mark.parametrize("name", [*SETS["small"], HUMAN])
 def test_a_file_damaged_anywhere_is_one_error_with_its_name_and_the_command(tmp_path, stock, name, damage):
     """Or none, where what is left is a sound file that says something else."""
-    folder = files_of(tmp_path / "files", "small", stock)
+    folder = write_official(tmp_path / "files", stock)
     raw, rng, said = (folder / name).read_bytes(), np.random.default_rng(0), []
     for at in rng.integers(len(raw) - 8, size=8).tolist():
         (folder / name).write_bytes(damage(raw, at, rng))
@@ -125,8 +115,8 @@ def test_without_data_the_error_says_how_to_get_it():
 
 
 def test_an_index_of_other_products_is_refused(tmp_path, home, stock):
-    install(DATASET, [files_of(tmp_path / "one", "small", stock)])
-    install(DATASET, [files_of(tmp_path / "two", "full", generate_catalogue(3, 60))])
+    install(DATASET, [write_official(tmp_path / "one", stock)])
+    install(DATASET, [write_official(tmp_path / "two", generate_catalogue(3, 60), "full")])
     (home / "small" / "index").rename(tmp_path / "aside")
     (home / "full" / "index").rename(home / "small" / "index")
     with pytest.raises(DataError, match="belongs to other products"):
@@ -134,7 +124,7 @@ def test_an_index_of_other_products_is_refused(tmp_path, home, stock):
 
 
 def test_a_shop_over_the_store_is_the_shop_over_the_files(tmp_path, home, stock):
-    folder = files_of(tmp_path / "files", "small", stock)
+    folder = write_official(tmp_path / "files", stock)
     install(DATASET, [folder])
     stored, read = (open_shop("official", place, tagger="fallback") for place in (None, str(folder)))
     assert stored.goals == read.goals
@@ -144,10 +134,9 @@ def test_a_shop_over_the_store_is_the_shop_over_the_files(tmp_path, home, stock)
     assert open_shop("official", str(home / "small"), tagger="fallback").goals == read.goals
 
 
+@needs_published
 def test_the_published_small_set_is_recognised():
-    if not (REAL / SETS["small"][0]).exists():
-        pytest.skip("the official small set is not at hand")
-    found = install(DATASET, [REAL])
+    found = install(DATASET, [PUBLISHED])
     assert "small: 1,000 products, 13 of them" in found
     assert "6,910 goals, those of the original, in its order" in found
     assert "items_ins_v2_1000.json is another copy" not in found
@@ -156,14 +145,14 @@ def test_the_published_small_set_is_recognised():
 def test_the_command_installs_and_checks(tmp_path, capsys, stock):
     from crbc_lab.cli import main
 
-    main(["data", "webshop", "--from", str(files_of(tmp_path / "files", "small", stock))])
+    main(["data", "webshop", "--from", str(write_official(tmp_path / "files", stock))])
     assert "small: 60 products" in capsys.readouterr().out
     main(["data", "webshop"])
     assert "small: 60 products" in capsys.readouterr().out
 
 
 def test_an_installed_shop_is_that_of_the_data_home_of_now(home, tmp_path, stock, monkeypatch):
-    install(DATASET, [files_of(tmp_path / "files", "small", stock)])
+    install(DATASET, [write_official(tmp_path / "files", stock)])
     assert len(open_shop("official", goals="human").catalogue) == 60
     monkeypatch.setenv("CRBC_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(DataError, match="elsewhere/webshop: no products"):

@@ -6,6 +6,7 @@ import copy
 import json
 
 import pytest
+from webshop_catalogue import write_official
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.datasets import install
@@ -13,7 +14,7 @@ from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of, r
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.goals import MOST_GOALS
-from crbc_envs.webshop.shop.official import DATASET, HUMAN, SETS
+from crbc_envs.webshop.shop.official import DATASET, SETS
 from crbc_envs.webshop.shop.shop import Shop
 
 
@@ -40,17 +41,10 @@ def tree(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def write(folder, files):
-    folder.mkdir(exist_ok=True)
-    for name, content in zip((*SETS["small"], HUMAN), files, strict=True):
-        (folder / name).write_text(json.dumps(content), encoding="utf-8")
-    return folder
-
-
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("CRBC_DATA", str(tmp_path / "home"))
-    install(DATASET, [write(tmp_path / "good", stock())])
+    install(DATASET, [write_official(tmp_path / "good", stock())])
     return tmp_path / "home" / "webshop"
 
 
@@ -68,7 +62,7 @@ BAD = [
 @pytest.mark.parametrize(("file", "path", "value", "said"), BAD)
 def test_a_bad_file_leaves_the_good_store_byte_for_byte(tmp_path, home, file, path, value, said):
     before = tree(home.parent)
-    bad = write(tmp_path / "bad", swapped(stock(), file, path, value))
+    bad = write_official(tmp_path / "bad", swapped(stock(), file, path, value))
     with pytest.raises(DataError, match=said) as caught:
         install(DATASET, [bad])
     assert "unpacking" not in str(caught.value)
@@ -82,7 +76,7 @@ def test_an_instruction_without_attributes_is_refused_before_it_is_installed(tmp
     files = stock()
     asin = files[0][0]["asin"]
     files[1][asin]["instruction_attributes"] = []
-    bad, before = write(tmp_path / "bad", files), tree(home.parent)
+    bad, before = write_official(tmp_path / "bad", files), tree(home.parent)
     for small, large in zip(SETS["small"], SETS["full"], strict=True):
         if full:
             (bad / small).rename(bad / large)

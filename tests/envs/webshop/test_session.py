@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from html.parser import HTMLParser
 
@@ -57,16 +58,11 @@ def test_actions_are_read_as_the_originals_pattern_reads_them(action, parsed):
     assert parse(action) == parsed
 
 
-def test_the_pattern_is_the_originals():
-    import re
-
-    @given(st.text(alphabet="ab[]\n ", max_size=12), st.sampled_from(["search", "click", ""]))
-    def check(rest, word):
-        match = re.match(r"(.+)\[(.+)\]", word + rest)
-        expected = match.groups() if match and match[1] in ("search", "click") else None
-        assert parse(word + rest) == expected
-
-    check()
+@given(st.text(alphabet="ab[]\n ", max_size=12), st.sampled_from(["search", "click", ""]))
+def test_the_pattern_is_the_originals(rest, word):
+    match = re.match(r"(.+)\[(.+)\]", word + rest)
+    expected = match.groups() if match and match[1] in ("search", "click") else None
+    assert parse(word + rest) == expected
 
 
 def test_the_first_page_has_a_search_bar_and_a_button_that_does_nothing():
@@ -141,10 +137,7 @@ def test_details_go_back_to_the_item_with_its_options():
 
 def test_attributes_are_shown_where_the_shop_shows_them():
     assert "attributes" not in walk(*TO_SHOE).page.clickables
-    opened = shop(show_attributes=True)
-    walker = Session(opened, opened.goals[0], "me")
-    for action in (*TO_SHOE, "click[attributes]"):
-        walker.act(action)
+    walker = walk(*TO_SHOE, "click[attributes]", show_attributes=True)
     shown = [" rubber sole", " machine wash", "fashion", "shoes", "Clothing › Men › Shoes", ""]
     assert body(walker).split("\n")[2:] == shown
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from webshop_catalogue import write_official
 
 from crbc_envs.errors import DataError
 from crbc_envs.webshop.products.catalogue import HumanInstruction, MemoryCatalogue, Product, products_of
 from crbc_envs.webshop.products.generate import generate_catalogue
 from crbc_envs.webshop.products.store import StoredCatalogue, build_official_store, build_store
+from crbc_envs.webshop.shop.official import HUMAN, SETS
 
 texts = st.text(max_size=12)
 many_texts = st.lists(texts, max_size=3).map(tuple)
@@ -46,14 +47,6 @@ def stored(memory, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shop") / "store"
     assert build_store(folder, (memory[i] for i in range(len(memory)))) == 300
     return StoredCatalogue(folder)
-
-
-def write_official(folder, *contents):
-    """The three official files, holding these contents."""
-    paths = [folder / f"{name}.json" for name in ("items_shuffle", "items_ins_v2", "items_human_ins")]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_text(json.dumps(content), encoding="utf-8")
-    return paths
 
 
 def same(one, other):
@@ -98,7 +91,8 @@ def test_workers_open_it_from_what_they_are_sent(stored):
 
 
 def test_official_files_are_streamed_into_a_store(memory, tmp_path):
-    files = write_official(tmp_path, *generate_catalogue(5, 300))
+    folder = write_official(tmp_path / "files", generate_catalogue(5, 300))
+    files = [folder / name for name in (*SETS["small"], HUMAN)]
     heard: list[tuple[int, int]] = []
     assert build_official_store(tmp_path / "store", *files, lambda *at: heard.append(at)) == 300
     same(memory, StoredCatalogue(tmp_path / "store"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from learner_fixtures import fresh_policy, small, write_config
+from refusals import refusal
 from warm import Warm
 
 from crbc_envs.tasks import rng
@@ -37,11 +38,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["eval", *args])
-    message = capsys.readouterr().err
-    assert ended.value.code == 2 and message.count("\n") == 1
-    return message
+    return refusal(capsys, "eval", *args)
 
 
 def test_the_file_says_what_was_played_and_how_each_episode_ended(

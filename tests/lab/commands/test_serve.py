@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 from learner_fixtures import small
+from refusals import refusal
 from warm import Warm
 
 from crbc_lab import cli
@@ -103,10 +104,7 @@ def test_each_command_asks_for_its_own_extras(
 
     def told(missing: str, *args: str) -> str:
         monkeypatch.setattr(cli, "version", lambda name: None if name == missing else "1.0")
-        with pytest.raises(SystemExit) as ended:
-            cli.main(list(args))
-        assert ended.value.code == 2
-        return capsys.readouterr().err
+        return refusal(capsys, *args)
 
     assert "crbc serve model needs uvicorn" in told("uvicorn", "serve", "model", "nowhere")
     assert "crbc serve model needs torch" in told("torch", "serve", "model", "nowhere")

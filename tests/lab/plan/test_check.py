@@ -12,10 +12,10 @@ import pytest
 import yaml
 from huggingface_hub.errors import RepositoryNotFoundError
 from learner_fixtures import small, small_config, write_config
+from refusals import refusal
 from toy_env import CorridorEnv
 
 from crbc_envs.errors import DataError, RequirementError
-from crbc_lab import cli
 from crbc_lab.plan import architecture, environment
 from crbc_lab.plan.check import check_run
 from crbc_lab.plan.findings import Finding, package
@@ -44,15 +44,6 @@ def config(model, tmp_path):
     return write_config(tmp_path / "c.yaml", Path("model"), updates=1)
 
 
-def crbc(capsys, *args):
-    """The status of a command, and what it printed."""
-    try:
-        cli.main(list(map(str, args)))
-    except SystemExit as error:
-        return error.code, capsys.readouterr().err
-    return 0, capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("override", "flags"),
     # A plan is often made where the model is not: there it is a finding, see below.
@@ -60,10 +51,7 @@ def crbc(capsys, *args):
 )
 def test_a_misspelt_name_is_one_line_with_the_nearest_and_leaves_no_folder(config, capsys, override, flags):
     run = config.parent / "run"
-    status, shown = crbc(capsys, "train", config, "--run", run, "--set", override, *flags)
-    assert status == 2
-    assert shown.strip().count("\n") == 0
-    assert MISSPELT[override] in shown
+    assert MISSPELT[override] in refusal(capsys, "train", str(config), "--run", str(run), "--set", override, *flags)
     assert not run.exists()
 
 
@@ -71,25 +59,24 @@ def test_a_plan_refuses_the_model_folders_that_training_refuses(config, capsys):
     model = config.parent / "model"
     with (model / "model.safetensors").open("ab") as file:
         file.truncate(100 << 30)  # a hole, not a file of a hundred gigabytes
-    status, said = crbc(capsys, "train", config, "--dry-run")
-    assert status == 2 and "the weights are not those of the architecture in config.json" in said
+    words = ("train", str(config), "--dry-run")
+    assert "the weights are not those of the architecture in config.json" in refusal(capsys, *words)
     (model / "model.safetensors").unlink()
     (model / "adapter_config.json").write_text("{}")
-    status, said = crbc(capsys, "train", config, "--dry-run")
-    assert status == 2 and "an adapter, whose base may be anywhere: merge it into a model" in said
+    assert "an adapter, whose base may be anywhere: merge it into a model" in refusal(capsys, *words)
 
 
-@pytest.mark.parametrize("refusal", [RepositoryNotFoundError, ConnectionError])
-def test_a_model_that_the_hub_does_not_have_leaves_no_folder(config, capsys, monkeypatch, refusal):
+@pytest.mark.parametrize("error", [RepositoryNotFoundError, ConnectionError])
+def test_a_model_that_the_hub_does_not_have_leaves_no_folder(config, capsys, monkeypatch, error):
     def refuse(name, file, revision, local_dir):
         request = httpx.Request("GET", "https://hub.test")
         missing = RepositoryNotFoundError("404", response=httpx.Response(404, request=request))
-        raise missing if refusal is RepositoryNotFoundError else ConnectionError("no network")
+        raise missing if error is RepositoryNotFoundError else ConnectionError("no network")
 
     monkeypatch.setattr(architecture, "hf_hub_download", refuse)
     run = config.parent / "run"
-    status, shown = crbc(capsys, "train", config, "--run", run, "--set", "model=Qwen/Qwen2.5-1.5B-Instuct")
-    assert status == 2 and "did you mean 'Qwen/Qwen2.5-1.5B-Instruct'?" in shown
+    words = ("train", str(config), "--run", str(run), "--set", "model=Qwen/Qwen2.5-1.5B-Instuct")
+    assert "did you mean 'Qwen/Qwen2.5-1.5B-Instruct'?" in refusal(capsys, *words)
     assert not run.exists()
 
 
@@ -256,8 +243,8 @@ def test_an_environment_without_anchors_is_told_how_to_get_them(model):
 
 
 def test_made_up_words_need_those_of_the_warm_start(config, capsys):
-    told = "rollout.made_up: "
-    status, shown = crbc(capsys, "train", config, "--run", config.parent / "run", "--set", "rollout.made_up=0.5")
-    assert status != 0 and told in shown and "no readable words.json" in shown and not (config.parent / "run").exists()
+    run = config.parent / "run"
+    shown = refusal(capsys, "train", str(config), "--run", str(run), "--set", "rollout.made_up=0.5")
+    assert "rollout.made_up: " in shown and "no readable words.json" in shown and not run.exists()
     MadeUpWords(["up"], ["apple", "ladle"]).save(config.parent / "model")
     check_run(load_config(config, ["rollout.made_up=0.5"])).require()

@@ -8,6 +8,7 @@ import math
 import gymnasium
 import pytest
 from learner_fixtures import write_config
+from refusals import refusal
 
 from crbc_lab.cli import main
 from crbc_lab.commands.agent import play_teacher
@@ -210,10 +211,5 @@ def test_spread_takes_tasks_from_the_whole_split(run, tmp_path):
     ],
 )
 def test_a_wrong_command_is_one_line(run, arguments, why, capsys, tmp_path):
-    with pytest.raises(SystemExit) as end:
-        main(["study", "agent", str(run), "--out", str(tmp_path / "out"), *arguments])
-    said = capsys.readouterr().err
-    assert end.value.code == 2
-    assert why in said
-    assert said.count("\n") == 1
+    assert why in refusal(capsys, "study", "agent", str(run), "--out", str(tmp_path / "out"), *arguments)
     assert not (tmp_path / "out").exists()

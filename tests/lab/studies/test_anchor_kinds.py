@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import toy_env  # noqa: F401  registers Corridor-v0
+from refusals import refusal
 
 from anchors.key import ANCHOR_KINDS
 from crbc_lab.cli import main
@@ -102,9 +103,4 @@ def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
     [([], "takes an environment, such as"), (["CRBC-ALFWorld-v0", "--set", "anchor=paper"], "any but anchor or split")],
 )
 def test_a_wrong_command_is_one_line(arguments, why, capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["study", "anchors", "--quick", *arguments])
-    said = capsys.readouterr().err
-    assert end.value.code == 2
-    assert why in said
-    assert said.count("\n") == 1
+    assert why in refusal(capsys, "study", "anchors", "--quick", *arguments)
