@@ -218,9 +218,8 @@ class Estimator:
 
     def _checked(self, values: Floats, steps: int) -> Floats:
         if values.shape != (steps,) or not np.isfinite(values).all():
-            raise CreditError(
-                f"{self.name} gave an array of shape {values.shape}; wanted are {steps} finite numbers, one per step"
-            )
+            given = f"an array of shape {values.shape}" if values.shape != (steps,) else "numbers that are not finite"
+            raise CreditError(f"{self.name} gave {given}; it must give {steps} finite numbers, one per step")
         return values
 
 

@@ -106,13 +106,10 @@ class RolloutWorker:
         """Evaluate on `episodes` tasks of `split`, those of the config's panel, divided among the ranks. `progress` is
         called with the number of this rank's tasks that are finished, and of all of them."""
         panel, mine = eval_panel(self.config, split, episodes), slice(self.replicas.rank, None, self.replicas.size)
-        tasks = panel.tasks[mine]
-
-        def tell(done: int) -> None:
-            progress(done, len(tasks))
-
-        seed = self.config.seed
-        played = play_panel(self.engine, self.config, split, tasks, seed, tell, panel.repeats[mine])
+        tasks, seed = panel.tasks[mine], self.config.seed
+        played = play_panel(
+            self.engine, self.config, split, tasks, seed, lambda done: progress(done, len(tasks)), panel.repeats[mine]
+        )
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:

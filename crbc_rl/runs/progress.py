@@ -121,8 +121,9 @@ def update_line(record: Record, width: int, digits: int = 3) -> str:
             *_plain(7, f"reward {record['reward']:6.2f}"),
             *_plain(8, f"length {record['length']:5.1f}"),
             *_plain(6, f"invalid {record['invalid']:6.1%}"),
-            *_plain(9, f"clip {record['clip_share']:6.1%}"),
         ]
+    if "clip_share" in record:  # a loss of one's own may have none
+        parts += _plain(9, f"clip {record['clip_share']:6.1%}")
     if "kl" in record:
         parts += _plain(5, f"kl {record['kl']:.4f}")
     for rank, split, short in ((2, "validation", "val"), (3, "test", "test")):

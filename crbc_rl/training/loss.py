@@ -22,17 +22,21 @@ one. All are summed over tokens with `batch.weights`, so that passes add up to t
 def objective_of(config: TrainConfig) -> Objective:
     """The policy's loss that `loss.objective` names. Raises `ConfigError` where a module of one's own has none such."""
     name = config.loss.objective
-    return policy_loss if name == CLIPPED else check_objective(load(name, config.modules, "loss.objective"), name)
+    if name == CLIPPED:
+        return policy_loss
+    return check_objective(load(name, config.modules, "loss.objective"), name, config.loss)
 
 
-def check_objective(objective: Any, name: str) -> Objective:
-    """The objective itself, after a trial on two tokens. Raises `ConfigError` unless it gives a loss with a gradient,
-    and metrics."""
+def check_objective(objective: Any, name: str, config: LossConfig) -> Objective:
+    """The objective itself, after a trial on two steps of three tokens.
+
+    Raises `ConfigError` unless it gives a loss with a gradient, and metrics.
+    """
     if not callable(objective):
         raise ConfigError(f"loss.objective: {name} is no function, but {type(objective).__name__}")
-    two = torch.ones(2, 1)
-    batch = TokenBatch(two.long(), None, torch.arange(2), two, -two, torch.tensor([[1.0], [-1.0]]), two[:, 0] / 2)
-    result = objective((-two).requires_grad_(), two, -two, batch, LossConfig())
+    ones, advantages = torch.ones(2, 3), torch.tensor([[1.0], [-1.0]]).expand(2, 3)
+    batch = TokenBatch(ones.long(), None, torch.arange(2), ones, -ones, advantages, ones[:, 0] / 6)
+    result = objective((-ones).requires_grad_(), ones, -ones if config.kl else None, batch, config)
     loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     trains = isinstance(loss, Tensor) and loss.shape == () and loss.requires_grad
     if not trains or not isinstance(metrics, dict) or not all(isinstance(value, float) for value in metrics.values()):

@@ -247,7 +247,7 @@ def test_what_a_function_gives_is_checked():
     one = RolloutGroup([Rollout([Step("a", "x"), Step("b", "y")], success=True)])
     with pytest.raises(credit.CreditError, match="leveled has no option 'levl'; did you mean 'level'"):
         credit.advantages(one, leveled, levl=1)
-    with pytest.raises(credit.CreditError, match=r"short gave an array of shape \(1,\); wanted are 2 finite numbers"):
+    with pytest.raises(credit.CreditError, match=r"short gave an array of shape \(1,\); it must give 2 finite numbers"):
         credit.advantages(one, short)
     with pytest.raises(credit.CreditError, match="finite"):
         credit.advantages(one, lambda process, **rest: [1.0, float("nan")], anything=3)

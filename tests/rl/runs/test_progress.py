@@ -22,6 +22,11 @@ RECORDS: dict[str, dict[str, Any]] = {
     "plain": {"update": 12345, **FIGURES, **SECONDS},
     "validated": {"update": 12345, **FIGURES, **SECONDS, **VALIDATED},
     "last": {"update": 12345, **FIGURES, **SECONDS, **VALIDATED, **TESTED},
+    "own loss": {
+        "update": 12345,
+        **SECONDS,
+        **{name: FIGURES[name] for name in FIGURES if name not in ("clip_share", "kl")},
+    },
 }
 
 

@@ -106,6 +106,15 @@ def test_what_is_no_loss_is_refused_before_a_run(own: Any, objective: str, messa
     ids=["no metrics", "no gradient", "no scalar", "tensors as metrics"],
 )
 def test_what_a_loss_returns_is_checked(wrong: Any) -> None:
-    assert check_objective(policy_loss, "theirs") is policy_loss
+    assert check_objective(policy_loss, "theirs", LossConfig()) is policy_loss
     with pytest.raises(ConfigError, match="theirs must return a scalar tensor with a gradient and a dict of numbers"):
-        check_objective(wrong, "theirs")
+        check_objective(wrong, "theirs", LossConfig())
+
+
+def test_a_loss_is_tried_as_the_run_will_call_it() -> None:
+    compares = lambda *given: (given[2].sum() - given[0].sum(), {})  # noqa: E731
+    check_objective(compares, "theirs", LossConfig(kl=0.01))
+    with pytest.raises(AttributeError, match="NoneType"):
+        check_objective(compares, "theirs", LossConfig(kl=0.0))
+    with pytest.raises(RuntimeError, match="must match"):  # weights are per step, not per token
+        check_objective(lambda *given: ((given[0] * given[3].weights).sum(), {}), "theirs", LossConfig())
