@@ -105,13 +105,13 @@ def install(
         if not digests:
             raise DataError(f"{names}: holds nothing of {dataset.required}")
         dataset.prepare(staging, on_progress)
-        found = dataset.check(Unpacked(staging, names, on_progress, origins))
+        checked = dataset.check(Unpacked(staging, names, on_progress, origins))
         _publish(dataset, staging, digests)
     except OSError as error:
         raise DataError(f"{error.filename or staging}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    return found
+    return checked
 
 
 def _clear(home: Path, name: str) -> None:

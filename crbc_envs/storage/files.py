@@ -41,8 +41,8 @@ class WriteErrors:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         number = error.errno if isinstance(error, OSError) and error.filename is None else None
-        if error is not None and (found := re.search(r"\(os error (\d+)\)", str(error))):
-            number = int(found[1])
+        if error is not None and (match := re.search(r"\(os error (\d+)\)", str(error))):
+            number = int(match[1])
         if number:
             raise OSError(number, os.strerror(number), str(self.path)) from error
 

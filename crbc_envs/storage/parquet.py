@@ -111,8 +111,8 @@ LARGEST_TABLE = 8 << 30
 """The most bytes of a file's columns, unpacked, as its footer tells them."""
 
 
-def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
-    """The `wanted` columns that the file has, and its header: "env_id", "lengths", and "dynamics" and "anchor" or None.
+def read_table(path: Path, names: Iterable[str]) -> tuple[pa.Table, Row]:
+    """The `names` columns that the file has, and its header: "env_id", "lengths", and "dynamics" and "anchor" or None.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or far too large, and for a wrong column. The caller
@@ -131,7 +131,7 @@ def read_table(path: Path, wanted: Iterable[str]) -> tuple[pa.Table, Row]:
         texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
         with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
             header = _header(path, file.schema_arrow)
-            table = _plain_columns(file.read([name for name in wanted if name in file.schema_arrow.names]))
+            table = _plain_columns(file.read([name for name in names if name in file.schema_arrow.names]))
         table.validate(full=True)
         if "lengths" not in header:
             header["lengths"] = _lengths(table)
@@ -254,10 +254,10 @@ def _fault(table: pa.Table) -> str:
 
     It has all step columns, and all or none of the turn columns. Each has its type and no missing values.
     """
-    found = table.schema.names
-    turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(found) else {}
-    for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in found else {})):
-        if name not in found:
+    columns = table.schema.names
+    turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(columns) else {}
+    for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in columns else {})):
+        if name not in columns:
             return f"it has no column {name!r}"
         column = table.column(name)
         kind = _plain(column.type)
@@ -267,8 +267,8 @@ def _fault(table: pa.Table) -> str:
             return f"column {name!r} has no value in {column.null_count} rows"
         if COLUMNS[name] == "double" and (row := _odd_number(name, column.to_numpy())) is not None:
             place = ", ".join(f"{part} {table.column(part)[row]}" for part in ("group", "rollout", "step"))
-            wanted = "a number from 0 to 1" if name == "score" else "a finite number"
-            return f"{name} of {place} is {column[row]}, not {wanted}"
+            expected = "a number from 0 to 1" if name == "score" else "a finite number"
+            return f"{name} of {place} is {column[row]}, not {expected}"
     return ""
 
 

@@ -260,15 +260,15 @@ def _turn(row: Row) -> RecordedTurn:
 
 def _check_places(path: Path, table: pa.Table, lengths: Lengths) -> None:
     """Check that every row of every rollout is there once and in order. Otherwise the credit would be wrong."""
-    found = np.stack([table.column(name).to_numpy() for name in ("group", "rollout", "step")])
+    places_read = np.stack([table.column(name).to_numpy() for name in ("group", "rollout", "step")])
     written = _places(lengths)
-    both = min(found.shape[1], written.shape[1])
-    wrong = np.flatnonzero((found[:, :both] != written[:, :both]).any(axis=0))
+    both = min(places_read.shape[1], written.shape[1])
+    wrong = np.flatnonzero((places_read[:, :both] != written[:, :both]).any(axis=0))
     at = int(wrong[0]) if wrong.size else both
-    if at < max(found.shape[1], written.shape[1]):
+    if at < max(places_read.shape[1], written.shape[1]):
         there, expected = (
             "group {}, rollout {}, step {}".format(*places[:, at]) if at < places.shape[1] else "none"
-            for places in (found, written)
+            for places in (places_read, written)
         )
         raise DataError(f"{path}: row {at} is {there}, and {expected} was written there; {REMEDY}")
 

@@ -58,8 +58,8 @@ class Run:
     _open: ExitStack = field(default_factory=ExitStack)
 
     def __post_init__(self) -> None:
-        wanted = self.config.episodes * len(self.config.seeds)
-        for _ in range(min(self.config.limits.concurrency, wanted)):
+        places = self.config.episodes * len(self.config.seeds)
+        for _ in range(min(self.config.limits.concurrency, places)):
             self.chats.append(self._chat(self.config.split, self.config.env.kwargs))
         self.examples: Examples = no_examples
         react = self.config.react
@@ -101,13 +101,13 @@ class Run:
         config = self.config
         held = open_folder(folder, config, self.panel())
         ledger, records = Ledger(folder / "calls.jsonl", config), Records(folder, config.env.id, self._example_tasks())
-        wanted = [(seed, task) for seed in config.seeds for task in range(config.episodes)]
+        places = [(seed, task) for seed in config.seeds for task in range(config.episodes)]
 
         known = records.episodes
-        todo = [place for place in wanted if place not in known or (again and known[place]["unanswered"])]
+        todo = [place for place in places if place not in known or (again and known[place]["unanswered"])]
 
         def tell() -> None:
-            progress(sum(place in known for place in wanted), ledger)
+            progress(sum(place in known for place in places), ledger)
 
         play = Play(config, self.agent(), self.chats, ledger, records, tell)
         stopped = "interrupted"
@@ -118,12 +118,12 @@ class Run:
                     play.run(line, todo)
             stopped = play.stopped
         finally:
-            kept = [known[place] for place in wanted if place in known]
-            told = result(config, kept, ledger, self.panel(), stopped)
-            _write_json(folder / FILE, told)
+            kept = [known[place] for place in places if place in known]
+            document = result(config, kept, ledger, self.panel(), stopped)
+            _write_json(folder / FILE, document)
             del held
-        told["this_start"] = {"asked": ledger.asked, "from_cache": ledger.from_cache, "played": len(todo)}
-        return told
+        document["this_start"] = {"asked": ledger.asked, "from_cache": ledger.from_cache, "played": len(todo)}
+        return document
 
     def _example_tasks(self) -> dict[str, list[str]]:
         return self.examples.tasks if isinstance(self.examples, ExpertExamples) else {}

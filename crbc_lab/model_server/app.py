@@ -187,8 +187,8 @@ class Endpoint:
             self._require_host(request)
         except Refused as foreign:
             return await _refused(request, foreign)
-        told = Refused(f"{request.method} {request.url.path}: {error.detail}", None, error.status_code)
-        return JSONResponse(told.answer(), error.status_code, error.headers)
+        refused = Refused(f"{request.method} {request.url.path}: {error.detail}", None, error.status_code)
+        return JSONResponse(refused.answer(), error.status_code, error.headers)
 
 
 async def _body(request: Request) -> bytes:

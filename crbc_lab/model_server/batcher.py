@@ -51,7 +51,7 @@ class Row:
         return self.temperature, self.most
 
     @property
-    def wanted(self) -> bool:
+    def awaited(self) -> bool:
         return not self.done.done()
 
 
@@ -72,7 +72,7 @@ class Batcher:
 
         Raises `Refused` with status 429 where too many wait.
         """
-        if sum(row.wanted for row in (*self._waiting, *self._running)) + len(rows) > MOST_WAITING:
+        if sum(row.awaited for row in (*self._waiting, *self._running)) + len(rows) > MOST_WAITING:
             raise Refused(f"more than {MOST_WAITING:,} replies are asked for at once; ask again later", None, 429)
         self._waiting += rows
         if self._loop is None:
@@ -93,7 +93,7 @@ class Batcher:
             work = asyncio.get_running_loop().run_in_executor(self._thread, self._work, batch)
             await asyncio.wait([work])
             for place, row in enumerate(batch):
-                if not row.wanted:
+                if not row.awaited:
                     continue
                 if error := work.exception():
                     row.done.set_exception(error)
@@ -103,7 +103,7 @@ class Batcher:
 
     def _take(self) -> list[Row]:
         """The first row that waits, and others that can be generated with it."""
-        waiting = [row for row in self._waiting if row.wanted]
+        waiting = [row for row in self._waiting if row.awaited]
         batch: list[Row] = []
         longest = 0
         for row in waiting:
@@ -122,9 +122,9 @@ class Batcher:
         turns = [row.asked for row in batch]
         if most:
             seeds = [row.seed for row in batch]
-            turns = self.policy.sample(turns, seeds, max(temperature, COLDEST), most, lambda i: batch[i].wanted)
+            turns = self.policy.sample(turns, seeds, max(temperature, COLDEST), most, lambda i: batch[i].awaited)
         return [
-            (turn, self._score(row, turn) if row.scored and row.wanted else None)
+            (turn, self._score(row, turn) if row.scored and row.awaited else None)
             for row, turn in zip(batch, turns, strict=True)
         ]
 

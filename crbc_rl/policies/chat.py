@@ -158,7 +158,7 @@ class ChatPolicy:
         problem = ""
         for tried in range(self.retries + 1):
             try:
-                found = await self.attempt(client, body, self.timeout)
+                completion = await self.attempt(client, body, self.timeout)
             except Fault as fault:
                 if fault.final:
                     raise self.error(str(fault)) from fault
@@ -166,7 +166,7 @@ class ChatPolicy:
                 if tried < self.retries:
                     await asyncio.sleep(min(fault.pause or self.pause * 2**tried, MAX_PAUSE))
             else:
-                return found.text, found.logprobs
+                return completion.text, completion.logprobs
         raise self.error(f"{problem}, {self.retries + 1} times")
 
     async def attempt(self, client: AsyncOpenAI, body: bytes, seconds: float) -> Completion:
@@ -299,9 +299,9 @@ def _read(reply: str) -> Completion:
     return Completion(text, logprobs, _usage(answer.get("usage")))
 
 
-def _usage(told: object) -> tuple[int, int] | None:
+def _usage(usage: object) -> tuple[int, int] | None:
     """The tokens of prompt and answer, None where a server tells none, or no numbers."""
-    counts = [told.get(name) if isinstance(told, dict) else None for name in ("prompt_tokens", "completion_tokens")]
+    counts = [usage.get(name) if isinstance(usage, dict) else None for name in ("prompt_tokens", "completion_tokens")]
     asked, given = (count if type(count) is int and 0 <= count < 2**31 else None for count in counts)
     return None if asked is None or given is None else (asked, given)
 

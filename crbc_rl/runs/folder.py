@@ -142,9 +142,9 @@ class Run:
         """
         kept = read_versions(self.folder)
         if not begun(self.folder):
-            told = {**kept, "anchor": anchor, "tasks": tasks}
+            versions = {**kept, "anchor": anchor, "tasks": tasks}
             if distributed.main:
-                replace_file(self.folder / "versions.json", json.dumps(told, indent=2).encode() + b"\n")
+                replace_file(self.folder / "versions.json", json.dumps(versions, indent=2).encode() + b"\n")
             return
         remedy = "continue it with the crbc and the data that began it, or choose another folder with --run DIR"
         before = kept.get("anchor"), kept.get("anchors")

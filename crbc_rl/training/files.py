@@ -33,9 +33,9 @@ def write_manifest(folder: Path, **mark: str | int) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
             sync(path)
-    manifest, found = folder / MANIFEST, digests(folder)
-    sizes = {name: (folder / name).stat().st_size for name in found}
-    manifest.write_text(json.dumps({**mark, "bytes": sizes, "sha256": found}, indent=1) + "\n")
+    manifest, by_name = folder / MANIFEST, digests(folder)
+    sizes = {name: (folder / name).stat().st_size for name in by_name}
+    manifest.write_text(json.dumps({**mark, "bytes": sizes, "sha256": by_name}, indent=1) + "\n")
     sync(manifest)
 
 

@@ -80,15 +80,15 @@ class Index:
 
     def find(self, term: str) -> int:
         """The number of a term, or -1. It is a binary search, so that opening an index reads nothing."""
-        wanted = term.encode(errors="surrogatepass")
+        encoded = term.encode(errors="surrogatepass")
         low, high = 0, len(self.letters_end)
         while low < high:
             middle = (low + high) // 2
-            if self._term(middle) < wanted:
+            if self._term(middle) < encoded:
                 low = middle + 1
             else:
                 high = middle
-        return low if low < len(self.letters_end) and self._term(low) == wanted else -1
+        return low if low < len(self.letters_end) and self._term(low) == encoded else -1
 
     def postings(self, number: int) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
         """The documents and codes of a term."""
@@ -259,11 +259,11 @@ class SearchEngine:
         postings = sum(len(term.documents) for term in terms)
         if postings > FEW:
             select = partial(self._select, count=count)
-            found = pruning.best(terms, len(self.index.products), count, self._saturation, select)
+            best = pruning.best(terms, len(self.index.products), count, self._saturation, select)
         else:
             none = np.empty(0, np.float32), np.empty(0, np.int64)
-            found = self._select(self._scan(terms), count) if postings else none
-        return list(zip(self.index.products[found[1]].tolist(), found[0].tolist(), strict=True))
+            best = self._select(self._scan(terms), count) if postings else none
+        return list(zip(self.index.products[best[1]].tolist(), best[0].tolist(), strict=True))
 
     def _scan(self, terms: list[Term]) -> Found:
         """The scores above zero of all documents, with their documents."""
@@ -277,9 +277,9 @@ class SearchEngine:
         above = np.flatnonzero(scores > 0)
         return scores[above], above
 
-    def _select(self, found: Found, count: int) -> Found:
+    def _select(self, candidates: Found, count: int) -> Found:
         """The best `count` of what was found, best first; equal scores by ASIN."""
-        scores, documents = found
+        scores, documents = candidates
         if len(scores) > count:
             high = scores >= np.partition(scores, -count)[-count]
             scores, documents = scores[high], documents[high]

@@ -66,16 +66,16 @@ def best(
     bounds = _bounds(terms, -(-size // RANGE), saturation)
     chosen = np.argpartition(-bounds, _FIRST - 1)[:_FIRST] if len(bounds) > _FIRST else np.arange(len(bounds))
     bounds_left = bounds.copy()
-    found: Found = (np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
+    kept: Found = (np.empty(0, dtype=np.float32), np.empty(0, dtype=np.int64))
     while len(chosen):
         scores, documents = _score(terms, np.sort(chosen), saturation)
-        found = select((np.concatenate([found[0], scores]), np.concatenate([found[1], documents])))
+        kept = select((np.concatenate([kept[0], scores]), np.concatenate([kept[1], documents])))
         bounds_left[chosen] = 0.0
-        least = found[0][-1] if len(found[0]) == count else 0.0
+        least = kept[0][-1] if len(kept[0]) == count else 0.0
         left = np.flatnonzero((bounds_left > 0) & (bounds_left >= least))
         most = 4 * len(chosen)
         chosen = left if len(left) <= most else left[np.argpartition(-bounds_left[left], most - 1)[:most]]
-    return found
+    return kept
 
 
 def _bounds(terms: Sequence[Term], ranges: int, saturation: NDArray[np.float32]) -> NDArray[np.float64]:
