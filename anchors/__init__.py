@@ -3,9 +3,10 @@
 Data flows one way: `Step` -> `Rollout` -> `RolloutGroup` -> `InternedRollouts` -> `EmpiricalProcess`.
 """
 
+from anchors.columns import sum_by
 from anchors.interned import InternedRollouts
 from anchors.key import ANCHOR_VERSION, anchor_key
-from anchors.process import EmpiricalProcess, Sparse, TransitionCounts, sum_by
+from anchors.process import EmpiricalProcess, Sparse, TransitionCounts
 from anchors.rollout import (
     FAILURE,
     INVALID,

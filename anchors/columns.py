@@ -116,6 +116,11 @@ def places(length: Ints) -> Places:
     }
 
 
+def sum_by(index: Ints, values: Floats, size: int) -> Floats:
+    """out[i] is the sum of `values` where `index` is i, shape (size,). Without values NumPy would make integers."""
+    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
+
+
 # ---- checks of complete rollouts ------------------------------------------------------------------
 
 

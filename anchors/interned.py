@@ -25,6 +25,7 @@ from anchors.columns import (
     private,
     renumber,
     size_of,
+    sum_by,
 )
 from anchors.rollout import INVALID, GroupError, Rollout, RolloutGroup, Step
 
@@ -282,7 +283,7 @@ class InternedRollouts:
     @property
     def returns(self) -> Floats:
         """The sum of the environment's own rewards over each rollout, shape (m,)."""
-        return np.bincount(self.rollout, self.reward, len(self.length)).astype(np.float64, copy=False)
+        return sum_by(self.rollout, self.reward, len(self.length))
 
     def rows_of(self, groups: Sequence[int]) -> Ints:
         """The rows of some groups, group by group."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -12,18 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors.columns import renumber
+from anchors.columns import renumber, sum_by
 from anchors.interned import InternedRollouts
 from anchors.rollout import FAILURE, SUCCESS, GroupError, Rollout, RolloutGroup
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 _BOUNDARIES = frozenset((SUCCESS, FAILURE))
-
-
-def sum_by(index: Ints, values: Floats, size: int) -> Floats:
-    """out[i] is the sum of `values` where `index` is i, shape (size,). Without values NumPy would make integers."""
-    return np.bincount(index, weights=values, minlength=size).astype(np.float64, copy=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -153,12 +148,6 @@ class EmpiricalProcess:
     pair: Ints | None = None
     anchor_names: Sequence[str] | None = None
     action_names: Sequence[str] | None = None
-    num_anchors: int = field(init=False)
-    num_pairs: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "num_anchors", self.counts.shape[1] - 2)
-        object.__setattr__(self, "num_pairs", self.counts.shape[0])
 
     # ---- construction -------------------------------------------------------------------------
 
@@ -227,7 +216,15 @@ class EmpiricalProcess:
             raise GroupError(f"{caller} rollouts: build the process with EmpiricalProcess.from_group")
         return self.rollouts, self.pair
 
-    # ---- names --------------------------------------------------------------------------------
+    # ---- names and sizes ----------------------------------------------------------------------
+
+    @property
+    def num_anchors(self) -> int:
+        return self.counts.shape[1] - 2
+
+    @property
+    def num_pairs(self) -> int:
+        return self.counts.shape[0]
 
     @cached_property
     def anchors(self) -> tuple[str, ...]:

@@ -146,6 +146,7 @@ def play_tasks(
     """
     size = max(1, (batch_size or BATCH) // group_size)
     repeats = [0] * len(tasks) if repeats is None else repeats
+    prompts = prompt_options(config)
     for start in range(0, len(tasks), size):
         some, again = tasks[start : start + size], repeats[start : start + size]
         with closing(open_groups(config, split, len(some), group_size)) as envs:
@@ -154,7 +155,7 @@ def play_tasks(
                 policy,
                 some,
                 [rollout_seed(purpose, seed, *place) for place in zip(some, again, strict=True)],
-                **prompt_options(config),
+                **prompts,
                 temperature=temperature,
                 max_new_tokens=config.rollout.max_new_tokens,
                 waves=config.rollout.waves,

@@ -28,10 +28,7 @@ def objective_of(config: TrainConfig) -> Objective:
 
 
 def check_objective(objective: Any, name: str, config: LossConfig) -> Objective:
-    """The objective itself, after a trial on two steps of three tokens.
-
-    Raises `ConfigError` unless it gives a loss with a gradient, and metrics.
-    """
+    """The objective itself, after a trial. Raises `ConfigError` unless it gives a loss with a gradient, and metrics."""
     if not callable(objective):
         raise ConfigError(f"loss.objective: {name} is no function, but {type(objective).__name__}")
     ones, advantages = torch.ones(2, 3), torch.tensor([[1.0], [-1.0]]).expand(2, 3)

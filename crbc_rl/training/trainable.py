@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from math import cos, pi
 from pathlib import Path
 
 import numpy as np
@@ -137,7 +136,7 @@ def rate(optim: OptimConfig, update: int, updates: int) -> float:
     if update < optim.warmup:
         return update / optim.warmup
     passed = max(0, update - optim.warmup - 1) / max(1, updates - optim.warmup)
-    return {"constant": 1.0, "linear": 1.0 - passed, "cosine": (1.0 + cos(pi * passed)) / 2.0}[optim.schedule]
+    return {"constant": 1.0, "linear": 1.0 - passed, "cosine": (1.0 + math.cos(math.pi * passed)) / 2.0}[optim.schedule]
 
 
 LARGEST = frozenset({"ratio_max"})
