@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -84,25 +84,6 @@ class Scale:
 
     def __call__(self, value: float) -> float:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
-
-
-@dataclass(frozen=True, slots=True)
-class IntervalBar:
-    """A proportion and its interval as x coordinates, with its label."""
-
-    name: str
-    style: str
-    low: float
-    at: float
-    high: float
-    text: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    ticks: tuple[Tick, ...]
-    bars: tuple[IntervalBar, ...] = field(default=())
 
 
 def thin(items: Sequence[T]) -> Sequence[T]:
@@ -224,8 +205,8 @@ def phase_totals(records: Sequence[Record]) -> list[tuple[str, str, float, str]]
     return [(phase, _seconds(total), total / whole, _seconds(median)) for phase, total, median in totals]
 
 
-def intervals(records: Sequence[Record], width: float) -> Intervals | None:
-    """Test success of the first and the newest tested policy, as bars over `width`; None without any."""
+def intervals(records: Sequence[Record], width: float) -> dict[str, Any] | None:
+    """Test success of the first and the newest tested policy: `ticks`, and `bars` over `width`; None without any."""
     tested = evaluated(records, "test")
     if not tested:
         return None
@@ -235,19 +216,19 @@ def intervals(records: Sequence[Record], width: float) -> Intervals | None:
     while len(values) > 2 and values[-1] > 1:
         values.pop()
     along = Scale(0.0, values[-1], 12.0, width - 12.0)
-    bars = tuple(
-        IntervalBar(
-            f"{name} training" if name == "before" else f"after update {r['update']}",
-            name,
-            low=along(r["test/low"]),
-            at=along(r["test/success"]),
-            high=along(r["test/high"]),
-            text=f"{100 * r['test/success']:.1f}",
-            detail=f"{100 * r['test/low']:.1f} to {100 * r['test/high']:.1f} %, {r['test/episodes']} tasks",
-        )
+    bars = [
+        {
+            "name": f"{name} training" if name == "before" else f"after update {r['update']}",
+            "style": name,
+            "low": along(r["test/low"]),
+            "at": along(r["test/success"]),
+            "high": along(r["test/high"]),
+            "text": f"{100 * r['test/success']:.1f}",
+            "detail": f"{100 * r['test/low']:.1f} to {100 * r['test/high']:.1f} %, {r['test/episodes']} tasks",
+        }
         for name, r in chosen
-    )
-    return Intervals(tuple(Tick(along(t), number(t, percent=True)) for t in values), bars)
+    ]
+    return {"ticks": [Tick(along(t), number(t, percent=True)) for t in values], "bars": bars}
 
 
 def _range(series: Sequence[Series]) -> tuple[float, float]:

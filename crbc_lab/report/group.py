@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,87 +29,8 @@ LONGEST = 400
 """The most characters of a label or an action that are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """An anchor at its upper left corner."""
-
-    x: float
-    y: float
-    ring: str
-    value: str
-    picture: Picture
-    gated: bool
-    highlight: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    path: str
-    head: str
-    width: float
-    colour: str
-    label: str
-    x: float
-    y: float
-    index: int
-    source: int
-    target: int
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """A boundary node at its centre."""
-
-    name: str
-    x: float
-    y: float
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class PairRow:
-    """One action at an anchor, as a table row; `bar` is Q - V divided by the group's largest, in [-1, 1]."""
-
-    action: str
-    count: str
-    mu: str
-    q: str
-    a: str
-    credit: str
-    bar: float
-    colour: str
-
-
-@dataclass(frozen=True, slots=True)
-class Highlight:
-    """The anchor whose actions differ most: the largest sigma."""
-
-    picture: Picture
-    value: str
-    sigma: str
-    rows: tuple[PairRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupView:
-    """A drawing of `width` x `height` whose nodes are `node_width` x `node_height`, with its texts; `hover` is JSON for
-    the script, with text values only."""
-
-    update: int
-    task: str
-    outcome: str
-    width: float
-    height: float
-    node_width: float
-    node_height: float
-    boundary_width: float
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    boundaries: tuple[Boundary, ...]
-    facts: tuple[tuple[str, str], ...]
-    highlight: Highlight | None
-    largest: str
-    hover: dict[str, Any]
+Part = dict[str, Any]
+"""What the template draws or writes of one thing, by its names there."""
 
 
 def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tuple[int, RolloutGroup]]:
@@ -122,8 +42,12 @@ def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tup
     return [(update, groups[update]) for update in updates]
 
 
-def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> GroupView:
-    """Draw `group`. `options` are those of the run's credit method; the closure's options among them are used."""
+def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> Part:
+    """Draw `group`. `options` are those of the run's credit method; the closure's options among them are used.
+
+    Of the numbers, `width` and `height` are those of the drawing, and `node_width` and `node_height` of each anchor.
+    `hover` is JSON for the script, with text values only.
+    """
     closing = {name: options[name] for name in ("beta", "depth") if name in options}
     gate = {"sigma_min": options["sigma_min"]} if "sigma_min" in options else {}
     process = EmpiricalProcess.from_group(group)
@@ -137,23 +61,23 @@ def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> 
     layout = lay_out(len(process.anchors), _links(process), width + FRAME, height + FRAME)
     rows = [_row(process, result, credit, pair, largest) for pair in range(len(process.pairs))]
     best = int(result.sigma.argmax())
-    return GroupView(
-        update=update,
-        task=_short(group.task, LONGEST),
-        outcome=f"{sum(r.success for r in group.rollouts)} of {len(group)}",
-        width=layout.width,
-        height=layout.height,
-        node_width=width,
-        node_height=height,
-        boundary_width=max(width, BOUNDARY_WIDTH),
-        nodes=_nodes(process, result, drawn, layout, best if largest else -1),
-        edges=_edges(process, result, layout, largest),
-        boundaries=_boundaries(process, layout),
-        facts=_facts(group, process, credit),
-        highlight=_highlight(process, result, rows, drawn, best) if largest else None,
-        largest=f"{largest:.2f}",
-        hover=_hover(process, result, rows, ["" if drawn[i].shapes else label for i, label in enumerate(labels)]),
-    )
+    return {
+        "number": update,
+        "task": _short(group.task, LONGEST),
+        "outcome": f"{sum(r.success for r in group.rollouts)} of {len(group)}",
+        "width": layout.width,
+        "height": layout.height,
+        "node_width": width,
+        "node_height": height,
+        "boundary_width": max(width, BOUNDARY_WIDTH),
+        "nodes": _nodes(process, result, drawn, layout, best if largest else -1),
+        "edges": _edges(process, result, layout, largest),
+        "boundaries": _boundaries(process, layout),
+        "facts": _facts(group, process, credit),
+        "highlight": _highlight(process, result, rows, drawn, best) if largest else None,
+        "largest": f"{largest:.2f}",
+        "hover": _hover(process, result, rows, ["" if drawn[i].shapes else label for i, label in enumerate(labels)]),
+    }
 
 
 def ramp(colours: Sequence[Colour], t: float) -> str:
@@ -175,68 +99,63 @@ def _links(process: EmpiricalProcess) -> list[Link]:
 
 def _nodes(
     process: EmpiricalProcess, result: Closure, drawn: Sequence[Picture], layout: Layout, best: int
-) -> tuple[Node, ...]:
-    nodes = []
-    for i, picture in enumerate(drawn):
-        x, y = layout.at[i]
-        nodes.append(
-            Node(
-                x - picture.width / 2,
-                y - picture.height / 2,
-                ramp(VALUE_COLOURS, float(result.V[i])),
-                f"{abs(result.V[i]):.2f}",
-                picture,
-                bool(process.actions_per_anchor[i] > 1),
-                i == best,
-            )
-        )
-    return tuple(nodes)
+) -> list[Part]:
+    """The anchors, each at its upper left corner."""
+    return [
+        {
+            "x": x - picture.width / 2,
+            "y": y - picture.height / 2,
+            "ring": ramp(VALUE_COLOURS, float(result.V[i])),
+            "value": f"{abs(result.V[i]):.2f}",
+            "picture": picture,
+            "gated": bool(process.actions_per_anchor[i] > 1),
+            "highlight": i == best,
+        }
+        for i, (picture, (x, y)) in enumerate(zip(drawn, layout.at, strict=False))
+    ]
 
 
-def _edges(process: EmpiricalProcess, result: Closure, layout: Layout, largest: float) -> tuple[Edge, ...]:
+def _edges(process: EmpiricalProcess, result: Closure, layout: Layout, largest: float) -> list[Part]:
     """The edges, those with small credit first, so that strong credit is drawn on top."""
     counts = process.counts
-    edges = []
-    for i, (link, route) in enumerate(zip(_links(process), layout.routes, strict=True)):
-        strength = float(result.A[counts.row[i]])
-        edges.append(
-            Edge(
-                route.path,
-                route.head,
-                round(min(1.1 + 0.9 * math.sqrt(counts.data[i] - 1), 7.0), 2),
-                _credit_colour(strength, largest),
-                link.label,
-                *route.label,
-                i,
-                link.source,
-                link.target,
-            )
-        )
-    return tuple(sorted(edges, key=lambda edge: (abs(result.A[counts.row[edge.index]]), edge.index)))
+    edges = [
+        {
+            "path": route.path,
+            "head": route.head,
+            "width": round(min(1.1 + 0.9 * math.sqrt(counts.data[i] - 1), 7.0), 2),
+            "colour": _credit_colour(float(result.A[counts.row[i]]), largest),
+            "label": link.label,
+            "x": route.label[0],
+            "y": route.label[1],
+            "index": i,
+            "source": link.source,
+            "target": link.target,
+        }
+        for i, (link, route) in enumerate(zip(_links(process), layout.routes, strict=True))
+    ]
+    return sorted(edges, key=lambda edge: (abs(result.A[counts.row[edge["index"]]]), edge["index"]))
 
 
-def _boundaries(process: EmpiricalProcess, layout: Layout) -> tuple[Boundary, ...]:
-    reached = set(process.counts.col.tolist())
-    first = len(process.anchors)
-    return tuple(
-        Boundary(name, *layout.at[first + k], first + k)
-        for k, name in enumerate(("success", "failure"))
-        if first + k in reached
-    )
+def _boundaries(process: EmpiricalProcess, layout: Layout) -> list[Part]:
+    """The boundaries that were reached, each at its centre."""
+    first, reached = len(process.anchors), set(process.counts.col.tolist())
+    places = enumerate(zip(("success", "failure"), layout.at[first:], strict=True), start=first)
+    return [{"name": name, "x": x, "y": y, "index": i} for i, (name, (x, y)) in places if i in reached]
 
 
-def _row(process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], pair: int, largest: float) -> PairRow:
+def _row(process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], pair: int, largest: float) -> Part:
+    """One action at an anchor, as a table row; `bar` is Q - V divided by the group's largest, in [-1, 1]."""
     strength = float(result.A[pair])
-    return PairRow(
-        _short(process.pairs[pair][1], LONGEST),
-        f"{process.pair_count[pair]:.0f}",
-        f"{process.mu[pair]:.2f}",
-        f"{abs(result.Q[pair]):.3f}",
-        _signed(strength, 3),
-        _signed(float(credit[pair]), 2),
-        strength / largest if largest else 0.0,
-        _credit_colour(strength, largest),
-    )
+    return {
+        "action": _short(process.pairs[pair][1], LONGEST),
+        "count": f"{process.pair_count[pair]:.0f}",
+        "mu": f"{process.mu[pair]:.2f}",
+        "q": f"{abs(result.Q[pair]):.3f}",
+        "a": _signed(strength, 3),
+        "credit": _signed(float(credit[pair]), 2),
+        "bar": strength / largest if largest else 0.0,
+        "colour": _credit_colour(strength, largest),
+    }
 
 
 def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.float64]) -> tuple[tuple[str, str], ...]:
@@ -256,32 +175,27 @@ def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.fl
 
 
 def _highlight(
-    process: EmpiricalProcess,
-    result: Closure,
-    rows: Sequence[PairRow],
-    drawn: Sequence[Picture],
-    best: int,
-) -> Highlight:
+    process: EmpiricalProcess, result: Closure, rows: Sequence[Part], drawn: Sequence[Picture], best: int
+) -> Part:
+    """The anchor whose actions differ most: the largest sigma."""
     own = [row for row, (anchor, _) in zip(rows, process.pairs, strict=True) if anchor == best]
-    return Highlight(
-        drawn[best],
-        f"{abs(result.V[best]):.3f}",
-        f"{result.sigma[best]:.3f}",
-        tuple(sorted(own, key=lambda row: -row.bar)),
-    )
+    return {
+        "picture": drawn[best],
+        "value": f"{abs(result.V[best]):.3f}",
+        "sigma": f"{result.sigma[best]:.3f}",
+        "rows": sorted(own, key=lambda row: -row["bar"]),
+    }
 
 
-def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[PairRow], words: Sequence[str]) -> dict[str, Any]:
+def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[Part], words: Sequence[str]) -> Part:
     """The tooltips: anchors [V, N, sigma, text], pairs [anchor, action, ...], and edges
     [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
     anchors = [
         [f"{abs(v):.3f}", f"{n:.0f}", f"{sigma:.3f}", text[:LONGEST]]
         for v, n, sigma, text in zip(result.V, process.anchor_count, result.sigma, words, strict=True)
     ]
-    pairs = [
-        [anchor, row.action, row.count, row.mu, row.q, row.a, row.credit]
-        for row, (anchor, _) in zip(rows, process.pairs, strict=True)
-    ]
+    told = ("action", "count", "mu", "q", "a", "credit")
+    pairs = [[anchor, *(row[name] for name in told)] for row, (anchor, _) in zip(rows, process.pairs, strict=True)]
     counts, P = process.counts, process.P
     edges = [
         [pair, str(n), f"{p:.2f}"]

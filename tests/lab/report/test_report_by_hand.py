@@ -102,10 +102,9 @@ def test_the_page_has_every_figure_of_the_run(run: Run) -> None:
 
 def test_the_bars_of_held_out_success(shown: dict[str, Any]) -> None:
     """The axis reaches from 0 to 80 % and from 12 to 548."""
-    before, after = shown["intervals"].bars
-    assert (before.low, before.at, before.high) == pytest.approx((79, 146, 246.5))
-    assert (after.low, after.at, after.high) == pytest.approx((280, 380.5, 481))
-    assert [tick.text for tick in shown["intervals"].ticks] == ["0%", "20%", "40%", "60%", "80%"]
+    before, after = ([bar[end] for end in ("low", "at", "high")] for bar in shown["intervals"]["bars"])
+    assert before == pytest.approx([79, 146, 246.5]) and after == pytest.approx([280, 380.5, 481])
+    assert [tick.text for tick in shown["intervals"]["ticks"]] == ["0%", "20%", "40%", "60%", "80%"]
 
 
 def test_the_curves_and_their_moving_average(shown: dict[str, Any]) -> None:
@@ -170,13 +169,13 @@ def test_a_group_is_drawn_with_the_options_of_the_run(shown: dict[str, Any]) -> 
     sigma(s)^2 = (3/60^2 + 2/40^2) / 5, less than sigma_min^2, and sigma(m)^2 = (2/12^2 + 1/6^2) / 3.
     """
     (view,) = shown["groups"]
-    assert view.hover["anchors"] == [
+    assert view["hover"]["anchors"] == [
         ["0.150", "5", "0.020", "s"],
         ["0.333", "3", "0.118", "m"],
         ["0.250", "2", "0.000", "n"],
         ["0.000", "1", "0.000", "k"],
     ]
-    assert view.hover["pairs"] == [
+    assert view["hover"]["pairs"] == [
         [0, "←", "3", "0.60", "0.167", "+0.017", "+0.33"],
         [0, "→", "2", "0.40", "0.125", "−0.025", "−0.50"],
         [1, "jump", "2", "0.67", "0.250", "−0.083", "−0.71"],
@@ -186,31 +185,28 @@ def test_a_group_is_drawn_with_the_options_of_the_run(shown: dict[str, Any]) -> 
     ]
     halves = [[pair, "1", "0.50"] for pair in (1, 1, 2, 2)]
     ends = [[3, "1", "1.00"], [4, "1", "0.50"], [4, "1", "0.50"], [5, "1", "1.00"]]
-    assert view.hover["edges"] == [[0, "3", "1.00"], *halves, *ends]
-    assert [row.bar for row in view.highlight.rows] == pytest.approx([1, -0.5])
+    assert view["hover"]["edges"] == [[0, "3", "1.00"], *halves, *ends]
+    assert [row["bar"] for row in view["highlight"]["rows"]] == pytest.approx([1, -0.5])
 
 
 def test_a_drawing_has_places_colours_and_widths(shown: dict[str, Any]) -> None:
     """m, n and k are one move from s. A column takes 118 for a picture, 9 for its frames and 84 for the gap."""
     (view,) = shown["groups"]
-    assert [(node.x, node.value, node.gated, node.highlight) for node in view.nodes] == [
+    nodes, edges = view["nodes"], view["edges"]
+    assert [(node["x"], node["value"], node["gated"], node["highlight"]) for node in nodes] == [
         (16.5, "0.15", True, False),
         (227.5, "0.33", True, True),
         (227.5, "0.25", False, False),
         (227.5, "0.00", False, False),
     ]
-    (success, failure), middle = view.boundaries, view.nodes[0].y
-    assert success.x == failure.x == 497.5 and success.y < middle < failure.y
-    assert [view.nodes[i].ring for i in (0, 2, 3)] == [
-        "#cce1d8",
-        "#bedecd",
-        "#e2e5e9",
-    ]  # at V 0.15, 0.25, 0
-    edges = {(edge.source, edge.target, edge.label): (edge.colour, edge.width) for edge in view.edges}
-    assert edges[0, 1, "←"] == ("#a8b8c8", 2.37)  # 0.2 from grey to light blue; 1.1 + 0.9 * sqrt(3 - 1)
-    assert edges[1, 4, "sit"] == ("#0d5ca5", 1.1) and edges[1, 2, "jump"] == edges[1, 4, "jump"] == ("#e8a05c", 1.1)
-    assert edges[3, 5, "invalid"] == ("#b8bdc5", 1.1)
-    assert [edge.label for edge in view.edges][-3:] == ["jump", "jump", "sit"], "strong credit is drawn on top"
+    (success, failure), middle = view["boundaries"], nodes[0]["y"]
+    assert success["x"] == failure["x"] == 497.5 and success["y"] < middle < failure["y"]
+    assert [nodes[i]["ring"] for i in (0, 2, 3)] == ["#cce1d8", "#bedecd", "#e2e5e9"]  # at V 0.15, 0.25, 0
+    drawn = {(edge["source"], edge["target"], edge["label"]): (edge["colour"], edge["width"]) for edge in edges}
+    assert drawn[0, 1, "←"] == ("#a8b8c8", 2.37)  # 0.2 from grey to light blue; 1.1 + 0.9 * sqrt(3 - 1)
+    assert drawn[1, 4, "sit"] == ("#0d5ca5", 1.1) and drawn[1, 2, "jump"] == drawn[1, 4, "jump"] == ("#e8a05c", 1.1)
+    assert drawn[3, 5, "invalid"] == ("#b8bdc5", 1.1)
+    assert [edge["label"] for edge in edges][-3:] == ["jump", "jump", "sit"], "strong credit is drawn on top"
 
 
 @pytest.mark.parametrize(("first", "gain"), [(0, "+12.5"), (2, None)])
