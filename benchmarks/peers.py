@@ -67,14 +67,6 @@ class GymSokoban(gymnasium.Env[Any, Any]):
         return time.process_time()
 
 
-def gym_sokoban_room_utils() -> types.ModuleType:
-    """gym-sokoban's board generator, without importing the package, which would take gym with it."""
-    need("gym_sokoban")
-    found = importlib.util.find_spec("gym_sokoban")
-    assert found is not None and found.submodule_search_locations
-    return room_utils(Path(found.submodule_search_locations[0]) / "envs" / "room_utils.py")
-
-
 def room_utils(path: Path) -> types.ModuleType:
     """A board generator by its file. Raises `FileNotFoundError` where there is none."""
     if not path.is_file():

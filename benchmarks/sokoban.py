@@ -29,7 +29,7 @@ from crbc_envs.sokoban import batch as sokoban_batch
 from crbc_envs.sokoban.batch import SokobanBatch
 from crbc_envs.sokoban.gym_engine import arrays
 from crbc_envs.sokoban.panels import Level, SokobanPanel
-from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
+from crbc_envs.sokoban.published import paper_room
 from crbc_envs.sokoban.rules import MOVES, Room
 from crbc_envs.vector.members import LocalMembers, make_member, make_members
 
@@ -178,14 +178,10 @@ def rooms(seeds: Sequence[int], paper: Path | None = None) -> None:
     """Print the cost of a 6x6 board with one box. `paper` is the room_utils.py of verl-agent or RAGEN."""
     draw: dict[str, Callable[[int], object]] = {
         "the suite's panel": lambda seed: SokobanPanel("train", Level.of_size(*SIZE))[seed],
-        "gym_sokoban_room": gym_sokoban_room,
         "paper_room": paper_room,
     }
     pairs: dict[str, tuple[str, Callable[[int], peers.Board], Callable[[int], Room]]] = {}
     missing: list[str] = []
-    with collecting(missing):
-        theirs = partial(peers.their_board, peers.gym_sokoban_room_utils())
-        pairs["gym-sokoban's own"] = ("gym_sokoban_room", theirs, gym_sokoban_room)
     if paper is None:
         missing.append("no original of paper_room; to compare with it: --room-utils <verl-agent's room_utils.py>")
     else:

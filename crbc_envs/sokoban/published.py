@@ -1,12 +1,11 @@
-"""The two published generators of Sokoban boards. They give the original boards for each seed.
+"""The published generator of the paper's Sokoban boards. It gives the original board for each seed.
 
-`gym_sokoban_room` draws the boards of gym-sokoban 0.0.6 (mpSchrader/gym-sokoban, MIT). `paper_room` draws those of
-RAGEN's variant (MIT), as used by verl-agent (Apache-2.0), from which we infer that the paper's runs came. Both dig a
-floor by a random walk, place the player and the targets, put a box on each target, and search backwards, by pulling
-boxes, for the state with the highest score. RAGEN's search is shallower and has pulls only, and it moves the player a
-few steps before the episode.
+`paper_room` draws the boards of RAGEN's variant (MIT) of gym-sokoban (mpSchrader/gym-sokoban, MIT), as used by
+verl-agent (Apache-2.0), from which we infer that the paper's runs came. It digs a floor by a random walk, places the
+player and the targets, puts a box on each target, and searches backwards, by pulling boxes, for the state with the
+highest score. Then it moves the player a few steps.
 
-The originals draw from the global streams of Python and numpy. Here each board has its own two streams with the same
+The original draws from the global streams of Python and numpy. Here each board has its own two streams with the same
 seeds, so it depends on its arguments alone.
 
 If a try fails (too few floor cells, or no box that can be pulled), the next try continues the same streams, as in
@@ -18,7 +17,6 @@ the board of the next try.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -43,19 +41,6 @@ _BRUSHES = (
 """The cells that one step of the digging walk clears, as (row, column) offsets."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Search:
-    """The settings of a generator's backward search.
-
-    `depth` is the number of levels it visits plus one. With `walks`, the player may also move away from a box without
-    pulling it. The score of a state counts pulls or, with `swaps`, only pulls of another box than the one before.
-    """
-
-    depth: int
-    walks: bool
-    swaps: bool
-
-
 class _Best(NamedTuple):
     score: int
     displacement: int
@@ -69,24 +54,12 @@ def paper_room(seed: int, height: int = 6, width: int = 6, num_boxes: int = 1, s
     Raises `ValueError` if no such room of this size was found, or for a seed outside 0 to 2**32 - 1.
     """
     chance = random.Random(seed)
-    search = _Search(search_depth, walks=False, swaps=True)
-    room, displacement = _draw(chance, seed, (height, width), num_boxes, search)
+    room, displacement = _draw(chance, seed, (height, width), num_boxes, search_depth)
     player = _move_player(chance, room, 0.8 if displacement == 1 else 0.5)
     return Room(height, width, room.floor, room.targets, State(player, room.start.boxes))
 
 
-def gym_sokoban_room(seed: int, height: int = 6, width: int = 6, num_boxes: int = 1) -> Room:
-    """The board that gym-sokoban draws after `random.seed(seed)` and `np.random.seed(seed)`.
-
-    Raises `ValueError` if no such room of this size was found, or for a seed outside 0 to 2**32 - 1.
-    """
-    search = _Search(300, walks=True, swaps=False)
-    return _draw(random.Random(seed), seed, (height, width), num_boxes, search)[0]
-
-
-def _draw(
-    chance: random.Random, seed: int, shape: tuple[int, int], num_boxes: int, search: _Search
-) -> tuple[Room, int]:
+def _draw(chance: random.Random, seed: int, shape: tuple[int, int], num_boxes: int, depth: int) -> tuple[Room, int]:
     """The first valid room, and the distance of its boxes from their targets."""
     height, width = shape
     if num_boxes < 1:
@@ -100,7 +73,7 @@ def _draw(
             continue
         player, *targets = (cells.pop(places.randint(len(cells))) for _ in range(num_boxes + 1))
         floor = frozenset(cells).union(targets, [player])
-        best = _search_backwards(floor, width, player, tuple(targets), search)
+        best = _search_backwards(floor, width, player, tuple(targets), depth)
         if best.score > 0:
             start = State(best.player, frozenset(best.boxes))
             return Room(height, width, floor, frozenset(targets), start), best.displacement
@@ -123,50 +96,46 @@ def _dig(chance: random.Random, height: int, width: int) -> list[int]:
     return sorted(c for c in cleared if 0 < c // width < height - 1 and 0 < c % width < width - 1)
 
 
-def _search_backwards(
-    floor: frozenset[int], width: int, player: int, targets: tuple[int, ...], search: _Search
-) -> _Best:
-    """The first state with the highest score, in a depth-first search from the solved board.
+def _search_backwards(floor: frozenset[int], width: int, player: int, targets: tuple[int, ...], depth: int) -> _Best:
+    """The first state with the highest score, in a depth-first search of `depth` - 1 levels from the solved board.
 
-    The score of a state is its pulls (or swaps) times the distance of its boxes from their targets, and 0 while a
-    target is covered. Each board is visited once, on the first path that reaches it and with the depth left on that
-    path, so the search order matters. A board where a box was pulled away and back counts as another board, because
-    the published boards depend on it.
+    The score of a state is its swaps, which are pulls of another box than the one before, times the distance of its
+    boxes from their targets, and 0 while a target is covered. Each board is visited once, on the first path that
+    reaches it and with the depth left on that path, so the search order matters. A board where a box was pulled away
+    and back counts as another board, because the published boards depend on it.
     """
     area = max(floor) + 1
     away = [[abs(c // width - t // width) + abs(c % width - t % width) for c in range(area)] for t in targets]
     shifts = (1, -1, width, -width)
-    # Last in, first out: right, left, down, up, so that up is tried first; pulls before walks.
-    moves = [(s, False) for s in shifts if search.walks] + [(s, True) for s in shifts]
+    # Last in, first out: up is tried first.
     goals = frozenset(targets)
     best = _Best(0, 0, player, targets)
     entered: set[int] = set()
     # A board has one bit per box: at its cell, or at its cell + `area` once it was pulled.
-    stack = [(player, targets, sum(1 << t for t in targets), 0, -1, search.depth - 1)]
+    stack = [(player, targets, sum(1 << t for t in targets), 0, -1, depth - 1)]
     while stack and len(entered) < MAX_STATES:
-        player, boxes, board, pulls, last, left = stack.pop()
+        player, boxes, board, swaps, last, left = stack.pop()
         key = board * area + player
         if key in entered:
             continue
         entered.add(key)
-        if pulls and player not in goals and goals.isdisjoint(boxes):
+        if swaps and player not in goals and goals.isdisjoint(boxes):
             displacement = sum([row[box] for row, box in zip(away, boxes, strict=True)])
-            if pulls * displacement > best.score:
-                best = _Best(pulls * displacement, displacement, player, boxes)
+            if swaps * displacement > best.score:
+                best = _Best(swaps * displacement, displacement, player, boxes)
         if left < 2:
             continue
-        for shift, pulling in moves:
+        for shift in shifts:
             ahead, behind = player + shift, player - shift
             if ahead not in floor or ahead in boxes:
                 continue
-            if pulling and behind in boxes:
+            if behind in boxes:
                 i = boxes.index(behind)
                 pulled = (*boxes[:i], player, *boxes[i + 1 :])
                 was = 1 << behind if board >> behind & 1 else 1 << area + behind
-                counted = pulls + (not search.swaps or i != last)
-                stack.append((ahead, pulled, board - was + (1 << area + player), counted, i, left - 1))
-            elif pulling or behind in boxes:  # without a box behind, the pull is already a walk
-                stack.append((ahead, boxes, board, pulls, last, left - 1))
+                stack.append((ahead, pulled, board - was + (1 << area + player), swaps + (i != last), i, left - 1))
+            else:  # without a box behind, a pull is a walk
+                stack.append((ahead, boxes, board, swaps, last, left - 1))
     return best
 
 

@@ -11,11 +11,10 @@ import pytest
 from sokoban_boards import parse_room
 
 import crbc_envs  # noqa: F401  registers the id
-from benchmarks.peers import gym_sokoban_room_utils, their_board
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.gym_engine import arrays
 from crbc_envs.sokoban.panels import FIRST_SEED, PaperPanel, SokobanPanel, make_panel
-from crbc_envs.sokoban.published import gym_sokoban_room, paper_room
+from crbc_envs.sokoban.published import paper_room
 from crbc_envs.sokoban.rules import board_digest
 from crbc_envs.sokoban.solver import distances
 from crbc_envs.tasks import SPLITS
@@ -29,11 +28,8 @@ GOLDEN_BOARDS = {
 GOLDEN_LENGTHS = [159, 486, 229, 307, 349, 194, 116, 97, 41, 16, 3, 3]
 """How many of the boards of seeds 0 to 1999 take 1, 2, ... 12 moves."""
 
-GOLDEN_TWO_BOXES = {
-    gym_sokoban_room: "789268202fcdb42761bff4658724527525ad3351cf89bd335926d9584e23c42f",
-    paper_room: "28d3f1c6d890635957c8dde19e7ee2bba500d31e67f46e57622a8ffa94d41726",
-}
-"""The same of the originals' boards of seeds 0 to 39 at 7x6 with two boxes, drawing on where they fail."""
+GOLDEN_TWO_BOXES = "28d3f1c6d890635957c8dde19e7ee2bba500d31e67f46e57622a8ffa94d41726"
+"""The same of RAGEN's boards of seeds 0 to 39 at 7x6 with two boxes, drawing on where they fail."""
 
 NO_BOARD_OF_THEIR_OWN = (3248, 3701, 7141)
 """Seeds whose first four boards let no box be pulled."""
@@ -57,39 +53,25 @@ def test_the_boards_are_those_the_paper_s_code_family_plays(boards, count):
     assert digest(boards[:count]) == GOLDEN_BOARDS[count]
 
 
-@pytest.mark.parametrize("room", [paper_room, gym_sokoban_room])
-def test_a_board_is_a_room_with_its_boxes_off_the_targets(room):
+def test_a_board_is_a_room_with_its_boxes_off_the_targets():
     for height, width, boxes in ((6, 6, 1), (5, 8, 1), (7, 7, 2), (3, 7, 1)):
         for seed in range(10):
-            board = room(seed, height, width, boxes)
+            board = paper_room(seed, height, width, boxes)
             assert parse_room(board.text(board.start)) == board
             assert len(board.targets) == boxes
             assert not board.start.boxes & board.targets
 
 
-@pytest.mark.parametrize("room", [paper_room, gym_sokoban_room])
-def test_boards_with_two_boxes_are_those_of_the_originals(room):
-    assert digest(room(seed, 7, 6, 2) for seed in range(40)) == GOLDEN_TWO_BOXES[room]
-
-
-def test_gym_sokoban_itself_draws_the_same():
-    try:
-        original = gym_sokoban_room_utils()
-    except ModuleNotFoundError as missing:
-        pytest.skip(str(missing))
-    for seed in range(40):
-        for shape in ((6, 6, 1), (6, 6, 2)):
-            theirs, ours = their_board(original, seed, *shape), arrays(gym_sokoban_room(seed, *shape))
-            for one, other in zip(theirs, ours, strict=True):
-                np.testing.assert_array_equal(one, other, err_msg=f"seed {seed}, {shape}")
+def test_boards_with_two_boxes_are_those_of_the_original():
+    assert digest(paper_room(seed, 7, 6, 2) for seed in range(40)) == GOLDEN_TWO_BOXES
 
 
 def test_global_streams_are_neither_read_nor_moved():
     random.seed(5)
     np.random.seed(5)  # noqa: NPY002
-    before = paper_room(17), gym_sokoban_room(17)
+    before = paper_room(17)
     states = random.getstate(), np.random.get_state()[1].tobytes()  # noqa: NPY002
-    assert (paper_room(17), gym_sokoban_room(17)) == before
+    assert paper_room(17) == before
     assert (random.getstate(), np.random.get_state()[1].tobytes()) == states  # noqa: NPY002
 
 
@@ -116,7 +98,6 @@ def test_a_seed_whose_first_tries_fail_goes_on_to_a_board(monkeypatch):
         assert distances(room)[room.start] >= 1
 
 
-@pytest.mark.parametrize("room", [paper_room, gym_sokoban_room])
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
@@ -127,16 +108,15 @@ def test_a_seed_whose_first_tries_fail_goes_on_to_a_board(monkeypatch):
         ((4, 4, 2), "no 4x4 room with 2 boxes in 1000 tries"),
     ],
 )
-def test_a_size_without_a_board_is_refused(room, shape, message):
+def test_a_size_without_a_board_is_refused(shape, message):
     with pytest.raises(ValueError, match=message):
-        room(0, *shape)
+        paper_room(0, *shape)
 
 
-@pytest.mark.parametrize("room", [paper_room, gym_sokoban_room])
 @pytest.mark.parametrize("seed", [-1, 2**32])
-def test_a_seed_the_originals_could_not_have_is_refused(room, seed):
+def test_a_seed_the_original_could_not_have_is_refused(seed):
     with pytest.raises(ValueError, match="[Ss]eed must be between 0 and 2\\*\\*32 - 1"):
-        room(seed)
+        paper_room(seed)
 
 
 def test_a_search_too_shallow_to_pull_finds_no_board():

@@ -10,7 +10,7 @@ import pytest
 from sokoban_boards import after, generate_room, parse_room
 
 import crbc_envs  # noqa: F401  registers the id
-from crbc_envs.sokoban.published import gym_sokoban_room
+from crbc_envs.sokoban.published import paper_room
 from crbc_envs.sokoban.rooms import empty_rooms
 from crbc_envs.sokoban.rules import MOVES, State
 from crbc_envs.sokoban.solver import Starts, best_moves, distances, solve
@@ -111,13 +111,13 @@ def test_a_solution_is_a_shortest_one_and_there_is_none_at_a_dead_end(boxes):
 
 
 def test_a_published_board_with_three_boxes_is_solved_in_as_few_moves_as_can_be():
-    room = gym_sokoban_room(1, 8, 8, 3)
+    room = paper_room(0, 8, 8, 3)
     assert len(solve(room)) == distances(room)[room.start] == 17
 
 
 def test_a_search_that_does_not_settle_a_room_says_so():
     with pytest.raises(ValueError, match="solve: 5 states are too few for this 8x8 room"):
-        solve(gym_sokoban_room(1, 8, 8, 3), max_expanded=5)
+        solve(paper_room(0, 8, 8, 3), max_expanded=5)
 
 
 def test_distances_are_a_mapping_of_states():
