@@ -106,9 +106,8 @@ def _open(path: Path) -> IO[bytes]:
 
 def _tar_members(source: Path, limit: int) -> Iterator[Member]:
     guard = _Guard(source, limit)
-    with source.open("rb") as raw, _plain(raw) as plain:
-        stream = _Bounded(plain, guard.limit + MOST_MEMBERS * 2 * tarfile.BLOCKSIZE)
-        with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|") as archive:
+    with source.open("rb") as raw, _plain(raw) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
             while (info := archive.next()) is not None:
                 if not (info.isreg() or info.isdir()) or info.issparse():
                     raise DataError(f"{source}: refused, {shown(info.name)} is a link or a device, or not a plain file")
@@ -117,11 +116,6 @@ def _tar_members(source: Path, limit: int) -> Iterator[Member]:
                     yield Member(path, partial(_opened, archive, info), raw.tell())
         while stream.read(CHUNK):  # to the end, because checksums come last
             pass
-        if len(stream.tail) < len(TAR_END) or any(stream.tail):
-            raise tarfile.ReadError("its end is missing")
-
-
-TAR_END = bytes(1024)
 
 
 def _plain(raw: IO[bytes]) -> IO[bytes]:
@@ -131,23 +125,6 @@ def _plain(raw: IO[bytes]) -> IO[bytes]:
     if start.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.open(raw))
     return cast(IO[bytes], lzma.open(raw)) if start.startswith(b"\xfd7zXZ\x00") else raw
-
-
-class _Bounded:
-    """A stream of at most `limit` bytes, because tarfile reads a header of any length at once. Its last bytes are kept:
-    a tar that was cut between two files does not end in zeros."""
-
-    def __init__(self, stream: IO[bytes], limit: int) -> None:
-        self._stream, self._left = stream, limit
-        self.tail = b""
-
-    def read(self, size: int) -> bytes:
-        chunk = self._stream.read(size)
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise tarfile.ReadError("it is larger than any data set of this package")
-        self.tail = (self.tail + chunk)[-len(TAR_END) :]
-        return chunk
 
 
 def _opened(archive: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:

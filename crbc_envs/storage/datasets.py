@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -20,7 +19,7 @@ from typing import IO
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.archives import CHUNK, damage_as_data_error, members, size_of
-from crbc_envs.storage.files import read_json, refuse_link, replacing
+from crbc_envs.storage.files import clear_left, read_json, refuse_link, replacing
 
 HOME_VARIABLE = "CRBC_DATA"
 MANIFEST = "manifest.json"
@@ -95,8 +94,8 @@ def install(
     home = dataset.folder.parent
     try:
         home.mkdir(parents=True, exist_ok=True)
-        _clear(home, dataset.name)
-        staging = Path(mkdtemp(prefix=f".{dataset.name}.", suffix=".unpacking", dir=home))
+        clear_left(dataset.folder)
+        staging = Path(mkdtemp(prefix=f".{dataset.name}.", suffix=".tmp", dir=home))
     except OSError as error:
         raise DataError(f"{error.filename or home}: {error.strerror or error}") from error
     try:
@@ -112,13 +111,6 @@ def install(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return checked
-
-
-def _clear(home: Path, name: str) -> None:
-    """Delete what killed installs left more than a day ago. Another one may be at work."""
-    for left in home.glob(f".{name}.{'?' * 8}.unpacking"):
-        if left.is_dir() and not left.is_symlink() and time.time() - left.stat().st_mtime > 86_400:
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _unpack(

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -104,6 +105,14 @@ def replacing_folder(path: Path) -> Iterator[Path]:
             raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def clear_left(path: Path) -> None:
+    """Delete the temporary folders that killed processes left of `path` more than a day ago. Newer ones may be at
+    work."""
+    for left in path.parent.glob(f".{path.name}.{'?' * 8}.tmp"):
+        if left.is_dir() and not left.is_symlink() and time.time() - left.stat().st_mtime > 86_400:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def parse_json(text: str | bytes) -> Any:

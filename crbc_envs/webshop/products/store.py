@@ -78,17 +78,17 @@ class StoredCatalogue:
         if not isinstance(about, dict) or about.get("version") != VERSION or type(about.get("products")) is not int:
             raise DataError(f"{folder}: no store of products of version {VERSION}; {_REBUILD}")
         try:
-            arrays = {path.stem: np.asarray(np.load(path, mmap_mode="r")) for path in _array_files(folder)}
+            arrays = {name: np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in _ARRAYS}
             self._records = (folder / _RECORDS).open("rb")
-            self._kinds = arrays["kinds"], _kinds_of(folder)
-        except (OSError, ValueError, EOFError, OverflowError) as error:
+            self._kinds = arrays["kinds"], [(query, kind) for query, kind in files.read_json(folder / _KINDS)]
+        except (OSError, ValueError, TypeError, EOFError, OverflowError) as error:
             raise DataError(f"{folder}: the store of products is incomplete ({error}); {_REBUILD}") from error
         self._starts, self._asins, self._sorted = arrays["starts"], arrays["asins"], arrays["sorted"]
         self._prices, self._instructed = arrays["prices"], arrays["instructed"]
         self._labels = {label: arrays[label] for label in _LABELS}
         self._turn = Lock()
-        size = os.fstat(self._records.fileno()).st_size
-        if not (_agree(arrays, about["products"], size) and arrays["kinds"].max() < len(self._kinds[1])):
+        lengths = {len(values) - (name == "starts") for name, values in arrays.items()}
+        if lengths != {about["products"]} or self._starts[-1] != os.fstat(self._records.fileno()).st_size:
             raise DataError(f"{folder}: the store of products is damaged, its sizes do not agree; {_REBUILD}")
         self._product = lru_cache(maxsize=4096)(self._read)
 
@@ -141,31 +141,6 @@ class StoredCatalogue:
 
     def instructed(self, human: bool) -> list[int]:
         return np.flatnonzero(self._instructed & (_HUMAN if human else _SYNTHETIC)).tolist()
-
-
-def _array_files(folder: Path) -> list[Path]:
-    return [folder / f"{name}.npy" for name in _ARRAYS]
-
-
-def _agree(arrays: Mapping[str, Array], products: int, size: int) -> bool:
-    """Whether the arrays have the types and lengths of a store, and point into it."""
-    shapes = {"starts": (products + 1,), "prices": (products, 2)}
-    for name, values in arrays.items():
-        if values.dtype != np.dtype(_ARRAYS[name]) or values.shape != shapes.get(name, (products,)):
-            return False
-    starts, order = arrays["starts"], arrays["sorted"]
-    if products < 1 or starts[0] != 0 or starts[-1] != size or np.diff(starts).min() < 0:
-        return False
-    return bool(min(order.min(), arrays["kinds"].min()) >= 0 and order.max() < products)
-
-
-def _kinds_of(folder: Path) -> list[ProductKind]:
-    """The kinds of a store. Raises `ValueError` for a list of anything else, and `OSError`."""
-    kinds = files.read_json(folder / _KINDS)
-    pairs = isinstance(kinds, list) and all(isinstance(kind, list) and len(kind) == 2 for kind in kinds)
-    if not pairs or not all(isinstance(text, str) for kind in kinds for text in kind):
-        raise ValueError(f"{_KINDS} is no list of queries with categories")
-    return [(query, category) for query, category in kinds]
 
 
 def is_store(folder: Path) -> bool:

@@ -6,17 +6,14 @@ are drawn when they are asked for (`goals.DrawnGoals`), so that it opens in a se
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.files import refuse_link, replacing_folder
+from crbc_envs.storage.files import clear_left, refuse_link, replacing_folder
 from crbc_envs.webshop.products.catalogue import Product, product_of
 from crbc_envs.webshop.products.generate import EDITION, generate_entries
 from crbc_envs.webshop.products.store import StoredCatalogue, is_store, write_store
@@ -25,9 +22,6 @@ from crbc_envs.webshop.shop.official import GENERATED, INDEX
 
 MOST = 3_000_000
 """The most products of a shop."""
-
-BYTES_PER_PRODUCT = 3_000
-"""The free disk space that is required before a shop is made. It takes six tenths of it."""
 
 COMMAND = "crbc data generate webshop --products 1000000 --to FOLDER"
 
@@ -41,8 +35,8 @@ def make_shop(
     """Make a shop of generated products in `folder`. Returns its bytes on disk.
 
     It is made in a temporary folder beside it and then renamed, so an interrupted run leaves nothing that opens.
-    Raises `ValueError` for a number of products that is out of range, `DataError` where a folder or a link is in the
-    way, and `OSError` if the disk has not enough space.
+    Raises `ValueError` for a number of products that is out of range, and `DataError` where a folder or a link is in
+    the way.
     """
     if not 1 <= num_products <= MOST:
         raise ValueError(f"a shop has 1 to {MOST:,} products, not {num_products:,}")
@@ -50,16 +44,10 @@ def make_shop(
     if folder.exists() and not (folder / GENERATED).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder}: not empty, and no generated shop; name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    _clear(folder)
-    _require_space(folder.parent, num_products)
+    clear_left(folder)
     with replacing_folder(folder) as fresh:
         write_store(fresh, _products(seed, num_products, on_progress))
-
-        def indexed(done: int, total: int) -> None:
-            os.utime(fresh)  # at work, for `_clear`
-            on_progress("index", done, total)
-
-        index = search.build(StoredCatalogue(fresh), indexed)
+        index = search.build(StoredCatalogue(fresh), partial(on_progress, "index"))
         (fresh / INDEX).mkdir()
         index.save(fresh / INDEX)
         made = {"products": num_products, "seed": seed, "edition": EDITION}
@@ -72,26 +60,6 @@ def _products(seed: int, count: int, on_progress: Progress) -> Iterator[Product]
         if number % 1000 == 0:
             on_progress("products", number, count)
         yield product_of(entry.item, entry.instruction, entry.human)
-
-
-def _clear(folder: Path) -> None:
-    """Delete what killed runs left. One that changed within ten minutes may be at work."""
-    for left in folder.parent.glob(f".{folder.name}.{'?' * 8}.tmp"):
-        if left.is_dir() and not left.is_symlink():
-            changed = max(path.stat().st_mtime for path in (left, *left.rglob("*")))
-            if time.time() - changed > 600:
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def _require_space(folder: Path, num_products: int) -> None:
-    needed, free = num_products * BYTES_PER_PRODUCT, shutil.disk_usage(folder).free
-    if free < needed:
-        raise OSError(
-            errno.ENOSPC,
-            f"{num_products:,} products need {needed / 1e9:.1f} GB of free disk to be made, and it has "
-            f"{free / 1e9:.1f}; name another folder, or fewer products",
-            str(folder),
-        )
 
 
 def open_stored(folder: Path) -> tuple[StoredCatalogue, search.Index, int]:

@@ -116,7 +116,7 @@ def refused(games, packed, name, why):
     text = str(raised.value)
     assert f"{named(f'{BAD}/{name}')}: " in text
     assert why in text
-    assert ".unpacking" not in text
+    assert ".tmp" not in text
     assert files_under(DATASET.folder) == before
     assert [path.name for path in DATASET.folder.parent.iterdir()] == ["alfworld"]
     return text

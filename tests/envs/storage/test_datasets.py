@@ -122,14 +122,14 @@ def test_a_part_is_replaced_as_a_whole_and_the_others_stay(tmp_path, home):
 
 
 def test_what_a_killed_install_left_is_deleted_after_a_day(tmp_path, home):
-    kept = [home / ".toy.recent00.unpacking", home / ".toy.paper.unpacking", home / ".other.8letters.unpacking"]
-    left = home / ".toy.8letters.unpacking"
+    kept = [home / ".toy.recent00.tmp", home / ".toy.paper.tmp", home / ".other.8letters.tmp"]
+    left = home / ".toy.8letters.tmp"
     for folder in (*kept, left):
         folder.mkdir(parents=True)
         (folder / "file").touch()
     for folder in (kept[1], kept[2], left):
         os.utime(folder, (0, 0))
-    (home / ".toy.linked00.unpacking").symlink_to(tmp_path)
+    (home / ".toy.linked00.tmp").symlink_to(tmp_path)
     install(TOY, [folder_of(tmp_path / "source", FILES)])
     assert not left.exists() and all(folder.exists() for folder in kept) and tmp_path.exists()
 
@@ -137,10 +137,10 @@ def test_what_a_killed_install_left_is_deleted_after_a_day(tmp_path, home):
 def test_the_folder_for_unpacking_cannot_be_guessed(tmp_path, home):
     folder_of(tmp_path / "precious", {"one/a.txt": b"mine"})
     home.mkdir()
-    (home / ".toy.unpacking").symlink_to(tmp_path / "precious")
+    (home / ".toy.tmp").symlink_to(tmp_path / "precious")
     install(TOY, [folder_of(tmp_path / "1", {"one/a.txt": b"1"})])
     assert contents(home / "toy") == {"one/a.txt": b"1"}
-    assert sorted(path.name for path in home.iterdir()) == [".toy.unpacking", "toy"]
+    assert sorted(path.name for path in home.iterdir()) == [".toy.tmp", "toy"]
     assert contents(tmp_path / "precious") == {"one/a.txt": b"mine"}
 
 
@@ -204,12 +204,10 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(kind, tmp_path):
     refused(source, "refused, unpacked it has more than")
 
 
-def test_an_archive_of_too_many_files_or_with_a_huge_header_is_refused(tmp_path, monkeypatch):
+def test_an_archive_of_too_many_files_is_refused(tmp_path, monkeypatch):
     source = tar_of(tmp_path / "many.tar", {"a.txt": b"1", "b.txt": b"2", "c.txt": b"3"})
-    header = tar_of(tmp_path / "header.tar", {"a" * 20_000 + ".txt": b"1"}, extra=())
     monkeypatch.setattr(archives, "MOST_MEMBERS", 2)
     refused(source, "or 2 members, which no data set of this package has")
-    refused(header, "it is larger than any data set of this package")
 
 
 def test_two_files_for_one_place_are_refused(tmp_path):
@@ -241,12 +239,6 @@ def test_a_damaged_archive_is_an_error(kind, damage, tmp_path):
     source = MAKERS[kind](tmp_path, {"a.txt": noise[:2_000], "b.txt": noise[2_000:]})
     source.write_bytes(DAMAGES[damage](source.read_bytes()))
     refused(source, "damaged, or neither a folder nor a .tar")
-
-
-def test_a_tar_that_was_cut_between_two_files_is_an_error(tmp_path):
-    source = tar_of(tmp_path / "a.tar", {"a.txt": bytes(range(256)) * 2, "b.txt": b"second"})
-    source.write_bytes(source.read_bytes()[:1024])
-    refused(source, "damaged, .*its end is missing")
 
 
 def test_a_missing_source_and_one_without_what_is_wanted_are_errors(tmp_path):

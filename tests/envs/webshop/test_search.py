@@ -192,9 +192,9 @@ def test_an_index_that_is_not_of_these_products_is_refused(tmp_path):
     with pytest.raises(DataError, match="index format 99, expected 3"):
         Index.open(tmp_path)
     ends = index.postings_end.copy()
-    ends[0] = 10**12
-    short, wide = index.letters_end[:-1], index.products.astype(np.int64)
-    for damage in ({"postings_end": ends}, {"letters_end": short}, {"products": wide}, {"sizes": index.sizes[:0]}):
+    ends[-1] = 10**12
+    short = index.letters_end[:-1]
+    for damage in ({"postings_end": ends}, {"letters_end": short}, {"sizes": index.sizes[:0]}):
         dataclasses.replace(index, **damage).save(tmp_path)
         with pytest.raises(DataError, match="the search index is damaged"):
             Index.open(tmp_path)

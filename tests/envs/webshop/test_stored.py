@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections import namedtuple
 
 import gymnasium
 import pytest
@@ -103,19 +102,11 @@ def test_what_a_killed_run_left_is_deleted_once_it_is_old(tmp_path):
     for left in (old, fresh, other):
         (left / "new").mkdir(parents=True)
         (left / "new" / "products.jsonl").write_text("{}")
-    long_ago = time.time() - 3_600
+    long_ago = time.time() - 90_000
     for path in (old, *old.rglob("*")):
         os.utime(path, (long_ago, long_ago))
     make_shop(tmp_path / "shop", 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([fresh.name, other.name, "shop"])
-
-
-def test_a_full_disk_is_noticed_before(tmp_path, monkeypatch):
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(stored.shutil, "disk_usage", lambda path: usage(10**12, 10**12, 10**9))
-    with pytest.raises(OSError, match=r"1,000,000 products need 3\.0 GB of free disk to be made, and it has 1\.0"):
-        make_shop(tmp_path / "shop", 1_000_000)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_in_the_way_is_left_alone(tmp_path):
