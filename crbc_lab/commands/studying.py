@@ -264,22 +264,20 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
     print_line(console, f"wrote {path} and {len(drawn)} pictures")
 
 
-def check(out: MaybePath = None, json: bool = False) -> None:
-    """Recompute what the numbers in the paper's tables can come from: panels, numbers of runs, claims and bold print.
+def check(out: MaybePath = None) -> None:
+    """Recompute what the numbers in the paper's tables can come from: panels, numbers of runs, and claims.
 
     Args:
-        out: folder for the findings as paper_tables.md and paper_tables.json; default none is written.
-        json: print the findings as JSON instead of tables.
+        out: folder for the findings as paper_tables.md; default none is written.
     """
-    from crbc_lab.studies.paper.check import findings, print_sections, to_json, write
+    from crbc_lab.studies.paper.check import findings, markdown, print_sections
 
     sections = findings()
-    written = write(sections, out) if out is not None else ()
-    if json:
-        print(to_json(sections))
-        return
     print_sections(sections, console)
-    print_written(console, *written)
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "paper_tables.md").write_text(markdown(sections), encoding="utf-8")
+        print_written(console, out / "paper_tables.md")
 
 
 PAPER = Group("Look into the paper's own tables: crbc paper check.", {"check": check})

@@ -1,23 +1,15 @@
-"""The findings about the paper's tables, each computed: `crbc paper check`, and docs/paper_tables.md.
-
-python -m crbc_lab.studies.paper.check > docs/paper_tables.md
-"""
+"""The findings about the paper's tables, each computed: `crbc paper check`, and docs/paper_tables.md."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from itertools import groupby
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from textwrap import fill
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.markdown import Markdown
 from scipy.optimize import linprog
 
 from crbc_lab.studies.paper.feasibility import (
@@ -50,10 +42,8 @@ class Section:
 
 
 ABOUT = (
-    "`crbc paper check` recomputes what the printed figures can come from, and "
-    "`python -m crbc_lab.studies.paper.check` writes this page. Both read `crbc_lab/studies/paper/tables.yaml`, the "
-    "tables as typed from the paper's source. "
-    "Panels, numbers of runs and differences are computed. What is known from elsewhere says so. A figure that fits "
+    "`crbc paper check` recomputes what the printed figures can come from; with `--out docs` it writes this page. It "
+    "reads `crbc_lab/studies/paper/tables.yaml`, the tables as typed from the paper's source. Panels, numbers of runs and differences are computed. What is known from elsewhere says so. A figure that fits "
     "may still be wrong, and one that does not may be a misprint."
 )
 
@@ -71,9 +61,7 @@ def findings() -> list[Section]:
         _overall(),
         _own_panel(own, fits),
         _copied(panels),
-        _orders(),
         _claims(),
-        _bold(),
         _repeats(),
     ]
 
@@ -232,28 +220,6 @@ def _least_error(figures: Floats, overall: Floats) -> float:
     return float(solution.fun)
 
 
-def _orders() -> Section:
-    """Copied rows of trained policies beside the mean of the trained rows of this paper, kind by kind."""
-    lines = []
-    for block, group in groupby((one for one in rows() if one.table == "main-results"), lambda one: one.block):
-        trained = [one for one in group if one.cells["All"].sd]
-        here = [one for one in trained if not one.copied]
-        for one in trained:
-            if one.copied:
-                means = {kind: float(np.mean([other.cells[kind].value for other in here])) for kind in KINDS}
-                values = [one.cells[kind].value for kind in KINDS]
-                correlations = (np.corrcoef(values, [means[k] for k in order])[0, 1] for order in (KINDS, GIGPO_ORDER))
-                lines.append((f"{block}, {one.method}", *(f"{value:+.2f}" for value in correlations)))
-    return Section(
-        "The order of heads, by difficulty",
-        "The correlation over the six kinds of a copied row with the mean of the rows that were trained here, at the "
-        "same scale. A kind that is hard for one method tends to be hard for another, so the right heads should "
-        "correlate more. It is a hint: six numbers a row. HGPO's source was not seen.",
-        ("row", "heads as printed", "heads of GiGPO"),
-        tuple(lines),
-    )
-
-
 def _claims() -> Section:
     differences = [
         (
@@ -279,49 +245,6 @@ def _claims() -> Section:
             ("above GRPO on 6 kinds", "1.5B, CRBC (main-results)", str(above), "yes" if above == 6 else "no"),
         ),
     )
-
-
-def _bold() -> Section:
-    lines = []
-    for (table, block), group in groupby(rows(), lambda one: (one.table, one.block)):
-        members = list(group)
-        if any(cell.bold for one in members for cell in one.cells.values()):
-            wrong = list(_wrongly_bold(members))
-            marks = sum(cell.bold for one in members for cell in one.cells.values())
-            lines.append((table, block, str(marks), "; ".join(wrong) or "none"))
-    return Section(
-        "Bold print",
-        "Whether exactly the best cells of each column of a block are bold. Where the copied rows of the 1.5B block, "
-        "HGPO's among them, are read under GiGPO's heads, the best of a column is another one: "
-        f"{'; '.join(_changed())}.",
-        ("table", "block", "bold cells", "not the best, or best and not bold"),
-        tuple(lines),
-    )
-
-
-def _wrongly_bold(block: Sequence[Row]) -> Iterator[str]:
-    for column in block[0].cells:
-        cells = {one.method: one.cells[column] for one in block if column in one.cells}
-        best = max(cell.value for cell in cells.values())
-        yield from (
-            f"{method}, {column}: {cell}" for method, cell in cells.items() if cell.bold != (cell.value == best)
-        )
-
-
-def _changed() -> Iterator[str]:
-    """The kinds of the 1.5B block whose best method is another one under the other heads."""
-    block = [one for one in rows() if (one.table, one.block) == ("main-results", "1.5B")]
-    for kind in KINDS:
-        printed = max(block, key=lambda one: one.cells[kind].value)
-        other = max(block, key=lambda one: one.cells[_head(one, kind)].value)
-        if printed is not other:
-            cell = other.cells[_head(other, kind)]
-            yield f"{kind} {other.method} {cell.mean}, not {printed.method} {printed.cells[kind].mean}"
-
-
-def _head(one: Row, kind: str) -> str:
-    """The head under which a row's figure for `kind` stands, if copied rows are in GiGPO's order."""
-    return KINDS[GIGPO_ORDER.index(kind)] if one.copied else kind
 
 
 REPEATS = (
@@ -364,30 +287,4 @@ def _wrapped(text: str) -> str:
 
 def print_sections(sections: Sequence[Section], console: Console) -> None:
     """Print each finding with its table."""
-    for section in sections:
-        console.print(f"[bold]{escape(section.title)}[/bold]")
-        console.print(escape(section.about), highlight=False)
-        table = Table(box=SIMPLE_HEAD)
-        for head in section.heads:
-            table.add_column(escape(head))
-        for line in section.rows:
-            table.add_row(*map(escape, line))
-        console.print(table)
-
-
-def to_json(sections: Sequence[Section]) -> str:
-    """All findings as one JSON text."""
-    return json.dumps({"sections": [asdict(section) for section in sections]}, indent=1, ensure_ascii=False)
-
-
-def write(sections: Sequence[Section], folder: Path) -> tuple[Path, Path]:
-    """Write FOLDER/paper_tables.md and .json, and make the folder. Returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    page, data = folder / "paper_tables.md", folder / "paper_tables.json"
-    page.write_text(markdown(sections), encoding="utf-8")
-    data.write_text(to_json(sections) + "\n", encoding="utf-8")
-    return page, data
-
-
-if __name__ == "__main__":
-    print(markdown(findings()), end="")
+    console.print(Markdown(markdown(sections).partition("\n\n")[2]))

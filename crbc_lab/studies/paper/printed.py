@@ -21,13 +21,12 @@ class PrintedValue:
 
     mean: str
     sd: str = ""
-    bold: bool = False
 
     @classmethod
     def read(cls, word: str) -> PrintedValue | None:
-        """ "85.27±1.40*" as a cell, with an asterisk for bold print; None for "---"."""
+        """ "85.27±1.40*" as a cell, without the asterisk of bold print; None for "---"."""
         mean, _, sd = word.removesuffix("*").partition("±")
-        return None if mean == "---" else cls(mean, sd, word.endswith("*"))
+        return None if mean == "---" else cls(mean, sd)
 
     @property
     def value(self) -> float:
