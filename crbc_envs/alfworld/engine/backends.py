@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from crbc_envs.alfworld.engine import exact as engine
 from crbc_envs.alfworld.engine.game import GameFile, parse
-from crbc_envs.alfworld.engine.state import Game, State
+from crbc_envs.alfworld.engine.state import Game
 
 if TYPE_CHECKING:
     from crbc_envs.alfworld.engine.textworld import TextWorldGame
@@ -18,22 +18,9 @@ shared_parse = lru_cache(maxsize=64)(parse)
 """Parses a game once per file, so that the copies of a group share one game and its cache."""
 
 
-class EngineBackend(Protocol):
+class ExactBackend:
     """One episode: the game's last text, the exact state, the admissible commands, and whether the goal is reached."""
 
-    feedback: str
-    state: State
-
-    @property
-    def admissible(self) -> tuple[str, ...]: ...
-
-    @property
-    def won(self) -> bool: ...
-
-    def step(self, command: str) -> None: ...
-
-
-class ExactBackend:
     def __init__(self, game: Game) -> None:
         self.game, self.state, self.feedback = game, game.start, engine.intro(game)
 
@@ -69,6 +56,9 @@ class TextWorldBackend:
         self.node = self.game.step(self.node, command)
         self.feedback = self.node.feedback
         self.state, _ = engine.step(self.parsed, self.state, command)
+
+
+EngineBackend = ExactBackend | TextWorldBackend
 
 
 def require_engine(name: str) -> None:

@@ -42,9 +42,6 @@ MOST_NAMED = 5
 NOT_PLAYED = ("movable", "Sliced")
 """Tasks whose folder name contains one of these are left out, as in AlfredTWEnv."""
 
-Stamp = tuple[int, int, int]
-"""Time of change, size and number: what differs once a file, or a folder's list, changes."""
-
 
 class Entry(NamedTuple):
     folder: Path
@@ -95,21 +92,9 @@ def load(id: str, folder: Path, check: Check = lambda path, content: None) -> Ta
 # ---- the games of a folder -------------------------------------------------------------------------
 
 
-def stamp_of(path: Path) -> Stamp | None:
-    """The stamp of a file or folder. None if there is none."""
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
-
-
 @lru_cache(maxsize=8)
-def listing(folder: Path, stamp: Stamp | None) -> Listing:
-    """Which games a split has, and which of them are played. `stamp` is that of the folder: another list is read anew.
-
-    Raises `DataError` for a damaged file.
-    """
+def listing(folder: Path) -> Listing:
+    """Which games a split has, and which of them are played. Raises `DataError` for a damaged file."""
     entries, left_out = [], Counter[str]()
     for path in trajectories(folder):
         entry = entry_of(folder, path)
@@ -157,7 +142,7 @@ class OfficialPanel(TaskPanel[GameFile]):
     from a folder's name. The panel leaves out what AlfredTWEnv leaves out: tasks with movable receptacles or
     sliced objects, and games that are missing or not solvable. `left_out` counts them; `families` counts the rest.
 
-    All panels of a process share what they have read. What is installed meanwhile is read by the next panel.
+    All panels of a process share what they have read.
 
     Raises `DataError` at once if the data is missing or a file is no JSON, and for a task whose game is damaged or
     gone.
@@ -176,7 +161,7 @@ class OfficialPanel(TaskPanel[GameFile]):
         super().__init__(split, 0)
         self.directory = Path(directory).expanduser() if directory is not None else DATASET.folder
         self.folder = _split_folder(self.directory, self.split)
-        listed = listing(self.folder, stamp_of(self.folder))
+        listed = listing(self.folder)
         if not listed.entries:
             raise DataError(f"{self.folder}: holds no game; install the published games with: {DATASET.command}")
         self.entries, self.left_out = listed.entries, dict(listed.left_out)
@@ -196,17 +181,16 @@ class OfficialPanel(TaskPanel[GameFile]):
 
     def _digests(self, folder: Path) -> tuple[tuple[str, str], ...] | None:
         """What the manifest says of a game's files, by path. None if the games were not installed."""
-        stamp = stamp_of(self.directory / MANIFEST)
-        if stamp is None:
+        if not (self.directory / MANIFEST).exists():
             return None
         names = [(folder / name).relative_to(self.directory).as_posix() for name in (GAME_FILE, TRAJECTORY_FILE)]
-        known = _manifest(self.directory, stamp)
+        known = _manifest(self.directory)
         return tuple((name, known[name]) for name in names if name in known)
 
 
 @lru_cache(maxsize=64)
 def _loaded(id: str, directory: Path, folder: Path, digests: tuple[tuple[str, str], ...] | None) -> Task[GameFile]:
-    """A task, read once per process for all copies of a group, and again once other files were installed."""
+    """A task, read once per process for all copies of a group."""
 
     def check(path: Path, content: bytes) -> None:
         if digests is not None:
@@ -216,7 +200,7 @@ def _loaded(id: str, directory: Path, folder: Path, digests: tuple[tuple[str, st
 
 
 @lru_cache(maxsize=8)
-def _manifest(directory: Path, stamp: Stamp) -> Mapping[str, str]:
+def _manifest(directory: Path) -> Mapping[str, str]:
     return read_manifest(directory)
 
 

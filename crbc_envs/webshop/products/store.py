@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from threading import Lock
 from typing import Any, get_args
 
 import numpy as np
@@ -86,7 +84,6 @@ class StoredCatalogue:
         self._starts, self._asins, self._sorted = arrays["starts"], arrays["asins"], arrays["sorted"]
         self._prices, self._instructed = arrays["prices"], arrays["instructed"]
         self._labels = {label: arrays[label] for label in _LABELS}
-        self._turn = Lock()
         lengths = {len(values) - (name == "starts") for name, values in arrays.items()}
         if lengths != {about["products"]} or self._starts[-1] != os.fstat(self._records.fileno()).st_size:
             raise DataError(f"{folder}: the store of products is damaged, its sizes do not agree; {_REBUILD}")
@@ -111,10 +108,6 @@ class StoredCatalogue:
             raise DataError(f"{self.folder}: product {number} is damaged ({str(error)[:200]!r}); {_REBUILD}") from error
 
     def _bytes(self, start: int, size: int) -> bytes:
-        if sys.platform == "win32":
-            with self._turn:
-                self._records.seek(start)
-                return self._records.read(size)
         return os.pread(self._records.fileno(), size, start)  # forked workers share the file's position
 
     def find(self, asin: str) -> int | None:

@@ -43,8 +43,9 @@ class Section:
 
 ABOUT = (
     "`crbc paper check` recomputes what the printed figures can come from; with `--out docs` it writes this page. It "
-    "reads `crbc_lab/studies/paper/tables.yaml`, the tables as typed from the paper's source. Panels, numbers of runs and differences are computed. What is known from elsewhere says so. A figure that fits "
-    "may still be wrong, and one that does not may be a misprint."
+    "reads `crbc_lab/studies/paper/tables.yaml`, the tables as typed from the paper's source. Panels, numbers of runs "
+    "and differences are computed. What is known from elsewhere says so. A figure that fits may still be wrong, and "
+    "one that does not may be a misprint."
 )
 
 

@@ -1,4 +1,4 @@
-"""Games are read once per process, and again when others are installed."""
+"""Games are read once per process."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import builtins
 import io
 from collections import Counter
 
-import gymnasium
 import pytest
-from alfworld_games import BAD, edit, four_games, small_game, write_game
+from alfworld_games import four_games
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs import GroupVectorEnv
 from crbc_envs.alfworld.engine import game
-from crbc_envs.alfworld.engine.game import GAME_FILE, parse
 from crbc_envs.alfworld.engine.problem import Problem
 from crbc_envs.alfworld.games import official
 from crbc_envs.alfworld.games.official import DATASET, OfficialPanel
-from crbc_envs.errors import DataError
 from crbc_envs.storage import datasets
-from crbc_envs.storage.datasets import install, read_manifest
+from crbc_envs.storage.datasets import install
 
 
 @pytest.fixture(autouse=True)
@@ -70,10 +67,6 @@ def test_a_process_opens_a_game_once_to_list_it_and_once_to_play_it(games, home,
     assert list(parsed.values()) == [1, 1, 1]
 
 
-def make(folder):
-    return gymnasium.make("CRBC-ALFWorld-v0", data="official", data_dir=str(folder))
-
-
 def names(folder):
     panel = OfficialPanel("train", folder)
     return [panel[index].content.name.partition("/")[0] for index in range(len(panel))]
@@ -83,27 +76,3 @@ def test_a_folder_as_it_was_is_not_scanned_again(games, monkeypatch):
     assert names(games) == ["a-task", "b-task", "c-task"]
     monkeypatch.setattr(official, "trajectories", lambda folder: pytest.fail("scanned again"))
     assert names(games) == ["a-task", "b-task", "c-task"]
-
-
-def test_games_that_are_added_are_seen_by_the_next_environment(games):
-    old = OfficialPanel("train", games)
-    write_game(small_game(9), games / "train" / "z-task" / "trial_1")
-    assert names(games) == ["a-task", "b-task", "c-task", "z-task"]
-    assert (old[0].text, len(old)) == (OfficialPanel("train", games)[0].text, 3)
-
-
-def test_what_is_installed_meanwhile_is_played_next(games, home):
-    install(DATASET, [games])
-    text = OfficialPanel("train")[1].text
-    write_game(small_game(50), games / BAD)
-    install(DATASET, [games])
-    assert OfficialPanel("train")[1].text == small_game_text(50) != text
-    edit(home / BAD / GAME_FILE, solvable=True, walkthrough=["look"])
-    official._loaded.cache_clear()  # as in another process
-    with pytest.raises(DataError, match="not what was installed"):
-        OfficialPanel("train")[1]
-    assert sorted(read_manifest(home)) == sorted(path.relative_to(home).as_posix() for path in home.rglob("*/*.*"))
-
-
-def small_game_text(seed):
-    return parse(small_game(seed)).task
