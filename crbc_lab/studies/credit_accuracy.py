@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -109,25 +110,16 @@ def judge(
     """
     starts = range(0, settings.instances, PART)
     parts = [range(start, min(start + PART, settings.instances)) for start in starts]
-    by_part: dict[int, list[WorldScores]] = {}
-    for at, results in _each(partial(_judge_part, world, tuple(estimators), settings), parts, jobs):
-        by_part[at] = results
-        progress(len(by_part), len(parts))
-    return [_joined([by_part[at][i] for at in range(len(parts))]) for i in range(len(settings.group_sizes))]
-
-
-def _each(
-    work: Callable[[range], list[WorldScores]], parts: Sequence[range], jobs: int
-) -> Iterator[tuple[int, list[WorldScores]]]:
-    """The result of every part as it is ready, with the part's number."""
-    if jobs == 1:
-        for at, part in enumerate(parts):
-            yield at, work(part)
-        return
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        waiting = {pool.submit(work, part): at for at, part in enumerate(parts)}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
+    work, results = partial(_judge_part, world, tuple(estimators), settings), list[list[WorldScores]]()
+    with ExitStack() as stack:
+        each: Iterator[list[WorldScores]] = map(work, parts)
+        if jobs > 1:
+            pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+            each = stack.enter_context(pool).map(work, parts)
+        for result in each:
+            results.append(result)
+            progress(len(results), len(parts))
+    return [_joined(of_size) for of_size in zip(*results, strict=True)]
 
 
 def _judge_part(

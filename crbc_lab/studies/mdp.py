@@ -214,14 +214,6 @@ class Sample:
     action: Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Drawn:
-    """m rollouts: `states` (m, H + 1), with the ends n and n + 1 repeated, and `actions` (m, H)."""
-
-    states: Ints
-    actions: Ints
-
-
 def sample(plays: Sequence[tuple[TabularMDP, Floats, np.random.Generator]], groups: int, group_size: int) -> Sample:
     """Draw `groups` x `group_size` rollouts of each process under its policy, one process after the other.
 
@@ -231,18 +223,18 @@ def sample(plays: Sequence[tuple[TabularMDP, Floats, np.random.Generator]], grou
     columns: dict[str, list[Ints]] = {name: [] for name in ("state", "own", "anchor", "action", *_PER_ROLLOUT)}
     offset = 0
     for mdp, policy, rng in plays:
-        drawn = _draw(mdp, policy, groups * group_size, rng)
+        states, actions = _draw(mdp, policy, groups * group_size, rng)
         n, horizon = len(mdp), mdp.horizon
-        inside = drawn.states[:, :horizon] < n
-        final = drawn.states[:, horizon]
-        state = drawn.states[:, :horizon][inside]
+        inside = states[:, :horizon] < n
+        final = states[:, horizon]
+        state = states[:, :horizon][inside]
         # Anchors never match across groups.
         first = offset + mdp.num_anchors * (np.arange(groups * group_size) // group_size)
         cut = final < n
         columns["state"].append(state)
         columns["own"].append(mdp.anchor[state])
         columns["anchor"].append(mdp.anchor[state] + np.repeat(first, inside.sum(axis=1)))
-        columns["action"].append(drawn.actions[inside])
+        columns["action"].append(actions[inside])
         columns["length"].append(inside.sum(axis=1))
         columns["success"].append((final == n).astype(np.int64))
         columns["truncated"].append(cut.astype(np.int64))
@@ -268,7 +260,8 @@ def sample(plays: Sequence[tuple[TabularMDP, Floats, np.random.Generator]], grou
 _PER_ROLLOUT = ("length", "success", "truncated", "final_anchor")
 
 
-def _draw(mdp: TabularMDP, policy: Floats, count: int, rng: np.random.Generator) -> _Drawn:
+def _draw(mdp: TabularMDP, policy: Floats, count: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
+    """The states (m, H + 1) of m rollouts, with the ends n and n + 1 repeated, and their actions (m, H)."""
     n = len(mdp)
     act, lead = _bounds(policy), _bounds(mdp.probability)
     states = np.empty((count, mdp.horizon + 1), dtype=np.int64)
@@ -282,7 +275,7 @@ def _draw(mdp: TabularMDP, policy: Floats, count: int, rng: np.random.Generator)
         actions[live, t] = action
         states[:, t + 1] = states[:, t]
         states[live, t + 1] = mdp.successor[here, action, outcome]
-    return _Drawn(states, actions)
+    return states, actions
 
 
 def _bounds(chances: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,9 @@ def behaviour(mdp: TabularMDP, name: str, rng: np.random.Generator) -> Floats:
 
     Raises `ValueError` for an unknown name.
     """
-    kind, value = name[:3], name[3:]
-    if name.startswith("soft"):
-        kind, value = name[:4], name[4:]
-    number = _number(value)
-    if kind not in ("mix", "soft") or number is None or not (0.0 <= number <= (1.0 if kind == "mix" else math.inf)):
+    matched = re.fullmatch(r"(mix|soft)(\d+(?:\.\d+)?)", name)
+    kind, number = (matched[1], float(matched[2])) if matched else ("", 0.0)
+    if not kind or (kind == "mix" and number > 1.0):
         raise ValueError(f"behaviour: {name!r} is unknown; give mixW, W from 0 to 1, or softA, such as mix0.3 or soft1")
     lost = steps_lost(mdp)
     if kind == "mix":
@@ -44,14 +42,6 @@ def behaviour(mdp: TabularMDP, name: str, rng: np.random.Generator) -> Floats:
     weight = np.where(mdp.admissible, weight, 0.0)
     policy: Floats = weight / weight.sum(axis=1, keepdims=True)
     return policy
-
-
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def steps_lost(mdp: TabularMDP) -> Floats:
