@@ -14,13 +14,22 @@ from pathlib import Path
 
 from crbc_envs.alfworld.engine.game import FAMILIES, GAME_FILE, read_game_file
 from crbc_envs.alfworld.engine.problem import Problem
-from crbc_envs.alfworld.games.goal_counts import FILE, ROOM_OF_SCENE
+from crbc_envs.alfworld.games.goal_counts import FILE
 
 HEAD = """\
 # How often the 3,553 published training tasks of ALFWorld ask for each goal: [goals.FAMILY.ROOM] has a target and the
 # receptacles or lamps that go with it. `copies`: how many of a family's tasks have 1, 2, 3 ... things of the target's
 # kind. Counted by scripts/goal_counts.py (Shridhar et al., 2021; MIT licence, see NOTICE).
 """
+
+
+ROOM_OF_SCENE = {
+    "kitchen": range(1, 31),
+    "living room": range(201, 231),
+    "bedroom": range(301, 331),
+    "bathroom": range(401, 431),
+}
+"""The kind of room of a published scene, by the scene's number."""
 
 
 def main(folder: Path) -> None:

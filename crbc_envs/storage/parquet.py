@@ -76,10 +76,7 @@ def write_columns(
     import pyarrow.parquet as pq
 
     header: Row = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
-    if dynamics is not None:
-        header["dynamics"] = dynamics
-    if anchor is not None:
-        header["anchor"] = anchor
+    header |= {name: value for name, value in (("dynamics", dynamics), ("anchor", anchor)) if value is not None}
     arrays = {}
     for name in (name for name in COLUMNS if name in columns):
         values = columns[name]

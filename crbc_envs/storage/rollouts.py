@@ -37,6 +37,7 @@ from crbc_envs.storage.parquet import (
     COLUMNS,
     REMEDY,
     STEP_COLUMNS,
+    TURN_COLUMNS,
     Lengths,
     Row,
     read_table,
@@ -113,7 +114,7 @@ def write_groups(
     columns = _step_columns(groups, update)
     if turns is not None:
         _check_count("turns", turns, groups)
-        columns |= _turn_columns(turns)
+        columns |= {name: [getattr(turn, name) for turn in turns] for name in TURN_COLUMNS}
     if frames is not None:
         _check_count("frames", frames, groups)
         columns["image"] = [{"bytes": png, "path": None} for png in _encode_frames(frames)]
@@ -200,16 +201,6 @@ def _step_columns(rollouts: InternedRollouts, update: int) -> dict[str, Any]:
         "truncated": rollouts.truncated[rollout],
         "final_anchor": [finals[i] or None for i in rollout.tolist()],
         "score": rollouts.score[rollout],
-    }
-
-
-def _turn_columns(turns: Sequence[RecordedTurn]) -> dict[str, Any]:
-    return {
-        "prompt": [turn.prompt for turn in turns],
-        "reply": [turn.reply for turn in turns],
-        "logprob": [turn.logprob for turn in turns],
-        "prompt_ids": [turn.prompt_ids for turn in turns],
-        "reply_ids": [turn.reply_ids for turn in turns],
     }
 
 

@@ -82,13 +82,7 @@ def arguments(
 
 
 def _show(report: SplitReport, console: Console) -> None:
-    print_line(console, report.heading)
-    table = Table("", *(part.split for part in report.held_out))
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for row in report.rows():
-        table.add_row(*map(escape, row))
-    console.print(table)
+    print_line(console, str(report))
     for part in report.held_out:
         alike = [name for name in part.visited if part.different[name] == 1]
         if alike:

@@ -11,7 +11,6 @@ from typing import Annotated
 import gymnasium
 import tyro
 from rich.console import Console
-from rich.progress import Progress, TaskID
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.errors import DataError
@@ -87,16 +86,9 @@ def generate_shop(folder: Path, num_products: int, seed: int) -> None:
     from crbc_envs.webshop.shop.stored import make_shop
 
     begun = time.monotonic()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bars: dict[str, TaskID] = {}
-
-        def tell(what: str, done: int, total: int) -> None:
-            if what not in bars:
-                bars[what] = progress.add_task(what, total=total)
-            progress.update(bars[what], completed=done)
-
+    with progress_bar(console, "making a shop") as progress:
         try:
-            size = make_shop(folder, num_products, seed, tell)
+            size = make_shop(folder, num_products, seed, lambda what, done, total: progress(done, total))
         except ValueError as error:
             if isinstance(error, DataError):
                 raise

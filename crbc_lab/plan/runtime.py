@@ -142,7 +142,11 @@ def decode(job: Job) -> tuple[float, float]:
     """Decode steps of an engine, and their seconds."""
     reply, limit, engines = job.work.reply, job.config.rollout.max_new_tokens, job.batches.engines
     if not job.work.lockstep:
-        steps = max(longest_chain(members, _until(job, k), reply, limit) for k, (_, members) in _some(job))
+        steps = played = 0.0
+        for turns, members in job.sampled:
+            played += turns
+            if turns > 0 and members > 0:
+                steps = max(steps, longest_chain(members, played, reply, limit))
         live = sum(turns * members for turns, members in job.sampled) * reply / engines / steps
         return steps, steps * decode_step(job, live)
     on = going_on(reply, limit)
@@ -154,16 +158,6 @@ def decode(job: Job) -> tuple[float, float]:
             steps += turns * waiting
             seconds += turns * waiting * decode_step(job, members * tail / engines)
     return steps, seconds
-
-
-def _some(job: Job) -> list[tuple[int, tuple[float, float]]]:
-    """The parts of `sampled` that somebody plays, with their place."""
-    return [(k, part) for k, part in enumerate(job.sampled) if part[0] > 0 and part[1] > 0]
-
-
-def _until(job: Job, place: int) -> float:
-    """Turns from the start to the end of a part of `sampled`."""
-    return sum(turns for turns, _ in job.sampled[: place + 1])
 
 
 def decode_step(job: Job, live: float) -> float:

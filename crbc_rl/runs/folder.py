@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+FREE = ("updates", "save_every", "record_every", "model", "revision", "env.revision", "tracking")
+"""Keys that may change in a resumed run: they do not affect what is trained. The model's files are compared."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
 
@@ -325,17 +327,8 @@ def require_same(folder: Path, now: TrainConfig) -> None:
     first = Run.open(folder).config
     before, given = flat(first.model_dump()), flat(now.model_dump())
     for name in {**before, **given}:
-        # These may change in a resumed run: they do not affect what is trained. The model's files are compared.
         moved = name.startswith("modules.") and name.endswith(".file")
-        free = moved or name in (
-            "updates",
-            "save_every",
-            "record_every",
-            "model",
-            "revision",
-            "env.revision",
-            "tracking",
-        )
+        free = moved or name in FREE
         if not free and before.get(name) != given.get(name):
             raise ConfigError(
                 f"{folder} was started with {name} = {before.get(name)!r}, not {given.get(name)!r}: "

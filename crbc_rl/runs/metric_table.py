@@ -34,6 +34,13 @@ _CERTIFIED = (
     "does (Corollary 3 of the paper; at depth 0 with the residual of pairs added)"
 )
 
+
+def _by_depth(name: str, meaning: str, worry: str = "") -> list[Metric]:
+    """The metrics of a name at each depth. `worry` is that of the full closure."""
+    depths = [Metric(f"{name}/{depth}", "credit", "share", meaning.format(f"at depth {depth}")) for depth in (0, 1, 3)]
+    return [*depths, Metric(f"{name}/full", "credit", "share", meaning.format("under the full closure"), worry)]
+
+
 CREDIT = (
     Metric(
         "gate_open",
@@ -42,20 +49,8 @@ CREDIT = (
         "share of steps at anchors with two or more observed actions, the only ones with a step credit",
         "near 0: anchors are hardly ever met twice, or the policy always does the same",
     ),
-    Metric("coverage/0", "credit", "share", _COVERAGE.format("at depth 0")),
-    Metric("coverage/1", "credit", "share", _COVERAGE.format("at depth 1")),
-    Metric("coverage/3", "credit", "share", _COVERAGE.format("at depth 3")),
-    Metric(
-        "coverage/full",
-        "credit",
-        "share",
-        _COVERAGE.format("under the full closure"),
-        "no higher than at depth 0: nothing is propagated",
-    ),
-    Metric("full_access/0", "credit", "share", _FULL_ACCESS.format("at depth 0")),
-    Metric("full_access/1", "credit", "share", _FULL_ACCESS.format("at depth 1")),
-    Metric("full_access/3", "credit", "share", _FULL_ACCESS.format("at depth 3")),
-    Metric("full_access/full", "credit", "share", _FULL_ACCESS.format("under the full closure")),
+    *_by_depth("coverage", _COVERAGE, "no higher than at depth 0: nothing is propagated"),
+    *_by_depth("full_access", _FULL_ACCESS),
     Metric("anchors_per_group", "credit", "anchors", "distinct anchors of a group, mean"),
     Metric(
         "revisit_share",
@@ -79,9 +74,7 @@ CREDIT = (
         "share of steps whose final advantage has the other sign than their group advantage",
         "0: the step term changes nothing but sizes",
     ),
-    Metric("certified/0", "credit", "share", _CERTIFIED.format("at depth 0")),
-    Metric("certified/1", "credit", "share", _CERTIFIED.format("at depth 1")),
-    Metric("certified/3", "credit", "share", _CERTIFIED.format("at depth 3")),
+    *_by_depth("certified", _CERTIFIED)[:3],
 )
 """Metrics of credit: those of anchors for every method, of two terms where a method has two, of certified depths for
 CRBC. An update without a visit or an anchor that a share is of has no such figure."""

@@ -11,6 +11,7 @@ from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.phases import blocks
@@ -111,39 +112,29 @@ class TrainProgress(Bars, Callback):
 
 def update_line(record: Record, width: int, digits: int = 3) -> str:
     """One update in one line of at most `width` characters. What does not fit is in metrics.jsonl alone."""
-    number = f"update {record['update']:{max(3, digits)}d}"
     # In the order of the line, each with its rank: parts of a high rank are left out first.
-    parts = [(0, number, f"[bold]{number}[/]")]
+    parts = [(0, f"[bold]update {record['update']:{max(3, digits)}d}[/]")]
     if "success" in record:
-        success = f"{record['success']:6.1%}"
         parts += [
-            (1, f"success {success}", f"success [bold]{success}[/]"),
-            *_plain(7, f"reward {record['reward']:6.2f}"),
-            *_plain(8, f"length {record['length']:5.1f}"),
-            *_plain(6, f"invalid {record['invalid']:6.1%}"),
+            (1, f"success [bold]{record['success']:6.1%}[/]"),
+            (7, f"reward {record['reward']:6.2f}"),
+            (8, f"length {record['length']:5.1f}"),
+            (6, f"invalid {record['invalid']:6.1%}"),
         ]
     if "clip_share" in record:  # a loss of one's own may have none
-        parts += _plain(9, f"clip {record['clip_share']:6.1%}")
+        parts.append((9, f"clip {record['clip_share']:6.1%}"))
     if "kl" in record:
-        parts += _plain(5, f"kl {record['kl']:.4f}")
+        parts.append((5, f"kl {record['kl']:.4f}"))
     for rank, split, short in ((2, "validation", "val"), (3, "test", "test")):
         if f"{split}/success" in record:
-            text = f"{short} {record[f'{split}/success']:.1%}"
-            parts.append((rank, text, f"[cyan]{text}[/]"))
+            parts.append((rank, f"[cyan]{short} {record[f'{split}/success']:.1%}[/]"))
     seconds = blocks(record)
-    for rank, text in (
-        (4, f"{sum(seconds.values()):.1f} s"),
-        (10, ", ".join(f"{phase} {value:.1f}" for phase, value in seconds.items())),
-    ):
-        parts.append((rank, text, f"[dim]{text}[/]"))
+    parts.append((4, f"[dim]{sum(seconds.values()):.1f} s[/]"))
+    parts.append((10, f"[dim]{', '.join(f'{phase} {value:.1f}' for phase, value in seconds.items())}[/]"))
     kept, room = set(), width
-    for rank, text, _ in sorted(parts):
-        room -= len(text) + 2 * (rank > 0)
+    for rank, shown in sorted(parts):
+        room -= len(Text.from_markup(shown)) + 2 * (rank > 0)
         if room < 0:
             break
         kept.add(rank)
-    return "  ".join(shown for rank, _, shown in parts if rank in kept)
-
-
-def _plain(rank: int, text: str) -> list[tuple[int, str, str]]:
-    return [(rank, text, text)]
+    return "  ".join(shown for rank, shown in parts if rank in kept)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from crbc_envs.storage.files import LEFT_FOLDER, WriteErrors, replacing_folder
+from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.files import MANIFEST, damage, read_mark, write_manifest
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NAME = re.compile("[0-9]{6}|[1-9][0-9]{6,}")
-_LEFT = re.compile(rf"\.({_NAME.pattern})\.{LEFT_FOLDER}")
-"""What a killed process leaves of a checkpoint: a folder of `replacing_folder`."""
 
 
 def publish(
@@ -49,7 +47,6 @@ def publish(
         fresh = target
         if distributed.main:
             folder.mkdir(parents=True, exist_ok=True)
-            _clear(folder)  # no other rank writes yet: all of them wait for the name of the temporary folder
             fresh = swap.enter_context(replacing_folder(target))
         fresh = folder / _broadcast_name(fresh.relative_to(folder).as_posix(), distributed)
         write(fresh)
@@ -76,13 +73,6 @@ def _ours(place: Path) -> bool:
 def _broadcast_name(name: str, distributed: Distributed) -> str:
     """Rank 0's name, on every rank."""
     return distributed.gather({"name": np.frombuffer(name.encode(), np.uint8)})[0]["name"].tobytes().decode()
-
-
-def _clear(folder: Path) -> None:
-    """Delete what killed processes left."""
-    for left in folder.glob(".*.tmp"):
-        if _LEFT.fullmatch(left.name) and left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left)
 
 
 def _retire(folder: Path, update: int, keep: int) -> None:

@@ -65,16 +65,8 @@ def hint(game: Game, state: State) -> Hint:
 def _can_be_done(game: Game, errand: Action) -> bool:
     """Whether the receptacle accepts the object, or the object can be treated so."""
     verb, o, r = errand
-    match verb:
-        case "put":
-            return bool(game.accepts[r] >> o & 1)
-        case "clean":
-            return bool(game.cleanable >> o & 1)
-        case "heat":
-            return bool(game.heatable >> o & 1)
-        case "cool":
-            return bool(game.coolable >> o & 1)
-    return True
+    able = {"put": game.accepts[r], "clean": game.cleanable, "heat": game.heatable, "cool": game.coolable}
+    return verb not in able or bool(able[verb] >> o & 1)
 
 
 def _walk(game: Game, state: State, errands: Sequence[Action]) -> list[Action]:

@@ -18,14 +18,6 @@ from crbc_envs.alfworld.games.goals import Goal
 
 FILE = Path(__file__).with_name("goal_counts.toml")
 
-ROOM_OF_SCENE = {
-    "kitchen": range(1, 31),
-    "living room": range(201, 231),
-    "bedroom": range(301, 331),
-    "bathroom": range(401, 431),
-}
-"""The kind of room of a published scene, by the scene's number."""
-
 STRIDE = 0x9E3779B97F4A7C15
 """The golden section of 2**64. Its multiples, modulo 2**64, cover any interval evenly."""
 

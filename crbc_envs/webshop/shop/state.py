@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from crbc_envs.webshop.shop import pages
 from crbc_envs.webshop.shop.pages import Kind
 
+_ROUTES = {"results": "search_results/", "item": "item_page/", "details": "item_sub_page/", "done": "done/"}
+
 
 @dataclass(slots=True)
 class State:
@@ -58,7 +60,7 @@ class State:
 
     def url(self) -> str:
         """The address of the page. As in the original, it contains the words of the query as typed."""
-        place = f"http://127.0.0.1:3000/{self._route()}{self.name}"
+        place = f"http://127.0.0.1:3000/{_ROUTES.get(self.kind, '')}{self.name}"
         query = "+".join(self.keywords)
         if self.kind == "results":
             return f"{place}/{query}/{self.page}"
@@ -90,10 +92,6 @@ class State:
             },
             sort_keys=True,
         )
-
-    def _route(self) -> str:
-        routes = {"results": "search_results/", "item": "item_page/", "details": "item_sub_page/", "done": "done/"}
-        return routes.get(self.kind, "")
 
     def _clear(self) -> None:
         self.kind, self.keywords, self.page, self.details = "index", [], 0, ""

@@ -59,6 +59,10 @@ def table(
             admissible[s, a] = True
             for b, (after, chance) in enumerate(row):
                 successor[s, a, b], probability[s, a, b] = number[after] if chance > 0.0 else n + 1, chance
+    named = {name: np.zeros(admissible.shape, dtype=np.bool_) for name in marks or {}}
+    for name, mask in named.items():
+        for state, action in (marks or {})[name]:
+            mask[number[state], action] = True
     anchors: dict[Hashable, int] = {}
     anchor = [anchors.setdefault(seen(state) if seen else state, len(anchors)) for state in states]
     return TabularMDP(
@@ -68,17 +72,8 @@ def table(
         np.array(anchor, dtype=np.int64),
         admissible,
         steps_to_success(successor, probability, admissible),
-        {name: _mask(steps, number, admissible.shape) for name, steps in (marks or {}).items()},
+        named,
     )
-
-
-def _mask(
-    steps: Iterable[tuple[Hashable, int]], number: Mapping[Hashable, int], shape: tuple[int, ...]
-) -> NDArray[np.bool_]:
-    mask = np.zeros(shape, dtype=np.bool_)
-    for state, action in steps:
-        mask[number[state], action] = True
-    return mask
 
 
 def steps_to_success(successor: Ints, probability: Floats, admissible: NDArray[np.bool_]) -> Floats:

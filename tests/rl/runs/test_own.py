@@ -52,9 +52,10 @@ def test_only_what_replacing_leaves_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "rollouts").mkdir()
     for name in (*ours, *others):
         (tmp_path / name).write_text("")
-    (tmp_path / ".model.abcd_123.tmp/new").mkdir(parents=True)
+    for name in (".model.abcd_123.tmp", "checkpoints/.000007.abcdef_1.tmp", "best/.000007.abcdef_1.tmp"):
+        (tmp_path / name / "new").mkdir(parents=True)
     clear_leftovers(tmp_path)
-    assert {path.name for path in tmp_path.rglob("*")} == {*others, "rollouts"}
+    assert {path.name for path in tmp_path.rglob("*")} == {*others, "rollouts", "checkpoints", "best"}
 
 
 def test_a_lock_of_another_program_makes_no_run(tmp_path: Path) -> None:
