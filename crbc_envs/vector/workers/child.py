@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
+from types import TracebackType
 from typing import Any
 
 from crbc_envs.vector.workers.memory import lend
@@ -15,7 +15,7 @@ from crbc_envs.vector.workers.worker import MemberServer
 
 def worker_main(socket_fd: int, memory: int | None) -> None:
     """The main function of a worker process. Returns when the parent closes the connection or dies."""
-    with Connection(socket_fd) as connection, report_errors(connection), closing(MemberServer()) as server:
+    with Connection(socket_fd) as connection, ReportErrors(connection), closing(MemberServer()) as server:
         first = _next(connection)
         if first is None:
             return
@@ -37,18 +37,23 @@ def _next(connection: Connection) -> Any:
         return None
 
 
-@contextmanager
-def report_errors(connection: Connection) -> Iterator[None]:
+class ReportErrors:
     """Context manager: sends an error's traceback to the parent and ends the process.
 
     The environment's state cannot be trusted after an error. Where the parent no longer listens, it is printed.
     """
-    try:
-        yield
-    except BaseException as error:
-        try:
-            connection.send((None, "".join(traceback.format_exception(error)), []))
-        except OSError:
-            if not isinstance(error, BrokenPipeError):
-                traceback.print_exception(error)
-        raise SystemExit(1) from error
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if error is not None:
+            try:
+                self.connection.send((None, "".join(traceback.format_exception(error)), []))
+            except OSError:
+                if not isinstance(error, BrokenPipeError):
+                    traceback.print_exception(error)
+            raise SystemExit(1) from error
