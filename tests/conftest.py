@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from effort import FULL, effort
 from hypothesis import HealthCheck, settings
-from warm import LEARNER, Warm
+from warm import Warm
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell. The processes that tests interrupt must not inherit it.
@@ -71,7 +71,7 @@ def one_hash_seed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def warm() -> Iterator[Warm]:
     """Runs the `crbc` command in forks of one process that has imported torch and the learner."""
-    with Warm((*LEARNER, "hostile.corpus")) as running:
+    with Warm() as running:
         yield running
 
 
