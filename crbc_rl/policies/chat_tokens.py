@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import partial
+from itertools import chain, cycle
 
 from transformers import PreTrainedTokenizerBase as Tokenizer
 
@@ -42,50 +45,57 @@ class ChatTokens:
         longer = "|".join(re.escape(content) for content in control.values() if len(content) > 1)
         self._first = re.compile(f"(?=(?:{longer or '(?!)'}))(.)", re.DOTALL)
         """The first character of every control token in a text."""
-        self._expected: dict[tuple[bool, int], int] = {}
+        self._expected: dict[tuple[bool, int, int], int] = {}
 
-    def encode(self, text: str, system: str | None, places: int = 0) -> list[int]:
+    def encode(self, text: str, system: str | None = None, places: int = 0, earlier: Sequence[str] = ()) -> list[int]:
         """Token ids of a user message, after a system message if there is one, up to the start of the reply.
 
-        The message has `places` placeholders, or some that are text, and then `places` is 0. Raises `ConfigError`
-        where the template fails or makes an empty prompt.
+        `earlier` has the texts between them, of the user and the assistant in turn. The user's texts have `places`
+        placeholders, or some that are text, and then `places` is 0. Raises `ConfigError` where the template fails or
+        makes an empty prompt.
         """
-        parts = text.split(self.placeholder) if places else [text]
-        ids = self._ids(self._render(self.meant.join(parts), system))
+        said = [
+            part.split(self.placeholder) if places and k % 2 == 0 else [part] for k, part in enumerate((*earlier, text))
+        ]
+        ids = self._ids(self._render(said, system))
         if not ids:
             raise ConfigError("the model's chat template makes an empty prompt")
-        if self._count(ids) == self._own(system is not None, places):
+        own = self._own(system is not None, len(said), places)
+        if self._count(ids) == own:
             return ids
         # A cut within every control token that a message spells: what is encoded in two pieces is never one token.
         # Where the tokenizer finds one spelled otherwise, as in capitals, every character is a piece.
         cut = "\ue000"
-        while any(cut in part for part in [*parts, system or ""]):
+        while any(cut in part for part in (*earlier, text, system or "")):
             cut += "\ue000"
         for place in (self._first, _EACH):
-            cuts = [place.sub(rf"\1{cut}", part) for part in (*parts, system or "")]
-            chat = self._render(self.meant.join(cuts[:-1]), None if system is None else cuts[-1])
-            ids = [token for piece in chat.split(cut) for token in self._ids(piece)]
-            if self._count(ids) == self._own(system is not None, places):
+            mark = partial(place.sub, rf"\1{cut}")
+            chat = self._render([[*map(mark, parts)] for parts in said], None if system is None else mark(system))
+            ids = self._ids(*chat.split(cut))
+            if self._count(ids) == own:
                 break
         return ids
 
-    def _own(self, system: bool, places: int) -> int:
+    def _own(self, system: bool, messages: int, places: int) -> int:
         """The number of control tokens in a chat whose messages spell none."""
-        if (system, places) not in self._expected:
-            chat = self._render("Go." + self.meant * places, "Play." if system else None)
-            self._expected[system, places] = self._count(self._ids(chat))
-        return self._expected[system, places]
+        if (system, messages, places) not in self._expected:
+            said = [*[["Go."]] * (messages - 1), ["Go." + self.meant * places]]
+            chat = self._render(said, "Play." if system else None)
+            self._expected[system, messages, places] = self._count(self._ids(chat))
+        return self._expected[system, messages, places]
 
     def _count(self, ids: list[int]) -> int:
         return sum(map(self._control.__contains__, ids))
 
-    def _ids(self, text: str) -> list[int]:
+    def _ids(self, *pieces: str) -> list[int]:
         with as_config_error("the model's tokenizer fails"):
-            return self.tokenizer.encode(text, add_special_tokens=False)
+            return [*chain.from_iterable(self.tokenizer(list(pieces), add_special_tokens=False)["input_ids"])]
 
-    def _render(self, text: str, system: str | None) -> str:
+    def _render(self, said: Sequence[Sequence[str]], system: str | None) -> str:
+        """The chat as text. Between the parts of a message stands `meant`."""
         before = [] if system is None else [{"role": "system", "content": system}]
-        chat = [*before, {"role": "user", "content": text}]
+        turns = zip(cycle(("user", "assistant")), map(self.meant.join, said))
+        chat = [*before, *({"role": role, "content": text} for role, text in turns)]
         with as_config_error("the model's chat template fails"):
             return str(self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,20 +13,17 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.cache_utils import DynamicLayer
 from transformers.utils import logging as hf_logging
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.cache import roomy_cache
 from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.lora import merged_tensors
-
-ROOM = 32
-"""Tokens that a layer of the cache has room for when it was copied."""
 
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
@@ -68,7 +65,9 @@ class TransformersPolicy:
         """Tokens that a reply cannot contain, since they stand for something other than text."""
         self.vocabulary: int = model.get_input_embeddings().num_embeddings
         self._chat = self._chat_tokens()
-        self._encoded: dict[tuple[str | None, str, int], list[int]] = {}
+        self.remembered = 50_000
+        """Prompts whose ids are kept at most."""
+        self._encoded: dict[tuple[str | None, str, int, tuple[str, ...]], list[int]] = {}
         self._in_vocabulary([self.eos, self.pad])
 
     @property
@@ -77,13 +76,14 @@ class TransformersPolicy:
 
     # ---- text and tokens ----------------------------------------------------------------------
 
-    def asked(self, prompt: Prompt) -> Turn:
+    def asked(self, prompt: Prompt, earlier: Sequence[str] = ()) -> Turn:
         """The turn of a prompt without its reply. A prompt of more than `max_prompt_tokens` is shortened as
         `Prompt.shortened` does it, never within the chat template.
 
+        `earlier` has the texts of the chat before it, of the user and the assistant in turn.
         Raises `ConfigError` where it cannot be, or with `truncation` "error".
         """
-        ids, most = self.encode(prompt), self.max_prompt_tokens
+        ids, most = self.encode(prompt, earlier), self.max_prompt_tokens
         if most is None or len(ids) <= most:
             return Turn(ids, [], [], images=prompt.images)
         what = f"rollout.max_prompt_tokens={most}: a prompt has {len(ids):,} tokens"
@@ -100,20 +100,23 @@ class TransformersPolicy:
             raise ConfigError(f"{what} and cannot be made shorter than {min(tried):,}: raise the limit to that or more")
         return Turn(self.encode(shortened), [], [], images=shortened.images, shortened=True)
 
-    def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids of one user message in the chat template, up to the start of the reply."""
-        return self.encode_text(prompt.text, prompt.system)
+    def encode(self, prompt: Prompt, earlier: Sequence[str] = ()) -> list[int]:
+        """Token ids of a user message in the chat template, after `earlier` ones, up to the start of the reply."""
+        return self.encode_text(prompt.text, prompt.system, earlier=earlier)
 
-    def encode_text(self, prompt: str, system: str | None = None, frames: int = 0) -> list[int]:
-        """Token ids of a message, after a system message if there is one.
+    def encode_text(
+        self, prompt: str, system: str | None = None, frames: int = 0, earlier: Sequence[str] = ()
+    ) -> list[int]:
+        """Token ids of a message, after a system message if there is one, and `earlier` ones as in `asked`.
 
-        Each of `frames` places in the text becomes the tokens of one frame. What else spells a control token is text.
+        Each of `frames` places in the user's texts becomes the tokens of one frame. What else spells a control token
+        is text.
         """
-        key = (system, prompt, frames)
+        key = (system, prompt, frames, tuple(earlier))
         if key not in self._encoded:
-            if len(self._encoded) > 50_000:
+            if len(self._encoded) > self.remembered:
                 self._encoded.clear()
-            self._encoded[key] = self._in_vocabulary(self._chat.encode(prompt, system, frames))
+            self._encoded[key] = self._in_vocabulary(self._chat.encode(prompt, system, frames, earlier))
         return self._encoded[key]
 
     def _chat_tokens(self) -> ChatTokens:
@@ -142,37 +145,47 @@ class TransformersPolicy:
         """Sample one reply to each prompt (see `Policy.generate`)."""
         return self.sample([self.asked(prompt) for prompt in prompts], seeds, temperature, max_new_tokens)
 
-    @_without_cudnn()
-    @torch.no_grad()
     def sample(
+        self, asked: Sequence[Turn], seeds: Sequence[int], temperature: float, max_new_tokens: int
+    ) -> list[Turn]:
+        """Sample one reply to the prompt ids of each turn. A reply that reaches `max_new_tokens` is cut there and has
+        no end token."""
+        replies: list[tuple[list[int], list[float]]] = [([], []) for _ in asked]
+        for rows, tokens, logprobs in self.steps(asked, seeds, temperature, max_new_tokens):
+            for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+                replies[row][0].append(token)
+                replies[row][1].append(logprob)
+        return [
+            replace(turn, response=reply, logprobs=values, text=self.text(reply))
+            for turn, (reply, values) in zip(asked, replies, strict=True)
+        ]
+
+    @torch.no_grad()
+    def steps(
         self,
         asked: Sequence[Turn],
         seeds: Sequence[int],
         temperature: float,
         max_new_tokens: int,
+        top_p: float = 1.0,
         goes_on: Callable[[int], bool] | None = None,
-    ) -> list[Turn]:
-        """Sample one reply to the prompt ids of each turn.
+    ) -> Iterator[tuple[list[int], list[int], list[float]]]:
+        """Sample replies a token at a time: the rows that have not ended, the next token of each, and its
+        log-probability before `top_p` cuts the improbable tokens off.
 
-        Equal prompts are read once, so members of a group at the same anchor share their prefill. A reply that
-        reaches `max_new_tokens` is cut there and has no end token. A row ends early
+        Equal prompts are read once, so members of a group at the same anchor share their prefill. A row ends early
         where `goes_on(row)` is false. Rows that have ended are dropped when they are half of all.
         """
         logits, cache, mask, position = self._read(asked)
         draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
         uniforms = torch.from_numpy(draws).to(self.device)
-        tokens = torch.zeros(uniforms.shape, dtype=torch.int64, device=self.device)
-        logprobs = torch.zeros(uniforms.shape, device=self.device)
         rows = torch.arange(len(asked), device=self.device)
         """Those that are still computed; some of them have ended."""
-        lengths = torch.zeros_like(rows)
         alive = torch.ones_like(rows, dtype=torch.bool)
         for step in range(max_new_tokens):
             scores = self.scores(logits, temperature)
-            token = draw(scores, uniforms[rows, step, None])
-            tokens[rows, step] = token[:, 0]
-            logprobs[rows, step] = scores.gather(1, token)[:, 0]
-            lengths[rows] += alive
+            token = draw(scores if top_p == 1 else nucleus(scores, top_p), uniforms[rows, step, None])
+            yield rows[alive].tolist(), token[alive, 0].tolist(), scores.gather(1, token)[alive, 0].tolist()
             alive &= token[:, 0] != self.eos
             if goes_on is not None:
                 alive &= torch.tensor([goes_on(row) for row in rows.tolist()], device=self.device)
@@ -186,14 +199,23 @@ class TransformersPolicy:
                 cache.batch_select_indices(kept)
                 rows, alive, token, position = rows[kept], alive[kept], token[kept], position[..., kept, :]
                 mask = None if mask is None else mask[kept]
-            logits = self.model(
-                input_ids=token, attention_mask=mask, position_ids=position, past_key_values=cache
-            ).logits[:, -1]
+            logits = self._next(token, mask, position, cache)
             position = position + 1
-        return [
-            replace(turn, response=reply[:n], logprobs=values[:n], text=self.text(reply[:n]))
-            for turn, reply, values, n in zip(asked, tokens.tolist(), logprobs.tolist(), lengths.tolist(), strict=True)
-        ]
+
+    @_without_cudnn()
+    def _next(
+        self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
+    ) -> Tensor:
+        """The logits after the last of the new tokens `ids` (B, L), (B, V)."""
+        logits: Tensor = self.model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            logits_to_keep=1,
+            **beside,
+        ).logits
+        return logits[:, -1]
 
     def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
         """Read the prompts of n turns, equal ones once: the logits after each (n, V), the cache, the mask (n, L) of
@@ -205,14 +227,7 @@ class TransformersPolicy:
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
         cache = roomy_cache(self.model.config.get_text_config())
-        logits = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            logits_to_keep=1,
-            **beside,
-        ).logits[index, -1]
+        logits = self._next(ids, mask, positions, cache, **beside)[index]
         cache.batch_select_indices(index)
         mask = None if mask is None else mask[index]
         first = torch.full_like(index[:, None], ids.shape[1])
@@ -318,6 +333,14 @@ def draw(scores: Tensor, uniforms: Tensor) -> Tensor:
     return torch.searchsorted(cumulated, uniforms * cumulated[:, -1:], right=True).clamp(max=last)
 
 
+def nucleus(scores: Tensor, top_p: float) -> Tensor:
+    """The log-probabilities `scores` (B, V), -inf for all but the most probable tokens that have `top_p` together."""
+    ordered, ids = scores.sort(dim=-1, descending=True, stable=True)
+    shares = ordered.double().exp()
+    beyond = shares.cumsum(dim=-1) - shares >= top_p
+    return scores.masked_fill(torch.empty_like(beyond).scatter(1, ids, beyond), -torch.inf)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Suppress progress bars and load reports of the transformers library."""
@@ -329,58 +352,3 @@ def quiet() -> Iterator[None]:
     finally:
         hf_logging.set_verbosity(before)
         hf_logging.enable_progress_bar()
-
-
-# ---- a key-value cache with room for the tokens to come -------------------------------------------------
-#
-# That of the transformers library copies all keys and values for each new token, which takes most of the time of a
-# small model's sampling.
-
-
-class RoomyLayer(DynamicLayer):
-    """A layer whose keys and values are the beginnings of larger tensors."""
-
-    keys: Tensor | None
-    values: Tensor | None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._keys, self._values = _Room(), _Room()
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
-        self.keys, self.values = (
-            self._keys.append(self.keys, key_states),
-            self._values.append(self.values, value_states),
-        )
-        return self.keys, self.values
-
-
-def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
-    """A cache for a model of this config. Only its layers of full attention have room."""
-    cache = DynamicCache(config=config)
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-    return cache
-
-
-@dataclass(slots=True)
-class _Room:
-    """A tensor with room, `whole`, and `used`, its beginning as it was handed out last."""
-
-    whole: Tensor | None = None
-    used: Tensor | None = None
-
-    def append(self, old: Tensor, new: Tensor) -> Tensor:
-        """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it."""
-        start = old.shape[-2] if old.numel() else 0
-        end = start + new.shape[-2]
-        whole = self.whole if old is self.used else None  # another tensor: rows were chosen, or there is none yet
-        if whole is None or whole.shape[-2] < end:
-            whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
-            if start:
-                whole[..., :start, :] = old
-        whole[..., start:end, :] = new
-        self.whole, self.used = whole, whole[..., :end, :]
-        return self.used

@@ -40,14 +40,15 @@ class VisionPolicy(TransformersPolicy):
         self.image_token: int = marks[1]
         self.suppressed_tokens = marks
 
-    def encode(self, prompt: Prompt) -> list[int]:
+    def encode(self, prompt: Prompt, earlier: Sequence[str] = ()) -> list[int]:
         """Token ids as for text; the image token is repeated once per token of its frame.
 
         Raises `ValueError` where the prompt's places and frames differ in number.
         """
-        if prompt.images and prompt.text.count(IMAGE) != len(prompt.images):
-            raise ValueError(f"{len(prompt.images)} frames for {prompt.text.count(IMAGE)} places in the prompt")
-        ids = self.encode_text(prompt.text, prompt.system, len(prompt.images))
+        places = sum(text.count(IMAGE) for text in (*earlier[::2], prompt.text))
+        if prompt.images and places != len(prompt.images):
+            raise ValueError(f"{len(prompt.images)} frames for {places} places in the prompt")
+        ids = self.encode_text(prompt.text, prompt.system, len(prompt.images), earlier)
         sizes = iter([self._tokens(image) for image in prompt.images])
         return [token for i in ids for token in ([i] * next(sizes) if i == self.image_token else [i])]
 

@@ -146,11 +146,14 @@ def test_rows_that_ended_are_dropped_and_the_others_go_on(
         return forward(**inputs)
 
     monkeypatch.setattr(policy.model, "forward", counted)
-    together = policy.sample(asked, seeds, 1.0, most, wanted)
+    together: list[list[tuple[int, float]]] = [[] for _ in texts]
+    for rows, *pair in policy.steps(asked, seeds, 1.0, most, goes_on=wanted):
+        for row, token, logprob in zip(rows, *pair, strict=True):
+            together[row].append((token, logprob))
     assert min(sizes) <= 4 < max(sizes)
-    for turn, single, limit in zip(together, alone, limits, strict=True):
-        assert turn.response == single.response[:limit]
-        assert turn.logprobs == pytest.approx(single.logprobs[:limit], abs=1e-4)
+    for told, single, limit in zip(together, alone, limits, strict=True):
+        assert [token for token, _ in told] == single.response[:limit]
+        assert [value for _, value in told] == pytest.approx(single.logprobs[:limit], abs=1e-4)
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0 - 2**-53])
