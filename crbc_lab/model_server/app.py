@@ -1,35 +1,38 @@
-"""The endpoint as an ASGI application: who may ask, what is asked, and the answers in OpenAI's shape."""
+"""The endpoint as an ASGI application: who may ask, and the way of a request to its answer."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from secrets import token_hex
+from contextlib import aclosing
 from typing import Any, TypeVar
 
 import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from crbc_lab.model_server.batcher import Batcher, Row, Scores
+from crbc_lab.model_server.answers import Answer, Texts
+from crbc_lab.model_server.batcher import Batcher
 from crbc_lab.model_server.requests import LARGEST_BODY, Order, Reader, Refused
-from crbc_rl.batches import Turn
+from crbc_lab.model_server.rows import Row
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.version import __version__
 
 log = logging.getLogger(__name__)
 
 BODY_SECONDS = 30.0
 """For the whole body of a request, however its bytes are spread."""
 
-Body = dict[str, Any]
+_OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
+"""A client leaves ":80" out, and has another port where a tunnel leads here."""
+
 T = TypeVar("T")
 
 
@@ -37,15 +40,16 @@ class Endpoint:
     """Answers requests to `policy`, which is called `name`.
 
     A request without a seed gets one from a generator with `seed`, and the answer tells it. `key` is what an
-    Authorization header must hold, if anything. `hosts` are the Host headers that are answered; None: all.
+    Authorization header must hold, if anything. Only Host headers that name this machine are answered, unless it is
+    `exposed`.
     """
 
     def __init__(
-        self, policy: TransformersPolicy, name: str, *, seed: int = 0, key: str = "", hosts: set[str] | None = None
+        self, policy: TransformersPolicy, name: str, *, seed: int = 0, key: str = "", exposed: bool = False
     ) -> None:
-        self.policy, self.name, self.key, self.hosts = policy, name, key.encode(), hosts
+        self.policy, self.name, self.key, self.exposed = policy, name, key.encode(), exposed
         self.reader, self.batcher = Reader(policy, name), Batcher(policy)
-        self.made = int(time.time())
+        self.texts, self.made = Texts(policy.tokenizer.decode), int(time.time())
         self._seeds = np.random.default_rng(seed)
         self._thread = ThreadPoolExecutor(1, "requests")
         """Reads requests: a long text takes a while, and others are answered meanwhile."""
@@ -60,108 +64,63 @@ class Endpoint:
             exception_handlers={Refused: _refused, HTTPException: self._unknown, Exception: _broken},
         )
 
-    async def models(self, request: Request) -> Body:
+    async def models(self, request: Request) -> Response:
         about = {"created": self.made, "owned_by": "crbc", "max_model_len": self.reader.positions}
-        return {"object": "list", "data": [{"id": self.name, "object": "model", **about}]}
+        return JSONResponse({"object": "list", "data": [{"id": self.name, "object": "model", **about}]})
 
-    async def chat(self, request: Request) -> Body:
-        order, seed, replies = await self._replies(request, self.reader.chat)
-        choices = []
-        for index, (turn, scores) in enumerate(replies):
-            message = {"role": "assistant", "content": turn.text, "refusal": None}
-            listed = {"content": self._listed(turn, scores), "refusal": None} if order.logprobs else None
-            choices.append({**self._choice(order, index, turn), "message": message, "logprobs": listed})
-        answer = self._answer("chat.completion", order, seed, replies, choices)
-        return {**answer, "prompt_token_ids": order.prompts[0].prompt} if order.token_ids else answer
+    async def chat(self, request: Request) -> Response:
+        return await self._ask(request, self.reader.chat, True)
 
-    async def completions(self, request: Request) -> Body:
-        order, seed, replies = await self._replies(request, self.reader.completion)
-        choices = []
-        for index, (turn, scores) in enumerate(replies):
-            text = (self.policy.tokenizer.decode(turn.prompt) if order.echo else "") + turn.text
-            listed = self._columns(order, turn, scores) if order.logprobs else None
-            ids = {"prompt_token_ids": turn.prompt} if order.token_ids else {}
-            choices.append({**self._choice(order, index, turn), "text": text, "logprobs": listed, **ids})
-        return self._answer("text_completion", order, seed, replies, choices)
+    async def completions(self, request: Request) -> Response:
+        return await self._ask(request, self.reader.completion, False)
 
-    # ---- from requests to replies -------------------------------------------------------------
+    # ---- from requests to answers -------------------------------------------------------------
 
-    async def _replies(
-        self, request: Request, read: Callable[[bytes], Order]
-    ) -> tuple[Order, int, list[tuple[Turn, Scores | None]]]:
-        """The order, its seed, and `n` replies to each prompt. Raises `ClientDisconnect` where the client went away."""
+    async def _ask(self, request: Request, read: Callable[[bytes], Order], chat: bool) -> Response:
+        """The answer, which is sent while it is written. Raises `ClientDisconnect` where the client went away."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refused("send the body with the header Content-Type: application/json", None, 415)
         body = await _body(request)
-        return await _unless_gone(request, self._ordered(body, read))
+        return await _unless_gone(request, self._begin(body, read, chat))
 
-    async def _ordered(
-        self, body: bytes, read: Callable[[bytes], Order]
-    ) -> tuple[Order, int, list[tuple[Turn, Scores | None]]]:
+    async def _begin(self, body: bytes, read: Callable[[bytes], Order], chat: bool) -> Response:
+        """The answer, whose first piece is there."""
         order = await asyncio.get_running_loop().run_in_executor(self._thread, read, body)
-        seed = int(self._seeds.integers(2**31)) if order.seed is None else order.seed
+        asked = order.fields
+        seed = int(self._seeds.integers(2**31)) if asked.seed is None else asked.seed
         # Otherwise the log-probabilities of sampling are at hand.
-        scored = order.logprobs and bool(order.top or order.echo or not order.temperature)
-        limits = (order.temperature, order.most, scored, order.echo, order.top)
-        rows = [Row(turn, (seed + k) % 2**63, *limits) for turn in order.prompts for k in range(order.n)]
-        return order, seed, await self.batcher.replies(rows)
+        scored = order.logprobs and bool(order.top or order.echo or not asked.temperature)
+        changed = asyncio.Event() if asked.stream else None
+        limits = (asked.temperature, order.most, asked.top_p, order.stop, scored, order.echo, order.top, changed)
+        rows = [Row(turn, (seed + k) % 2**63, *limits) for turn in order.prompts for k in range(asked.n)]
+        answer = Answer(self.texts, self.name, order, rows, seed, chat)
+        pieces = self._pieces(answer)
+        first = await anext(pieces)
+        if asked.stream:
+            return StreamingResponse(_chained(first, pieces), media_type="text/event-stream")
+        second = await anext(pieces, None)
+        if second is None:
+            return Response(first, media_type="application/json")
+        return StreamingResponse(_chained(first, _chained(second, pieces)), media_type="application/json")
 
-    # ---- from replies to answers --------------------------------------------------------------
-
-    def _answer(
-        self, kind: str, order: Order, seed: int, replies: list[tuple[Turn, Scores | None]], choices: list[Body]
-    ) -> Body:
-        asked = sum(len(turn.prompt) for turn in order.prompts)
-        given = sum(len(turn.response) for turn, _ in replies)
-        return {
-            "id": f"{'chatcmpl' if kind.startswith('chat') else 'cmpl'}-{token_hex(12)}",
-            "object": kind,
-            "created": int(time.time()),
-            "model": self.name,
-            "system_fingerprint": f"crbc-{__version__}",
-            "seed": seed,
-            "choices": choices,
-            "usage": {"prompt_tokens": asked, "completion_tokens": given, "total_tokens": asked + given},
-        }
-
-    def _choice(self, order: Order, index: int, turn: Turn) -> Body:
-        ended = turn.response[-1:] == [self.policy.eos]
-        ids = {"token_ids": turn.response} if order.token_ids else {}
-        return {"index": index, "finish_reason": "stop" if ended else "length", **ids}
-
-    def _listed(self, turn: Turn, scores: Scores | None) -> list[Body]:
-        """The tokens of a chat's reply with their log-probabilities, the end token included."""
-        logprobs = turn.logprobs if scores is None else scores.logprobs
-        tops = [[]] * len(turn.response) if scores is None else scores.top
-        return [
-            {**self._token(token, value), "top_logprobs": [self._token(*pair) for pair in top]}
-            for token, value, top in zip(turn.response, logprobs, tops, strict=True)
-        ]
-
-    def _token(self, token: int, logprob: float) -> Body:
-        return {"token": self._text(token), "logprob": logprob, "bytes": None}
-
-    def _columns(self, order: Order, turn: Turn, scores: Scores | None) -> Body:
-        """The tokens of a completion as columns; with `echo` the prompt's before them, whose first has no score."""
-        tokens = turn.response
-        values: list[float | None] = [*(turn.logprobs if scores is None else scores.logprobs)]
-        tops: list[Body | None] = [
-            {self._text(token): value for token, value in top} for top in (scores.top if scores is not None else ())
-        ]
-        if order.echo:
-            tokens, values, tops = turn.prompt + turn.response, [None, *values], [None, *tops]
-        texts = [self._text(token) for token in tokens]
-        offsets = np.cumsum([0, *map(len, texts)])[:-1].tolist()
-        listed = {"tokens": texts, "token_logprobs": values, "text_offset": offsets}
-        return {**listed, "top_logprobs": tops if order.top else None}
-
-    def _text(self, token: int) -> str:
-        return self.policy.tokenizer.decode([token])
+    async def _pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
+        """The bytes of an answer. It costs nothing more once this is closed."""
+        with self.batcher.asked(answer.rows):
+            if answer.order.fields.stream:
+                async for event in answer.events():
+                    yield event
+                return
+            await asyncio.gather(*(row.done for row in answer.rows))
+            if answer.order.logprobs or answer.order.echo:
+                async for piece in self.batcher.written(answer.whole()):
+                    yield piece
+            else:
+                yield "".join(answer.whole()).encode()
 
     # ---- who may ask --------------------------------------------------------------------------
 
     def _guarded(
-        self, answer: Callable[[Request], Coroutine[Any, Any, Body]]
+        self, answer: Callable[[Request], Coroutine[Any, Any, Response]]
     ) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             self._require_host(request)
@@ -169,7 +128,7 @@ class Endpoint:
             if self.key and not hmac.compare_digest(given, self.key):
                 raise Refused("a key is wanted: Authorization: Bearer KEY", None, 401, "invalid_api_key")
             try:
-                return JSONResponse(await answer(request))
+                return await answer(request)
             except ClientDisconnect:
                 return Response(status_code=499)
 
@@ -177,7 +136,7 @@ class Endpoint:
 
     def _require_host(self, request: Request) -> None:
         """Another site's name may lead a browser to this server. Raises `Refused` for it."""
-        if self.hosts is not None and request.headers.get("host", "").lower() not in self.hosts:
+        if not self.exposed and not _OWN_HOST.fullmatch(request.headers.get("host", "")):
             raise Refused("this endpoint is open on its own machine only", None, 421)
 
     async def _unknown(self, request: Request, error: Exception) -> Response:
@@ -203,6 +162,13 @@ async def _body(request: Request) -> bytes:
     except TimeoutError as error:
         raise Refused(f"the body did not arrive within {BODY_SECONDS:g} s", None, 408) from error
     return bytes(content)
+
+
+async def _chained(first: bytes, others: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
+    async with aclosing(others):
+        yield first
+        async for other in others:
+            yield other
 
 
 async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:

@@ -1,144 +1,234 @@
-"""Generates the replies that wait together, in one thread, and scores given tokens."""
+"""One thread for all that takes long: a slice of one batch of replies, then of the next, or of an answer."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from crbc_lab.model_server.requests import Refused
+from crbc_lab.model_server.rows import Row, Scores
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.policies.transformers import TransformersPolicy
 
 MOST_WAITING = 1_024
-"""Rows that wait or are generated."""
-MOST_ROWS, MOST_TOKENS = 64, 1 << 18
-"""Rows of a batch, and the positions of all its rows together, for which the model's cache has room."""
+"""Rows whose answer is not sent yet."""
+MOST_ROWS = 64
+"""Rows of a batch."""
+MOST_TOKENS, SMALL = 1 << 18, 1 << 12
+"""Positions of all batches together, for which the model's caches have room, and of a batch that finds room soon."""
+READ_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}
+"""Tokens of prompts that are read in one slice."""
+SLICE_SECONDS = 0.02
+"""A slice ends with the first step after it. Meanwhile others wait."""
+PIECE = 1 << 16
+"""Characters of an answer that are written at once."""
+SCORED_AT_ONCE = 1 << 23
+"""Logits that are sorted at once."""
 COLDEST = 1e-6
 """The temperature of "temperature": 0. The most probable token then is as good as certain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The log-probability of each of some tokens, and beside each the most probable (token id, log-probability)."""
+@dataclass(slots=True, eq=False)
+class _Job:
+    """Work in steps, for `rows` whose cache takes `size` positions, or for an answer that waits for `done`."""
 
-    logprobs: list[float]
-    top: list[list[tuple[int, float]]]
+    work: Iterator[None]
+    size: int
+    rows: Sequence[Row] = ()
+    done: asyncio.Future[None] | None = None
 
+    def slice(self) -> bool:
+        """Go on for a while. Whether there is more to do."""
+        end = time.monotonic() + SLICE_SECONDS
+        return any(time.monotonic() > end for _ in self.work)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    """One reply that is asked for. With `scored`, tokens are scored after it: those of the reply, with `echo` those
-    of the prompt before them, and beside each the `top` most probable."""
-
-    asked: Turn
-    seed: int
-    temperature: float
-    most: int
-    scored: bool = False
-    echo: bool = False
-    top: int = 0
-    done: asyncio.Future[tuple[Turn, Scores | None]] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-    @property
-    def together(self) -> tuple[float, int]:
-        """Rows of one batch have this in common."""
-        return self.temperature, self.most
-
-    @property
-    def awaited(self) -> bool:
-        return not self.done.done()
+    def tell(self, error: BaseException | None, more: bool) -> None:
+        """Tell those who wait what the slice has done."""
+        ended = [row.done for row in self.rows if row.whole or error]
+        for done in [*ended, self.done] if self.done is not None and not more else ended:
+            if not done.done():
+                done.set_exception(error) if error else done.set_result(None)
+        for row in self.rows:
+            if row.changed is not None:
+                row.changed.set()
 
 
 class Batcher:
-    """Gives one thread the rows that wait, a batch at a time. All but `_work` runs in the event loop."""
+    """Gives one thread the rows that wait. All but the work of jobs runs in the event loop."""
 
     def __init__(self, policy: TransformersPolicy) -> None:
         self.policy = policy
-        self.batches = 0
-        """Batches so far."""
+        self._held = 0
+        self._turn = 0
         self._waiting: list[Row] = []
-        self._running: list[Row] = []
+        self._jobs: list[_Job] = []
         self._thread = ThreadPoolExecutor(1, "model")
         self._loop: asyncio.Task[None] | None = None
 
-    async def replies(self, rows: Sequence[Row]) -> list[tuple[Turn, Scores | None]]:
-        """The replies to all rows, in order. A row whose caller is cancelled costs nothing more.
+    @contextmanager
+    def asked(self, rows: Sequence[Row]) -> Iterator[None]:
+        """Begin with rows, as soon as it is their turn. After the context they cost nothing more.
 
-        Raises `Refused` with status 429 where too many wait.
+        The rows of a request have their turns one after another, and those of others come between them. Raises
+        `Refused` with status 429 where too many wait.
         """
-        if sum(row.awaited for row in (*self._waiting, *self._running)) + len(rows) > MOST_WAITING:
+        if self._held + len(rows) > MOST_WAITING:
             raise Refused(f"more than {MOST_WAITING:,} replies are asked for at once; ask again later", None, 429)
+        self._held += len(rows)
+        turn = self._turn
+        for row in rows:
+            turn += len(row.asked.prompt) + row.most
+            row.turn = turn
         self._waiting += rows
-        if self._loop is None:
-            self._loop = asyncio.create_task(self._run())
+        self._wake()
         try:
-            return await asyncio.gather(*(row.done for row in rows))
+            yield
         finally:
+            self._held -= len(rows)
             for row in rows:
                 row.done.cancel()
 
+    async def written(self, pieces: Iterator[str]) -> AsyncIterator[bytes]:
+        """A text, some of its pieces at a time."""
+        some = [""]
+
+        def gather() -> Iterator[None]:
+            size = 0
+            for piece in pieces:
+                some.append(piece)
+                size += len(piece)
+                yield
+                if size > PIECE:
+                    return
+
+        while some:
+            some.clear()
+            job = _Job(gather(), PIECE, done=asyncio.get_running_loop().create_future())
+            self._jobs.append(job)
+            self._wake()
+            await job.done  # type: ignore[misc]
+            if some:
+                yield "".join(some).encode()
+
+    # ---- the order of work --------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._loop is None:
+            self._loop = asyncio.create_task(self._run())
+
     async def _run(self) -> None:
-        """Batch after batch, until no row waits."""
-        while self._waiting:
-            batch = self._running = self._take()
-            if not batch:
+        """Slice after slice, until there is nothing to do: of the smallest job, and of each job in turn."""
+        smallest = False
+        while self._jobs or self._waiting:
+            if rows := self._take():
+                self._jobs.append(_Job(self._work(rows), _size(rows), rows))
+            if not self._jobs:
                 continue
-            self.batches += 1
-            work = asyncio.get_running_loop().run_in_executor(self._thread, self._work, batch)
+            smallest = not smallest
+            job = min(self._jobs, key=lambda job: job.size) if smallest else self._jobs[0]
+            self._jobs.remove(job)
+            work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
             await asyncio.wait([work])
-            for place, row in enumerate(batch):
-                if not row.awaited:
-                    continue
-                if error := work.exception():
-                    row.done.set_exception(error)
-                else:
-                    row.done.set_result(work.result()[place])
-        self._running, self._loop = [], None
+            error = work.exception()
+            more = error is None and work.result()
+            job.tell(error, more)
+            if more:
+                self._jobs.append(job)
+        self._loop = None
 
     def _take(self) -> list[Row]:
-        """The first row that waits, and others that can be generated with it."""
-        waiting = [row for row in self._waiting if row.awaited]
+        """The row whose turn it is, and others that can be generated with it; none where there is no room.
+
+        A batch has half of the room that is left, so that the next one finds some.
+        """
+        self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
+        held = sum(job.size for job in self._jobs if job.rows)
+        most = (MOST_TOKENS - held) // 2
         batch: list[Row] = []
-        longest = 0
-        for row in waiting:
-            if row.together != waiting[0].together or len(batch) == MOST_ROWS:
-                continue
-            longest = max(longest, len(row.asked.prompt) + row.most)
-            if batch and longest * (len(batch) + 1) > MOST_TOKENS:
+        for row in self._waiting:
+            if len(batch) == MOST_ROWS:
                 break
-            batch.append(row)
-        taken = set(map(id, batch))
-        self._waiting = [row for row in waiting if id(row) not in taken]
+            if batch and row.together != batch[0].together:
+                continue
+            fits = _size([*batch, row]) <= most
+            if (fits and self._read_at_once([*batch, row])) or (not batch and (fits or held <= SMALL)):
+                batch.append(row)
+            elif batch:
+                break
+            else:
+                most = min(most, SMALL)  # it waits for room, and large ones wait behind it
+        if batch:
+            self._turn = max(self._turn, batch[0].turn)
+            taken = set(batch)
+            self._waiting = [row for row in self._waiting if row not in taken]
         return batch
 
-    def _work(self, batch: Sequence[Row]) -> list[tuple[Turn, Scores | None]]:
-        temperature, most = batch[0].together
-        turns = [row.asked for row in batch]
-        if most:
-            seeds = [row.seed for row in batch]
-            turns = self.policy.sample(turns, seeds, max(temperature, COLDEST), most, lambda i: batch[i].awaited)
-        return [
-            (turn, self._score(row, turn) if row.scored and row.awaited else None)
-            for row, turn in zip(batch, turns, strict=True)
-        ]
+    def _read_at_once(self, rows: Sequence[Row]) -> bool:
+        distinct = len({id(row.asked) for row in rows})
+        return distinct * max(len(row.asked.prompt) for row in rows) <= READ_AT_ONCE.get(
+            self.policy.device.type, 1 << 16
+        )
 
-    @torch.no_grad()
-    def _score(self, row: Row, turn: Turn) -> Scores:
+    # ---- in the thread ------------------------------------------------------------------------
+
+    def _work(self, rows: Sequence[Row]) -> Iterator[None]:
+        """Generates rows of one batch, and scores each as soon as it has ended."""
+        left = list(rows)
+        most = max(row.most for row in rows)
+        if most:
+            prompts, seeds = [row.asked for row in rows], [row.seed for row in rows]
+            heat = max(rows[0].temperature, COLDEST)
+
+            def goes_on(place: int) -> bool:
+                return rows[place].awaited and not rows[place].ended
+
+            for drawn in self.policy.steps(prompts, seeds, heat, most, rows[0].top_p, goes_on):
+                for place, token, logprob in zip(*drawn, strict=True):
+                    rows[place].add(token, logprob, self.policy.eos, self.policy.text)
+                for row in [row for row in left if row.ended]:
+                    left.remove(row)
+                    yield from self._finish(row)
+                yield
+        for row in left:
+            yield from self._finish(row)
+
+    def _finish(self, row: Row) -> Iterator[None]:
+        if row.scored and row.awaited:
+            yield from self._score(row)
+        row.whole = True
+
+    def _score(self, row: Row) -> Iterator[None]:
         """Scored alone, so the rest of the batch makes no difference; at temperature 0 by the model as it is."""
-        before = 1 if row.echo else len(turn.prompt)
-        prompt, tokens = turn.prompt[:before], turn.prompt[before:] + turn.response
-        if not tokens:
-            return Scores([], [])
-        alone = Turn(prompt, tokens, [0.0] * len(tokens), images=turn.images)
-        logits = self.policy.logits(collate(RolloutBatch.of_turns([alone]), self.policy.pad).to(self.policy.device))
-        scores = self.policy.scores(logits[0, :-1], max(row.temperature, COLDEST) if row.temperature else 1.0)
-        chosen = scores.gather(1, torch.tensor(tokens, device=scores.device)[:, None])[:, 0]
-        values, ids = scores.topk(min(row.top, self.policy.vocabulary), dim=-1)
-        top = [list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), values.tolist(), strict=True)]
-        return Scores(chosen.tolist(), top)
+        prompt = row.asked.prompt
+        before = 1 if row.echo else len(prompt)
+        prompt, tokens = prompt[:before], prompt[before:] + row.tokens
+        alone = Turn(prompt, tokens, [0.0] * len(tokens), images=row.asked.images)
+        heat, top = max(row.temperature, COLDEST) if row.temperature else 1.0, min(row.top, self.policy.vocabulary)
+        chosen: list[float] = []
+        ids, values = np.empty((len(tokens), top), np.int32), np.empty((len(tokens), top), np.float32)
+        if tokens:
+            with torch.no_grad():
+                batch = collate(RolloutBatch.of_turns([alone]), self.policy.pad).to(self.policy.device)
+                logits = self.policy.logits(batch)[0, :-1]
+            few = max(1, SCORED_AT_ONCE // self.policy.vocabulary)
+            for start in range(0, len(tokens), few):
+                yield
+                scores = self.policy.scores(logits[start : start + few], heat)
+                told = torch.tensor(tokens[start : start + few], device=scores.device)
+                chosen += scores.gather(1, told[:, None])[:, 0].tolist()
+                best = scores.topk(top, dim=-1)
+                values[start : start + few] = best.values.cpu().numpy()
+                ids[start : start + few] = best.indices.cpu().numpy()
+        row.scores = Scores(chosen, ids, values)
+
+
+def _size(rows: Sequence[Row]) -> int:
+    """The positions of a batch."""
+    return len(rows) * max(len(row.asked.prompt) + row.most for row in rows)

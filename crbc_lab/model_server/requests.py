@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from crbc_envs.errors import DataError
 from crbc_envs.prompts import IMAGE, Prompt
@@ -24,15 +25,18 @@ LARGEST_BODY = 16 << 20
 LARGEST_SCORED = 1 << 29
 """Logits of one prompt and reply that are scored at once: 2 GiB."""
 MOST_CHOICES, MOST_TOP, MOST_FRAMES = 128, 20, 16
+MOST_MESSAGES, MOST_PARTS, MOST_STOPS, LONGEST_STOP = 1_024, 256, 4, 256
 USUAL_TOKENS, USUAL_TEXT_TOKENS = 1_024, 16
 """New tokens where a request names no number: of a chat as far as there is room, and of a completion as at OpenAI."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "add_generation_prompt": (True,),
     "add_special_tokens": (True,),
     "allowed_token_ids": ([],),
     "audio": (),
     "bad_words": ([],),
     "best_of": (1,),
+    "continue_final_message": (False,),
     "frequency_penalty": (0,),
     "function_call": ("none",),
     "functions": ([],),
@@ -46,17 +50,14 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
-    "stop": ([], ""),
     "stop_token_ids": ([],),
-    "stream": (False,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "top_k": (0, -1),
-    "top_p": (1,),
 }
 """Fields that would change the answer, with the values that leave it as it is. Null always does."""
-IDLE = frozenset({"metadata", "parallel_tool_calls", "service_tier", "store", "stream_options", "user"})
+IDLE = frozenset({"metadata", "parallel_tool_calls", "service_tier", "store", "user"})
 """Fields that change no answer here."""
 
 _PNG, _HALF = re.compile("data:image/png;base64,"), re.compile("[\ud800-\udfff]")
@@ -74,25 +75,42 @@ class Refused(ValueError):
         return {"error": {"message": str(self), "type": kind, "param": self.field, "code": self.code}}
 
 
+class _StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool = False
+    include_obfuscation: bool = False
+    """Nothing is added to hide the lengths of pieces: the connection has no encryption either."""
+
+
 class _Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     model: str
     temperature: float = Field(1.0, ge=0, le=2)
     seed: int | None = Field(None, ge=0, lt=2**63)
+    top_p: float = Field(1.0, gt=0, le=1)
+    stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] = ""
     n: int = Field(1, ge=1, le=MOST_CHOICES)
+    stream: bool = False
+    stream_options: _StreamOptions = _StreamOptions()
     return_token_ids: bool = False
 
 
 class _Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    role: Literal["system", "developer", "user"]
-    content: str | list[dict[str, Any]]
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | Annotated[list[dict[str, Any]], Field(max_length=MOST_PARTS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        return {k: v for k, v in given.items() if v is not None} if isinstance(given, dict) else given
 
 
 class _Chat(_Fields):
-    messages: list[_Message] = Field(min_length=1)
+    messages: list[_Message] = Field(min_length=1, max_length=MOST_MESSAGES)
     max_tokens: int | None = Field(None, ge=1, lt=2**31)
     max_completion_tokens: int | None = Field(None, ge=1, lt=2**31)
     logprobs: bool = False
@@ -100,7 +118,7 @@ class _Chat(_Fields):
 
 
 class _Completion(_Fields):
-    prompt: str | list[str] | list[int] | list[list[int]]
+    prompt: Any
     max_tokens: int = Field(USUAL_TEXT_TOKENS, ge=0, lt=2**31)
     logprobs: int | None = Field(None, ge=0, le=MOST_TOP)
     echo: bool = False
@@ -111,20 +129,19 @@ T = TypeVar("T", bound=_Fields)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a request asks for: `n` replies of at most `most` tokens to each of `prompts`, turns without a reply.
+    """What a request asks for: `fields.n` replies of at most `most` tokens to each of `prompts`, turns without a reply.
 
-    `top` is the number of the most probable tokens that are listed beside each token.
+    A reply ends before each text of `stop`. `top` is the number of the most probable tokens that are listed beside
+    each token.
     """
 
-    prompts: tuple[Turn, ...]
-    n: int
-    seed: int | None
-    temperature: float
+    fields: _Fields
+    prompts: Sequence[Turn]
     most: int
+    stop: tuple[str, ...]
     logprobs: bool
     top: int
-    echo: bool
-    token_ids: bool
+    echo: bool = False
 
 
 class Reader:
@@ -133,6 +150,9 @@ class Reader:
     def __init__(self, policy: TransformersPolicy, name: str) -> None:
         self.policy, self.name = policy, name
         self.positions: int = policy.model.config.get_text_config().max_position_embeddings
+        self._longest = self.positions * max(map(len, policy.tokenizer.get_vocab()))
+        """No text of more characters has room."""
+        policy.remembered = 0  # each prompt is read once
 
     def chat(self, body: bytes) -> Order:
         """The order of a request to /v1/chat/completions."""
@@ -142,9 +162,9 @@ class Reader:
         most = {asked.max_tokens, asked.max_completion_tokens} - {None}
         if len(most) == 2:
             raise Refused("max_tokens says something else; give one of them", "max_completion_tokens")
-        prompt = self._prompt(asked.messages)
+        prompt, earlier = self._prompt(asked.messages)
         try:
-            turn = self.policy.asked(prompt)
+            turn = self.policy.asked(prompt, earlier)
         except (ConfigError, ValueError) as error:
             raise Refused(str(error), "messages") from error
         room = min(USUAL_TOKENS, max(1, self.positions - len(turn.prompt)))
@@ -155,9 +175,9 @@ class Reader:
         asked = self._parse(_Completion, body)
         if not asked.max_tokens and not asked.echo:
             raise Refused("0 new tokens are for echo=true, which scores the prompt", "max_tokens")
-        given: Any = asked.prompt
-        alone = isinstance(given, str) or (given and isinstance(given[0], int))
-        several = [given] if alone else given
+        given = asked.prompt
+        several = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
+        self._require_few(len(several), asked.n)
         turns = [Turn(self._ids(text) if isinstance(text, str) else self._known(text), [], []) for text in several]
         logprobs = asked.logprobs is not None
         return self._order(turns, asked, asked.max_tokens, logprobs, asked.logprobs or 0, asked.echo)
@@ -179,6 +199,8 @@ class Reader:
                 if value not in NEUTRAL[name]:
                     known = " or ".join(map(repr, NEUTRAL[name])) or "null"
                     raise Refused(f"{shown(value)} is not supported here, only {known}", name, code="unsupported_value")
+            elif name not in kind.model_fields:
+                raise Refused("it is not known here", name.encode("ascii", "replace").decode()[:100])
             else:
                 kept[name] = value
         try:
@@ -187,8 +209,6 @@ class Reader:
             first = error.errors(include_url=False, include_context=False, include_input=False)[0]
             field = ".".join(map(str, first["loc"])).encode("ascii", "replace").decode()[:100]
             wrong = "it is not known here" if first["type"] == "extra_forbidden" else first["msg"]
-            if first["loc"][0] == "prompt":
-                field, wrong = "prompt", "it is a text or token ids, or a list of texts or of lists of token ids"
             raise Refused(wrong, field) from error
         if asked.model != self.name:
             wrong = f"{shown(asked.model)} is not served here, only {self.name!r}"
@@ -198,8 +218,11 @@ class Reader:
     def _order(
         self, turns: list[Turn], asked: _Fields, most: int, logprobs: bool, top: int, echo: bool = False
     ) -> Order:
-        if not 0 < len(turns) * asked.n <= MOST_CHOICES:
-            raise Refused(f"{len(turns)} prompts with n={asked.n}: 1 to {MOST_CHOICES} replies are given at once")
+        if asked.stream and (logprobs or echo or asked.return_token_ids):
+            raise Refused("log-probabilities, token ids and an echo are in whole answers alone", "stream")
+        stop = tuple(filter(None, [asked.stop] if isinstance(asked.stop, str) else asked.stop))
+        if max(map(len, stop), default=0) > LONGEST_STOP:
+            raise Refused(f"a text has more than {LONGEST_STOP} characters", "stop")
         for turn in turns:
             if len(turn.prompt) + most > self.positions:
                 raise Refused(
@@ -209,41 +232,48 @@ class Reader:
                 )
             if (top or echo) and (len(turn.prompt) * echo + most) * self.policy.vocabulary > LARGEST_SCORED:
                 raise Refused("the tokens are too many to list others beside them, or to score", "logprobs")
-        return Order(
-            prompts=tuple(turns),
-            n=asked.n,
-            seed=asked.seed,
-            temperature=asked.temperature,
-            most=most,
-            logprobs=logprobs,
-            top=top,
-            echo=echo,
-            token_ids=asked.return_token_ids,
-        )
+        return Order(asked, turns, most, stop, logprobs, top, echo)
+
+    @staticmethod
+    def _require_few(prompts: int, n: int) -> None:
+        if prompts * n > MOST_CHOICES:
+            raise Refused(f"{prompts} prompts with n={n}: at most {MOST_CHOICES} replies are given at once")
 
     # ---- prompts ------------------------------------------------------------------------------
 
-    def _prompt(self, given: list[_Message]) -> Prompt:
-        """The prompt whose `crbc_envs.chat.messages` these are."""
-        *before, last = given
-        if last.role != "user" or len(before) > 1 or any(message.role == "user" for message in before):
-            raise Refused("a message of the user is wanted, after one of the system if there is one", "messages")
-        system = _text(before[0].content, "messages.0.content") if before else None
-        place = f"messages.{len(before)}.content"
-        text, images = _parts(last.content, place)
-        if images and not isinstance(self.policy, VisionPolicy):
-            raise Refused("this model sees no images", place)
-        if images and text.count(IMAGE) != len(images):
-            raise Refused(f"beside images a text cannot contain {IMAGE}", place)
-        _require_text(text + (system or ""), place)
-        return Prompt(text, images, system)
+    def _prompt(self, given: list[_Message]) -> tuple[Prompt, list[str]]:
+        """The prompt of the last message, and the texts between it and the system's, if there is one."""
+        before = int(given[0].role in ("system", "developer"))
+        roles = [message.role for message in given[before:]]
+        if len(roles) % 2 == 0 or any(role != ("user", "assistant")[k % 2] for k, role in enumerate(roles)):
+            wanted = "the user's and the assistant's messages in turn, after one of the system if there is one"
+            raise Refused(f"{wanted}: the last is the user's", "messages")
+        texts, images = [], list[Frame]()
+        for k, message in enumerate(given):
+            place, count = f"messages.{k}.content", len(images)
+            texts.append(_text(message.content, place, images))
+            if len(images) > count and (message.role != "user" or not isinstance(self.policy, VisionPolicy)):
+                raise Refused("only a message of the user, to a model that sees, has images", place)
+            self._require_text(texts[-1], place)
+        if images and sum(text.count(IMAGE) for text in texts[before::2]) != len(images):
+            raise Refused(f"beside images a text cannot contain {IMAGE}", "messages")
+        return Prompt(texts[-1], tuple(images), texts[0] if before else None), texts[before:-1]
+
+    def _require_text(self, text: str, field: str) -> None:
+        if _HALF.search(text):
+            raise Refused("it has half a surrogate pair, which is no text", field)
+        if len(text) > self._longest:
+            wrong = f"it has {len(text):,} characters, more than the model's {self.positions:,} positions can hold"
+            raise Refused(wrong, field, code="context_length_exceeded")
 
     def _ids(self, text: str) -> list[int]:
         """The ids of a raw text: where it spells a control token, it is that token."""
-        _require_text(text, "prompt")
+        self._require_text(text, "prompt")
         return self._known(self.policy.tokenizer.encode(text))
 
-    def _known(self, ids: list[int]) -> list[int]:
+    def _known(self, ids: Any) -> list[int]:
+        if not isinstance(ids, list) or any(type(token) is not int for token in ids):
+            raise Refused("it is a text or token ids, or a list of texts or of lists of token ids", "prompt")
         if not ids:
             raise Refused("it is empty", "prompt")
         if not 0 <= min(ids) <= max(ids) < self.policy.vocabulary:
@@ -253,23 +283,11 @@ class Reader:
         return ids
 
 
-def _require_text(text: str, field: str) -> None:
-    if _HALF.search(text):
-        raise Refused("it has half a surrogate pair, which is no text", field)
-
-
-def _text(content: str | list[dict[str, Any]], place: str) -> str:
-    text, images = _parts(content, place)
-    if images:
-        raise Refused("only the user's message has images", place)
-    return text
-
-
-def _parts(content: str | list[dict[str, Any]], place: str) -> tuple[str, tuple[Frame, ...]]:
-    """The text of a message, with `IMAGE` for each of its images, and the images."""
+def _text(content: str | list[dict[str, Any]], place: str, images: list[Frame]) -> str:
+    """The text of a message, with `IMAGE` for each of its images, which are added to `images`."""
     if isinstance(content, str):
-        return content, ()
-    text, images = "", []
+        return content
+    text = ""
     for number, part in enumerate(content):
         match part:
             case {"type": "text", "text": str(said)} if len(part) == 2:
@@ -281,7 +299,7 @@ def _parts(content: str | list[dict[str, Any]], place: str) -> tuple[str, tuple[
                 raise Refused("a part is a text or an image_url", f"{place}.{number}")
         if len(images) > MOST_FRAMES:
             raise Refused(f"more than {MOST_FRAMES} images", place)
-    return text, tuple(images)
+    return text
 
 
 def _image(url: str, place: str) -> Frame:

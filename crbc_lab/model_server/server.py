@@ -50,10 +50,8 @@ def server(
     policy: TransformersPolicy, name: str, sock: socket.socket, *, seed: int = 0, key: str = "", exposed: bool = False
 ) -> uvicorn.Server:
     """A server of `policy` for `sock`; see `Endpoint`. `server(...).run(sockets=[sock])` serves until Ctrl-C."""
-    port = sock.getsockname()[1]
-    hosts = None if exposed else {f"{host}:{port}" for host in ("127.0.0.1", "[::1]", "localhost")}
     config = uvicorn.Config(
-        Endpoint(policy, name, seed=seed, key=key, hosts=hosts).application(),
+        Endpoint(policy, name, seed=seed, key=key, exposed=exposed).application(),
         ws="none",
         loop="asyncio",
         lifespan="off",

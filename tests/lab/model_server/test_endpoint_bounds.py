@@ -56,9 +56,11 @@ WRONG_CHATS: dict[str, Any] = {
     "n": [0, 129],
     "logprobs": [1],
     "top_logprobs": [1, 21],
-    "stop": ["</action>"],
-    "stream": [True],
-    "top_p": [0.5],
+    "stop": [[""] * 5, "x" * 257, 3],
+    "stream": [1],
+    "stream_options": [{"include_usage": 1}, {"unheard_of": True}],
+    "top_p": [0, 1.1],
+    "continue_final_message": [True],
     "logit_bias": [{"3": 1}],
     "tools": [[{"type": "function"}]],
     "response_format": [{"type": "json_object"}],
@@ -72,6 +74,9 @@ WRONG_CHATS: dict[str, Any] = {
         [{"role": "system", "content": "Go."}],
         [{"role": "user", "content": "Go."}] * 2,
         [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "up"}],
+        [{"role": "assistant", "content": "up"}, {"role": "user", "content": "Go."}],
+        [{"role": "user", "content": "Go."}, {"role": "system", "content": "up"}, {"role": "user", "content": "Go."}],
+        [{"role": "user", "content": "Go."}] * 2_000,
         [{"role": "user", "content": [{"type": "video", "url": "x"}]}],
         [{"role": "user", "content": [{"type": "text", "text": 3}]}],
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}],
@@ -121,7 +126,7 @@ def test_a_wrong_field_of_a_completion_is_named(client: Client, field: str, valu
 
 def test_a_field_that_changes_nothing_may_be_there(client: Client) -> None:
     plain = client.chat("Go.", max_tokens=3, seed=1)
-    neutral = {"top_p": 1.0, "stop": [], "stream": False, "tools": None, "user": "me", "frequency_penalty": 0.0}
+    neutral = {"top_k": -1, "stop": [], "stream": False, "tools": None, "user": "me", "frequency_penalty": 0.0}
     assert client.chat("Go.", max_completion_tokens=3, seed=1, **neutral)["choices"] == plain["choices"]
 
 
@@ -149,12 +154,12 @@ def test_a_model_without_eyes_refuses_frames(client: Client) -> None:
 
 
 def test_a_name_that_leads_here_is_not_ours(policy: TransformersPolicy, client: Client) -> None:
-    for host in ("evil.example", "127.0.0.1", ""):
+    for host in ("evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost:80.evil.example", ""):
         for path in ("models", "chat/completions", "nowhere"):  # open, for POST alone, and unknown
             answer = client.http.get(f"{client.url}/{path}", headers={"Host": host})
             assert answer.status_code == 421
     port = httpx.URL(client.url).port
-    for host in (f"localhost:{port}", f"127.0.0.1:{port}"):
+    for host in (f"localhost:{port}", f"127.0.0.1:{port}", "LOCALHOST:9", "127.0.0.1", "[::1]", "[::1]:80"):
         assert client.http.get(f"{client.url}/models", headers={"Host": host}).status_code == 200
     with serving(policy, exposed=True) as url:
         assert Client(url, Host="evil.example").http.get(f"{url}/models").status_code == 200
@@ -204,17 +209,19 @@ def test_a_body_that_comes_slowly_ends(client: Client, monkeypatch: pytest.Monke
 def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:
     """The row ends at the next token, or is never begun."""
     asked: list[int] = []
-    sample = policy.sample
+    steps = policy.steps
     going = threading.Event()
 
-    def watched(turns: Any, seeds: Any, temperature: float, most: int, wanted: Any) -> Any:
+    def watched(*given: Any) -> Any:
         going.set()
-        replies = sample(turns, seeds, temperature, most, wanted)
-        asked.extend(len(turn.response) for turn in replies)
-        return replies
+        asked.append(0)
+        place = len(asked) - 1
+        for step in steps(*given):
+            asked[place] += 1
+            yield step
 
     policy.eos, eos = -1, policy.eos  # so that no reply ends by itself
-    policy.sample = watched  # type: ignore[method-assign]
+    policy.steps = watched  # type: ignore[method-assign]
     try:
         with serving(policy) as url:
             place = httpx.URL(url)
@@ -230,7 +237,7 @@ def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) 
             assert Client(url).chat("Go.", max_tokens=2)["choices"]
         assert asked and all(length < 2_000 for length in asked)
     finally:
-        del policy.sample
+        del policy.steps
         policy.eos = eos
 
 
@@ -241,11 +248,11 @@ def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: Tra
         def fail(*args: Any) -> Any:
             raise RuntimeError("no memory")
 
-        policy.sample = fail  # type: ignore[method-assign]
+        policy.steps = fail  # type: ignore[method-assign]
         try:
             answer = client.post("chat/completions", ASK)
         finally:
-            del policy.sample
+            del policy.steps
         assert answer.status_code == 500 and answer.json()["error"]["type"] == "server_error"
         assert answer.headers["connection"] == "close"  # the server ends it: the next request needs another
         assert client.chat("Go.", max_tokens=2)["choices"]
@@ -262,18 +269,18 @@ def test_requests_that_wait_together_keep_their_own_limits(policy: TransformersP
 
 def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -> None:
     sizes: list[int] = []
-    sample = policy.sample
+    steps = policy.steps
 
     def watched(turns: Any, *rest: Any) -> Any:
         sizes.append(len(turns))
-        return sample(turns, *rest)
+        return steps(turns, *rest)
 
-    policy.sample = watched  # type: ignore[method-assign]
+    policy.steps = watched  # type: ignore[method-assign]
     try:
         with serving(policy) as url, ThreadPoolExecutor(80) as pool:
             client = Client(url)
             answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=10), range(200)))
     finally:
-        del policy.sample
+        del policy.steps
     assert len(answers) == sum(sizes) == 200 and len(sizes) < 150
     assert max(sizes) <= batcher.MOST_ROWS == 64 and requests.MOST_CHOICES == 128
