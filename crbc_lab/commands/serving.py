@@ -22,6 +22,7 @@ def model(
     folder: ModelPath,
     /,
     policy: Literal["best", "last", "start"] | None = None,
+    base: str | None = None,
     name: str | None = None,
     port: Port = 8000,
     host: str = "127.0.0.1",
@@ -32,8 +33,9 @@ def model(
     """Serve a model as an OpenAI-compatible endpoint: chats, completions, log-probabilities and seeds. Ctrl-C ends it.
 
     Args:
-        folder: a model folder, or a run folder.
+        folder: a model folder, a run folder, or the folder of a LoRA adapter that peft wrote.
         policy: of a run: the best policy on validation, the last one saved, or the initial one; default last.
+        base: of an adapter: the folder of its base model or a name of the hub; default the one that it names.
         name: the model's name for clients; default the folder's.
         port: the port; 0 selects a free one.
         host: 127.0.0.1 or ::1, which only this machine can reach.
@@ -46,7 +48,7 @@ def model(
 
     key = "" if key_variable is None else read_key(key_variable)
     with bind(host, port, exposed) as sock:
-        served = load(folder, policy)
+        served = load(folder, policy, base)
         name = name or folder.resolve().name
         app = server(served, name, sock, seed=seed or 0, key=key, exposed=exposed)
         login = "" if key else ", without a login" if exposed else ""
@@ -61,21 +63,28 @@ def model(
         console.print("closed")
 
 
-def load(folder: Path, which: str | None) -> TransformersPolicy:
-    """The policy of a model folder, or `which` of a run folder. Raises `ConfigError` where it is neither."""
+def load(folder: Path, which: str | None, base: str | None = None) -> TransformersPolicy:
+    """The policy of a model folder, `which` of a run folder, or an adapter's on its `base`. Raises `ConfigError` where
+    it is none of them."""
     import torch
 
-    from crbc_rl.policies.load import load_policy
+    from crbc_rl.policies.files import ADAPTER
+    from crbc_rl.policies.load import load_adapted, load_policy
     from crbc_rl.runs.folder import Run
 
     if not folder.is_dir():
         raise ConfigError(f"{folder} is no folder: name a model folder or a run folder")
+    adapter = (folder / ADAPTER).is_file()
+    if base is not None and not adapter:
+        raise ConfigError(f"--base {base}: {folder} is no adapter, leave the option out")
     if (folder / "config.yaml").is_file():
         run = Run.open(folder)
         torch.set_num_threads(run.config.threads)
         policy = run.policy(which or "last")
     elif which is not None:
         raise ConfigError(f"--policy {which}: {folder} is no run folder, leave the option out")
+    elif adapter:
+        policy = load_adapted(folder, base)
     elif not (folder / "config.json").exists():
         raise ConfigError(f"{folder} is neither a model folder nor a run folder: no config.json, no config.yaml")
     else:

@@ -66,7 +66,8 @@ def read_config(folder: Path) -> PretrainedConfig:
         data = read_json(place)
         if data.get("quantization_config") is not None:
             raise ConfigError(
-                f"{place}: quantization_config: crbc trains weights that are not quantized: take the original"
+                f"{place}: quantization_config: crbc runs weights that are not quantized: take the original, or "
+                "serve this one with `vllm serve` or `transformers serve`"
             )
         kind = data.get("model_type")
         if data.get("auto_map") and kind not in CONFIG_MAPPING:

@@ -7,9 +7,11 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
+from crbc_envs.storage.files import read_json
 from crbc_rl.config import RolloutConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.files import (
+    ADAPTER,
     SAFE,
     as_config_error,
     check_weights,
@@ -18,6 +20,7 @@ from crbc_rl.policies.files import (
     read_config,
     shape,
 )
+from crbc_rl.policies.lora import merge_adapter
 from crbc_rl.policies.transformers import TransformersPolicy, quiet
 from crbc_rl.policies.vision import VisionPolicy, image_processor
 
@@ -57,6 +60,24 @@ def load_policy(
     if rollout is not None:
         room = model.config.get_text_config().max_position_embeddings - rollout.max_new_tokens
         policy.max_prompt_tokens, policy.truncation = rollout.max_prompt_tokens or room, rollout.truncation
+    return policy
+
+
+def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
+    """The policy of an adapter that peft wrote: its base, a folder or a name of the hub, with the factors added. Where
+    no `base` is given it is the one that adapter_config.json names. A tokenizer beside the adapter comes first.
+
+    Raises `ConfigError` as `load_policy` does, and where the adapter is not one of this base.
+    """
+    with as_config_error(f"{folder / ADAPTER} cannot be read"):
+        about = dict(read_json(folder / ADAPTER))
+    if not (base or isinstance(about.get("base_model_name_or_path"), str)):
+        raise ConfigError(f"{folder / ADAPTER}: the adapter names no base model: use --base DIR")
+    policy = load_policy(base or model_folder(about["base_model_name_or_path"], about.get("revision")))
+    merge_adapter(policy.model, folder, about)
+    if (folder / "tokenizer_config.json").is_file() and not isinstance(policy, VisionPolicy):
+        with quiet(), as_config_error(f"{folder}: its tokenizer cannot be used"):
+            policy = TransformersPolicy(policy.model, AutoTokenizer.from_pretrained(folder, **SAFE))
     return policy
 
 

@@ -5,6 +5,7 @@ The model without its factors is the reference, so no second copy is needed.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,13 +14,53 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from crbc_envs.errors import install_extra
 from crbc_rl.distributed import full_tensor, full_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.files import as_config_error
 
-FILE = "adapters.safetensors"
+FILE, OF_PEFT = "adapters.safetensors", "adapter_model.safetensors"
+
+OBEYED = (
+    "alpha_pattern bias exclude_modules fan_in_fan_out layers_pattern layers_to_transform lora_alpha lora_bias "
+    "modules_to_save r rank_pattern target_modules target_parameters use_dora use_rslora"
+)
+"""Fields of adapter_config.json that say what the factors mean."""
+IDLE = (
+    "base_model_name_or_path corda_config ensure_weight_tying eva_config inference_mode init_lora_weights loftq_config "
+    "lora_dropout lora_ga_config megatron_core peft_type peft_version qalora_group_size revision task_type"
+)
+"""Those that matter in training alone."""
+
+
+def merge_adapter(model: PreTrainedModel, folder: Path, about: dict[str, Any]) -> None:
+    """Add the factors of a folder that peft wrote, whose adapter_config.json is `about`, to the weights of their base.
+
+    Raises `ConfigError` for factors that are not those of this model, and for adapters of another kind.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f"{folder} is an adapter, which needs peft: {install_extra('lora')}") from missing
+    unknown = sorted(name for name, value in about.items() if value and name not in f"{OBEYED} {IDLE}".split())
+    if about.get("peft_type") != "LORA" or unknown:
+        wrong = f"{unknown[0]} is set" if unknown else f"its kind is {about.get('peft_type')!r}"
+        raise ConfigError(
+            f"{folder}: {wrong}, and only plain LoRA adapters are merged: merge it into a model with peft"
+        )
+    with (
+        warnings.catch_warnings(action="ignore"),
+        as_config_error(f"{folder}: the adapter is not one of {model.config.name_or_path}"),
+    ):
+        factors = load_file(folder / OF_PEFT)
+        adapted = get_peft_model(model, LoraConfig(**{name: about[name] for name in OBEYED.split() if name in about}))
+        set_peft_model_state_dict(adapted, factors)
+        own = get_peft_model_state_dict(adapted, save_embedding_layers=False)
+        if differing := sorted(factors.keys() ^ own.keys()):
+            raise ValueError(f"{len(differing)} factors differ, the first is {differing[0]}")
+        adapted.merge_and_unload()
 
 
 def adapt(model: nn.Module, rank: int, seed: int) -> None:

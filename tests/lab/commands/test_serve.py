@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import httpx
 import pytest
+import torch
 from learner_fixtures import small
 from refusals import refusal
 from warm import Warm
@@ -22,6 +24,7 @@ from crbc_lab import cli
 from crbc_lab.commands import serving as commands
 from crbc_lab.model_server.server import serving
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.load import load_policy
 from crbc_rl.runs.folder import Run
 
 
@@ -57,6 +60,29 @@ def test_the_last_policy_of_a_run_is_meant_where_none_is_named(
 def test_a_run_without_a_checkpoint_has_no_last_policy(run: Path) -> None:
     with pytest.raises(ConfigError, match="no checkpoint yet"):
         commands.load(run, None)
+
+
+def test_an_adapter_is_served_on_its_base(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    peft = pytest.importorskip("peft")
+    plain, tuned = load_policy(model), load_policy(model)
+    kinds = {"r": 4, "target_modules": ["q_proj", "down_proj"], "init_lora_weights": False}
+    adapted = peft.get_peft_model(tuned.model, peft.LoraConfig(lora_alpha=16, task_type="CAUSAL_LM", **kinds))
+    adapted.save_pretrained(tmp_path)
+    ids = torch.tensor([plain.encode_text("Go.")])
+    expected = adapted(ids).logits
+    assert (plain.model(ids).logits - expected).abs().max() > 1e-2
+    for base in (None, str(model)):
+        found = commands.load(tmp_path, None, base)
+        assert torch.allclose(found.model(ids).logits, expected, atol=1e-5) and not found.adapted
+    about = json.loads((tmp_path / "adapter_config.json").read_text())
+    wrong = {"peft_type": "IA3"}, {"megatron_config": {"a": 1}}, {"r": 8}, {"target_modules": ["q_proj"]}
+    for change in (*wrong, {"base_model_name_or_path": None}):
+        (tmp_path / "adapter_config.json").write_text(json.dumps(about | change))
+        with pytest.raises(ConfigError, match="adapter") as told:
+            commands.load(tmp_path, None)
+        assert "\n" not in str(told.value)
+    with pytest.raises(ConfigError, match="no adapter, leave the option out"):
+        commands.load(model, None, "other")
 
 
 @pytest.mark.slow
