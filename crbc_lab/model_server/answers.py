@@ -13,50 +13,35 @@ import numpy as np
 
 from crbc_lab.model_server.requests import Order, Refused
 from crbc_lab.model_server.rows import Row
-from crbc_rl.version import __version__
+from crbc_rl.policies.transformers import TransformersPolicy
 
 Body = dict[str, Any]
 
 
-class Texts(dict[int, str]):
-    """The text of each token by its id, decoded when it is asked for first."""
-
-    def __init__(self, decode: Callable[[list[int]], str]) -> None:
-        self.decode = decode
-
-    def __missing__(self, token: int) -> str:
-        self[token] = text = self.decode([token])
-        return text
-
-
 class Answer:
-    """The answer to an order, whose replies are `rows`: to /v1/chat/completions with `chat`."""
+    """The answer to an order with the replies `rows`. `text` gives that of a token; `about` is said of every answer."""
 
-    def __init__(self, texts: Texts, name: str, order: Order, rows: Sequence[Row], seed: int, chat: bool) -> None:
-        self.texts, self.order, self.rows, self.chat = texts, order, rows, chat
-        kind = "chat.completion" if chat else "text_completion"
-        self.head = {
-            "id": f"{'chatcmpl' if chat else 'cmpl'}-{token_hex(12)}",
-            "object": f"{kind}.chunk" if chat and order.fields.stream else kind,
-            "created": int(time.time()),
-            "model": name,
-            "system_fingerprint": f"crbc-{__version__}",
-            "seed": seed,
-        }
+    def __init__(
+        self, policy: TransformersPolicy, text: Callable[[int], str], order: Order, rows: Sequence[Row], **about: Any
+    ) -> None:
+        self.policy, self.text, self.order, self.rows = policy, text, order, rows
+        kind = f"chat.completion{'.chunk' * order.fields.stream}" if order.chat else "text_completion"
+        name = f"{'chatcmpl' if order.chat else 'cmpl'}-{token_hex(12)}"
+        self.head = {"id": name, "object": kind, "created": int(time.time()), **about}
 
     def whole(self) -> Iterator[str]:
         """The answer as JSON, in pieces. All replies are whole."""
-        make = self._chat_choice if self.chat else self._choice
+        make = self._chat_choice if self.order.chat else self._choice
         choices = ({**self._ended(index, row), **make(row)} for index, row in enumerate(self.rows))
         ids = {"prompt_token_ids": self.order.prompts[0].prompt} if self.order.fields.return_token_ids else {}
-        return written({**self.head, "choices": choices, "usage": self._usage(), **(ids if self.chat else {})})
+        return written({**self.head, "choices": choices, "usage": self._usage(), **(ids if self.order.chat else {})})
 
     async def events(self) -> AsyncIterator[bytes]:
         """The answer as server-sent events, while the replies are generated."""
         changed, told = self.rows[0].changed, [0] * len(self.rows)
         assert changed is not None
         left = dict(enumerate(self.rows))
-        for index in left if self.chat else ():
+        for index in left if self.order.chat else ():
             yield self._event(index, {"role": "assistant", "content": ""})
         while left:
             await changed.wait()
@@ -72,14 +57,14 @@ class Answer:
                 if whole:
                     yield self._event(index, {}, row)
                     del left[index]
-        if self.order.fields.stream_options.include_usage:
+        if self.order.fields.stream_options.get("include_usage"):
             yield _event({**self.head, "choices": [], "usage": self._usage()})
         yield b"data: [DONE]\n\n"
 
     # ---- choices ------------------------------------------------------------------------------
 
     def _event(self, index: int, delta: Body, ended: Row | None = None) -> bytes:
-        said = {"delta": delta} if self.chat else {"text": delta.get("content", "")}
+        said = {"delta": delta} if self.order.chat else {"text": delta.get("content", "")}
         reason = None if ended is None else self._ended(index, ended)["finish_reason"]
         return _event({**self.head, "choices": [{"index": index, **said, "logprobs": None, "finish_reason": reason}]})
 
@@ -99,27 +84,26 @@ class Answer:
 
     def _listed(self, row: Row) -> Iterator[Body]:
         """The tokens of a chat's reply with their log-probabilities, the end token included."""
-        logprobs = row.logprobs if row.scores is None else row.scores.logprobs
-        for token, value, top in zip(row.tokens, logprobs, _tops(row), strict=True):
+        for token, value, top in zip(row.tokens, row.logprobs, _tops(row), strict=True):
             yield {**self._token(token, value), "top_logprobs": [self._token(*pair) for pair in top]}
 
     def _token(self, token: int, logprob: float) -> Body:
-        return {"token": self.texts[token], "logprob": logprob, "bytes": None}
+        return {"token": self.text(token), "logprob": logprob, "bytes": None}
 
     def _choice(self, row: Row) -> Body:
         echoed = row.asked.prompt if self.order.echo else []
         ids = {"prompt_token_ids": row.asked.prompt} if self.order.fields.return_token_ids else {}
         listed = self._columns(row, echoed) if self.order.logprobs else None
-        return {"text": (self.texts.decode(echoed) if echoed else "") + row.text, "logprobs": listed, **ids}
+        return {"text": (self.policy.tokenizer.decode(echoed) if echoed else "") + row.text, "logprobs": listed, **ids}
 
     def _columns(self, row: Row, echoed: list[int]) -> Body:
         """The tokens of a completion as columns; with `echo` the prompt's before them, whose first has no score."""
-        texts = [self.texts[token] for token in echoed + row.tokens]
+        texts = [self.text(token) for token in echoed + row.tokens]
         first: list[None] = [None] if echoed else []
-        tops = ({self.texts[token]: value for token, value in pairs} for pairs in _tops(row))
+        tops = ({self.text(token): value for token, value in pairs} for pairs in _tops(row))
         return {
             "tokens": texts,
-            "token_logprobs": first + (row.logprobs if row.scores is None else row.scores.logprobs),
+            "token_logprobs": first + row.logprobs,
             "text_offset": np.cumsum([0, *map(len, texts)])[:-1].tolist(),
             "top_logprobs": chain(first, tops) if self.order.top else None,
         }
@@ -127,10 +111,10 @@ class Answer:
 
 def _tops(row: Row) -> Iterator[Sequence[tuple[int, float]]]:
     """Beside each token the most probable ids and their log-probabilities."""
-    if row.scores is None:
+    if row.best is None:
         yield from [()] * len(row.tokens)
     else:
-        for ids, values in zip(row.scores.ids, row.scores.values, strict=True):
+        for ids, values in zip(*row.best, strict=True):
             yield list(zip(ids.tolist(), values.tolist(), strict=True))
 
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from starlette.applications import Starlette
@@ -18,12 +19,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Send
 
-from crbc_lab.model_server.answers import Answer, Texts
+from crbc_lab.model_server.answers import Answer
 from crbc_lab.model_server.batcher import Batcher
 from crbc_lab.model_server.requests import LARGEST_BODY, Order, Reader, Refused
 from crbc_lab.model_server.rows import Row
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.version import __version__
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +35,6 @@ BODY_SECONDS = 30.0
 
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.IGNORECASE)
 """A client leaves ":80" out, and has another port where a tunnel leads here."""
-
-T = TypeVar("T")
 
 
 class Endpoint:
@@ -49,7 +50,8 @@ class Endpoint:
     ) -> None:
         self.policy, self.name, self.key, self.exposed = policy, name, key.encode(), exposed
         self.reader, self.batcher = Reader(policy, name), Batcher(policy)
-        self.texts, self.made = Texts(policy.tokenizer.decode), int(time.time())
+        self.text, self.made = cache(lambda token: policy.tokenizer.decode([token])), int(time.time())
+        self.about = {"model": name, "system_fingerprint": f"crbc-{__version__}"}
         self._seeds = np.random.default_rng(seed)
         self._thread = ThreadPoolExecutor(1, "requests")
         """Reads requests: a long text takes a while, and others are answered meanwhile."""
@@ -58,8 +60,8 @@ class Endpoint:
         return Starlette(
             routes=[
                 Route("/v1/models", self._guarded(self.models), methods=["GET"]),
-                Route("/v1/chat/completions", self._guarded(self.chat), methods=["POST"]),
-                Route("/v1/completions", self._guarded(self.completions), methods=["POST"]),
+                Route("/v1/chat/completions", self._guarded(partial(self._ask, self.reader.chat)), methods=["POST"]),
+                Route("/v1/completions", self._guarded(partial(self._ask, self.reader.completion)), methods=["POST"]),
             ],
             exception_handlers={Refused: _refused, HTTPException: self._unknown, Exception: _broken},
         )
@@ -68,49 +70,30 @@ class Endpoint:
         about = {"created": self.made, "owned_by": "crbc", "max_model_len": self.reader.positions}
         return JSONResponse({"object": "list", "data": [{"id": self.name, "object": "model", **about}]})
 
-    async def chat(self, request: Request) -> Response:
-        return await self._ask(request, self.reader.chat, True)
-
-    async def completions(self, request: Request) -> Response:
-        return await self._ask(request, self.reader.completion, False)
-
     # ---- from requests to answers -------------------------------------------------------------
 
-    async def _ask(self, request: Request, read: Callable[[bytes], Order], chat: bool) -> Response:
-        """The answer, which is sent while it is written. Raises `ClientDisconnect` where the client went away."""
+    async def _ask(self, read: Callable[[bytes], Order], request: Request) -> Response:
+        """The answer, which is sent while it is written."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise Refused("send the body with the header Content-Type: application/json", None, 415)
-        body = await _body(request)
-        return await _unless_gone(request, self._begin(body, read, chat))
-
-    async def _begin(self, body: bytes, read: Callable[[bytes], Order], chat: bool) -> Response:
-        """The answer, whose first piece is there."""
-        order = await asyncio.get_running_loop().run_in_executor(self._thread, read, body)
+        order = await asyncio.get_running_loop().run_in_executor(self._thread, read, await _body(request))
         asked = order.fields
         seed = int(self._seeds.integers(2**31)) if asked.seed is None else asked.seed
-        # Otherwise the log-probabilities of sampling are at hand.
-        scored = order.logprobs and bool(order.top or order.echo or not asked.temperature)
         changed = asyncio.Event() if asked.stream else None
-        limits = (asked.temperature, order.most, asked.top_p, order.stop, scored, order.echo, order.top, changed)
-        rows = [Row(turn, (seed + k) % 2**63, *limits) for turn in order.prompts for k in range(asked.n)]
-        answer = Answer(self.texts, self.name, order, rows, seed, chat)
-        pieces = self._pieces(answer)
-        first = await anext(pieces)
-        if asked.stream:
-            return StreamingResponse(_chained(first, pieces), media_type="text/event-stream")
-        second = await anext(pieces, None)
-        if second is None:
-            return Response(first, media_type="application/json")
-        return StreamingResponse(_chained(first, _chained(second, pieces)), media_type="application/json")
+        rows = [Row(order, turn, (seed + k) % 2**63, changed) for turn in order.prompts for k in range(asked.n)]
+        answer = Answer(self.policy, self.text, order, rows, seed=seed, **self.about)
+        return _Sent(self._pieces(answer), "text/event-stream" if asked.stream else "application/json")
 
     async def _pieces(self, answer: Answer) -> AsyncGenerator[bytes]:
-        """The bytes of an answer. It costs nothing more once this is closed."""
+        """The bytes of an answer, after nothing for a sign that there is one. Once closed it costs nothing more."""
         with self.batcher.asked(answer.rows):
             if answer.order.fields.stream:
+                yield b""
                 async for event in answer.events():
                     yield event
                 return
             await asyncio.gather(*(row.done for row in answer.rows))
+            yield b""
             if answer.order.logprobs or answer.order.echo:
                 async for piece in self.batcher.written(answer.whole()):
                     yield piece
@@ -164,29 +147,18 @@ async def _body(request: Request) -> bytes:
     return bytes(content)
 
 
-async def _chained(first: bytes, others: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
-    async with aclosing(others):
-        yield first
-        async for other in others:
-            yield other
+class _Sent(StreamingResponse):
+    """An answer, which begins with its first piece: an error before it has a status. It is closed at its end, and when
+    the client goes away."""
 
+    def __init__(self, pieces: AsyncGenerator[bytes], kind: str) -> None:
+        super().__init__(pieces, media_type=kind)
+        self.pieces = pieces
 
-async def _unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled when the client goes away, with `ClientDisconnect`."""
-    working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            raise ClientDisconnect
-        return working.result()
-    finally:
-        working.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    async def stream_response(self, send: Send) -> None:
+        async with aclosing(self.pieces):
+            await anext(self.pieces)
+            await super().stream_response(send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

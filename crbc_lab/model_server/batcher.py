@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
 
 from crbc_lab.model_server.requests import Refused
-from crbc_lab.model_server.rows import Row, Scores
+from crbc_lab.model_server.rows import Row
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.policies.transformers import TransformersPolicy
 
@@ -27,8 +28,8 @@ READ_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}
 """Tokens of prompts that are read in one slice."""
 SLICE_SECONDS = 0.02
 """A slice ends with the first step after it. Meanwhile others wait."""
-PIECE = 1 << 16
-"""Characters of an answer that are written at once."""
+PIECES = 64
+"""Pieces of an answer that are written at once."""
 SCORED_AT_ONCE = 1 << 23
 """Logits that are sorted at once."""
 COLDEST = 1e-6
@@ -37,25 +38,24 @@ COLDEST = 1e-6
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """Work in steps, for `rows` whose cache takes `size` positions, or for an answer that waits for `done`."""
+    """Work in steps, for `rows` whose cache takes `size` positions."""
 
     work: Iterator[None]
+    rows: Sequence[Row]
     size: int
-    rows: Sequence[Row] = ()
-    done: asyncio.Future[None] | None = None
 
     def slice(self) -> bool:
         """Go on for a while. Whether there is more to do."""
         end = time.monotonic() + SLICE_SECONDS
         return any(time.monotonic() > end for _ in self.work)
 
-    def tell(self, error: BaseException | None, more: bool) -> None:
+    def tell(self, error: BaseException | None) -> None:
         """Tell those who wait what the slice has done."""
-        ended = [row.done for row in self.rows if row.whole or error]
-        for done in [*ended, self.done] if self.done is not None and not more else ended:
-            if not done.done():
-                done.set_exception(error) if error else done.set_result(None)
         for row in self.rows:
+            if row.awaited and error is not None:
+                row.done.set_exception(error)
+            elif row.awaited and row.whole:
+                row.done.set_result(None)
             if row.changed is not None:
                 row.changed.set()
 
@@ -84,10 +84,11 @@ class Batcher:
         self._held += len(rows)
         turn = self._turn
         for row in rows:
-            turn += len(row.asked.prompt) + row.most
+            turn += row.size
             row.turn = turn
         self._waiting += rows
-        self._wake()
+        if self._loop is None:
+            self._loop = asyncio.create_task(self._run())
         try:
             yield
         finally:
@@ -96,39 +97,19 @@ class Batcher:
                 row.done.cancel()
 
     async def written(self, pieces: Iterator[str]) -> AsyncIterator[bytes]:
-        """A text, some of its pieces at a time."""
-        some = [""]
-
-        def gather() -> Iterator[None]:
-            size = 0
-            for piece in pieces:
-                some.append(piece)
-                size += len(piece)
-                yield
-                if size > PIECE:
-                    return
-
-        while some:
-            some.clear()
-            job = _Job(gather(), PIECE, done=asyncio.get_running_loop().create_future())
-            self._jobs.append(job)
-            self._wake()
-            await job.done  # type: ignore[misc]
-            if some:
-                yield "".join(some).encode()
+        """A text, some of its pieces at a time, which are made between two slices."""
+        loop = asyncio.get_running_loop()
+        while some := await loop.run_in_executor(self._thread, lambda: "".join(islice(pieces, PIECES))):
+            yield some.encode()
 
     # ---- the order of work --------------------------------------------------------------------
-
-    def _wake(self) -> None:
-        if self._loop is None:
-            self._loop = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
         """Slice after slice, until there is nothing to do: of the smallest job, and of each job in turn."""
         smallest = False
         while self._jobs or self._waiting:
             if rows := self._take():
-                self._jobs.append(_Job(self._work(rows), _size(rows), rows))
+                self._jobs.append(_Job(self._work(rows), rows, _size(rows)))
             if not self._jobs:
                 continue
             smallest = not smallest
@@ -136,10 +117,8 @@ class Batcher:
             self._jobs.remove(job)
             work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
             await asyncio.wait([work])
-            error = work.exception()
-            more = error is None and work.result()
-            job.tell(error, more)
-            if more:
+            job.tell(error := work.exception())
+            if error is None and work.result():
                 self._jobs.append(job)
         self._loop = None
 
@@ -149,16 +128,17 @@ class Batcher:
         A batch has half of the room that is left, so that the next one finds some.
         """
         self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
-        held = sum(job.size for job in self._jobs if job.rows)
+        held = sum(job.size for job in self._jobs)
         most = (MOST_TOKENS - held) // 2
+        at_once = READ_AT_ONCE.get(self.policy.device.type, MOST_TOKENS)
         batch: list[Row] = []
         for row in self._waiting:
             if len(batch) == MOST_ROWS:
                 break
             if batch and row.together != batch[0].together:
                 continue
-            fits = _size([*batch, row]) <= most
-            if (fits and self._read_at_once([*batch, row])) or (not batch and (fits or held <= SMALL)):
+            fits, reads = _size([*batch, row]) <= most, _reads([*batch, row]) <= at_once
+            if (fits and reads) or (not batch and (fits or held <= SMALL)):
                 batch.append(row)
             elif batch:
                 break
@@ -170,26 +150,20 @@ class Batcher:
             self._waiting = [row for row in self._waiting if row not in taken]
         return batch
 
-    def _read_at_once(self, rows: Sequence[Row]) -> bool:
-        distinct = len({id(row.asked) for row in rows})
-        return distinct * max(len(row.asked.prompt) for row in rows) <= READ_AT_ONCE.get(
-            self.policy.device.type, 1 << 16
-        )
-
     # ---- in the thread ------------------------------------------------------------------------
 
     def _work(self, rows: Sequence[Row]) -> Iterator[None]:
         """Generates rows of one batch, and scores each as soon as it has ended."""
         left = list(rows)
-        most = max(row.most for row in rows)
+        most = max(row.order.most for row in rows)
         if most:
             prompts, seeds = [row.asked for row in rows], [row.seed for row in rows]
-            heat = max(rows[0].temperature, COLDEST)
+            asked = rows[0].order.fields
 
             def goes_on(place: int) -> bool:
                 return rows[place].awaited and not rows[place].ended
 
-            for drawn in self.policy.steps(prompts, seeds, heat, most, rows[0].top_p, goes_on):
+            for drawn in self.policy.steps(prompts, seeds, max(asked.temperature, COLDEST), most, asked.top_p, goes_on):
                 for place, token, logprob in zip(*drawn, strict=True):
                     rows[place].add(token, logprob, self.policy.eos, self.policy.text)
                 for row in [row for row in left if row.ended]:
@@ -200,17 +174,18 @@ class Batcher:
             yield from self._finish(row)
 
     def _finish(self, row: Row) -> Iterator[None]:
-        if row.scored and row.awaited:
+        if row.order.scored and row.awaited:
             yield from self._score(row)
         row.whole = True
 
     def _score(self, row: Row) -> Iterator[None]:
         """Scored alone, so the rest of the batch makes no difference; at temperature 0 by the model as it is."""
         prompt = row.asked.prompt
-        before = 1 if row.echo else len(prompt)
+        before = 1 if row.order.echo else len(prompt)
         prompt, tokens = prompt[:before], prompt[before:] + row.tokens
         alone = Turn(prompt, tokens, [0.0] * len(tokens), images=row.asked.images)
-        heat, top = max(row.temperature, COLDEST) if row.temperature else 1.0, min(row.top, self.policy.vocabulary)
+        heat, top = row.order.fields.temperature, min(row.order.top, self.policy.vocabulary)
+        heat = max(heat, COLDEST) if heat else 1.0
         chosen: list[float] = []
         ids, values = np.empty((len(tokens), top), np.int32), np.empty((len(tokens), top), np.float32)
         if tokens:
@@ -226,9 +201,14 @@ class Batcher:
                 best = scores.topk(top, dim=-1)
                 values[start : start + few] = best.values.cpu().numpy()
                 ids[start : start + few] = best.indices.cpu().numpy()
-        row.scores = Scores(chosen, ids, values)
+        row.logprobs, row.best = chosen, (ids, values)
+
+
+def _reads(rows: Sequence[Row]) -> int:
+    """The tokens of prompts that a batch reads, equal ones once."""
+    return len({id(row.asked) for row in rows}) * max(len(row.asked.prompt) for row in rows)
 
 
 def _size(rows: Sequence[Row]) -> int:
     """The positions of a batch."""
-    return len(rows) * max(len(row.asked.prompt) + row.most for row in rows)
+    return len(rows) * max(row.size for row in rows)

@@ -30,30 +30,18 @@ USUAL_TOKENS, USUAL_TEXT_TOKENS = 1_024, 16
 """New tokens where a request names no number: of a chat as far as there is room, and of a completion as at OpenAI."""
 
 NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
-    "add_special_tokens": (True,),
-    "allowed_token_ids": ([],),
-    "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "continue_final_message": (False,),
-    "frequency_penalty": (0,),
+    **dict.fromkeys(("frequency_penalty", "min_p", "min_tokens", "presence_penalty"), (0,)),
+    **dict.fromkeys(("best_of", "repetition_penalty"), (1,)),
+    **dict.fromkeys(("allowed_token_ids", "bad_words", "functions", "stop_token_ids", "tools"), ([],)),
+    **dict.fromkeys(("continue_final_message", "ignore_eos"), (False,)),
+    **dict.fromkeys(("add_generation_prompt", "add_special_tokens", "skip_special_tokens"), (True,)),
+    **dict.fromkeys(("audio", "reasoning_effort"), ()),
     "function_call": ("none",),
-    "functions": ([],),
-    "ignore_eos": (False,),
     "logit_bias": ({},),
-    "min_p": (0,),
-    "min_tokens": (0,),
     "modalities": (["text"],),
-    "presence_penalty": (0,),
-    "reasoning_effort": (),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
-    "skip_special_tokens": (True,),
-    "stop_token_ids": ([],),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "top_k": (0, -1),
 }
 """Fields that would change the answer, with the values that leave it as it is. Null always does."""
@@ -75,14 +63,6 @@ class Refused(ValueError):
         return {"error": {"message": str(self), "type": kind, "param": self.field, "code": self.code}}
 
 
-class _StreamOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    include_usage: bool = False
-    include_obfuscation: bool = False
-    """Nothing is added to hide the lengths of pieces: the connection has no encryption either."""
-
-
 class _Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -93,7 +73,7 @@ class _Fields(BaseModel):
     stop: str | Annotated[list[str], Field(max_length=MOST_STOPS)] = ""
     n: int = Field(1, ge=1, le=MOST_CHOICES)
     stream: bool = False
-    stream_options: _StreamOptions = _StreamOptions()
+    stream_options: dict[Literal["include_usage", "include_obfuscation"], bool] = {}
     return_token_ids: bool = False
 
 
@@ -131,17 +111,22 @@ T = TypeVar("T", bound=_Fields)
 class Order:
     """What a request asks for: `fields.n` replies of at most `most` tokens to each of `prompts`, turns without a reply.
 
-    A reply ends before each text of `stop`. `top` is the number of the most probable tokens that are listed beside
-    each token.
+    A reply ends before each text of `stop`. `top` is the number of the most probable tokens listed beside each token.
     """
 
     fields: _Fields
+    chat: bool
     prompts: Sequence[Turn]
     most: int
     stop: tuple[str, ...]
     logprobs: bool
     top: int
     echo: bool = False
+
+    @property
+    def scored(self) -> bool:
+        """Whether tokens are scored after sampling, of which the log-probabilities are not enough."""
+        return self.logprobs and bool(self.top or self.echo or not self.fields.temperature)
 
 
 class Reader:
@@ -177,7 +162,8 @@ class Reader:
             raise Refused("0 new tokens are for echo=true, which scores the prompt", "max_tokens")
         given = asked.prompt
         several = given if isinstance(given, list) and given and isinstance(given[0], str | list) else [given]
-        self._require_few(len(several), asked.n)
+        if len(several) * asked.n > MOST_CHOICES:
+            raise Refused(f"{len(several)} prompts with n={asked.n}: at most {MOST_CHOICES} replies are given at once")
         turns = [Turn(self._ids(text) if isinstance(text, str) else self._known(text), [], []) for text in several]
         logprobs = asked.logprobs is not None
         return self._order(turns, asked, asked.max_tokens, logprobs, asked.logprobs or 0, asked.echo)
@@ -232,12 +218,7 @@ class Reader:
                 )
             if (top or echo) and (len(turn.prompt) * echo + most) * self.policy.vocabulary > LARGEST_SCORED:
                 raise Refused("the tokens are too many to list others beside them, or to score", "logprobs")
-        return Order(asked, turns, most, stop, logprobs, top, echo)
-
-    @staticmethod
-    def _require_few(prompts: int, n: int) -> None:
-        if prompts * n > MOST_CHOICES:
-            raise Refused(f"{prompts} prompts with n={n}: at most {MOST_CHOICES} replies are given at once")
+        return Order(asked, isinstance(asked, _Chat), turns, most, stop, logprobs, top, echo)
 
     # ---- prompts ------------------------------------------------------------------------------
 

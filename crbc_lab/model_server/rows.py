@@ -9,36 +9,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from crbc_lab.model_server.requests import Order
 from crbc_rl.batches import Turn
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The log-probability of each of T tokens, and beside each the most probable ids (T, top) with theirs (T, top)."""
-
-    logprobs: list[float]
-    ids: NDArray[np.int32]
-    values: NDArray[np.float32]
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """One reply that is asked for, of at most `most` tokens. It ends before the first text of `stop`.
+    """One reply of an order, to the prompt `asked`. `changed` is set whenever a stream may have more to say. `done` has
+    a result as soon as all is `whole`. Where tokens are scored, `logprobs` then has those of the scored ones."""
 
-    With `scored`, tokens are scored after it: those of the reply, with `echo` those of the prompt before them, and
-    beside each the `top` most probable. `changed` is set whenever a stream can go on. `done` has a result, None, as
-    soon as `tokens`, `logprobs`, `text` and `scores` are whole.
-    """
-
+    order: Order
     asked: Turn
     seed: int
-    temperature: float
-    most: int
-    top_p: float = 1.0
-    stop: tuple[str, ...] = ()
-    scored: bool = False
-    echo: bool = False
-    top: int = 0
     changed: asyncio.Event | None = None
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     turn: int = 0
@@ -46,19 +28,25 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     text: str = ""
-    scores: Scores | None = None
+    best: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
+    """Beside each token that is scored, the most probable ids and their log-probabilities, (T, top) each."""
     ended: bool = False
     stopped: bool = False
     """It ended by itself, or at a stop text."""
     whole: bool = False
-    """Nothing changes any more."""
     _begun: int = 0
     _read: int = 0
 
     @property
     def together(self) -> tuple[float, float, bool, int]:
         """Rows of one batch have this in common: prompts of similar length, too."""
-        return self.temperature, self.top_p, self.most > 0, len(self.asked.prompt).bit_length()
+        asked = self.order.fields
+        return asked.temperature, asked.top_p, self.order.most > 0, len(self.asked.prompt).bit_length()
+
+    @property
+    def size(self) -> int:
+        """The positions that it may take."""
+        return len(self.asked.prompt) + self.order.most
 
     @property
     def awaited(self) -> bool:
@@ -69,8 +57,8 @@ class Row:
         self.tokens.append(token)
         self.logprobs.append(logprob)
         self.stopped = token == eos
-        self.ended = self.stopped or len(self.tokens) == self.most
-        if self.stop or self.changed is not None:
+        self.ended = self.stopped or len(self.tokens) == self.order.most
+        if self.order.stop or self.changed is not None:
             self._write(decode)
         elif self.ended:
             self.text = decode(self.tokens)
@@ -84,9 +72,9 @@ class Row:
         if len(text) <= len(before) or (text.endswith("\ufffd") and not self.ended):
             return
         self._begun, self._read = self._read, len(self.tokens)
-        start = max(0, len(self.text) - max(map(len, self.stop), default=0))
+        start = max(0, len(self.text) - max(map(len, self.order.stop), default=0))
         whole = self.text + text[len(before) :]
-        found = [place for word in self.stop if (place := whole.find(word, start)) >= 0]
+        found = [place for word in self.order.stop if (place := whole.find(word, start)) >= 0]
         if found:
             whole, self.ended, self.stopped = whole[: min(found)], True, True
         self.text = whole
@@ -95,5 +83,5 @@ class Row:
         """The characters of the text that stay: not those at its end with which a stop text may begin."""
         if self.whole:
             return len(self.text)
-        begun = (k for word in self.stop for k in range(1, len(word)) if self.text.endswith(word[:k]))
+        begun = (k for word in self.order.stop for k in range(1, len(word)) if self.text.endswith(word[:k]))
         return len(self.text) - max(begun, default=0)

@@ -48,15 +48,14 @@ class ChatTokens:
         self._expected: dict[tuple[bool, int, int], int] = {}
 
     def encode(self, text: str, system: str | None = None, places: int = 0, earlier: Sequence[str] = ()) -> list[int]:
-        """Token ids of a user message, after a system message if there is one, up to the start of the reply.
+        """Token ids of a user message, after a system message if there is one and the `earlier` texts of the user and
+        the assistant in turn, up to the start of the reply.
 
-        `earlier` has the texts between them, of the user and the assistant in turn. The user's texts have `places`
-        placeholders, or some that are text, and then `places` is 0. Raises `ConfigError` where the template fails or
-        makes an empty prompt.
+        The user's texts have `places` placeholders, or some that are text, and then `places` is 0. Raises `ConfigError`
+        where the template fails or makes an empty prompt.
         """
-        said = [
-            part.split(self.placeholder) if places and k % 2 == 0 else [part] for k, part in enumerate((*earlier, text))
-        ]
+        texts = (*earlier, text)
+        said = [t.split(self.placeholder) if places and k % 2 == 0 else [t] for k, t in enumerate(texts)]
         ids = self._ids(self._render(said, system))
         if not ids:
             raise ConfigError("the model's chat template makes an empty prompt")
@@ -66,7 +65,7 @@ class ChatTokens:
         # A cut within every control token that a message spells: what is encoded in two pieces is never one token.
         # Where the tokenizer finds one spelled otherwise, as in capitals, every character is a piece.
         cut = "\ue000"
-        while any(cut in part for part in (*earlier, text, system or "")):
+        while any(cut in part for part in (*texts, system or "")):
             cut += "\ue000"
         for place in (self._first, _EACH):
             mark = partial(place.sub, rf"\1{cut}")

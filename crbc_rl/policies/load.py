@@ -64,11 +64,9 @@ def load_policy(
 
 
 def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
-    """The policy of an adapter that peft wrote: its base, a folder or a name of the hub, with the factors added. Where
-    no `base` is given it is the one that adapter_config.json names. A tokenizer beside the adapter comes first.
-
-    Raises `ConfigError` as `load_policy` does, and where the adapter is not one of this base.
-    """
+    """The policy of an adapter that peft wrote, with its own tokenizer if it has one, on its `base`, a folder or a name
+    of the hub; by default the one that it names. Raises `ConfigError` as `load_policy` does, and where it is not one of
+    this base."""
     with as_config_error(f"{folder / ADAPTER} cannot be read"):
         about = dict(read_json(folder / ADAPTER))
     if not (base or isinstance(about.get("base_model_name_or_path"), str)):

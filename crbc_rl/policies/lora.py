@@ -28,28 +28,20 @@ OBEYED = (
     "modules_to_save r rank_pattern target_modules target_parameters use_dora use_rslora"
 )
 """Fields of adapter_config.json that say what the factors mean."""
-IDLE = (
-    "base_model_name_or_path corda_config ensure_weight_tying eva_config inference_mode init_lora_weights loftq_config "
-    "lora_dropout lora_ga_config megatron_core peft_type peft_version qalora_group_size revision task_type"
-)
-"""Those that matter in training alone."""
+REFUSED = "alora_invocation_tokens arrow_config layer_replication megatron_config use_bdlora use_qalora"
+"""Those of adapters that are more than factors to add. Training alone reads the others."""
 
 
 def merge_adapter(model: PreTrainedModel, folder: Path, about: dict[str, Any]) -> None:
-    """Add the factors of a folder that peft wrote, whose adapter_config.json is `about`, to the weights of their base.
-
-    Raises `ConfigError` for factors that are not those of this model, and for adapters of another kind.
-    """
+    """Add the factors that peft wrote into a folder with the adapter_config.json `about` to the weights of their base.
+    Raises `ConfigError` for factors that are not those of this model, and for adapters of another kind."""
     try:
         from peft import LoraConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
     except ModuleNotFoundError as missing:
         raise ConfigError(f"{folder} is an adapter, which needs peft: {install_extra('lora')}") from missing
-    unknown = sorted(name for name, value in about.items() if value and name not in f"{OBEYED} {IDLE}".split())
-    if about.get("peft_type") != "LORA" or unknown:
-        wrong = f"{unknown[0]} is set" if unknown else f"its kind is {about.get('peft_type')!r}"
-        raise ConfigError(
-            f"{folder}: {wrong}, and only plain LoRA adapters are merged: merge it into a model with peft"
-        )
+    wrong = [name for name in REFUSED.split() if about.get(name)]
+    if about.get("peft_type") != "LORA" or wrong:
+        raise ConfigError(f"{folder}: an adapter of another kind than LoRA {wrong}: merge it into a model with peft")
     with (
         warnings.catch_warnings(action="ignore"),
         as_config_error(f"{folder}: the adapter is not one of {model.config.name_or_path}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,17 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
+from transformers.cache_utils import DynamicLayer
 from transformers.utils import logging as hf_logging
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.cache import roomy_cache
 from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.lora import merged_tensors
+
+ROOM = 32
+"""Tokens that a layer of the cache has room for when it was copied."""
 
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
@@ -65,8 +68,7 @@ class TransformersPolicy:
         """Tokens that a reply cannot contain, since they stand for something other than text."""
         self.vocabulary: int = model.get_input_embeddings().num_embeddings
         self._chat = self._chat_tokens()
-        self.remembered = 50_000
-        """Prompts whose ids are kept at most."""
+        self.remembered = 50_000  # prompts whose ids are kept at most
         self._encoded: dict[tuple[str | None, str, int, tuple[str, ...]], list[int]] = {}
         self._in_vocabulary([self.eos, self.pad])
 
@@ -78,10 +80,8 @@ class TransformersPolicy:
 
     def asked(self, prompt: Prompt, earlier: Sequence[str] = ()) -> Turn:
         """The turn of a prompt without its reply. A prompt of more than `max_prompt_tokens` is shortened as
-        `Prompt.shortened` does it, never within the chat template.
-
-        `earlier` has the texts of the chat before it, of the user and the assistant in turn.
-        Raises `ConfigError` where it cannot be, or with `truncation` "error".
+        `Prompt.shortened` does it, never within the chat template. `earlier` has the texts before it, of the user and
+        the assistant in turn. Raises `ConfigError` where it cannot be shortened, or with `truncation` "error".
         """
         ids, most = self.encode(prompt, earlier), self.max_prompt_tokens
         if most is None or len(ids) <= most:
@@ -102,17 +102,14 @@ class TransformersPolicy:
 
     def encode(self, prompt: Prompt, earlier: Sequence[str] = ()) -> list[int]:
         """Token ids of a user message in the chat template, after `earlier` ones, up to the start of the reply."""
-        return self.encode_text(prompt.text, prompt.system, earlier=earlier)
+        return self.encode_text(prompt.text, prompt.system, 0, *earlier)
 
-    def encode_text(
-        self, prompt: str, system: str | None = None, frames: int = 0, earlier: Sequence[str] = ()
-    ) -> list[int]:
-        """Token ids of a message, after a system message if there is one, and `earlier` ones as in `asked`.
+    def encode_text(self, prompt: str, system: str | None = None, frames: int = 0, *earlier: str) -> list[int]:
+        """Token ids of a message, after a system message if there is one and `earlier` ones as in `asked`.
 
-        Each of `frames` places in the user's texts becomes the tokens of one frame. What else spells a control token
-        is text.
+        Each of `frames` places of the user becomes the tokens of one frame. What else spells a control token is text.
         """
-        key = (system, prompt, frames, tuple(earlier))
+        key = (system, prompt, frames, earlier)
         if key not in self._encoded:
             if len(self._encoded) > self.remembered:
                 self._encoded.clear()
@@ -207,15 +204,8 @@ class TransformersPolicy:
         self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
     ) -> Tensor:
         """The logits after the last of the new tokens `ids` (B, L), (B, V)."""
-        logits: Tensor = self.model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            logits_to_keep=1,
-            **beside,
-        ).logits
-        return logits[:, -1]
+        kept = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache, "logits_to_keep": 1}
+        return self.model(input_ids=ids, **kept, **beside).logits[:, -1]
 
     def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
         """Read the prompts of n turns, equal ones once: the logits after each (n, V), the cache, the mask (n, L) of
@@ -352,3 +342,58 @@ def quiet() -> Iterator[None]:
     finally:
         hf_logging.set_verbosity(before)
         hf_logging.enable_progress_bar()
+
+
+# ---- a key-value cache with room for the tokens to come -------------------------------------------------
+#
+# That of the transformers library copies all keys and values for each new token, which takes most of the time of a
+# small model's sampling.
+
+
+class RoomyLayer(DynamicLayer):
+    """A layer whose keys and values are the beginnings of larger tensors."""
+
+    keys: Tensor | None
+    values: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys, self._values = _Room(), _Room()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
+        self.keys, self.values = (
+            self._keys.append(self.keys, key_states),
+            self._values.append(self.values, value_states),
+        )
+        return self.keys, self.values
+
+
+def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
+    """A cache for a model of this config. Only its layers of full attention have room."""
+    cache = DynamicCache(config=config)
+    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+@dataclass(slots=True)
+class _Room:
+    """A tensor with room, `whole`, and `used`, its beginning as it was handed out last."""
+
+    whole: Tensor | None = None
+    used: Tensor | None = None
+
+    def append(self, old: Tensor, new: Tensor) -> Tensor:
+        """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it."""
+        start = old.shape[-2] if old.numel() else 0
+        end = start + new.shape[-2]
+        whole = self.whole if old is self.used else None  # another tensor: rows were chosen, or there is none yet
+        if whole is None or whole.shape[-2] < end:
+            whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
+            if start:
+                whole[..., :start, :] = old
+        whole[..., start:end, :] = new
+        self.whole, self.used = whole, whole[..., :end, :]
+        return self.used

@@ -48,7 +48,7 @@ class VisionPolicy(TransformersPolicy):
         places = sum(text.count(IMAGE) for text in (*earlier[::2], prompt.text))
         if prompt.images and places != len(prompt.images):
             raise ValueError(f"{len(prompt.images)} frames for {places} places in the prompt")
-        ids = self.encode_text(prompt.text, prompt.system, len(prompt.images), earlier)
+        ids = self.encode_text(prompt.text, prompt.system, len(prompt.images), *earlier)
         sizes = iter([self._tokens(image) for image in prompt.images])
         return [token for i in ids for token in ([i] * next(sizes) if i == self.image_token else [i])]
 

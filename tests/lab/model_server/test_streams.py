@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -131,7 +132,8 @@ def test_a_text_is_written_in_whole_characters_up_to_a_stop() -> None:
         (("€ x",), "ab é"),
         (("Q",), "ab é€ xEND y"),
     ):
-        row = Row(Turn([1], [], []), 0, 1.0, len(alphabet), stop=stop, changed=asyncio.Event(), done=Future())  # type: ignore[arg-type]
+        order = SimpleNamespace(most=len(alphabet), stop=stop)
+        row = Row(order, Turn([1], [], []), 0, asyncio.Event(), Future())  # type: ignore[arg-type]
         shown = [""]
         for token in range(len(alphabet)):
             row.add(token, 0.0, -1, decode)
