@@ -221,7 +221,7 @@ def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) 
             yield step
 
     policy.eos, eos = -1, policy.eos  # so that no reply ends by itself
-    policy.steps = watched  # type: ignore[method-assign]
+    policy.steps = watched  # type: ignore[method-assign, assignment]
     try:
         with serving(policy) as url:
             place = httpx.URL(url)
@@ -248,7 +248,7 @@ def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: Tra
         def fail(*args: Any) -> Any:
             raise RuntimeError("no memory")
 
-        policy.steps = fail  # type: ignore[method-assign]
+        policy.steps = fail  # type: ignore[method-assign, assignment]
         try:
             answer = client.post("chat/completions", ASK)
         finally:
@@ -261,10 +261,14 @@ def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: Tra
 def test_requests_that_wait_together_keep_their_own_limits(policy: TransformersPolicy) -> None:
     with serving(policy) as url, ThreadPoolExecutor(8) as pool:
         ask = partial(Client(url).chat, "Go.", seed=3, return_token_ids=True)
-        limits = [2, 9, 4, 2, 9, 4, 7, 1]
-        replies = [one["choices"][0]["token_ids"] for one in pool.map(lambda most: ask(max_tokens=most), limits)]
-        longest = ask(max_tokens=9)["choices"][0]["token_ids"]
-    assert len(longest) > 4 and replies == [longest[:most] for most in limits]
+        limits = [(most, (0.5, 2.0)[most % 2]) for most in (2, 9, 4, 2, 9, 4, 7, 1)]
+        replies = [
+            one["choices"][0]["token_ids"]
+            for one in pool.map(lambda limit: ask(max_tokens=limit[0], temperature=limit[1]), limits)
+        ]
+        longest = {heat: ask(max_tokens=9, temperature=heat)["choices"][0]["token_ids"] for heat in (0.5, 2.0)}
+    assert longest[0.5] != longest[2.0] and min(map(len, longest.values())) > 4
+    assert replies == [longest[heat][:most] for most, heat in limits]
 
 
 def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -> None:
@@ -275,7 +279,7 @@ def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -
         sizes.append(len(turns))
         return steps(turns, *rest)
 
-    policy.steps = watched  # type: ignore[method-assign]
+    policy.steps = watched  # type: ignore[method-assign, assignment]
     try:
         with serving(policy) as url, ThreadPoolExecutor(80) as pool:
             client = Client(url)
