@@ -56,7 +56,7 @@ def measure(env_id: str, style: str, kwargs: dict[str, Any], expert: bool, episo
     prompts: list[int] = []
     begun: list[float] = []
     stepped: list[float] = []
-    with closing(make_member(gymnasium.registry[env_id], {**kwargs, "split": "train", "require_tags": True})) as env:
+    with closing(make_member(gymnasium.registry[env_id], {**kwargs, "split": "train", "replies": "tags"})) as env:
         for task in range(episodes):
             begun.append(-time.process_time())
             observation, info = env.reset(seed=task, options={"task": task})

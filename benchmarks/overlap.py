@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     ways = ways_to_play(given.engine)
     first = next(iter(ways))
-    with closing(WaitingGroups("CRBC-Sokoban-v0", given.groups, SIZE, observation="text", require_tags=True)) as envs:
+    with closing(WaitingGroups("CRBC-Sokoban-v0", given.groups, SIZE, observation="text", replies="tags")) as envs:
         play(envs, *ways[first])  # prompts are now encoded
         for wait in (0.0, given.wait):
             envs.wait = wait / 1000

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
 from anchors.key import OWN, AnchorKind
-from crbc_envs.actions import normalise, requested_action
+from crbc_envs.actions import Replies, normalise, requested_action
 from crbc_envs.core import AnchorEnv
 from crbc_envs.noise import expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
@@ -100,7 +100,8 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         tasks: int = 1_000,
         split: str = "train",
         max_steps: int | None = None,
-        require_tags: bool = False,
+        replies: Replies = "thought",
+        require_tags: bool | None = None,
         admissible: Callable[[Inner], Sequence[str]] | None = None,
         stochastic: bool = False,
         domain: str | None = None,
@@ -125,7 +126,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         self.stochastic = stochastic
         if max_steps is None:
             max_steps = (spec and spec.max_episode_steps) or MAX_STEPS
-        super().__init__(Starts(split, tasks, self.domain, self._start, known), max_steps, require_tags)
+        super().__init__(Starts(split, tasks, self.domain, self._start, known), max_steps, replies, require_tags)
         # Other modes need another inner environment, which only who made this one can make.
         mode = self.env.render_mode
         modes = type(self).metadata.get("render_modes") or ([mode] if mode else [])

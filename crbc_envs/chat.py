@@ -10,9 +10,10 @@ import gymnasium
 import numpy as np
 
 from anchors import GroupError, Rollout, Step
+from crbc_envs.actions import cause_of, settled
 from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.storage.rollouts import Frame, encode_frame
-from crbc_envs.vector.contract import ForeignEnv, bare
+from crbc_envs.vector.contract import ForeignEnv, bare, replies_of
 from crbc_envs.vector.members import make_member
 
 Message = dict[str, Any]
@@ -33,8 +34,11 @@ class ChatEpisode:
 
     Each turn is a conversation of its own: the messages are the whole input of the model, with the last `history`
     records in the text. `env` is an id, whose environment gets `env_kwargs`, or an environment that keeps the
-    contract of `check_anchor_env`. `prompt`, `history` and `system` are as in `PromptWindow.of`. A reply without its
-    tags is malformed, as in the learner, unless `require_tags=False`.
+    contract of `check_anchor_env`. `prompt`, `history` and `system` are as in `PromptWindow.of`. The environment's
+    `replies` is the grammar of a reply (`crbc_envs.actions.Replies`): "thought" by default, which reads the replies of
+    any model, or "tags", as in the learner.
+
+    `causes` says of each step so far why its reply was invalid, one of `crbc_envs.actions.CAUSES`; "" if it was valid.
 
     `record` is the last step as plain JSON: group, rollout, step, anchor, action, valid, reward. Once the episode has
     ended it also holds length, final_anchor, truncated, success and score. `rows` has the records of all steps, which
@@ -65,6 +69,7 @@ class ChatEpisode:
         self._steps: list[Step] = []
         self._outcome: dict[str, Any] = {}
         self._scores: list[float] = []
+        self.causes: list[str] = []
 
     def begin(
         self, task: int | None = None, seed: int = 0, *, group: ID | None = None, rollout: ID = 0
@@ -77,11 +82,14 @@ class ChatEpisode:
         observation, info = self.env.reset(seed=seed, options=None if task is None else {"task": task})
         self._talk = Conversation(PromptWindow.of(self.env, *self._ask), observation, info)
         self._ids = {"group": f"{info['task_id']}/{seed}" if group is None else group, "rollout": rollout}
-        self._steps, self._outcome, self._scores, self.turns = [], {}, [], []
+        self._steps, self._outcome, self._scores, self.turns, self.causes = [], {}, [], [], []
         return self._ask_next()
 
-    def reply(self, text: str) -> list[Message] | None:
+    def reply(self, text: str, finish_reason: str | None = None) -> list[Message] | None:
         """Execute the model's reply. Returns the next messages, None when the episode has ended.
+
+        `finish_reason` is what the server or the sampler says of the reply's end, as OpenAI's servers do. Of a reply
+        that ended at its limit of tokens ("length"), nothing is executed that may be a part of more.
 
         Raises `gymnasium.error.ResetNeeded` before `begin` and after the end.
         """
@@ -92,7 +100,9 @@ class ChatEpisode:
         before = self._talk.info
         if self.judge is not None:
             self.turns.append((self._asked, text))
-        observation, reward, terminated, truncated, info = self.env.step(text)
+        replies = replies_of(self.env)
+        observation, reward, terminated, truncated, info = self.env.step(settled(text, replies, finish_reason))
+        self.causes.append("" if info["valid"] else cause_of(text, replies, finish_reason))
         self._steps.append(Step(before["anchor"], info["action"], float(reward), before["label"]))
         self._talk.observe(observation, info)
         if not (terminated or truncated):
@@ -212,7 +222,7 @@ def _data_url(image: Frame) -> str:
 def _made(env: str | gymnasium.Env[Any, Any], kwargs: dict[str, Any]) -> Any:
     """An `AnchorEnv` without Gymnasium's bookkeeping, or a `ForeignEnv`."""
     if isinstance(env, str):
-        return make_member(env, {"require_tags": True, **kwargs})
+        return make_member(env, kwargs)
     if kwargs:
         raise TypeError(f"ChatEpisode: {sorted(kwargs)[0]!r} goes to an environment that is made from an id")
     if isinstance(env, ForeignEnv):

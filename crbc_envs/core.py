@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, get_args, runtime_checkable
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from anchors import INVALID
 from anchors.key import OWN, anchor_name
-from crbc_envs.actions import admissible_action, requested_action
+from crbc_envs.actions import Replies, admissible_action, requested_action
 from crbc_envs.errors import RequirementError
 from crbc_envs.noise import replace_np_random
 from crbc_envs.prompts import Template
@@ -110,8 +110,9 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     `reset(seed=..., options={"task": index})` begins task `index` of the panel. Without a task, one is drawn
     from `np_random`. `step(text)` takes a semantic action ("up") or a model's whole reply
-    ("<think>...</think><action>up</action>"); with `require_tags`, only the latter. A reply that is malformed
-    or not admissible counts as the action `anchors.INVALID`: it costs a step and does not change the state.
+    ("<think>...</think><action>up</action>"), read by the grammar `replies`, one of `crbc_envs.actions.Replies`; with
+    "tags", only the latter. A reply that is malformed or not admissible counts as the action `anchors.INVALID`: it
+    costs a step and does not change the state.
 
     `info` holds `anchor` (key of the current situation), `label` (a readable form of it),
     `admissible_actions`, `task` (text), `task_id`, `data` (where the task comes from) and `step`.
@@ -149,7 +150,9 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     legend: Mapping[str, tuple[str, str]] = MappingProxyType({})
     """What each symbol of a board means, and its colour by ANSI name: {"$": ("box", "yellow")}."""
 
-    def __init__(self, panel: TaskPanel[T], max_steps: int, require_tags: bool) -> None:
+    def __init__(
+        self, panel: TaskPanel[T], max_steps: int, replies: Replies | bool = "thought", require_tags: bool | None = None
+    ) -> None:
         if max_steps < 1:
             raise ValueError(f"max_steps must be at least 1, got {max_steps}")
         for package, command in self.requires.items():
@@ -157,7 +160,11 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
                 raise RequirementError(f"{type(self).__name__} needs {package}: {command}")
         self.panel = panel
         self.max_steps = max_steps
-        self.require_tags = require_tags
+        old = replies if isinstance(replies, bool) else require_tags  # the argument's former kind and name
+        grammar: Any = replies if old is None else "tags" if old else "thought"
+        if grammar not in get_args(Replies):
+            raise ValueError(f"replies must be one of {', '.join(get_args(Replies))}; got {replies!r}")
+        self.replies: Replies = grammar
         self._task: Task[T] | None = None
         self._steps = 0
         self._over = True
@@ -291,7 +298,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
             raise gymnasium.error.ResetNeeded("step: the episode is over; call reset() first")
         if not isinstance(action, str):
             raise TypeError(f"step: an action must be a str, got {type(action).__name__}")
-        executed = self._executable(requested_action(action, self.require_tags))
+        executed = self._executable(requested_action(action, self.replies))
         reward = self._execute(executed)
         self._steps += 1
         success, ended = self._success(), self._ended()
@@ -303,7 +310,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
 
     def accepts(self, reply: str) -> bool:
         """Whether `step(reply)` would execute an action now, rather than `INVALID`. It changes nothing."""
-        return self._executable(requested_action(reply, self.require_tags)) != INVALID
+        return self._executable(requested_action(reply, self.replies)) != INVALID
 
     def _executable(self, requested: str | None) -> str:
         """The admissible action equal to `requested`, or `INVALID`."""

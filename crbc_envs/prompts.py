@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from crbc_envs.actions import OPEN_ACTION, Replies
+
 HISTORY_LENGTH = 2
 """Records in a prompt, as in the paper."""
 
@@ -130,6 +132,24 @@ def generic_compact(view: View) -> str:
     records = [line for seen, done in view.history for line in (seen, f"> {done}")]
     actions = [f"Actions: {', '.join(view.admissible)}"] if view.admissible else []
     return "\n".join([f"Task: {view.task}", *records, _shown(view), *actions, "Your action?"])
+
+
+def instructed(template: Template, replies: Replies = "thought") -> Template:
+    """The template for a model that was not trained on it: where its text names no `<action>` tag, it says how to reply
+    in the grammar `replies`, and the admissible actions if the text does not name them all."""
+    thought = (
+        "First reason about the situation, within <think> </think> tags. Then give" if replies == "tags" else "Give"
+    )
+
+    def told(view: View) -> str:
+        text = template(view)
+        if OPEN_ACTION in text:
+            return text
+        unnamed = [action for action in view.admissible if action not in text]
+        listed = [f"The admissible actions are: {', '.join(view.admissible)}."] if unnamed else []
+        return "\n".join([text, *listed, f"{thought} one admissible action, within <action> </action> tags."])
+
+    return told
 
 
 def _shown(view: View) -> str:

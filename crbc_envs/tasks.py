@@ -75,6 +75,10 @@ class TaskPanel(ABC, Generic[T]):
             raise IndexError(f"task {index} is not in the {self.split} panel of {self.size} tasks")
         return int(index)
 
+    def find(self, name: str) -> int | None:
+        """The index of the task that the benchmark's own files call `name`; None where it has none."""
+        return None
+
     def kind(self, index: int) -> str:
         """The kind of a task, as `Task.kind` has it. Override it where making the task costs more than its kind."""
         return self[index].kind

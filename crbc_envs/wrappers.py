@@ -15,8 +15,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike, NDArray
 
 from anchors import INVALID, InternedRollouts, RolloutGroup, TransitionCounts
-from crbc_envs.actions import MAX_ACTION_LENGTH, normalise, requested_action, tagged
-from crbc_envs.vector.contract import attribute
+from crbc_envs.actions import MAX_ACTION_LENGTH, Replies, normalise, requested_action, tagged
+from crbc_envs.vector.contract import attribute, replies_of
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import member_info
 
@@ -40,7 +40,7 @@ class Choices:
     """
 
     def __init__(
-        self, num_actions: int, length: int, queries: Queries | None, placeholder: str, require_tags: bool
+        self, num_actions: int, length: int, queries: Queries | None, placeholder: str, replies: Replies
     ) -> None:
         for name, value in (("num_actions", num_actions), ("length", length)):
             if value < 1:
@@ -53,7 +53,7 @@ class Choices:
         if queries is not None and not placeholder:
             raise ValueError("no action has a placeholder for the queries; leave them out, or pass placeholder=...")
         self.num_actions, self.length = num_actions, length
-        self.placeholder, self.require_tags = placeholder, require_tags
+        self.placeholder, self.replies = placeholder, replies
         self.queries = queries if queries is None or callable(queries) else _texts(queries, "queries")
 
     def texts(self, info: dict[str, Any]) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Choices:
 
     def reply(self, text: str) -> str:
         """What the environment is stepped with."""
-        return tagged(text) if self.require_tags else text
+        return tagged(text) if self.replies == "tags" else text
 
     def check_executed(self, text: str, info: Mapping[str, Any]) -> None:
         """Raises `ValueError` if the environment has refused an action made of a query. Only it knows how it reads."""
@@ -126,7 +126,7 @@ class Choices:
                 why = "is empty"
             elif len(text) > MAX_ACTION_LENGTH:
                 why = f"makes an action of {len(text)} characters; at most {MAX_ACTION_LENGTH} are read"
-            elif requested_action(self.reply(text), self.require_tags) != normalise(text):
+            elif requested_action(self.reply(text), self.replies) != normalise(text):
                 why = "contains a tag of a reply, such as <action>"
             else:
                 continue
@@ -146,7 +146,7 @@ class DiscreteActions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorAr
     A text becomes its UTF-8 bytes, shape (`length`,) uint8, padded with zeros. Other observations stay as they
     are; so a `gymnasium.wrappers.TransformObservation` below this one gives a text features of your own.
 
-    The environment takes text actions, and its infos have `admissible_actions`. `placeholder` and `require_tags`
+    The environment takes text actions, and its infos have `admissible_actions`. `placeholder` and `replies`
     are attributes of an `AnchorEnv`; for another environment, pass `placeholder` if it has one.
 
     Nothing is cut. Raises `TypeError` for an environment without such actions, and `ValueError` for a size below 1,
@@ -240,7 +240,7 @@ class VectorDiscreteActions(VectorWrapper[Any, ArrayLike, Any, Any, Any]):
         super().__init__(envs)
         _check_takes_text(envs, envs.single_action_space)
         placeholder = envs.placeholder if placeholder is None else placeholder
-        self._choices = Choices(num_actions, length, queries, placeholder, envs.require_tags)
+        self._choices = Choices(num_actions, length, queries, placeholder, envs.replies)
         self.texts: list[tuple[str, ...]] = [()] * envs.num_envs
         self.single_action_space = Discrete(num_actions)
         self.action_space = batch_space(self.single_action_space, envs.num_envs)
@@ -312,7 +312,7 @@ def _choices(
     _check_takes_text(env, env.action_space)
     if placeholder is None:
         placeholder = attribute(env, "placeholder", "")
-    return Choices(num_actions, length, queries, placeholder, attribute(env, "require_tags", False))
+    return Choices(num_actions, length, queries, placeholder, replies_of(env))
 
 
 def _check_takes_text(env: object, space: Space[Any]) -> None:

@@ -27,7 +27,8 @@ class Turn:
 
     `prompt` has the prompt's token ids, `response` the sampled ids including the end token, `logprobs` the
     log-probability of each response token when it was sampled, `text` the reply as text, `images` the prompt's frames.
-    `shortened` tells that the prompt was too long and has lost records or lines.
+    `shortened` tells that the prompt was too long and has lost records or lines. `finish_reason` is what the sampler
+    says of the reply's end, and `cause` why the reply was invalid, one of `crbc_envs.actions.CAUSES`; "" if it was not.
     """
 
     prompt: list[int]
@@ -36,6 +37,8 @@ class Turn:
     text: str = ""
     images: tuple[NDArray[np.uint8], ...] = field(default=(), compare=False)
     shortened: bool = field(default=False, compare=False)
+    cause: str = field(default="", compare=False)
+    finish_reason: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> tuple[Any, ...]:

@@ -142,6 +142,7 @@ class Learner:
         """Keep a group of the update for the report, and all of it where the config asks for that."""
         if self.distributed.main:
             self.run.keep_group(self.update, _most_mixed_group(batch))
+            self.run.keep_invalid(self.update, batch.turns)
             if self.config.record_every and self.update % self.config.record_every == 0:
                 self.run.keep_rollouts(self.update, batch, self.actor.policy, self.worker.envs)
 

@@ -256,7 +256,7 @@ def train(settings: Settings) -> Policy:
         settings.group_size,
         observation="text",
         split="train",
-        require_tags=True,  # a reply counts only as <think>...</think><action>...</action>
+        replies="tags",  # a reply counts only as <think>...</think><action>...</action>
     )
     for update in range(1, settings.updates + 1):
         # Lines 2 to 6: complete rollouts of every group.

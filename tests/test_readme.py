@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from chat_server import Server
+from chat_server import Server, completion
 from paths import ROOT
 from warm import Ended, Warm
 
@@ -107,6 +107,7 @@ def test_the_commands_work_as_printed_and_in_this_order(crbc: Callable[..., Ende
 
 def ask_a_server(crbc: Callable[..., Ended], command: str) -> Ended:
     server = Server()
+    server.answer = lambda body: completion("look")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         less = "--set episodes=1 seeds=[0]" if command.startswith("crbc agents") else "--episodes 1"

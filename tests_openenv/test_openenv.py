@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from openenv.core.env_server.serialization import serialize_observation
 from pydantic import ValidationError
+from reply_shapes import SHAPES, Shape, expert_moves, known_move
 
 from crbc_envs import ChatEpisode
 from crbc_rl.adapters.openenv import CrbcAction, CrbcObservation
@@ -157,12 +158,12 @@ def test_environments_of_a_process_share_their_games_and_play_one_at_a_time(monk
     inside, most = [0], [0]
     reply = ChatEpisode.reply
 
-    def watched(episode: ChatEpisode, text: str) -> Any:
+    def watched(episode: ChatEpisode, *said: Any) -> Any:
         inside[0] += 1
         most[0] = max(most[0], inside[0])
         threading.Event().wait(0.001)  # lets the others run
         try:
-            return reply(episode, text)
+            return reply(episode, *said)
         finally:
             inside[0] -= 1
 
@@ -173,3 +174,16 @@ def test_environments_of_a_process_share_their_games_and_play_one_at_a_time(monk
     for thread in threads:
         thread.join()
     assert most == [1]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
+def test_a_reply_of_any_shape_tells_its_success(shape: Shape) -> None:
+    kwargs = {"observation": "text", "num_boxes": 1, "height": 5, "width": 5, "max_steps": 20}
+    moves = expert_moves("CRBC-Sokoban-v0", "test", range(1), **kwargs)
+    env = CrbcEnvironment("CRBC-Sokoban-v0", history=0, **kwargs)
+    seen = env.reset(split="test", index=0)
+    while not seen.done:
+        move = known_move(moves, seen.messages[-1]["content"])
+        seen = env.step(CrbcAction(text=shape.text(*move), finish_reason=shape.finish_reason))
+        assert seen.cause == shape.cause
+    assert seen.record["success"] == (not shape.cause)

@@ -11,6 +11,7 @@ import numpy as np
 
 from anchors import INVALID, anchor_key
 from anchors.key import AnchorKind, check_anchor_kind
+from crbc_envs.actions import Replies
 from crbc_envs.alfworld.engine.backends import ENGINES, EngineBackend, make_engine_backend, require_engine, shared_parse
 from crbc_envs.alfworld.engine.describe import describe
 from crbc_envs.alfworld.engine.exact import NOTHING_HAPPENS
@@ -76,7 +77,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         data: Literal["generated", "official"] = "generated",
         data_dir: str | Path | None = None,
         max_steps: int = 50,
-        require_tags: bool = False,
+        replies: Replies = "thought",
         anchor: AnchorKind = "situation",
         rooms: Size = "full",
         verb: Verb = "move",
@@ -89,7 +90,7 @@ class AlfworldEnv(AnchorEnv[str, GameFile]):
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(f"render_mode must be one of {self.metadata['render_modes']}; got {render_mode!r}")
         require_engine(engine)
-        super().__init__(make_panel(data, split, rooms, verb, data_dir), max_steps, require_tags)
+        super().__init__(make_panel(data, split, rooms, verb, data_dir), max_steps, replies)
         self.data = data
         self.engine = engine
         self.anchor = anchor

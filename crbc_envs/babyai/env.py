@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 
 from anchors.key import AnchorKind, check_anchor_kind
+from crbc_envs.actions import Replies
 from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
 from crbc_envs.babyai import words
 from crbc_envs.babyai.expert import ACTIONS, make_expert
@@ -72,7 +73,7 @@ class BabyAI(AnchorWrapper):
         level: str = "GoToLocal",
         tasks: int = 10_000,
         max_steps: int = 64,
-        require_tags: bool = False,
+        replies: Replies = "thought",
         render_mode: str | None = None,
         anchor: AnchorKind = "state",
     ) -> None:
@@ -100,7 +101,7 @@ class BabyAI(AnchorWrapper):
             tasks=tasks,
             split=split,
             max_steps=max_steps,
-            require_tags=require_tags,
+            replies=replies,
             layout=words.layout,
             known=known_tasks("babyai", split, tasks, level),
         )

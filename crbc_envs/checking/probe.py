@@ -16,7 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from anchors import INVALID, anchor_key
 from crbc_envs import actions
-from crbc_envs.vector.contract import AFTER_STEP, AT_RESET, attribute, broken_rule, panel_of
+from crbc_envs.vector.contract import AFTER_STEP, AT_RESET, attribute, broken_rule, panel_of, replies_of
 from crbc_envs.vector.members import begin
 
 MAX_STEPS = 10_000
@@ -175,7 +175,7 @@ def random_walk(env: Env, start: Start, rng: np.random.Generator) -> Walk:
 
 def tagged(env: Env, action: str) -> str:
     """The action as a reply that this environment accepts."""
-    return actions.tagged(action, "check") if attribute(env, "require_tags", False) else action
+    return actions.tagged(action, "check") if replies_of(env) == "tags" else action
 
 
 def replay(replies: Iterable[str]) -> Choose:

@@ -10,6 +10,7 @@ from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
 from numpy.typing import NDArray
 
 from anchors.key import ANCHOR_KINDS, AnchorKind, check_anchor_kind
+from crbc_envs.actions import Replies
 from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
 from crbc_envs.core import Expert
 from crbc_envs.frozenlake.expert import WAYS, make_expert
@@ -72,7 +73,7 @@ class FrozenLake(AnchorWrapper):
         slippery: bool = False,
         tasks: int = 10_000,
         max_steps: int | None = None,
-        require_tags: bool = False,
+        replies: Replies = "thought",
         render_mode: str | None = None,
         anchor: AnchorKind = "paper",
     ) -> None:
@@ -96,7 +97,7 @@ class FrozenLake(AnchorWrapper):
             tasks=tasks,
             split=split,
             max_steps=25 * size if max_steps is None else max_steps,
-            require_tags=require_tags,
+            replies=replies,
             stochastic=slippery,
             layout=lambda env, cell: canonical(board_of(env)),
             known=known_tasks("frozenlake", split, tasks, size, slippery),

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
-from crbc_envs.actions import admissible_action, requested_action
+from crbc_envs.actions import Replies, admissible_action, requested_action
 from crbc_envs.core import Infos, Outcome
 from crbc_envs.sokoban.render import BatchRenderer, Image, render, resize
 from crbc_envs.sokoban.rules import (
@@ -167,7 +167,7 @@ class Settings(Protocol):
     render_mode: str | None
     data: str
     max_steps: int
-    require_tags: bool
+    replies: Replies
     panel: TaskPanel[Room]
 
     @property
@@ -267,7 +267,7 @@ class SokobanMembers:
         return np.array(numbers, dtype=np.intp)
 
     def _number(self, reply: str) -> int:
-        executed = admissible_action(requested_action(reply, self._env.require_tags), MOVES)
+        executed = admissible_action(requested_action(reply, self._env.replies), MOVES)
         return STAY if executed == INVALID else MOVES.index(executed)
 
     def _seen(self, indices: Boards) -> _Seen:

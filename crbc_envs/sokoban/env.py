@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, anchor_key
 from anchors.key import AnchorKind, check_anchor_kind
+from crbc_envs.actions import Replies
 from crbc_envs.core import AnchorEnv
 from crbc_envs.sokoban.gym_engine import ENGINES, GymGame, require_engine
 from crbc_envs.sokoban.panels import find_level, make_panel
@@ -69,7 +70,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         width: int | None = None,
         num_boxes: int | None = None,
         max_steps: int | None = None,
-        require_tags: bool = False,
+        replies: Replies = "thought",
         render_mode: str | None = None,
         panel: Literal["v3", "paper"] = "v3",
         pixels: int | None = None,
@@ -88,7 +89,7 @@ class SokobanEnv(AnchorEnv[Any, Room]):
         require_engine(engine)
         rooms = find_level(level, height, width, num_boxes)
         steps = rooms.max_steps if max_steps is None else max_steps
-        super().__init__(make_panel(panel, split, rooms), steps, require_tags)
+        super().__init__(make_panel(panel, split, rooms), steps, replies)
         self.observation, self.engine, self.anchor = observation, engine, anchor
         self.render_mode = render_mode
         self.board_shape = height, width = rooms.height, rooms.width

@@ -53,8 +53,8 @@ STEP_COLUMNS = {
     "score": "double",
 }
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
-IMAGE_COLUMNS = {"image": "image"}
-COLUMNS = STEP_COLUMNS | TURN_COLUMNS | IMAGE_COLUMNS
+OPTIONAL_COLUMNS = {"cause": "string", "image": "image"}
+COLUMNS = STEP_COLUMNS | TURN_COLUMNS | OPTIONAL_COLUMNS
 TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}
 
 REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/rollouts"
@@ -253,7 +253,7 @@ def _fault(table: pa.Table) -> str:
     """
     columns = table.schema.names
     turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(columns) else {}
-    for name in (*STEP_COLUMNS, *turn, *(IMAGE_COLUMNS if "image" in columns else {})):
+    for name in (*STEP_COLUMNS, *turn, *(OPTIONAL_COLUMNS.keys() & set(columns))):
         if name not in columns:
             return f"it has no column {name!r}"
         column = table.column(name)

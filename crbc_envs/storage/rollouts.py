@@ -11,6 +11,7 @@ pandas, `datasets` and every other Parquet reader can open the files. Columns:
     prompt, reply                  the policy's input and output, if turns were recorded
     logprob                        of the whole reply, in nats, if turns were recorded
     prompt_ids, reply_ids          token ids, if turns were recorded
+    cause                          why the reply was invalid, or "", if turns were recorded
     image                          the observation as {bytes: PNG, path: null}, if frames were recorded
 
 A file holds a digest of itself (`seal`). A lone surrogate, half a character, is written as "?". The same input gives
@@ -55,13 +56,15 @@ Frame = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
-    """The policy's input and output at one step. `logprob` is that of the whole reply, in nats."""
+    """The policy's input and output at one step. `logprob` is that of the whole reply, in nats. `cause` is why it was
+    invalid, one of `crbc_envs.actions.CAUSES`, or ""."""
 
     prompt: str
     reply: str
     logprob: float
     prompt_ids: tuple[int, ...]
     reply_ids: tuple[int, ...]
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,7 @@ def write_groups(
     columns = _step_columns(groups, update)
     if turns is not None:
         _check_count("turns", turns, groups)
-        columns |= {name: [getattr(turn, name) for turn in turns] for name in TURN_COLUMNS}
+        columns |= {name: [getattr(turn, name) for turn in turns] for name in (*TURN_COLUMNS, "cause")}
     if frames is not None:
         _check_count("frames", frames, groups)
         columns["image"] = [{"bytes": png, "path": None} for png in _encode_frames(frames)]
@@ -246,7 +249,8 @@ def _rollout(path: Path, rows: list[Row]) -> Rollout:
 
 
 def _turn(row: Row) -> RecordedTurn:
-    return RecordedTurn(row["prompt"], row["reply"], row["logprob"], tuple(row["prompt_ids"]), tuple(row["reply_ids"]))
+    ids = tuple(row["prompt_ids"]), tuple(row["reply_ids"])
+    return RecordedTurn(row["prompt"], row["reply"], row["logprob"], *ids, row.get("cause", ""))
 
 
 def _check_places(path: Path, table: pa.Table, lengths: Lengths) -> None:

@@ -15,6 +15,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from anchors import INVALID
 from anchors.key import OWN, anchor_name
+from crbc_envs.actions import Replies
 from crbc_envs.core import AnchorEnv, Expert, Rows
 from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import Task, TaskPanel
@@ -73,6 +74,12 @@ def attribute(env: gymnasium.Env[Any, Any], name: str, default: Any) -> Any:
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else default
 
 
+def replies_of(env: gymnasium.Env[Any, Any]) -> Replies:
+    """The grammar by which an environment reads replies. One of one's own may have the former `require_tags` alone."""
+    replies: Replies = attribute(env, "replies", "tags" if attribute(env, "require_tags", False) else "thought")
+    return replies
+
+
 def _nothing(*arguments: Any, **options: Any) -> None:
     """What an environment that lacks a method answers."""
 
@@ -109,7 +116,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         self.stochastic: bool = attribute(env, "stochastic", AnchorEnv.stochastic)
         self.placeholder: str = attribute(env, "placeholder", AnchorEnv.placeholder)
         self.legend = attribute(env, "legend", AnchorEnv.legend)
-        self.require_tags: bool = attribute(env, "require_tags", False)
+        self.replies: Replies = replies_of(env)
         self.anchor_name: str = attribute(env, "anchor_name", anchor_name(OWN, {}))
         self.max_steps: int = attribute(env, "max_steps", min(step_limits(env), default=1))
         self.expert: Callable[..., Expert | None] = attribute(env, "expert", _nothing)

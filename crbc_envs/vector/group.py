@@ -87,7 +87,7 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         self.members = make_backend(backend, env_id, env_kwargs, num_groups, group_size, num_workers, timeout)
         self.metadata = {**env.metadata, **self.metadata}
         self.domain, self.templates = env.domain, env.templates
-        self.stochastic, self.placeholder, self.require_tags = env.stochastic, env.placeholder, env.require_tags
+        self.stochastic, self.placeholder, self.replies = env.stochastic, env.placeholder, env.replies
         self.panel, self.max_steps, self.anchor_name = env.panel, env.max_steps, env.anchor_name
         self.render_mode = env.render_mode
         self.single_observation_space = env.observation_space

@@ -8,6 +8,7 @@ import numpy as np
 
 from anchors import INVALID, anchor_key
 from anchors.key import AnchorKind, check_anchor_kind
+from crbc_envs.actions import Replies
 from crbc_envs.core import AnchorEnv
 from crbc_envs.spaces import UnicodeText
 from crbc_envs.webshop.prompts import TEMPLATES
@@ -71,7 +72,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         category: str | None = None,
         per_page: int = 10,
         max_steps: int = 15,
-        require_tags: bool = False,
+        replies: Replies = "thought",
         render_mode: str | None = None,
     ) -> None:
         choices = (("observation", observation, OBSERVATIONS), ("render_mode", render_mode, (None, "ansi")))
@@ -82,7 +83,7 @@ class WebShopEnv(AnchorEnv[str, Goal]):
         panel = panel or ("by_kind" if data == "generated" else "official")
         seed = shop_seed(panel, split, price_seed)
         self.shop = open_shop(data, data_dir, goals, seed, tagger, show_attributes, category, per_page)
-        super().__init__(make_panel(self.shop, panel, split), max_steps, require_tags)
+        super().__init__(make_panel(self.shop, panel, split), max_steps, replies)
         self.data = data
         self.observation, self.anchor = observation, anchor
         self.render_mode = render_mode

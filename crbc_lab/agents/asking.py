@@ -122,7 +122,8 @@ class ServerLine:
 
 def _answered(prompt: Prompt, completion: Completion, faults: Counter[str], seconds: float) -> Answer:
     tokens_in, tokens_out = completion.usage or estimate(prompt, completion.text)
-    return Answer(completion.text, tokens_in, tokens_out, completion.usage is not None, faults, seconds=seconds)
+    counted, ended = completion.usage is not None, completion.finish_reason
+    return Answer(completion.text, tokens_in, tokens_out, counted, faults, seconds=seconds, finish_reason=ended)
 
 
 class LocalLine:
@@ -139,4 +140,7 @@ class LocalLine:
         self.queue.ask(slot, prompt, seed)
 
     def ready(self) -> list[tuple[int, Answer]]:
-        return [(slot, Answer(turn.text, len(turn.prompt), len(turn.response))) for slot, turn in self.queue.ready()]
+        return [
+            (slot, Answer(turn.text, len(turn.prompt), len(turn.response), finish_reason=turn.finish_reason))
+            for slot, turn in self.queue.ready()
+        ]

@@ -28,8 +28,8 @@ class ModelSection(Section):
     """The environment variable that holds the server's API key."""
     temperature: float = Field(0.4, ge=0, le=2)
     """The default is the paper's for validation. ReAct and Reflexion were published with 0."""
-    max_tokens: int = Field(512, ge=1)
-    """New tokens of one reply."""
+    max_tokens: int = Field(4_096, ge=1)
+    """New tokens of one reply, its thought included."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request's body, such as {stop: ["\\n"]}; null removes a field."""
 

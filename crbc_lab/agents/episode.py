@@ -15,8 +15,8 @@ SOLVED, FAILED, STEPS, TURNS, STUCK, UNANSWERED = "solved", "failed", "steps", "
 """How a trial ended: in success; in failure; out of steps; out of replies, thoughts included; given up after the same
 action with the same answer, again and again; without an answer of the model."""
 
-Asking = Generator[Prompt, str, None]
-"""An agent at work: it yields prompts and is sent the model's replies."""
+Asking = Generator[Prompt, Answer, None]
+"""An agent at work: it yields prompts and is sent the model's answers."""
 
 
 class Trial:
@@ -39,10 +39,15 @@ class Trial:
     def over(self) -> bool:
         return self.chat.over or bool(self.ending)
 
-    def act(self, reply: str, prompt: Prompt, said: str) -> None:
-        """Execute a reply in the environment, and keep the prompt that led to it and what was said."""
-        self.chat.reply(reply)
-        self.turns.append(RecordedTurn(prompt.text, said, 0.0, (), ()))
+    def act(self, reply: str, prompt: Prompt, said: str, finish_reason: str | None = None, cause: str = "") -> None:
+        """Execute a reply in the environment, and keep the prompt that led to it and what was said.
+
+        `finish_reason` is the reply's. `cause` is why it is invalid, where the agent knows better than its text.
+        """
+        self.chat.reply(reply, finish_reason)
+        self.turns.append(
+            RecordedTurn(prompt.text, said, 0.0, (), (), self.chat.causes[-1] and (cause or self.chat.causes[-1]))
+        )
         self.frames += prompt.images[:1]
 
     def end(self) -> None:
@@ -110,11 +115,10 @@ Agent = Callable[[Episode], Asking]
 def direct(episode: Episode) -> Asking:
     """The agent `direct`: each step is asked for by the environment's own prompt.
 
-    Each reply must have its tags, as in training. These are the rows of the paper's tables that bear the name of a
-    model alone.
+    These are the rows of the paper's tables that bear the name of a model alone.
     """
     trial = episode.begin()
     while not trial.over:
         prompt = trial.chat.prompt
-        said = yield prompt
-        trial.act(said, prompt, said)
+        answer = yield prompt
+        trial.act(answer.text, prompt, answer.text, answer.finish_reason)

@@ -27,7 +27,7 @@ class Answer:
 
     `tokens_in` and `tokens_out` are the server's counts; without `counted`, they are estimated from the characters.
     `faults` has the number of requests without an answer by kind, each of which was repeated but perhaps the last.
-    `seconds` is how long the call took.
+    `seconds` is how long the call took, `finish_reason` what the server says of the text's end.
     """
 
     text: str = ""
@@ -37,6 +37,7 @@ class Answer:
     faults: Mapping[str, int] = field(default_factory=dict)
     failure: str = ""
     seconds: float = 0.0
+    finish_reason: str | None = None
 
     @property
     def retries(self) -> int:
@@ -91,7 +92,7 @@ class Ledger:
         self._path = path
         self._answers: dict[str, Answer] = {}
         for record in read_journal(path):
-            if record.keys() == {"key", *Answer.__slots__}:
+            if {"key", "text"} <= record.keys() <= {"key", *Answer.__slots__}:
                 self._keep(record.pop("key"), Answer(**record))
 
     def key(self, prompt: Prompt, seed: int, call: int) -> str:

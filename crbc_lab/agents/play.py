@@ -84,7 +84,7 @@ class Play:
                 if answer.failure:
                     return self._fail(slot, answer.failure)
             try:
-                prompt = next(live.asking) if answer is None else live.asking.send(answer.text)
+                prompt = next(live.asking) if answer is None else live.asking.send(answer)
             except StopIteration:
                 return self._end(slot)
             seed = stream("agents, reply", episode.seed, episode.task, episode.calls)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from crbc_envs.actions import tagged
+from crbc_envs.actions import CUT_THOUGHT, EMPTY, LENGTH, REFUSED, cause_of, tagged
 from crbc_envs.prompts import Prompt
 from crbc_lab.agents.config import ReactSection
 from crbc_lab.agents.episode import STUCK, TURNS, Asking, Episode, Trial
+from crbc_lab.agents.ledger import Answer
 from crbc_lab.agents.transcript import STYLES, THOUGHT, Head, Style, Turn, transcript_prompt
 
 Examples = Callable[[str], Sequence[str]]
@@ -35,7 +36,7 @@ class React:
     def __call__(self, episode: Episode) -> Asking:
         yield from self.trial(episode, "")
 
-    def trial(self, episode: Episode, memory: str) -> Generator[Prompt, str, Transcript]:
+    def trial(self, episode: Episode, memory: str) -> Generator[Prompt, Answer, Transcript]:
         """Play one trial; the transcript of it."""
         trial = episode.begin()
         chat = trial.chat
@@ -50,15 +51,17 @@ class React:
                 trial.ending = TURNS
                 break
             prompt = self._prompt(head, transcript, trial)
-            said = self.style.line((yield prompt))
+            answer = yield prompt
+            cause = _cut(answer)
+            said = "" if cause else self.style.line(answer.text)
             first = first or prompt
             if self.style.thought_of(said) is not None:
                 trial.thoughts += 1
                 pending.append((said, THOUGHT))
                 transcript.turns.append(pending[-1])
                 continue
-            shown = self.style.write(pending) + self.style.gap + self.style.said + said
-            trial.act(tagged(said), first, shown.strip("\n"))
+            shown = self.style.write(pending) + self.style.gap + self.style.said + (answer.text if cause else said)
+            trial.act(tagged(said), first, shown.strip("\n"), cause=cause if cause or said else EMPTY)
             transcript.turns.append((said, chat.prompt.text))
             pending, first = [], None
             if self.stuck and transcript.repeated() > self.stuck and not trial.over:
@@ -68,6 +71,12 @@ class React:
     def _prompt(self, head: Head, transcript: Transcript, trial: Trial) -> Prompt:
         listed = trial.chat.info["admissible_actions"] if self.settings.admissible else ()
         return transcript_prompt(head, transcript.turns, listed, self.system, self.settings.longest)
+
+
+def _cut(answer: Answer) -> str:
+    """The cause where a reply has no line that is whole; empty where it may have one."""
+    cause = cause_of(answer.text, "thought", answer.finish_reason)
+    return cause if cause in (REFUSED, CUT_THOUGHT) or answer.finish_reason == LENGTH else ""
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ from crbc_envs.storage.files import append_line
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.agents.episode import Episode, Trial
 from crbc_lab.agents.journal import read_journal
+from crbc_rl.rollout.invalid import InvalidReplies
+
+log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
@@ -27,6 +31,8 @@ class Records:
         self.examples = {} if examples is None else examples
         """The training tasks of the examples, by kind of task, for as far as they are known."""
         self._path = folder / "episodes.jsonl"
+        self.invalid = InvalidReplies()
+        """The replies of this start."""
         self.episodes: dict[tuple[int, int], Record] = {}
         for record in read_journal(self._path):
             self.episodes[record["seed"], record["task"]] = record
@@ -50,11 +56,16 @@ class Records:
             "unanswered": episode.unanswered,
             "trials": [_of_trial(trial) for trial in episode.trials],
             "reflections": episode.reflections,
+            **_invalid(episode.trials),
             "examples": self.examples.get(task.kind, []),
             "calls": episode.calls,
             "tokens_in": episode.tokens_in,
             "tokens_out": episode.tokens_out,
         }
+        for turn in (turn for trial in episode.trials for turn in trial.turns):
+            self.invalid.add(turn.reply, turn.cause)
+            if warning := self.invalid.warning():
+                log.warning(warning)
         append_line(self._path, record)
         self.episodes[episode.seed, episode.task] = record
 
@@ -76,6 +87,14 @@ class Records:
             frames=frames or None,
             anchor=env.anchor_name,
         )
+
+
+def _invalid(trials: Sequence[Trial]) -> Record:
+    """The numbers of invalid replies by cause, and the first of each as they came."""
+    invalid = InvalidReplies()
+    for turn in (turn for trial in trials for turn in trial.turns):
+        invalid.add(turn.reply, turn.cause)
+    return {"invalid_by_cause": dict(invalid.counts), "invalid_replies": invalid.kept}
 
 
 def _of_trial(trial: Trial) -> Record:

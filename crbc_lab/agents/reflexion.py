@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from crbc_envs.actions import outside_thoughts
 from crbc_envs.prompts import Prompt, View
 from crbc_lab.agents.config import ReflexionSection
 from crbc_lab.agents.episode import SOLVED, Asking, Episode
 from crbc_lab.agents.react import React
-from crbc_lab.agents.transcript import without_thoughts
 
 LONGEST_PLAN = 4_000
 """Characters of a reflection that are kept."""
@@ -51,7 +51,7 @@ def reflection_prompt(history: str, memory: str, system: str | None) -> Prompt:
 
 def plan_of(reply: str) -> str:
     """The plan in a reply, without thoughts before it and without its heading."""
-    return without_thoughts(reply).strip().removeprefix("New plan:").strip()[:LONGEST_PLAN]
+    return outside_thoughts(reply)[0].strip().removeprefix("New plan:").strip()[:LONGEST_PLAN]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,5 +69,5 @@ class Reflexion:
             if episode.trials[-1].ending == SOLVED or number == self.settings.trials:
                 return
             history = transcript.text(self.react.settings.longest)
-            said = yield reflection_prompt(history, memory, self.react.system)
-            episode.reflections.append(plan_of(said))
+            answer = yield reflection_prompt(history, memory, self.react.system)
+            episode.reflections.append(plan_of(answer.text))

@@ -13,6 +13,7 @@ from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.records import Record
 from crbc_rl.errors import redacted
 from crbc_rl.rollout.intervals import independent_tasks, wilson
+from crbc_rl.rollout.invalid import KEPT, InvalidReplies
 from crbc_rl.version import __version__
 
 FILE = "agents.json"
@@ -76,7 +77,19 @@ def _outcomes(config: AgentsConfig, records: Sequence[Record]) -> dict[str, Any]
         "steps": steps,
         "thoughts": sum(trial["thoughts"] for trial in trials),
         "invalid_share": sum(trial["invalid"] for trial in trials) / steps if steps else 0.0,
+        **_invalid(records, steps),
         "calls_per_episode": sum(record["calls"] for record in records) / len(records),
         "tokens_in_per_episode": sum(record["tokens_in"] for record in records) / len(records),
         "tokens_out_per_episode": sum(record["tokens_out"] for record in records) / len(records),
     }
+
+
+def _invalid(records: Sequence[Record], steps: int) -> dict[str, Any]:
+    """The shares of steps by the cause of an invalid reply, and three raw replies of each cause."""
+    invalid = InvalidReplies()
+    for record in records:  # one of an earlier version has neither
+        invalid.counts.update(record.get("invalid_by_cause", {}))
+        for cause, texts in record.get("invalid_replies", {}).items():
+            invalid.kept[cause] = [*invalid.kept.get(cause, ()), *texts][:KEPT]
+    shares = {cause: count / steps for cause, count in invalid.counts.items()}
+    return {"invalid_by_cause": shares, "invalid_replies": invalid.kept}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from crbc_envs.chat import ChatEpisode
-from crbc_envs.prompts import Template, View
+from crbc_envs.prompts import PromptWindow, Template, View, instructed
 from crbc_envs.storage.files import read_json, refuse_link, replace_file
 from crbc_envs.vector.members import make_member
 from crbc_lab.agents.asking import line_to
@@ -131,10 +131,13 @@ class Run:
     def _chat(self, split: str, kwargs: dict[str, Any]) -> ChatEpisode:
         """An environment that shows its prompts as the agent reads them."""
         options = prompt_options(self.config)
-        member = make_member(self.config.registered_id(), {"require_tags": True, **kwargs, "split": split})
+        replies = self.config.env.replies or "thought"
+        member = make_member(self.config.registered_id(), {**kwargs, "split": split, "replies": replies})
         if self.config.agent != "direct":
             shown: str | Template = TRANSCRIPT if TRANSCRIPT in member.templates else plain
             options = {**options, "prompt": shown, "history": 0}
+        else:
+            options["prompt"] = instructed(PromptWindow.of(member, **options).template, replies)
         chat = ChatEpisode(member, **options)
         self._open.enter_context(closing(chat))
         return chat

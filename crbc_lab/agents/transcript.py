@@ -18,23 +18,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
+from crbc_envs.actions import outside_thoughts
 from crbc_envs.prompts import Prompt, View
 
 THOUGHT = "OK."
 """The observation after a thought, which changes nothing."""
 LONGEST_LINE = 2_000
 """Characters of a line that are kept; no action is longer."""
+_ACTION = re.compile(r"<action>([^<]*)</action>")
 GONE = "[...]"
 """Stands for the oldest turns, where a prompt would be too long."""
 
 Turn = tuple[str, str]
 """What was said in one line, and the observation after it."""
-
-
-def without_thoughts(reply: str) -> str:
-    """A reply without the block of thoughts before the answer, as reasoning models write it."""
-    return reply.partition(CLOSE_THINK)[2] if reply.lstrip().startswith(OPEN_THINK) else reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +70,10 @@ class Style:
 
         The published agents stop the model at the end of a line.
         """
-        first = next((line.strip() for line in without_thoughts(reply).splitlines() if line.strip()), "")
+        spoken = outside_thoughts(reply)[0]
+        if tags := _ACTION.search(spoken):  # a model that knows these tags may use them unasked
+            spoken = tags[1]
+        first = next((line.strip() for line in spoken.splitlines() if line.strip()), "")
         mark = self.said.strip()
         return first.removeprefix(mark).strip()[:LONGEST_LINE]
 

@@ -133,7 +133,7 @@ def _starts(
     config: TrainConfig, split: str, tasks: Sequence[int], options: dict[str, Any], progress: Callable[[int], None]
 ) -> dict[int, Start]:
     seeds = [stream("evaluation", config.seed, task) for task in tasks]
-    env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "require_tags": True}
+    env_id, kwargs = config.registered_id(), {**config.env.kwargs, "split": split, "replies": config.replies}
     given = f"--teacher {' '.join(f'{name}={value}' for name, value in options.items())}: " if options else ""
     with environment_errors(f"{given}the expert of {config.env.id} cannot play", env_id):
         played = play_teacher(env_id, kwargs, tasks, seeds, config.rollout.dynamics, options, progress)
@@ -199,7 +199,7 @@ def _episodes(
 def _reply(policy: TransformersPolicy, config: TrainConfig, turn: Turn, valid: bool) -> Reply:
     return Reply(
         valid=valid,
-        action=requested_action(turn.text, require_tags=True),
+        action=requested_action(turn.text, config.replies),
         cut=turn.response[-1] != policy.eos and len(turn.response) >= config.rollout.max_new_tokens,
         words=frozenset() if valid else words_of(policy.decode_prompt(turn)),
         tokens=len(turn.prompt),

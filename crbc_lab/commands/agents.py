@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,14 +19,18 @@ from crbc_lab.plan.environment import check_env
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
+from crbc_rl.rollout.invalid import by_cause, quotes
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
+
+log = logging.getLogger(__name__)
 
 Result = dict[str, Any]
 
 
 def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) -> bool:
-    """Play what is not finished in `folder` and print the result. Returns whether every episode is finished."""
+    """Play what is not finished in `folder` and print the result. Returns whether every episode is finished, with a
+    valid reply among all."""
     check(config)
     model = open_model(config)
     done, total = 0, config.episodes * len(config.seeds)
@@ -46,6 +51,9 @@ def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) ->
         result = run.play(folder, model, again, tell)
     for line in lines(config, result, folder):
         print_line(console, line)
+    if result["episodes"] and result["invalid_share"] == 1.0:
+        log.error("no reply was valid: this is no measure of the model's success")
+        return False
     return bool(result["complete"])
 
 
@@ -124,6 +132,9 @@ def lines(config: AgentsConfig, result: Result, folder: Path) -> Iterator[str]:
             f"score {result['score']:.2f}  invalid {result['invalid_share']:.1%}  trials {result['trials']}  "
             f"thoughts {result['thoughts']}  unanswered {unanswered} of {of} episodes"
         )
+        if causes := by_cause(result["invalid_by_cause"]):
+            yield f"invalid replies by cause: {causes}"
+            yield from quotes(result["invalid_replies"])
         for kind, figures in result["by_kind"].items():
             yield f"    {kind:8} {_rate(figures)}"
         if config.trials > 1:

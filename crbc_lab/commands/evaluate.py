@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,107 +14,231 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
+from crbc_envs.actions import OPEN_ACTION
+from crbc_envs.chat import ChatEpisode
 from crbc_envs.vector.members import make_member
 from crbc_lab.commands.console import print_line, print_written
 from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording, require_place
+from crbc_lab.commands.tasks import ChosenTasks
 from crbc_lab.plan.check import check_run
-from crbc_rl.config import TrainConfig, load_config
+from crbc_rl.batches import Turn
+from crbc_rl.config import TrainConfig, load_config, parse_config, set_value
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
-from crbc_rl.rollout.evaluate import play_tasks, summarise
+from crbc_rl.policies.files import WARMSTART
+from crbc_rl.policies.load import load_policy
+from crbc_rl.rollout.evaluate import Asking, play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns
+from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, Name, choose, digest_of
+from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.rollout.record import Row, columns_of, record_metrics, rows_of
 from crbc_rl.rollout.scripted import play_scripted
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
 
+log = logging.getLogger(__name__)
+
 Progress = Callable[[int], None]
+HELD_OUT = ("validation", "test")
 SCRIPTS = ("expert", "random")
 """Policies that need no model."""
 
 
+MAX_TOKENS = 4_096
+"""New tokens of a reply of a model behind an endpoint, unless one says another number: thoughts are long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be evaluated: so many `episodes` of `split`, by default as many as the config says, on its panel or
+    `panel`; or `tasks`. `settings` replace values of the config. `out` and `resume` are the JSON file's."""
+
+    split: str | None = None
+    episodes: int | None = None
+    panel: Name | None = None
+    tasks: ChosenTasks | None = None
+    settings: Sequence[str] = ()
+    max_tokens: int | None = None
+    out: Path | None = None
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tasks is not None and (self.episodes, self.panel) != (None, None):
+            raise ConfigError("--tasks names the tasks: leave --episodes and --panel out")
+        if self.tasks is None and self.split not in (None, *HELD_OUT):
+            raise ConfigError(f"--split {self.split}: held-out are {' and '.join(HELD_OUT)}; others go with --tasks")
+        if self.out is not None:
+            require_place(self.out, self.resume)
+        elif self.resume:
+            raise ConfigError("--resume continues what --out FILE.json has begun: name that file")
+
+    def config(self, path: Path, run: Run | None) -> TrainConfig:
+        """The config that is played: a file's or that of a run, with `settings`."""
+        if run is None:
+            config = load_config(path, self.settings)
+        elif not self.settings:
+            config = run.config
+        else:
+            data = run.config.model_dump()
+            for setting in self.settings:
+                if setting.startswith("model="):
+                    raise ConfigError(f"--set {setting}: the run's own policy is evaluated")
+                if setting.startswith("env.prompt="):
+                    data["env"]["template"] = None
+                set_value(data, setting)
+            config = parse_config(data, f"{path} with --set")
+        if self.panel is not None:
+            config = config.model_copy(update={"eval": config.eval.model_copy(update={"panel": self.panel})})
+        return config
+
+    def chosen(self, config: TrainConfig, split: str) -> tuple[EvalPanel, str]:
+        """What is played, and its digest where a file keeps it: it may cost as much as to begin all tasks."""
+        with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
+            if self.tasks is not None:
+                chosen = self.tasks.panel(env.panel, split)
+            else:
+                chosen = choose(env.panel, split, self.episodes or config.eval.test_episodes, config.eval.panel)
+            return chosen, "" if self.out is None else chosen.digest(env.panel)
+
+
 @dataclass(frozen=True, slots=True)
 class Player:
-    """Who is evaluated: its name, what tells it apart, and how it plays tasks with their repeats."""
+    """Who is evaluated: its name, what tells it apart, and how it plays tasks with their repeats.
+
+    `invalid` has the replies of this start. A model without one valid reply is no success: `must_reply`.
+    """
 
     name: str
     identity: Mapping[str, Any]
     play: Callable[[Sequence[int], Sequence[int], Progress], Iterator[Columns]]
+    invalid: InvalidReplies
+    must_reply: bool = False
 
 
-def evaluate(
-    path: Path,
-    policy: str | ChatPolicy,
-    split: str,
-    episodes: int | None,
-    console: Console,
-    panel: Name | None = None,
-    out: Path | None = None,
-    resume: bool = False,
-) -> None:
-    """Play `episodes` tasks of `split` (by default as many as the config says), print the result, and write it to
-    `out`.
+def evaluate(path: Path, policy: str | Path | ChatPolicy, order: Order, console: Console) -> bool:
+    """Play what `order` says, print the result, and write it to `order.out`. Returns whether it counts: an endpoint
+    that gave no valid reply has not been evaluated.
 
-    `policy` is "best", "last" or "start" of the run folder `path`, a chat endpoint, or one of `SCRIPTS`; for the last
-    two, `path` may be a config. `panel` replaces the config's. With `resume`, an evaluation that was stopped goes on.
+    `policy` is "best", "last" or "start" of the run folder `path`; or a chat endpoint, a model folder, or one of
+    `SCRIPTS`: then `path` may be a config.
     """
-    if out is not None:
-        require_place(out, resume)
-    elif resume:
-        raise ConfigError("--resume continues what --out FILE.json has begun: name that file")
-    modelless = isinstance(policy, ChatPolicy) or policy in SCRIPTS
-    run = None if modelless and not path.is_dir() else Run.open(path)
-    config = load_config(path) if run is None else run.config
-    if panel is not None:
-        config = config.model_copy(update={"eval": config.eval.model_copy(update={"panel": panel})})
-    count = config.eval.test_episodes if episodes is None else episodes
+    own = isinstance(policy, str) and policy not in SCRIPTS
+    run = Run.open(path) if own or path.is_dir() else None
+    config = order.config(path, run)
+    split = order.split or (order.tasks.split if order.tasks is not None else None) or "test"
+    count = order.episodes or (len(order.tasks.tasks) if order.tasks is not None else config.eval.test_episodes)
     check_run(config, evaluation=(split, count)).require()
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
-        chosen = choose(env.panel, split, count, config.eval.panel)
-        digest = "" if out is None else chosen.digest(env.panel)  # it may cost as much as to begin all tasks
+    chosen, digest = order.chosen(config, split)
     torch.set_num_threads(config.threads)
-    player = _player(policy, run, config, split)
-    if out is None:
+    player = _player(policy, None if run is None else Run(run.folder, config), config, chosen, order, console)
+    if order.out is None:
         rows = _played(player, chosen, None, console)
     else:
         played = identity(config, chosen, digest, player.identity)
-        document = finished(out, played)
+        document = finished(order.out, played)
         if document is None:
-            with recording(out, played, chosen, resume) as kept:
+            with recording(order.out, played, chosen, order.resume) as kept:
                 _played(player, chosen, kept, console)
                 document = kept.finish()
         rows = document["rows"]
-    _show(player.name, chosen, rows, console)
-    if out is not None:
-        print_written(console, out)
+    _show(player, chosen, rows, console)
+    if order.out is not None:
+        print_written(console, order.out)
+    counts = not player.must_reply or any(row["invalid"] < row["length"] for row in rows)
+    if not counts:
+        log.error("%s gave no valid reply: this is no measure of its success. %s", player.name, HINT)
+    return counts
 
 
-def _player(policy: str | ChatPolicy, run: Run | None, config: TrainConfig, split: str) -> Player:
-    seed = config.seed
+HINT = "The lines above say what is wrong with the replies; docs/evaluation.md has the forms that are read"
+
+
+def _player(
+    policy: str | Path | ChatPolicy,
+    run: Run | None,
+    config: TrainConfig,
+    panel: EvalPanel,
+    order: Order,
+    console: Console,
+) -> Player:
+    seed, split, invalid = config.seed, panel.split, InvalidReplies()
+
+    def watch(turn: Turn) -> None:
+        invalid.add(turn.text, turn.cause)
+        if warning := invalid.warning():
+            log.warning(warning)
+
     if isinstance(policy, ChatPolicy):
-        policy.check()
-        endpoint = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model}
-        return Player(policy.model, endpoint, partial(_play, policy, config, split))
+        trained = policy.check()
+        asking = _asking(config, trained, order.max_tokens, MAX_TOKENS)
+        print_line(console, _asked(policy.model, config, asking, trained, panel))
+        endpoint = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model, **asdict(asking)}
+        play = partial(_play, policy, config, split, asking, watch)
+        return Player(policy.model, {**endpoint, "extra_body": policy.extra}, play, invalid, must_reply=True)
+    if isinstance(policy, Path):
+        trained, model = (policy / WARMSTART).is_file(), load_policy(policy)
+        room: int = model.model.config.get_text_config().max_position_embeddings
+        asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, room // 2))
+        model.max_prompt_tokens = room - asking.max_new_tokens
+        print_line(console, _asked(policy.name, config, asking, trained, panel))
+        told = {"which": "model", "name": policy.name, "digest": model_digest(policy), **asdict(asking)}
+        play = partial(_play, model, config, split, asking, watch)
+        return Player(policy.name, told, play, invalid, must_reply=True)
     if policy in SCRIPTS:
 
         def script(tasks: Sequence[int], repeats: Sequence[int], progress: Progress) -> Iterator[Columns]:
             which: Any = policy
             return play_scripted(which, config, split, tasks, repeats, seed, progress, CHUNK)
 
-        return Player(policy, {"which": policy}, script)
+        return Player(policy, {"which": policy}, script, invalid)
     assert run is not None
     folder = run.policy_folder(policy)
     update = int(folder.name) if policy != "start" else 0
     checkpoint = {"which": policy, "update": update, "digest": model_digest(folder)}
-    return Player(policy, checkpoint, partial(_play, run.policy(policy), config, split))
+    asking = Asking.of(config)
+    if order.max_tokens is not None:
+        asking = replace(asking, max_new_tokens=order.max_tokens)
+        checkpoint["max_tokens"] = order.max_tokens
+    return Player(policy, checkpoint, partial(_play, run.policy(policy), config, split, asking, watch), invalid)
+
+
+def _asking(config: TrainConfig, trained: bool, max_tokens: int | None, usual: int) -> Asking:
+    """How a model is asked: as in training where crbc has `trained` it, else so that any model can answer."""
+    if trained:
+        as_trained = Asking.of(config)
+        return replace(as_trained, max_new_tokens=max_tokens or as_trained.max_new_tokens)
+    replies = config.env.replies or ("tags" if config.protocol == "verl-agent" else "thought")
+    return Asking(replies, max_tokens or usual, instructed=True)
+
+
+def _asked(name: str, config: TrainConfig, asking: Asking, trained: bool, panel: EvalPanel) -> str:
+    """How a model is asked, in words."""
+    if trained:
+        return f"{name} was trained by crbc: it is asked as it was trained"
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": panel.split})) as env:
+        chat = ChatEpisode(env, **prompt_options(config))
+        chat.begin(panel.tasks[0])
+        named = OPEN_ACTION in chat.prompt.text
+    tags = "names its tags" if named else "names no tags: how to reply is added to it"
+    return (
+        f"{name}: the prompt {config.env.prompt!r} {tags}; replies have up to {asking.max_new_tokens:,} tokens "
+        f"and are read by the grammar {asking.replies!r}"
+    )
 
 
 def _play(
-    policy: Policy, config: TrainConfig, split: str, tasks: Sequence[int], repeats: Sequence[int], progress: Progress
+    policy: Policy,
+    config: TrainConfig,
+    split: str,
+    asking: Asking,
+    on_turn: Callable[[Turn], None],
+    tasks: Sequence[int],
+    repeats: Sequence[int],
+    progress: Progress,
 ) -> Iterator[Columns]:
     for columns, _ in play_tasks(
         policy,
@@ -126,6 +251,8 @@ def _play(
         progress=progress,
         repeats=repeats,
         batch_size=CHUNK,
+        asking=asking,
+        on_turn=on_turn,
     ):
         yield columns
 
@@ -147,18 +274,22 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
             fresh = rows_of(columns)
             rows += fresh
             if kept is not None:
-                kept.add(fresh)
+                kept.add(fresh, player.invalid.kept)
     return rows
 
 
-def _show(name: str, panel: EvalPanel, rows: Sequence[Row], console: Console) -> None:
+def _show(player: Player, panel: EvalPanel, rows: Sequence[Row], console: Console) -> None:
     result, numbers = summarise(panel.split, columns_of(rows)), record_metrics(panel.split, rows)
-    print_line(console, f"{name}: success {result}")
+    print_line(console, f"{player.name}: success {result}")
     console.print(
         f"score {result.score:.2f}  reward {result.reward:.2f} (by step {result.reward_by_step:.2f})  "
         f"length {result.length:.1f}  invalid {result.invalid_share:.1%}  truncated {result.truncated_share:.1%}",
         highlight=False,
     )
+    if result.causes:
+        print_line(console, f"invalid replies by cause: {by_cause(result.causes)}")
+        for line in quotes(player.invalid.kept):
+            print_line(console, line)
     if result.prompt_cut_share:
         console.print(f"prompts shortened {result.prompt_cut_share:.1%}, as too long", highlight=False)
     digest = digest_of([row["content"] for row in rows], [row["repeat"] for row in rows])

@@ -18,6 +18,7 @@ from crbc_envs.storage.files import append_line, parse_json, replace_file, shown
 from crbc_rl.config import TrainConfig, flat
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.invalid import KEPT
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
 from crbc_rl.runs.folder import versions
@@ -68,6 +69,10 @@ def identity(config: TrainConfig, panel: EvalPanel, digest: str, policy: Mapping
     return json.loads(json.dumps(settings))  # as it will be read again
 
 
+INVALID_REPLIES = "invalid_replies"
+"""The first raw replies of each cause, in the JSON file."""
+
+
 class Recording:
     """The finished episodes of an evaluation, in `rows`, kept in the empty or older file `partial`.
 
@@ -77,6 +82,7 @@ class Recording:
     def __init__(self, out: Path, partial: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: bool) -> None:
         self.out, self.partial, self.identity, self.panel = out, partial, identity, panel
         self.rows: list[Row] = []
+        self.invalid: dict[str, list[str]] = {}
         content = partial.read_bytes()
         if not content.startswith(BEGINNING[: len(content)]):
             raise self._damaged()
@@ -92,7 +98,9 @@ class Recording:
         try:
             header, *parts = [dict(parse_json(line)) for line in lines]
             self.rows = [row for part in parts for row in part["rows"]]
-        except (KeyError, TypeError, ValueError):
+            for part in parts:
+                self._quote(part.get(INVALID_REPLIES, {}))
+        except (AttributeError, KeyError, TypeError, ValueError):
             raise self._damaged() from None
         _require_same(self.partial, header, self.identity)
         if not resume:
@@ -106,15 +114,23 @@ class Recording:
         if any((row["task"], row["repeat"]) != place for row, place in zip(self.rows, places, strict=False)):
             raise self._damaged()
 
-    def add(self, rows: Sequence[Row]) -> None:
-        """Keep the next episodes. They are on the disk when it returns."""
-        append_line(self.partial, {"rows": list(rows)})
+    def add(self, rows: Sequence[Row], invalid: Mapping[str, Sequence[str]]) -> None:
+        """Keep the next episodes, and the raw `invalid` replies by cause so far. They are on the disk when it
+        returns."""
+        append_line(self.partial, {"rows": list(rows), INVALID_REPLIES: dict(invalid)})
         self.rows += rows
+        self._quote(invalid)
+
+    def _quote(self, invalid: Mapping[str, Sequence[str]]) -> None:
+        for cause, replies in invalid.items():
+            kept = self.invalid.setdefault(cause, [])
+            kept += [reply for reply in replies if reply not in kept][: KEPT - len(kept)]
 
     def finish(self) -> dict[str, Any]:
         """Write the JSON file, once all episodes are there, and return its document."""
         assert len(self.rows) == len(self.panel.tasks)
-        evaluation = document(self.identity, self.rows)
+        kept = {INVALID_REPLIES: self.invalid} if self.invalid else {}
+        evaluation = {**document(self.identity, self.rows), **kept}
         replace_file(self.out, written(evaluation))
         return evaluation
 

@@ -45,12 +45,15 @@ def model(
     """
     from crbc_lab.model_server.server import address, bind, server
     from crbc_rl.policies.chat import read_key
+    from crbc_rl.policies.files import WARMSTART
 
     key = "" if key_variable is None else read_key(key_variable)
     with bind(host, port, exposed) as sock:
         served = load(folder, policy, base)
         name = name or folder.resolve().name
-        app = server(served, name, sock, seed=seed or 0, key=key, exposed=exposed)
+        # Its success by an endpoint is then that of `crbc eval`.
+        ours = any((folder / file).is_file() for file in ("config.yaml", WARMSTART))
+        app = server(served, name, sock, seed=seed or 0, key=key, exposed=exposed, trained=ours)
         login = "" if key else ", without a login" if exposed else ""
         cut = served.max_prompt_tokens
         limit = f", prompts of at most {cut:,} tokens as in the run" if cut else ""

@@ -13,6 +13,7 @@ from tyro.conf import Positional
 
 from crbc_lab.commands.console import console, print_line
 from crbc_lab.commands.data import data
+from crbc_lab.commands.evaluating import evaluate
 from crbc_lab.commands.parse import (
     ConfigPath,
     Count,
@@ -103,61 +104,6 @@ def train(
     if resume and not start_or_resume:
         require_run(folder)
     run_training(settings, folder, resume or start_or_resume, console, follow_links)
-
-
-def evaluate(
-    run: RunPath,
-    /,
-    policy: Literal["best", "last", "start", "expert", "random"] = "last",
-    split: Literal["validation", "test"] = "test",
-    episodes: Count = None,
-    panel: Literal["first", "even", "paper"] | None = None,
-    out: MaybePath = None,
-    resume: bool = False,
-    endpoint: str | None = None,
-    model: str | None = None,
-    key_variable: str | None = None,
-    allow_import: bool = False,
-) -> None:
-    """Play a run's policy on held-out tasks and print its success with a confidence interval.
-
-    Args:
-        run: a run folder, or with --endpoint, --policy expert or --policy random a config, as for train.
-        policy: the best policy on validation, the last one saved, or the initial one; or the environment's expert, or
-            random admissible actions.
-        split: the held-out split.
-        episodes: number of tasks; default eval.test_episodes of the config.
-        panel: which tasks: the first ones, as many of every kind, or draws in the paper's proportions; default
-            eval.panel of the config.
-        out: a JSON file for what was played, the figures, and a row for each episode.
-        resume: continue the evaluation of --out that was stopped.
-        endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1.
-        model: the name of that model.
-        key_variable: the environment variable that holds the server's API key.
-        allow_import: run the modules that the run's config names.
-    """
-    from crbc_lab.agents.config import require_url
-    from crbc_lab.commands.evaluate import evaluate as play_tasks
-    from crbc_rl.policies.chat import ChatPolicy
-
-    permit(allow_import)
-    if (endpoint is None) != (model is None):
-        raise ConfigError("--endpoint and --model go together: a server, and the name of a model there")
-    if endpoint is not None:
-        require_url(endpoint)
-    if model == "":
-        raise ConfigError("--model '': name a model of that server")
-    scripted = policy in ("expert", "random")
-    if endpoint is not None and scripted:
-        raise ConfigError(f"--policy {policy} and --endpoint exclude each other: name one policy")
-    if endpoint is None and run.is_file() and not scripted:
-        raise ConfigError(
-            f"{run} is a file: name a run folder, or add --endpoint URL --model NAME to evaluate a server"
-        )
-    player: Any = policy
-    if endpoint is not None and model is not None:
-        player = ChatPolicy(endpoint, model, key_variable=key_variable)
-    play_tasks(run, player, split, episodes, console, panel, out, resume)
 
 
 def agents(

@@ -32,6 +32,7 @@ from crbc_rl.config.shipped import find_config, installed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies import tiny
 from crbc_rl.policies.copying import MadeUpWords
+from crbc_rl.policies.files import WARMSTART
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks
 from crbc_rl.rollout.prompts import prompt_options
@@ -160,7 +161,7 @@ def warmstart(
             on_test(tested[-1])
         success = {"success": tested[0].to_dict(), "success_also": [evaluation.to_dict() for evaluation in tested[1:]]}
         recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
-        (fresh / "warmstart.json").write_text(json.dumps(recipe, indent=2) + "\n")
+        (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n")
     return policy
 
 
@@ -168,7 +169,7 @@ def _require_replaceable(folder: Path) -> None:
     """Raise `ConfigError` where a folder holds anything but a warm start, which is deleted for the new one."""
     own = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     others = {name for name in own if Path(name).suffix not in SUFFIXES or not (folder / name).is_file()}
-    if folder.is_file() or others or (own and "warmstart.json" not in own):
+    if folder.is_file() or others or (own and WARMSTART not in own):
         such = f", such as {min(others or own)}" if own else ""
         raise ConfigError(f"out: {folder} holds other files than a warm start{such}; choose another folder with --out")
 

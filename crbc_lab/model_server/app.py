@@ -25,6 +25,7 @@ from crbc_lab.model_server.answers import Answer
 from crbc_lab.model_server.batcher import Batcher
 from crbc_lab.model_server.requests import LARGEST_BODY, Order, Reader, Refused
 from crbc_lab.model_server.rows import Row
+from crbc_rl.policies.chat import OURS
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.version import __version__
 
@@ -42,15 +43,23 @@ class Endpoint:
 
     A request without a seed gets one from a generator with `seed`, and the answer tells it. `key` is what an
     Authorization header must hold, if anything. Only Host headers that name this machine are answered, unless it is
-    `exposed`.
+    `exposed`. A model that crbc has `trained` says so in the list of models: `crbc eval` asks it as in training.
     """
 
     def __init__(
-        self, policy: TransformersPolicy, name: str, *, seed: int = 0, key: str = "", exposed: bool = False
+        self,
+        policy: TransformersPolicy,
+        name: str,
+        *,
+        seed: int = 0,
+        key: str = "",
+        exposed: bool = False,
+        trained: bool = True,
     ) -> None:
         self.policy, self.name, self.key, self.exposed = policy, name, key.encode(), exposed
         self.reader, self.batcher = Reader(policy, name), Batcher(policy)
         self.text, self.made = cache(lambda token: policy.tokenizer.decode([token])), int(time.time())
+        self.owner = OURS if trained else "user"
         self.about = {"model": name, "system_fingerprint": f"crbc-{__version__}"}
         self._seeds = np.random.default_rng(seed)
         self._thread = ThreadPoolExecutor(1, "requests")
@@ -67,7 +76,7 @@ class Endpoint:
         )
 
     async def models(self, request: Request) -> Response:
-        about = {"created": self.made, "owned_by": "crbc", "max_model_len": self.reader.positions}
+        about = {"created": self.made, "owned_by": self.owner, "max_model_len": self.reader.positions}
         return JSONResponse({"object": "list", "data": [{"id": self.name, "object": "model", **about}]})
 
     # ---- from requests to answers -------------------------------------------------------------

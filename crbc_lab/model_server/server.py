@@ -46,12 +46,10 @@ def address(sock: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
-def server(
-    policy: TransformersPolicy, name: str, sock: socket.socket, *, seed: int = 0, key: str = "", exposed: bool = False
-) -> uvicorn.Server:
+def server(policy: TransformersPolicy, name: str, sock: socket.socket, **options: Any) -> uvicorn.Server:
     """A server of `policy` for `sock`; see `Endpoint`. `server(...).run(sockets=[sock])` serves until Ctrl-C."""
     config = uvicorn.Config(
-        Endpoint(policy, name, seed=seed, key=key, exposed=exposed).application(),
+        Endpoint(policy, name, **options).application(),
         ws="none",
         loop="asyncio",
         lifespan="off",

@@ -78,7 +78,7 @@ def check_env(config: RunConfig, splits: Sequence[str] = SPLITS) -> EnvCheck:
 
 def _play_one(config: RunConfig, spec: EnvSpec, split: str, checked: EnvCheck) -> None:
     try:
-        env = make_member(spec, {**config.env.kwargs, "split": split, "require_tags": True})
+        env = make_member(spec, {**config.env.kwargs, "split": split, "replies": config.replies})
     except DataError:
         raise
     except (TypeError, ValueError) as error:
@@ -162,9 +162,9 @@ def _max_steps(spec: EnvSpec, kwargs: dict[str, Any]) -> int:
 def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
     """What is wrong with a keyword argument that no constructor of the environment has; empty if nothing is."""
     known, all_of_them = _parameters(spec)
-    if all_of_them and not {"split", "require_tags"} <= set(known):
+    if all_of_them and ("split" not in known or not {"replies", "require_tags"} & set(known)):
         return (
-            f"{spec.id} takes no split and require_tags, which every run passes: derive it from crbc_envs.AnchorEnv, "
+            f"{spec.id} takes no split and replies, which every run passes: derive it from crbc_envs.AnchorEnv, "
             "or register a function that wraps it in crbc_envs.AnchorWrapper"
         )
     for name in kwargs if all_of_them else ():

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from crbc_envs.actions import CAUSES
 from crbc_lab.report import charts
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
+from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metric_table import METRICS, metric_of
@@ -58,6 +60,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
+        "invalid": _invalid(run, records),
         "groups": [view_group(update, group, config.credit.options) for update, group in choose(run.groups())],
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
@@ -118,6 +121,20 @@ def _gain(records: Sequence[Record]) -> str | None:
     if len(tested) < 2 or tested[0]["update"] != 0:
         return None
     return f"{100 * (tested[-1]['test/success'] - tested[0]['test/success']):+.1f}".replace("-", "−")
+
+
+def _invalid(run: Run, records: Sequence[Record]) -> list[tuple[str, str, str, list[str]]]:
+    """Each cause of invalid replies: its shares of the first and of the last update, and raw replies."""
+    trained = [record for record in records if "invalid" in record]
+    shares = {
+        cause: [record.get(metric_key(cause), 0.0) for record in (trained[:1] + trained[-1:])]
+        for cause in CAUSES
+        if any(record.get(metric_key(cause)) for record in trained)
+    }
+    return [
+        (cause, f"{first:.1%}", f"{last:.1%}", run.invalid.kept.get(cause, []))
+        for cause, (first, last) in shares.items()
+    ]
 
 
 def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:

@@ -29,6 +29,7 @@ from rich.table import Table
 
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs import AnchorWrapper, GroupVectorEnv
+from crbc_envs.actions import Replies
 from crbc_envs.frozenlake.env import transitions_of
 from crbc_envs.tasks import rng, stream
 from crbc_rl import credit
@@ -94,7 +95,7 @@ def _situation(env: Any, cell: int) -> bytes:
     return b"".join(env.unwrapped.desc.ravel()) + b" %d" % cell
 
 
-def lake(split: str = "train", max_steps: int = MAX_STEPS, require_tags: bool = False) -> AnchorWrapper:
+def lake(split: str = "train", max_steps: int = MAX_STEPS, replies: Replies = "thought") -> AnchorWrapper:
     """Slippery FrozenLake: every task is a map of its own, and the agent reads the number of its cell."""
 
     return AnchorWrapper(
@@ -106,7 +107,7 @@ def lake(split: str = "train", max_steps: int = MAX_STEPS, require_tags: bool = 
         text="Walk on the ice from cell 0 to the goal.",
         split=split,
         max_steps=max_steps,
-        require_tags=require_tags,
+        replies=replies,
         stochastic=True,
     )
 

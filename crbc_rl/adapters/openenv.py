@@ -56,27 +56,30 @@ class CrbcTask(BaseModel):
 
 
 class CrbcAction(Action):
-    """`text` is the model's whole reply."""
+    """`text` is the model's whole reply, and `finish_reason` what its server says of its end (`ChatEpisode.reply`)."""
 
     text: str
+    finish_reason: str | None = None
 
 
 class CrbcObservation(Observation):
     """`messages` are the next prompt, empty at the end. `record` is that of the last step (`ChatEpisode.record`), and
-    `rows` has those of all steps once the episode has ended."""
+    `cause` why its reply was invalid, or "". `rows` has the records of all steps once the episode has ended."""
 
     messages: list[dict[str, Any]] = Field(default_factory=list)
     anchor: str = ""
     admissible_actions: list[str] = Field(default_factory=list)
     task_id: str = ""
     record: dict[str, Any] = Field(default_factory=dict)
+    cause: str = ""
     rows: list[dict[str, Any]] = Field(default_factory=list)
 
     @classmethod
     def of(cls, episode: ChatEpisode, messages: list[dict[str, Any]] | None) -> CrbcObservation:
         """What an episode has answered."""
         situation = {name: episode.info[name] for name in ("anchor", "admissible_actions", "task_id")}
-        rows = {"record": episode.record, "rows": episode.rows if episode.over else []}
+        cause = episode.causes[-1] if episode.causes else ""
+        rows = {"record": episode.record, "cause": cause, "rows": episode.rows if episode.over else []}
         reward = episode.record.get("reward")
         return cls(messages=messages or [], reward=reward, done=episode.over, **situation, **rows)
 
@@ -85,7 +88,7 @@ class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
     """A session on a server. `.sync()` is for code without asyncio; `reset` takes what `CrbcTask` has."""
 
     def _step_payload(self, action: CrbcAction) -> dict[str, Any]:
-        return {"text": action.text}
+        return {"text": action.text, "finish_reason": action.finish_reason}
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[CrbcObservation]:
         outcome = {name: payload.get(name) for name in ("reward", "done")}

@@ -9,6 +9,7 @@ from typing import Any
 from accelerate.utils import gather_object
 
 from crbc_envs import ChatEpisode
+from crbc_envs.actions import LENGTH
 from crbc_rl.errors import ConfigError
 
 
@@ -45,7 +46,8 @@ class GroupRollouts:
             for m, turn in zip(list(waiting), turns, strict=False):
                 self.turns[m].append(turn)
                 text = [token for token in turn[1] if token not in trainer.eos_token_ids]
-                waiting[m] = self.played[m].reply(trainer.processing_class.decode(text))
+                cut = LENGTH if len(text) == len(turn[1]) else None  # without an end token
+                waiting[m] = self.played[m].reply(trainer.processing_class.decode(text), cut)
             waiting = {m: messages for m, messages in waiting.items() if messages}
         return self.table(trainer.eos_token_ids[:1])
 

@@ -44,7 +44,7 @@ class ToolEnvironment:
     replies in its `turns` are the actions."""
 
     def __init__(self, env_id: str, prompt: Any = tool_text, **kwargs: Any) -> None:
-        self._make = cache(lambda split: ChatEpisode(env_id, prompt, split=split, require_tags=False, **kwargs))
+        self._make = cache(lambda split: ChatEpisode(env_id, prompt, split=split, **kwargs))
 
     def reset(self, task: int, split: str = "train", seed: int = 0, **_: Any) -> str:
         self._episode, self._turn, self._turns = self._make(split), -1, list[int]()

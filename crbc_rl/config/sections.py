@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from anchors import Rollout, RolloutGroup, Step
+from crbc_envs.actions import Replies
 from crbc_rl import credit
 from crbc_rl.config.extensions import Module, is_extension, load, registered_id
 from crbc_rl.credit import Method
@@ -59,6 +60,9 @@ class EnvConfig(Section):
     """Records of earlier steps, at most, that a template gets."""
     system: str | None = None
     """The system message before every prompt. None: the default of the model's chat template."""
+    replies: Replies | None = None
+    """The grammar by which replies are read (`crbc_envs.actions`): "tags", verl-agent's four tags, or "thought", for
+    models that somebody else trained. None: "tags" in training, and "thought" for a model behind an endpoint."""
 
     @field_validator("id")
     @classmethod
@@ -72,6 +76,8 @@ class EnvConfig(Section):
     def _split_is_not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "split" in value:
             raise ValueError("env.kwargs.split is set by the command: training uses 'train'; see eval.split")
+        if "replies" in value or "require_tags" in value:
+            raise ValueError("env.kwargs.replies: write env.replies, which training and evaluation read too")
         if "unsafe_root" in value:  # a config may come from anybody
             raise ValueError("env.kwargs.unsafe_root is not for a config to allow: set CRBC_UNSAFE_ROOT=1 yourself")
         return value
@@ -296,6 +302,11 @@ class RunConfig(Section):
         for key, value in self._names():
             if is_extension(value):
                 yield key, value
+
+    @property
+    def replies(self) -> Replies:
+        """The grammar by which training and evaluation read replies."""
+        return self.env.replies or "tags"
 
     def registered_id(self) -> str:
         """The environment's id, registered: the module that `env.id` may name is imported, if that is permitted."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, REFUSALS
 from crbc_envs.chat import messages
 from crbc_envs.printable import one_line
 from crbc_envs.prompts import Prompt
@@ -36,18 +37,24 @@ POLL_SECONDS = 0.05
 """Longest wait for replies in `Requests.ready`, in seconds."""
 LONGEST_READ = 16_384
 """Characters of a server's answer that are searched for the key."""
+OURS = "crbc"
+"""Who owns the models of `crbc serve model`, as its list of models says."""
 QUOTED = 300
 """Characters of a server's answer that an error quotes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A server's answer: its text, the log-probabilities of its tokens, if there are any, and the numbers of tokens of
-    the prompt and of the answer, if the server counts them."""
+    """A server's answer: its text, the log-probabilities of its tokens, if there are any, the numbers of tokens of the
+    prompt and of the answer, if the server counts them, and why the answer ended, if the server says.
+
+    A thought that the server keeps apart stands before the text, as a model writes it: "<think>...</think>".
+    """
 
     text: str
     logprobs: list[float]
     usage: tuple[int, int] | None
+    finish_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,10 @@ class ChatPolicy:
         self.url = f"{self.base}/chat/completions"
         self.model = model
         self.concurrency, self.retries, self.timeout, self.pause = concurrency, retries, timeout, pause
-        self.options = {"logprobs": logprobs or None, **(options or {})}
+        self.extra = options or {}
+        if "max_completion_tokens" in self.extra:  # the newer name; servers refuse both
+            self.extra = {"max_tokens": None, **self.extra}
+        self.options = {"logprobs": logprobs or None, **self.extra}
         self._key = "" if key_variable is None else read_key(key_variable)
         keep_secret(self._key)
         try:
@@ -137,21 +147,28 @@ class ChatPolicy:
         }
         return json.dumps({name: value for name, value in fields.items() if value is not None}).encode()
 
-    def check(self) -> None:
-        """Raise `ConfigError` where no server answers at the address: once, before many requests wait for it."""
+    def check(self) -> bool:
+        """Ask once, before many requests wait, which models there are. Returns whether `crbc serve model` serves this
+        one. Raises `ConfigError` where no server answers at the address."""
         with self.session() as opened:
-            opened.portal.call(self._reach, opened.client)
+            return opened.portal.call(self._reach, opened.client)
 
-    async def _reach(self, client: AsyncOpenAI) -> None:
+    async def _reach(self, client: AsyncOpenAI) -> bool:
         patience = httpx2.Timeout(None, connect=CHECK_SECONDS)
         try:
-            await _answered(client.get("/models", cast_to=str, options={"timeout": patience}), 2 * CHECK_SECONDS)
+            models = await _answered(
+                client.get("/models", cast_to=str, options={"timeout": patience}), 2 * CHECK_SECONDS
+            )
+            return any(one["id"] == self.model and one.get("owned_by") == OURS for one in json.loads(models)["data"])
         except Fault as fault:
             if fault.kind == "unreachable":  # else it is there, and requests are repeated after temporary errors
                 raise self.error(f"{fault}: start the server, or correct --endpoint") from fault
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            pass  # not every server lists its models
+        return False
 
-    async def ask(self, client: AsyncOpenAI, body: bytes) -> tuple[str, list[float]]:
-        """Post a request and repeat it after temporary errors: the reply's text and its log-probabilities.
+    async def ask(self, client: AsyncOpenAI, body: bytes) -> Completion:
+        """Post a request and repeat it after temporary errors.
 
         Raises `ConfigError` for a final error, and after the last attempt.
         """
@@ -166,7 +183,7 @@ class ChatPolicy:
                 if tried < self.retries:
                     await asyncio.sleep(min(fault.pause or self.pause * 2**tried, MAX_PAUSE))
             else:
-                return completion.text, completion.logprobs
+                return completion
         raise self.error(f"{problem}, {self.retries + 1} times")
 
     async def attempt(self, client: AsyncOpenAI, body: bytes, seconds: float) -> Completion:
@@ -222,8 +239,8 @@ class Requests:
 
     async def _turn(self, prompt: Prompt, body: bytes) -> Turn:
         async with self._free:
-            text, logprobs = await self.policy.ask(self.opened.client, body)
-        return Turn([], [], logprobs, text, prompt.images)
+            answer = await self.policy.ask(self.opened.client, body)
+        return Turn([], [], answer.logprobs, answer.text, prompt.images, finish_reason=answer.finish_reason)
 
 
 async def _close_at_end(client: AsyncOpenAI) -> None:
@@ -271,6 +288,8 @@ async def _answered(exchange: Awaitable[str], seconds: float) -> str:
         problem = f"answered {error.status_code}: {_shown(error.response.text)}"
         if error.status_code in (401, 403):
             problem += "; name the variable that holds your API key with --key-variable"
+        if error.status_code == 404:
+            problem += "; is the model's name right, and does the address end where the server's does, mostly in /v1?"
         asked = error.response.headers.get("retry-after", "")
         pause = float(asked) if asked.isdecimal() else None  # it may be a date
         final = error.status_code not in RETRY_STATUS
@@ -287,16 +306,24 @@ def _read(reply: str) -> Completion:
     try:
         answer = json.loads(reply)
         choice = answer["choices"][0]
-        text = choice["message"]["content"]
+        message = choice["message"]
+        text, refusal = message["content"], message.get("refusal")
+        thought = message.get("reasoning_content") or message.get("reasoning")
+        ended = choice.get("finish_reason")
         logprobs = [_logprob(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
         if not isinstance(text, str | None):
             raise TypeError("the content is no text")
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         problem = f"answered something else than a chat completion: {_shown(reply)}"
         raise Fault(problem, "garbage", final=True) from error
-    # null is an empty reply; half a surrogate pair cannot be sent or recorded
-    text = (text or "").encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return Completion(text, logprobs, _usage(answer.get("usage")))
+    if isinstance(refusal, str) and refusal and not text:
+        text, ended = refusal, REFUSALS[-1]
+    text = text or ""  # null is an empty reply
+    if isinstance(thought, str) and thought:
+        text = f"{OPEN_THINK}{thought}{CLOSE_THINK if text else ''}{text}"
+    # half a surrogate pair cannot be sent or recorded
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return Completion(text, logprobs, _usage(answer.get("usage")), ended if isinstance(ended, str) else None)
 
 
 def _usage(usage: object) -> tuple[int, int] | None:

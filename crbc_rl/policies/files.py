@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
@@ -21,11 +23,14 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.utils import logging as hf_logging
 
 from crbc_envs.storage.files import read_json
 from crbc_rl.errors import ConfigError
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
+WARMSTART = "warmstart.json"
+"""The file of a model folder that `crbc warmstart` has written."""
 ADAPTER = "adapter_config.json"
 
 FROM_HUB = ["*.json", "*.jinja", "*.txt", "*.model", WEIGHTS, "model-*.safetensors"]
@@ -122,6 +127,19 @@ def check_weights(folder: Path, model: PreTrainedModel) -> None:
             f"{folder}: the weights are not those of the architecture in {CONFIG}: it has {parameters:,} parameters, "
             f"and the files have {held:,} bytes"
         )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress progress bars and load reports of the transformers library."""
+    before = hf_logging.get_verbosity()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        hf_logging.set_verbosity(before)
+        hf_logging.enable_progress_bar()
 
 
 class as_config_error:

@@ -17,11 +17,12 @@ from crbc_rl.policies.files import (
     check_weights,
     family,
     model_folder,
+    quiet,
     read_config,
     shape,
 )
 from crbc_rl.policies.lora import merge_adapter
-from crbc_rl.policies.transformers import TransformersPolicy, quiet
+from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy, image_processor
 
 

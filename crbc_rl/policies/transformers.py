@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +16,14 @@ from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.cache_utils import DynamicLayer
-from transformers.utils import logging as hf_logging
 
+from crbc_envs.actions import LENGTH, OPEN_THINK
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
+from crbc_rl.policies.files import quiet
 from crbc_rl.policies.lora import merged_tensors
 
 ROOM = 32
@@ -140,7 +141,18 @@ class TransformersPolicy:
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
         """Sample one reply to each prompt (see `Policy.generate`)."""
-        return self.sample([self.asked(prompt) for prompt in prompts], seeds, temperature, max_new_tokens)
+        asked = [self.asked(prompt) for prompt in prompts]
+        return [self.ended(turn) for turn in self.sample(asked, seeds, temperature, max_new_tokens)]
+
+    def ended(self, turn: Turn) -> Turn:
+        """The turn of a chat with how it ended. Where the chat template opens the thought, its text begins with it."""
+        text = OPEN_THINK + turn.text if self.opens_thought else turn.text
+        return replace(turn, text=text, finish_reason=LENGTH if turn.response[-1] != self.eos else None)
+
+    @cached_property
+    def opens_thought(self) -> bool:
+        """Whether the chat template ends with an opened thought, which the reply goes on with."""
+        return self.tokenizer.decode(self.encode_text("?")).rstrip().endswith(OPEN_THINK)
 
     def sample(
         self, asked: Sequence[Turn], seeds: Sequence[int], temperature: float, max_new_tokens: int
@@ -329,19 +341,6 @@ def nucleus(scores: Tensor, top_p: float) -> Tensor:
     shares = ordered.double().exp()
     beyond = shares.cumsum(dim=-1) - shares >= top_p
     return scores.masked_fill(torch.empty_like(beyond).scatter(1, ids, beyond), -torch.inf)
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Suppress progress bars and load reports of the transformers library."""
-    before = hf_logging.get_verbosity()
-    hf_logging.set_verbosity_error()
-    hf_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        hf_logging.set_verbosity(before)
-        hf_logging.enable_progress_bar()
 
 
 # ---- a key-value cache with room for the tokens to come -------------------------------------------------

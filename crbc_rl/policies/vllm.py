@@ -174,7 +174,7 @@ class VllmPolicy:
         reply = output.outputs[0]
         response = list(reply.token_ids)
         logprobs = [place[token].logprob for token, place in zip(response, reply.logprobs, strict=True)]
-        return replace(turn, response=response, logprobs=logprobs, text=self.policy.text(response))
+        return self.policy.ended(replace(turn, response=response, logprobs=logprobs, text=self.policy.text(response)))
 
     # ---- weights and memory -------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from crbc_envs import GroupVectorEnv
+from crbc_envs.actions import Replies, cause_of, settled
 from crbc_envs.core import Outcome
 from crbc_envs.prompts import HISTORY_LENGTH, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.tasks import stream
@@ -25,8 +26,10 @@ MADE_UP = 1
 """Separates the draws of made-up words from those of the reply."""
 
 
-def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: int) -> GroupVectorEnv:
-    """The config's environments on one split. A reply without its tags is malformed, as in training and evaluation."""
+def open_groups(
+    config: TrainConfig, split: str, num_groups: int, group_size: int, replies: Replies | None = None
+) -> GroupVectorEnv:
+    """The config's environments on one split. `replies` is the grammar of a reply, by default the config's."""
     return GroupVectorEnv(
         config.registered_id(),
         num_groups,
@@ -36,7 +39,7 @@ def open_groups(config: TrainConfig, split: str, num_groups: int, group_size: in
         dynamics=config.rollout.dynamics,
         **config.env.kwargs,
         split=split,
-        require_tags=True,
+        replies=replies or config.replies,
     )
 
 
@@ -54,6 +57,7 @@ def collect(
     made_up: tuple[MadeUpWords, float] | None = None,
     waves: int = 1,
     progress: Callable[[int], None] = lambda ended: None,
+    on_turn: Callable[[Turn], None] = lambda turn: None,
     clock: Clock | None = None,
 ) -> RolloutBatch:
     """Play one group per task to the end. Only live members are sent to the policy, so a finished one costs no token.
@@ -63,8 +67,8 @@ def collect(
 
     `prompt`, `history` and `system` make the prompts, as in `PromptWindow.of`. `made_up` says which words are exchanged
     for made-up ones and in what share of the prompts: the turn has those, the environment the original ones. `progress`
-    is called with the number of rollouts that have ended. `clock` times the phases "reset", and "environments" while
-    only environments run.
+    is called with the number of rollouts that have ended, `on_turn` with each turn that was executed. `clock` times the
+    phases "reset", and "environments" while only environments run.
 
     Environments step in their own thread while the policy works on other prompts. A `Continuous` policy gets each
     member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
@@ -88,6 +92,8 @@ def collect(
                 with clock.phase("environments"):
                     outcome = pending_step.result()
                 live = members.observe(stepping, outcome)
+                for m in stepping:
+                    on_turn(members.turns[m][-1])
                 members.ask(live, queue)
                 ended += len(stepping) - len(live)
                 progress(ended)
@@ -110,7 +116,7 @@ class _Members:
         made_up: tuple[MadeUpWords, float] | None,
     ) -> None:
         observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
-        self.group_size, self.seeds = envs.group_size, seeds
+        self.group_size, self.seeds, self.replies = envs.group_size, seeds, envs.replies
         by_member = [member_info(infos, m) for m in range(envs.num_envs)]
         self.conversations = list(map(Conversation, windows, observations, by_member))
         self.turns: list[list[Turn]] = [[] for _ in self.conversations]
@@ -140,7 +146,7 @@ class _Members:
             self.turns[m].append(turn)
         exchanges = [self.exchanges.pop(m, None) for m, _ in replies]
         return [
-            turn.text if one is None else one.original(turn.text)
+            settled(turn.text if one is None else one.original(turn.text), self.replies, turn.finish_reason)
             for (_, turn), one in zip(replies, exchanges, strict=True)
         ]
 
@@ -149,6 +155,9 @@ class _Members:
         infos = [member_info(outcome.infos, place) for place in range(len(members))]
         for m, observation, info in zip(members, outcome.observations, infos, strict=True):
             self.conversations[m].observe(observation, info)
+            if not info["valid"]:
+                turn = self.turns[m][-1]
+                self.turns[m][-1] = replace(turn, cause=cause_of(turn.text, self.replies, turn.finish_reason))
         over = (outcome.terminated | outcome.truncated).tolist()
         return [m for m, ended in zip(members, over, strict=True) if not ended]
 

@@ -11,18 +11,36 @@ from typing import Any
 
 import numpy as np
 
+from crbc_envs.actions import CAUSES, Replies
+from crbc_envs.prompts import PromptWindow, instructed
 from crbc_envs.tasks import TaskPanel, stream
-from crbc_rl.batches import Floats, Ints, RolloutBatch
+from crbc_rl.batches import Floats, Ints, RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
 from crbc_rl.rollout.intervals import independent_tasks, wilson
+from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 
 BATCH = 128
 """Tasks played at the same time. It affects speed and memory only, up to the rounding of floats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How a policy is asked: by which grammar its replies are read, and how many new tokens each may have. With
+    `instructed`, a prompt that names no tags is followed by how to reply (`crbc_envs.prompts.instructed`)."""
+
+    replies: Replies
+    max_new_tokens: int
+    instructed: bool = False
+
+    @classmethod
+    def of(cls, config: TrainConfig) -> Asking:
+        """As in training."""
+        return cls(config.replies, config.rollout.max_new_tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +71,8 @@ class Evaluation:
     """The share of steps whose prompt was too long and was shortened."""
     independent: float = 0.0
     """Number of independent tasks that tell as much as these, for the interval; 0: all of them."""
+    causes: dict[str, float] = field(default_factory=dict)
+    """The shares of steps by the cause of an invalid reply (`crbc_envs.actions.CAUSES`), for causes that occurred."""
     outcomes: dict[str, list[Any]] = field(default_factory=dict, compare=False, repr=False)
     """What each rollout came to, sorted by task: lists `task`, `success`, `score`, `reward`, `kind`, `content`,
     `cluster`."""
@@ -75,8 +95,9 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         low, high = self.interval
-        metrics = asdict(replace(self, kinds={}, outcomes={}))
-        del metrics["kinds"], metrics["outcomes"]
+        metrics = asdict(replace(self, kinds={}, outcomes={}, causes={}))
+        del metrics["kinds"], metrics["outcomes"], metrics["causes"]
+        metrics |= {metric_key(cause): share for cause, share in self.causes.items()}
         by_kind = {f"success/{kind}": won / played for kind, (won, played) in self.kinds.items()}
         return {**metrics, "success": self.success, "low": low, "high": high, **by_kind}
 
@@ -136,20 +157,25 @@ def play_tasks(
     progress: Callable[[int], None] = lambda done: None,
     repeats: Sequence[int] | None = None,
     batch_size: int | None = None,
+    asking: Asking | None = None,
+    on_turn: Callable[[Turn], None] = lambda turn: None,
 ) -> Iterator[tuple[Columns, RolloutBatch]]:
     """Play each of `tasks` `group_size` times; a group is a function of its task, its number in `repeats` (by default
     0), `purpose` and `seed`.
 
     Yields about `batch_size` rollouts at a time (by default `BATCH`), with all turns, and their columns as `play_panel`
     has them; the rollouts of a task follow one another. `progress` is called with the number of rollouts that have
-    ended.
+    ended, `on_turn` with each turn that was executed. `asking` is as in training by default.
     """
+    asking = asking or Asking.of(config)
     size = max(1, (batch_size or BATCH) // group_size)
     repeats = [0] * len(tasks) if repeats is None else repeats
     prompts = prompt_options(config)
     for start in range(0, len(tasks), size):
         some, again = tasks[start : start + size], repeats[start : start + size]
-        with closing(open_groups(config, split, len(some), group_size)) as envs:
+        with closing(open_groups(config, split, len(some), group_size, asking.replies)) as envs:
+            if asking.instructed:
+                prompts["prompt"] = instructed(PromptWindow.of(envs, **prompts).template, asking.replies)
             batch = collect(
                 envs,
                 policy,
@@ -157,9 +183,10 @@ def play_tasks(
                 [rollout_seed(purpose, seed, *place) for place in zip(some, again, strict=True)],
                 **prompts,
                 temperature=temperature,
-                max_new_tokens=config.rollout.max_new_tokens,
+                max_new_tokens=asking.max_new_tokens,
                 waves=config.rollout.waves,
                 progress=partial(_ended, progress, start * group_size),
+                on_turn=on_turn,
             )
             described = describe(envs.panel, some, again, group_size)
         yield {**_columns(batch), **described}, batch
@@ -184,16 +211,24 @@ def describe(source: TaskPanel[Any], tasks: Sequence[int], repeats: Sequence[int
 
 def _columns(batch: RolloutBatch) -> Columns:
     rollouts, shortened = batch.rollouts, [turn.shortened for turn in batch.turns]
-    members = len(rollouts.length)
+    members, causes = len(rollouts.length), np.array([turn.cause for turn in batch.turns])
+
+    def counted(steps: Any) -> Ints:
+        return np.bincount(rollouts.rollout, steps, members).astype(np.int64)
+
     return {
         "success": rollouts.success,
         "truncated": rollouts.truncated,
         "score": rollouts.score,
         "reward": rollouts.returns,
         "length": rollouts.length,
-        "invalid": np.bincount(rollouts.rollout, ~rollouts.valid, members).astype(np.int64),
-        "shortened": np.bincount(rollouts.rollout, shortened, members).astype(np.int64),
+        "invalid": counted(~rollouts.valid),
+        "shortened": counted(shortened),
+        **{metric_key(cause): counted(causes == cause) for cause in CAUSES},
     }
+
+
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 def _ended(progress: Callable[[int], None], before: int, ended: int) -> None:
@@ -229,6 +264,11 @@ def summarise(split: str, played: Columns) -> Evaluation:
         truncated_share=int(played["truncated"].sum()) / episodes,
         prompt_cut_share=int(played["shortened"].sum()) / steps,
         independent=independent_tasks(played["success"], content),
+        causes={
+            cause: int(played[metric_key(cause)].sum()) / steps
+            for cause in CAUSES
+            if played.get(metric_key(cause), _NONE).any()
+        },
         outcomes={
             **{name: played[name][order].tolist() for name in ("task", "success", "score", "reward")},
             **{name: [values[i] for i in order] for name, values in by_column.items()},

@@ -37,6 +37,7 @@ def pack(batch: RolloutBatch) -> Columns:
     columns["shape"] = np.array([image.shape for image in frames], dtype=np.int64).reshape(len(frames), 3)
     columns["images"] = np.array([len(turn.images) for turn in turns], dtype=np.int64)
     columns["shortened"] = np.array([turn.shortened for turn in turns], dtype=np.bool_)
+    columns |= texts("cause", [turn.cause for turn in turns])
     return columns
 
 
@@ -49,7 +50,7 @@ def unpack(columns: Mapping[str, NDArray[Any]]) -> RolloutBatch:
     frames = [pixels.reshape(shape) for pixels, shape in zip(_cut("pixels", columns), shapes, strict=True)]
     images = [tuple(frames[a:b]) for a, b in pairwise(accumulate(columns["images"].tolist(), initial=0))]
     lists = ([values.tolist() for values in _cut(name, columns)] for name in ("prompt", "response", "logprobs"))
-    beside = (read_texts("text", columns), images, columns["shortened"].tolist())
+    beside = (read_texts("text", columns), images, columns["shortened"].tolist(), read_texts("cause", columns))
     turns = [Turn(*turn) for turn in zip(*lists, *beside, strict=True)]
     return RolloutBatch.of(rollouts, turns)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from crbc_rl.batches import RolloutBatch
+from crbc_rl.rollout.invalid import metric_key
 
 
 def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> dict[str, float]:
@@ -35,11 +37,17 @@ def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> 
         "prompt_max": int(prompts.max()),
         "prompt_cut": sum(turn.shortened for turn in played.turns) / steps,
         **_by_kind(played, kinds),
+        **{metric_key(cause): n / steps for cause, n in sorted(Counter(_causes(played)).items())},
     }
 
 
 def _played(batch: RolloutBatch) -> RolloutBatch:
     return batch if batch.all_groups is None else batch.all_groups
+
+
+def _causes(played: RolloutBatch) -> list[str]:
+    """Why replies were invalid, for those that were."""
+    return [turn.cause for turn in played.turns if turn.cause]
 
 
 def _by_kind(played: RolloutBatch, kinds: Mapping[str, str]) -> dict[str, float]:

@@ -35,13 +35,15 @@ PANEL_VERSION = 1
 """It is raised whenever the same name, split and number of episodes come to choose other tasks."""
 
 Name = Literal["first", "even", "paper"]
+CHOSEN: Literal["chosen"] = "chosen"
+"""The name of a panel whose tasks somebody has chosen one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvalPanel:
     """The tasks of `split` that an evaluation plays, in order. `repeats` counts how often each was there before."""
 
-    name: Name
+    name: Name | Literal["chosen"]
     split: str
     tasks: tuple[int, ...]
     repeats: tuple[int, ...]
@@ -79,7 +81,7 @@ def choose(source: TaskPanel[Any], split: str, episodes: int, name: Name | None 
     elif name == "paper":
         chosen = _in_turns(_drawn(source, apportioned(source.drawn_in_paper, episodes)))
     tasks = tuple(chosen)
-    return EvalPanel(name, split, tasks, tuple(_repeats(tasks)))
+    return EvalPanel(name, split, tasks, repeats_of(tasks))
 
 
 def default_name(source: TaskPanel[Any]) -> Name:
@@ -144,8 +146,11 @@ def _in_turns(lists: Mapping[str, Sequence[int]]) -> Iterator[int]:
         yield from (tasks[turn] for tasks in lists.values() if turn < len(tasks))
 
 
-def _repeats(tasks: Sequence[int]) -> Iterator[int]:
+def repeats_of(tasks: Sequence[int]) -> tuple[int, ...]:
+    """How often each task was there before."""
     seen: Counter[int] = Counter()
+    repeats = []
     for task in tasks:
-        yield seen[task]
+        repeats.append(seen[task])
         seen[task] += 1
+    return tuple(repeats)

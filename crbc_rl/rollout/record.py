@@ -10,6 +10,7 @@
 | `text_score` | the mean over steps of the return of the step's rollout, which is what the paper's Sokoban score is |
 | `length` | the mean number of steps |
 | `invalid_share`, `prompt_cut_share` | the shares of steps with a malformed reply, and with a shortened prompt |
+| `invalid_by_cause` | the share of steps by the cause of an invalid reply, for causes that occurred |
 | `truncated_share` | the share of rollouts that ran out of steps |
 """
 
@@ -22,11 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from crbc_envs.actions import CAUSES
 from crbc_envs.storage.files import read_json, shown
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import summarise
 from crbc_rl.rollout.exchange import Columns, read_texts, texts
 from crbc_rl.rollout.intervals import independent_tasks, wilson
+from crbc_rl.rollout.invalid import metric_key
 
 FORMAT = 1
 """The version of the JSON file's layout."""
@@ -44,6 +47,8 @@ NUMBERS: Mapping[str, type] = {
     "shortened": int,
 }
 TEXTS = ("kind", "cluster", "content")
+BY_CAUSE = "invalid_by_cause"
+"""The numbers of invalid replies of a row by cause (`crbc_envs.actions.CAUSES`), where there are any."""
 COLUMN = {"return": "reward"}
 """The columns of `play_panel` whose names are others in a row."""
 
@@ -53,7 +58,12 @@ def rows_of(played: Columns) -> list[Row]:
     columns = {name: played[COLUMN.get(name, name)].tolist() for name in NUMBERS}
     columns |= {name: read_texts(name, played) for name in TEXTS}
     ordered = ("task", "repeat", *TEXTS, *(name for name in NUMBERS if name not in ("task", "repeat")))
-    return [{name: columns[name][i] for name in ordered} for i in range(len(columns["task"]))]
+    rows = [{name: columns[name][i] for name in ordered} for i in range(len(columns["task"]))]
+    for cause in CAUSES:
+        for row, count in zip(rows, played.get(metric_key(cause), np.zeros(0, dtype=np.int64)).tolist(), strict=False):
+            if count:
+                row.setdefault(BY_CAUSE, {})[cause] = count
+    return rows
 
 
 def columns_of(rows: Sequence[Row]) -> Columns:
@@ -61,12 +71,17 @@ def columns_of(rows: Sequence[Row]) -> Columns:
     numbers: Columns = {
         COLUMN.get(name, name): np.array([row[name] for row in rows], dtype=kind) for name, kind in NUMBERS.items()
     }
+    for cause in CAUSES:
+        numbers[metric_key(cause)] = np.array([row.get(BY_CAUSE, {}).get(cause, 0) for row in rows], dtype=np.int64)
     return numbers | {key: value for name in TEXTS for key, value in texts(name, [row[name] for row in rows]).items()}
 
 
 def is_row(row: object) -> bool:
     """Whether a value that was read is a row, with all fields and of their types."""
-    if not isinstance(row, dict) or set(row) != {*NUMBERS, *TEXTS}:
+    if not isinstance(row, dict) or set(row) - {BY_CAUSE} != {*NUMBERS, *TEXTS}:
+        return False
+    causes = row.get(BY_CAUSE, {})
+    if not isinstance(causes, dict) or not all(name in CAUSES and type(n) is int for name, n in causes.items()):
         return False
     return all(type(row[name]) is kind for name, kind in NUMBERS.items()) and all(
         isinstance(row[n], str) for n in TEXTS
@@ -92,6 +107,7 @@ def record_metrics(split: str, rows: Sequence[Row]) -> dict[str, Any]:
         "text_score": evaluation.reward_by_step,
         "length": evaluation.length,
         "invalid_share": evaluation.invalid_share,
+        **({BY_CAUSE: evaluation.causes} if evaluation.causes else {}),
         "truncated_share": evaluation.truncated_share,
         "prompt_cut_share": evaluation.prompt_cut_share,
     }

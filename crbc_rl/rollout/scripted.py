@@ -38,7 +38,7 @@ def play_scripted(
     has the same noise. All other draws are those of `rng(script, its seed)`. Where the expert has no advice, its reply
     counts as malformed. Raises `ConfigError` where the environment has no expert.
     """
-    env_kwargs = {**config.env.kwargs, "split": split, "require_tags": True}
+    env_kwargs = {**config.env.kwargs, "split": split, "replies": "tags"}
     with closing(make_member(config.registered_id(), env_kwargs)) as env:
         own = (config.rollout.dynamics == INDEPENDENT) if config.rollout.dynamics else env.stochastic
         for start in range(0, len(tasks), batch_size):

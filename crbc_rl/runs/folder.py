@@ -5,7 +5,8 @@ versions.json    packages, Python, platform              groups.jsonl    one gro
 model/           a copy of the initial model             best/           the best policy on validation
 checkpoints/     the newest, for --resume                report.html     written by `crbc report`
 tensorboard/     the same metrics as metrics.jsonl       .lock           who writes here
-train.log        what a run says of several seeds        outcomes.jsonl  each held-out task of every evaluation
+train.log        what a run of several seeds says        train.yaml      the config that it was started with
+invalid.jsonl    invalid replies as they came, by cause  outcomes.jsonl  each held-out task of every evaluation
 tracking.json    what the tracker has, with `tracking`   wandb/          its files, with tracking=wandb
 rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
 
@@ -21,8 +22,8 @@ import json
 import logging
 import math
 import platform
-from collections.abc import Mapping
-from functools import cache, partial
+from collections.abc import Iterable, Mapping
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -32,15 +33,17 @@ import numpy as np
 import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
+from crbc_envs.actions import CAUSES
 from crbc_envs.storage.files import WriteErrors, append_line, read_json, replace_file
 from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.rollout.invalid import LONGEST, InvalidReplies
 from crbc_rl.runs import model
 from crbc_rl.runs.lines import cut_lines, last_record, read_lines
 from crbc_rl.runs.outcomes import OUTCOMES
-from crbc_rl.runs.own import LOG, clear_leftovers, lock, require_own, was_locked
+from crbc_rl.runs.own import ASKED, LOG, clear_leftovers, lock, require_own, was_locked
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.training.files import damage
 from crbc_rl.training.folders import newest, publish, published
@@ -218,9 +221,25 @@ class Run:
         """Append to outcomes.jsonl what each task of an evaluation came to, for studies that pair methods by task."""
         append_line(self.folder / OUTCOMES, {"update": update, "split": split, **outcomes})
 
+    def keep_invalid(self, update: int, turns: Iterable[Turn]) -> None:
+        """Append the first invalid replies of each cause to invalid.jsonl, as they came."""
+        path = self.folder / "invalid.jsonl"
+        for turn in (turn for turn in turns if turn.cause):
+            if self.invalid.add(turn.text, turn.cause):
+                append_line(path, {"update": update, "cause": turn.cause, "reply": turn.text[:LONGEST]})
+
+    @cached_property
+    def invalid(self) -> InvalidReplies:
+        """The invalid replies that invalid.jsonl has."""
+        kept = InvalidReplies()
+        for record in read_lines(self.folder / "invalid.jsonl"):
+            if isinstance(reply := record.get("reply"), str) and record.get("cause") in CAUSES:
+                kept.add(reply, record["cause"])
+        return kept
+
     def cut_lines(self, upto: int) -> None:
-        """Drop the groups and outcomes behind update `upto`, which training repeats."""
-        for name in ("groups.jsonl", OUTCOMES):
+        """Drop the groups, outcomes and invalid replies behind update `upto`, which training repeats."""
+        for name in ("groups.jsonl", "invalid.jsonl", OUTCOMES):
             cut_lines(self.folder / name, upto)
 
     def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy, envs: GroupVectorEnv) -> None:
@@ -233,6 +252,7 @@ class Run:
                 logprob=math.fsum(turn.logprobs),
                 prompt_ids=tuple(turn.prompt),
                 reply_ids=tuple(turn.response),
+                cause=turn.cause,
             )
 
         path = self.folder / "rollouts" / f"{update:06d}.parquet"
@@ -274,7 +294,7 @@ def near_runs(folder: Path) -> str:
 
 def _require_free(folder: Path) -> None:
     """Raise `ConfigError` for a folder with other people's files."""
-    names = {path.name for path in folder.iterdir()} - {LOG} if folder.is_dir() else set()
+    names = {path.name for path in folder.iterdir()} - {ASKED, LOG} if folder.is_dir() else set()
     if names and not is_run(folder):
         raise ConfigError(
             f"{folder} holds other files, such as {min(names)}: choose a new folder with --run DIR, or empty this one"

@@ -315,10 +315,10 @@ def metric_of(key: str) -> Metric:
     if key in _BY_KEY:
         return _BY_KEY[key]
     prefix, _, name = key.partition("/")
-    if prefix == "success" and name:
-        return _BY_KEY["success"]
-    kind = name.startswith("success/") and prefix != "seconds"
-    return _BY_PREFIX[prefix]["success" if kind else name]
+    if prefix in ("success", "invalid") and name:
+        return _BY_KEY[prefix]
+    part = name.partition("/")[0] if prefix != "seconds" and "/" in name else name
+    return _BY_PREFIX[prefix]["invalid_share" if part == "invalid" else part]
 
 
 def tag_of(key: str) -> str:
@@ -347,9 +347,16 @@ def page() -> str:
     ]
     groups = dict.fromkeys(metric.group for metric in METRICS)
     parts += [_section(f"`{name}`", [metric for metric in METRICS if metric.group == name]) for name in groups]
-    parts.append("`success/KIND` is the success on the groups of one kind of task.\n")
+    parts.append(
+        "`success/KIND` is the success on the groups of one kind of task, `invalid/CAUSE` the share of steps whose "
+        "reply was invalid for one cause: no_tag, not_admissible, cut_in_thought, cut_in_action, empty, refused. Only "
+        "causes that occurred are written; RUN/invalid.jsonl has three raw replies of each.\n"
+    )
     parts.append(_section("`validation/` and `test/`", EVALUATION))
-    parts.append("`success/KIND` is the success on the tasks of one kind, such as `test/success/heat`.\n")
+    parts.append(
+        "`success/KIND` is the success on the tasks of one kind, such as `test/success/heat`, and `invalid/CAUSE` as "
+        "above.\n"
+    )
     parts.append(_section("`seconds/`, by the wall clock", SECONDS))
     return "\n".join(parts)
 

@@ -26,6 +26,8 @@ from crbc_rl.errors import ConfigError
 log = logging.getLogger(__name__)
 
 FILE = ".lock"
+ASKED = "train.yaml"
+"""The config that another process was started with."""
 LOG = "train.log"
 """What a run says that another process started."""
 
@@ -35,6 +37,7 @@ NAMES = (
     "checkpoints",
     "config.yaml",
     "groups.jsonl",
+    "invalid.jsonl",
     "metrics.jsonl",
     "model",
     "outcomes.jsonl",
@@ -42,6 +45,7 @@ NAMES = (
     "rollouts",
     "tensorboard",
     "tracking.json",
+    ASKED,
     LOG,
     "versions.json",
 )

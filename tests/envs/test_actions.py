@@ -6,11 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crbc_envs.actions import MAX_ACTION_LENGTH, requested_action
+from crbc_envs.actions import (
+    CAUSES,
+    CUT_ACTION,
+    CUT_THOUGHT,
+    EMPTY,
+    MAX_ACTION_LENGTH,
+    NO_TAG,
+    NOT_ADMISSIBLE,
+    REFUSED,
+    cause_of,
+    outside_thoughts,
+    requested_action,
+    settled,
+    tagged,
+)
 
 TAGS = ("<think>", "</think>", "<action>", "</action>")
-replies = st.lists(
-    st.sampled_from([*TAGS, "<action", "up", " ", "\n", "\x00", "go to desk 1"]) | st.text(max_size=5)
+texts = st.lists(
+    st.sampled_from([*TAGS, "<action", "up", " ", "\n", ">", "> up", "\x00", "go to desk 1"]) | st.text(max_size=5)
 ).map("".join)
 
 
@@ -19,7 +33,6 @@ replies = st.lists(
     [
         ("<think>push it</think><action>up</action>", "up"),
         ("<think></think> so: <action>\n Go  TO\tdesk 1 </action> done", "go to desk 1"),
-        ("<action>up</action><think>late</think>", "up"),
         ("<think>a</think><action>up</action><action>down</action>", "up"),
         ("<think>a</think><action>up</action> or down</action>", "up"),
         ("<think><think>a</think></think><action>left</action>", "left"),
@@ -29,72 +42,123 @@ replies = st.lists(
         ("<think>a</think><action>\ud800</action>", "\ud800"),
     ],
 )
-@pytest.mark.parametrize("require_tags", [False, True])
-def test_a_tagged_reply_asks_for_its_first_action(reply, action, require_tags):
-    assert requested_action(reply, require_tags) == action
+@pytest.mark.parametrize("replies", ["tags", "thought"])
+def test_a_tagged_reply_asks_for_its_first_action(reply, action, replies):
+    assert requested_action(reply, replies) == action
+
+
+NOTHING = {
+    "<think>a<action>up</action>": (CUT_THOUGHT, CUT_THOUGHT),
+    "<think>up": (CUT_THOUGHT, CUT_THOUGHT),
+    "<think>a</think><action>up": (CUT_ACTION, CUT_ACTION),
+    "<think>a</think></action>up<action>": (CUT_ACTION, CUT_ACTION),
+    "<think>a</think>": (NO_TAG, EMPTY),
+    "<think>a</think><action></action>": (NOT_ADMISSIBLE, NOT_ADMISSIBLE),
+    "<think>a</think><action> \n\t </action>": (NOT_ADMISSIBLE, NOT_ADMISSIBLE),
+    "<think>a</think><action>" + "x" * (MAX_ACTION_LENGTH + 1) + "</action>": (NOT_ADMISSIBLE, NOT_ADMISSIBLE),
+    "x" * (MAX_ACTION_LENGTH + 1): (NO_TAG, NO_TAG),
+    "": (EMPTY, EMPTY),
+    "   ": (EMPTY, EMPTY),
+    "\u00a0\u2003": (EMPTY, EMPTY),
+    "\x00" * 1_000_000: (NO_TAG, NO_TAG),
+    "<think>" * 200_000: (CUT_THOUGHT, CUT_THOUGHT),
+    "<action>" * 200_000: (CUT_ACTION, CUT_ACTION),
+    "<think></think>" * 200_000 + "<action>" * 200_000: (CUT_ACTION, CUT_ACTION),
+    ">\n" * 200_000: (NO_TAG, NOT_ADMISSIBLE),
+}
+"""Replies that ask for nothing, and why by either grammar."""
+
+
+@pytest.mark.parametrize(("reply", "causes"), NOTHING.items(), ids=[repr(reply[:40]) for reply in NOTHING])
+def test_a_malformed_reply_asks_for_nothing(reply, causes):
+    assert requested_action(reply, "tags") is requested_action(reply, "thought") is None
+    assert (cause_of(reply, "tags"), cause_of(reply, "thought")) == causes
+
+
+THOUGHTS = {
+    "plan</think><action>look</action>": "look",
+    "<action>look</action>": "look",
+    "<think>a</think>\nlook": "look",
+    "plan</think>\n\n> Look": "look",
+    "plan</think>\n> think: a mug\n> look\n> up": "look",
+    "I see it.\n> look": "look",
+    "<THINK>a</THINK><Action>Look</Action>": "look",
+    "first <action>up</action></think><action>look</action>": "look",
+    "a</think>b<think>c<action>up</action></think><action>look</action>": "look",
+    "<action>look</action><think>later": "look",
+    " Go  To\nDesk 1 ": "go to desk 1",
+    "\x00": "\x00",
+    "<b>up</b>": "<b>up</b>",
+    "x" * MAX_ACTION_LENGTH: "x" * MAX_ACTION_LENGTH,
+}
+"""What models write that were not trained on these tags, and the action. verl-agent's rule reads none of them so."""
+
+
+@pytest.mark.parametrize(("reply", "action"), THOUGHTS.items(), ids=[repr(reply[:40]) for reply in THOUGHTS])
+def test_what_stands_outside_the_thought_counts(reply, action):
+    assert requested_action(reply) == action != requested_action(reply, "tags")
+    assert cause_of(reply) in (NOT_ADMISSIBLE, NO_TAG)  # if the environment refuses it
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        "<action>up</action>",
-        "<think>a<action>up</action>",
-        "a</think><action>up</action>",
-        "<think>a</think>",
-        "<think>a</think><action>up",
-        "<think>a</think>up</action>",
-        "<think>a</think></action>up<action>",
-        "<think>a</think><action></action>",
-        "<think>a</think><action> \n\t </action>",
-        "<think>up",
-        "up</action>",
-        "",
-        "   ",
-        "\u00a0\u2003",
-        "x" * (MAX_ACTION_LENGTH + 1),
-        "<think>a</think><action>" + "x" * (MAX_ACTION_LENGTH + 1) + "</action>",
-        "\x00" * 1_000_000,
-        "<think>" * 200_000,
-        "<action>" * 200_000,
-        "<think></think>" + "<action>" * 200_000 + "</action>",
-    ],
-    ids=lambda reply: repr(reply[:40]),
+    "reply", ["<think>so <action>up</action></think>", "so <action>up</action></think>", "up</think>"]
 )
-@pytest.mark.parametrize("require_tags", [False, True])
-def test_a_malformed_reply_asks_for_nothing(reply, require_tags):
-    assert requested_action(reply, require_tags) is None
+def test_an_action_that_a_thought_rehearses_is_never_executed(reply):
+    assert requested_action(reply) is None and cause_of(reply) == EMPTY
 
 
-LONGEST = "x" * MAX_ACTION_LENGTH
-PLAIN = {" Go  To\nDesk 1 ": "go to desk 1", "\x00": "\x00", "<b>up</b>": "<b>up</b>", "<Action>": "<action>"}
+CUT = {
+    "": CUT_THOUGHT,
+    "look": CUT_THOUGHT,
+    "I could <action>up</action> or": CUT_THOUGHT,
+    "<action>go to de": CUT_ACTION,
+    "plan</think>": CUT_ACTION,
+    "plan</think>go to desk 1": CUT_ACTION,
+    "plan</think>\n> go to desk 1": CUT_ACTION,
+    "plan</think><action>go to de": CUT_ACTION,
+}
 
 
-@pytest.mark.parametrize(("reply", "action"), [*PLAIN.items(), (LONGEST, LONGEST)], ids=lambda text: repr(text[:20]))
-def test_plain_text_is_the_action_unless_tags_are_required(reply, action):
-    assert requested_action(reply) == action
-    assert requested_action(reply, require_tags=True) is None
+@pytest.mark.parametrize(("reply", "cause"), CUT.items())
+def test_of_a_reply_cut_at_its_limit_only_a_whole_action_counts(reply, cause):
+    assert requested_action(settled(reply, "thought", "length")) is None
+    assert cause_of(reply, "thought", "length") == cause
+    assert settled(reply, "thought", "stop") == settled(reply, "tags", "length") == reply
+    whole = "plan</think><action>look</action> and now"
+    assert requested_action(settled(whole, "thought", "length")) == "look"
+    assert cause_of("<think>push", "tags", "length") == CUT_THOUGHT
+    assert cause_of("<think>a</think><act", "tags", "length") == CUT_ACTION
 
 
-@given(replies | st.text(), st.booleans())
-@settings(max_examples=300)
-def test_every_string_has_an_answer_in_normal_form(reply, require_tags):
-    action = requested_action(reply, require_tags)
+@pytest.mark.parametrize("reason", ["content_filter", "refusal"])
+def test_nothing_of_a_refused_reply_is_executed(reason):
+    assert settled("look", "thought", reason) == "" and cause_of("look", "thought", reason) == REFUSED
+
+
+@given(texts | st.text(), st.sampled_from(["tags", "thought"]), st.sampled_from([None, "stop", "length", "refusal"]))
+@settings(max_examples=500)
+def test_every_string_has_an_answer_in_normal_form(reply, replies, reason):
+    action = requested_action(settled(reply, replies, reason), replies)
+    assert cause_of(reply, replies, reason) in CAUSES
     if action is not None:
         assert action == " ".join(action.split())
         assert action == action.lower() != ""
-        assert not require_tags or all(tag in reply for tag in TAGS)
+        assert replies != "tags" or all(tag in reply for tag in TAGS)
+        assert replies == "tags" or reason != "length" or "</think>" in reply.lower()
 
 
-@given(replies | st.text())
-@settings(max_examples=300)
-def test_requiring_tags_only_ever_refuses_more(reply):
-    strict, lenient = requested_action(reply, require_tags=True), requested_action(reply)
-    assert strict in (None, lenient)
-    if all(tag in reply for tag in TAGS):
-        assert strict == lenient
+@given(texts)
+@settings(max_examples=500)
+def test_what_is_thought_changes_nothing(said):
+    """By a template's opening tag or its own, before what is said: only what stands outside the thought is read."""
+    spoken, unfinished = outside_thoughts(said)
+    if "</think>" not in said and not unfinished:
+        for thought in ("", "a plan", "<action>up</action>", "> up\n"):
+            assert requested_action(f"{thought}</think>{said}") == requested_action(f"<think>{thought}</think>{said}")
+            assert outside_thoughts(f"{thought}</think>{said}") == (spoken, False)
 
 
-@given(st.text(max_size=40).filter(lambda text: not any(tag in text for tag in TAGS)), st.text(max_size=40))
+@given(st.text(max_size=40).filter(lambda text: not any(tag in text for tag in (*TAGS, ">"))), st.text(max_size=40))
 def test_tagging_a_plain_action_does_not_change_it(action, thought):
     thought = thought.replace("<", "")
-    assert requested_action(f"<think>{thought}</think><action>{action}</action>") == requested_action(action)
+    assert {requested_action(tagged(action, thought), r) for r in ("tags", "thought")} == {requested_action(action)}

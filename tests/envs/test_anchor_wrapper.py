@@ -294,7 +294,7 @@ def test_actions_stand_for_those_of_the_space():
     assert env._admissible() == ("5", "6")
     env.step("6")
     assert env.env.executed == [6]
-    named = screen(1, actions=("Wait", "Go on"), require_tags=True)
+    named = screen(1, actions=("Wait", "Go on"), replies="tags")
     named.reset(seed=0)
     assert named.step("wait")[-1]["action"] == INVALID
     assert named.step("<think></think><action>GO  ON</action>")[-1]["action"] == "Go on"

@@ -68,7 +68,7 @@ def frames_of(messages: list[dict[str, Any]]) -> list[np.ndarray]:
 @pytest.mark.parametrize(("env_id", "style", "kwargs"), KINDS, ids=lambda value: str(value))
 def test_messages_are_the_learners_prompts(env_id: str, style: str, kwargs: dict[str, Any], history: int) -> None:
     policy = Kept()
-    with_tags = {**kwargs, "max_steps": 6, "require_tags": True}
+    with_tags = {**kwargs, "max_steps": 6, "replies": "tags"}
     envs = GroupVectorEnv(env_id, 1, 1, **with_tags)
     options = {"history": history, "system": "Be brief."}
     batch = collect(envs, policy, [3], [5], prompt=style, temperature=1.0, max_new_tokens=4, **options)
@@ -145,7 +145,7 @@ def test_environments_that_are_made_already() -> None:
     env = gymnasium.make("crbc_envs:CRBC-Sokoban-v0", observation="text", max_steps=2)
     episode = ChatEpisode(env, "compact")
     episode.begin(0)
-    assert episode.reply("up") is not None and episode.record["action"] == "up"  # made without require_tags
+    assert episode.reply("up") is not None and episode.record["action"] == "up"  # its grammar is "thought"
     with pytest.raises(TypeError, match="'split' goes to an environment that is made from an id"):
         ChatEpisode(env, split="test")
     with pytest.raises(ValueError, match="no prompt style 'txt'.*did you mean 'text'"):

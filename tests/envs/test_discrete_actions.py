@@ -96,9 +96,9 @@ def test_the_spec_makes_the_view_again():
 # ---- what it does ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("require_tags", [False, True])
-def test_numbers_work_where_replies_need_tags(require_tags):
-    env = DiscreteActions(gymnasium.make("CRBC-Sokoban-v0", require_tags=require_tags), num_actions=4)
+@pytest.mark.parametrize("replies", ["thought", "tags"])
+def test_numbers_work_where_replies_need_tags(replies):
+    env = DiscreteActions(gymnasium.make("CRBC-Sokoban-v0", replies=replies), num_actions=4)
     env.reset(seed=0)
     assert env.step(2)[-1]["action"] == "left"
     assert env.step(7)[-1]["action"] == INVALID
@@ -113,9 +113,9 @@ def test_an_index_past_the_end_costs_a_step_and_changes_nothing(number):
     assert info["anchor"] == before["anchor"]
 
 
-@pytest.mark.parametrize("require_tags", [False, True])
-def test_an_action_with_a_placeholder_is_one_action_per_query_at_its_place(require_tags):
-    env = shop(require_tags=require_tags)
+@pytest.mark.parametrize("replies", ["thought", "tags"])
+def test_an_action_with_a_placeholder_is_one_action_per_query_at_its_place(replies):
+    env = shop(replies=replies)
     env.reset(seed=0)
     assert env.texts == ("search[headphones]", "search[soap bar]", "click[search]")
     assert env.action_masks().tolist() == [True] * 3 + [False] * 29
@@ -222,18 +222,18 @@ def test_there_is_a_query():
         shop(lambda info: []).reset(seed=0)
 
 
-@pytest.mark.parametrize("require_tags", [False, True])
+@pytest.mark.parametrize("replies", ["thought", "tags"])
 @pytest.mark.parametrize(
     ("query", "why"),
     [
         (" \n", "is empty"),
         ("a" * 993, "makes an action of 1001 characters; at most 1000 are read"),
-        ("a</action>b", "contains a tag of a reply"),
+        ("a</action>b<action>c", "contains a tag of a reply"),
     ],
 )
-def test_a_query_that_makes_no_action_is_refused_before_it_is_tried(query, why, require_tags):
+def test_a_query_that_makes_no_action_is_refused_before_it_is_tried(query, why, replies):
     with pytest.raises(ValueError, match=f"queries at task \\S+, step 0: .*{why}"):
-        shop(["soap", query], require_tags=require_tags).reset(seed=0)
+        shop(["soap", query], replies=replies).reset(seed=0)
 
 
 def test_the_longest_query_is_an_action():

@@ -46,8 +46,8 @@ class DoorEnv(AnchorEnv[str, int]):
     templates = {"all": everything}  # noqa: RUF012
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
-    def __init__(self, split="train", max_steps=9, require_tags=False, render_mode=None):
-        super().__init__(Doors(split, size=100_000), max_steps, require_tags)
+    def __init__(self, split="train", max_steps=9, replies="thought", render_mode=None):
+        super().__init__(Doors(split, size=100_000), max_steps, replies)
         self.render_mode = render_mode
         self.action_space = UnicodeText(examples=("open", "knock"))
         self.observation_space = UnicodeText(max_length=100)

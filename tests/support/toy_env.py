@@ -23,8 +23,8 @@ class CorridorEnv(AnchorEnv[str, tuple[int, int]]):
     domain = "corridor"
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
 
-    def __init__(self, split="train", max_steps=30, require_tags=False, render_mode=None):
-        super().__init__(Corridors(split, size=27), max_steps, require_tags)
+    def __init__(self, split="train", max_steps=30, replies="thought", render_mode=None):
+        super().__init__(Corridors(split, size=27), max_steps, replies)
         self.render_mode = render_mode
         self.action_space = UnicodeText(examples=("left", "right", "take key", "open door"))
         self.observation_space = UnicodeText(max_length=100)

@@ -172,6 +172,13 @@ class OfficialPanel(TaskPanel[GameFile]):
         folder = self.entries[index].folder
         return _loaded(f"alfworld-official/{self.split}/{index}", self.directory, folder, self._digests(folder))
 
+    def find(self, name: str) -> int | None:
+        """By the path of its game file or of its folder, of which the last two folders count."""
+        folder = Path(name)
+        last = (folder.parent if folder.suffix in (".tw-pddl", ".json") else folder).parts[-2:]
+        found = [i for i, entry in enumerate(self.entries) if entry.folder.parts[-len(last) :] == last] if last else []
+        return found[0] if len(found) == 1 else None
+
     def kind(self, index: int) -> str:
         return self.entries[self.index(index)].family
 

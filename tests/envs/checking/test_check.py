@@ -87,7 +87,7 @@ class Foreign(gymnasium.Env):
 # ---- sound environments -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [{}, {"observation": "text", "require_tags": True}], ids=["rgb", "text"])
+@pytest.mark.parametrize("options", [{}, {"observation": "text", "replies": "tags"}], ids=["rgb", "text"])
 def test_sokoban_passes_with_sane_figures(options, one_hash_seed):
     report = crbc_envs.check_anchor_env(make("CRBC-Sokoban-v0", **options), fuzz=300, split_tasks=2)
     assert (report.environment, report.tasks, report.episodes) == ("CRBC-Sokoban-v0", 4, 32)

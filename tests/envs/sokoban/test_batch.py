@@ -138,7 +138,7 @@ def assert_same_outcome(ours, theirs):
     "options",
     [
         {},
-        {"observation": "text", "require_tags": True},
+        {"observation": "text", "replies": "tags"},
         {"pixels": 40, "max_steps": 4},
         {"height": 7, "width": 8, "num_boxes": 2, "observation": "text", "max_steps": 40},
         {"panel": "paper", "split": "test", "render_mode": "ansi"},

@@ -72,7 +72,7 @@ def test_stepping_before_the_first_reset_raises():
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "jump", "<action>up</action>", "up down", "\x00" * 1_000_000, "<invalid>", "\ud800"]
+    "reply", ["", "jump", "<think>up", "<action>up", "up down", "\x00" * 1_000_000, "<invalid>", "\ud800"]
 )
 def test_an_invalid_reply_costs_a_step_and_changes_nothing(reply):
     env = on_board(CORRIDOR)
@@ -84,8 +84,8 @@ def test_an_invalid_reply_costs_a_step_and_changes_nothing(reply):
     np.testing.assert_array_equal(obs, env._frame())
 
 
-def test_with_require_tags_a_bare_action_is_invalid():
-    env = on_board(CORRIDOR, require_tags=True)
+def test_by_tags_a_bare_action_is_invalid():
+    env = on_board(CORRIDOR, replies="tags")
     assert env.step("down")[4]["action"] == INVALID
     assert env.step("<think>a</think><action>down</action>")[4]["action"] == "down"
 

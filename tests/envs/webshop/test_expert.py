@@ -275,7 +275,7 @@ def test_demonstrations_are_a_function_of_the_seed():
 
 
 def test_demonstrated_replies_are_valid_in_the_paper_s_format():
-    env = WebShopEnv(tagger="fallback", require_tags=True)
+    env = WebShopEnv(tagger="fallback", replies="tags")
     steps = 0
     for obs, info, reply in islice(expert_steps(env, np.random.default_rng(0), hasty=0.5), 200):
         assert read_page(obs).kind in ("index", "results", "item", "details")

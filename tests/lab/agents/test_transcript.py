@@ -219,12 +219,14 @@ def test_a_trial_that_runs_in_circles_is_given_up(tmp_path: Path) -> None:
 # ---- direct -----------------------------------------------------------------------------------------
 
 
-def test_direct_reads_the_environments_own_prompt_and_wants_tags(tmp_path: Path) -> None:
-    replies = ["<think>a</think><action>look</action>", "look"]
+def test_direct_reads_the_environments_own_prompt_and_says_what_was_invalid(tmp_path: Path) -> None:
+    replies = ["a</think><action>look</action>", "Let me look."]
     prompts, told = asked(tmp_path, "direct", replies, env={**HOUSE, "prompt": "text"})
     assert prompts[0].startswith("You are an expert agent operating in the ALFRED embodied environment.")
     assert "Prior to this step, you have already taken 1 step(s)" in prompts[1]
     assert len(prompts) == told["steps"] == 6 and told["invalid_share"] == pytest.approx(5 / 6)
+    assert told["invalid_by_cause"] == {"no tag": pytest.approx(5 / 6)}
+    assert told["invalid_replies"] == {"no tag": ["Let me look.", "nonsense", "nonsense"]}
     recording = read_recording(tmp_path / "run/rollouts/seed0/000000.parquet")
     assert recording.turns is not None and [turn.prompt for turn in recording.turns] == prompts
-    assert recording.turns[0].reply == replies[0]
+    assert [(turn.reply, turn.cause) for turn in recording.turns[:2]] == [(replies[0], ""), (replies[1], "no tag")]

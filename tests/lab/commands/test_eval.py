@@ -207,3 +207,86 @@ def test_a_policys_scores_are_those_of_its_rollouts() -> None:
     assert told["return"] == pytest.approx(sums.mean())
     assert told["text_score"] == pytest.approx(sums[batch.rollouts.rollout].mean())
     assert told["success"] == batch.rollouts.success.mean()
+
+
+# ---- tasks and settings -----------------------------------------------------------------------------
+
+
+def rows(config: Path, *words: str) -> list[dict[str, Any]]:
+    Path("x.json").unlink(missing_ok=True)
+    cli.main(["eval", str(config), "--policy", "random", "--out", "x.json", *words])
+    return list(read_evaluation(Path("x.json"))["rows"])
+
+
+def test_chosen_tasks_are_played_as_in_a_whole_panel(config: Path) -> None:
+    whole = rows(config, "--episodes", "6", "--split", "validation")
+    assert rows(config, "--tasks", "5,2", "--split", "validation") == [whole[5], whole[2]]
+    assert [row["repeat"] for row in rows(config, "--tasks", "2,5,2")] == [0, 0, 1]
+
+
+def test_a_manifest_names_its_split_and_is_checked_before_anything_is_played(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = rows(config, "--tasks", "7,3", "--split", "train")
+    Path("x.json").rename("manifest.json")
+    assert rows(config, "--tasks", "manifest.json") == played
+    Path("own.json").write_text('{"split": "train", "tasks": [7, 3]}')
+    assert rows(config, "--tasks", "own.json") == played
+    monkeypatch.setattr(evaluate, "_played", lambda *args: pytest.fail("it was played"))
+    other = ["--tasks", "manifest.json", "--set", "env.kwargs.height=9"]
+    assert "its tasks have the digest" in refused(capsys, str(config), "--policy", "random", *other)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--tasks", "5,"], "--tasks '5,': write it as 5,23,28"),
+        (["--tasks", "5", "--episodes", "2"], "--tasks names the tasks: leave --episodes and --panel out"),
+        (["--tasks", "99999999"], "--tasks: task 99999999, and the test panel has 0 to "),
+        (["--tasks", "some/game.tw-pddl"], "the test panel has no task by the name of 'some/game.tw-pddl'"),
+        (["--tasks", "gone.json"], "--tasks gone.json: No such file or directory; a manifest is JSON such as"),
+        (["--tasks", "c.json"], "--tasks c.json: it names no tasks; a manifest is JSON such as"),
+        (["--set", "env.kwargs.nope=1"], "CRBC-Sokoban-v0 has no argument 'nope'"),
+        (["--set", "env.replies=loose"], "env.replies"),
+        (["--extra-body", "{}"], "--extra-body is for the requests to a server"),
+    ],
+)
+def test_a_mistake_in_what_is_evaluated_is_one_line(
+    config: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+) -> None:
+    Path("c.json").write_text('{"tasks": [1.5]}')
+    assert expected in refused(capsys, str(config), "--policy", "random", *words)
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"messages": []}'])
+def test_a_mistake_in_extra_fields_is_one_line(config: Path, capsys: pytest.CaptureFixture[str], body: str) -> None:
+    server = ["--endpoint", "http://127.0.0.1:9/v1", "--model", "m"]
+    assert "--extra-body: " in refused(capsys, str(config), *server, "--extra-body", body)
+
+
+def test_settings_replace_those_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    fresh_policy().save(tmp_path / "model")
+    Run.start(tmp_path / "run", small(tmp_path / "model", env=ROOMS), resume=False)
+    played = rows(Path("run"), "--set", "env.kwargs.max_steps=2", "--episodes", "3")
+    assert [row["length"] for row in played] == [2, 2, 2]
+
+
+def test_a_model_folder_is_asked_as_it_was_trained_or_else_is_told_how_to_reply(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fresh_policy().save(Path("mine"))
+    Path("mine/warmstart.json").write_text("{}")
+    fresh_policy().save(Path("theirs"))
+    for name in ("mine", "theirs"):
+        with pytest.raises(SystemExit) as ended:  # neither was trained
+            cli.main(
+                ["eval", str(config), "--model", name, "--max-tokens", "5", "--episodes", "2", "--out", f"{name}.json"]
+            )
+        assert ended.value.code == 1
+    mine, theirs = (read_evaluation(Path(f"{name}.json"))["policy"] for name in ("mine", "theirs"))
+    assert (mine["replies"], mine["instructed"], mine["max_new_tokens"]) == ("tags", False, 5)
+    assert (theirs["replies"], theirs["instructed"], theirs["max_new_tokens"]) == ("thought", True, 5)
+    printed = capsys.readouterr().out
+    assert "mine was trained by crbc" in printed and "theirs: the prompt 'compact' names no tags" in printed
+    assert "it is no model folder" in refused(capsys, str(config), "--model", "c.yaml")

@@ -57,7 +57,7 @@ def test_replies_alone_choose_actions_and_outcomes(env_id):
                 break
         return steps
 
-    first, second = (by_chance(kind)(max_steps=3, require_tags=True) for _ in range(2))
+    first, second = (by_chance(kind)(max_steps=3, replies="tags") for _ in range(2))
     played = [play(first, i) for i in range(20)]
     assert played == [play(second, i) for i in range(20)]
     assert all(valid for steps in played for _, valid, _, _ in steps)

@@ -170,9 +170,9 @@ def print_results(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) 
     rows = [{"task": i, "repeat": 0, "success": i == 0, **numbers, **texts} for i in range(2)]
     monkeypatch.setattr(evaluate, "_played", lambda *args: rows)
     monkeypatch.setattr(evaluate, "check_run", lambda *args, **kwargs: SimpleNamespace(require=lambda: None))
-    monkeypatch.setattr(ChatPolicy, "check", lambda policy: None)
+    monkeypatch.setattr(ChatPolicy, "check", lambda policy: False)
     config = write_config(Path("c.yaml"), Path("none"))
-    evaluate.evaluate(config, ChatPolicy("http://127.0.0.1:9/v1", text), "test", 2, console)
+    evaluate.evaluate(config, ChatPolicy("http://127.0.0.1:9/v1", text), evaluate.Order("test", 2), console)
 
 
 def print_outcome(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:

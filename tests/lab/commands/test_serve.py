@@ -25,6 +25,7 @@ from crbc_lab.commands import serving as commands
 from crbc_lab.model_server.server import serving
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
+from crbc_rl.rollout.record import read_evaluation
 from crbc_rl.runs.folder import Run
 
 
@@ -40,12 +41,19 @@ def test_an_evaluation_prints_the_same_lines(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    asked = ["eval", str(run), "--episodes", "12"]
-    cli.main([*asked, "--policy", "start"])
+    monkeypatch.chdir(run.parent)
+    asked = ["eval", str(run), "--episodes", "12", "--out"]
+    cli.main([*asked, "here.json", "--policy", "start"])
     expected = capsys.readouterr().out
-    with serving(commands.load(run, "start"), "start") as url:
-        cli.main([*asked, "--endpoint", url, "--model", "start"])
-    assert capsys.readouterr().out == expected and "12 test tasks" in expected
+    with serving(commands.load(run, "start"), "start") as url, pytest.raises(SystemExit) as ended:
+        cli.main([*asked, "there.json", "--endpoint", url, "--model", "start"])
+    asked_as, printed = capsys.readouterr().out.split("\n", 1)
+    figures = [line for line in expected.splitlines() if not line.startswith(("    ", "wrote"))]  # but for raw replies
+    assert figures == [line for line in printed.splitlines() if not line.startswith(("    ", "wrote"))]
+    assert "12 test tasks" in expected and "start was trained by crbc" in asked_as
+    one, other = (read_evaluation(Path(name))["rows"] for name in ("here.json", "there.json"))
+    assert one == other
+    assert "invalid 100.0%" in printed and ended.value.code == 1  # it was never trained
 
 
 @pytest.mark.parametrize(("which", "served"), [(None, "last"), ("last", "last"), ("best", "best"), ("start", "start")])
@@ -113,10 +121,10 @@ def test_openenv_gets_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     stub.serve = lambda *args, **options: asked.append((args, options))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stub.__name__, stub)
     monkeypatch.setattr(cli, "require", lambda *asked: None)
-    words = ["CRBC-Sokoban-v0", "--set", "size=6", "require_tags=false", "--prompt", "compact", "--sessions", "3"]
+    words = ["CRBC-Sokoban-v0", "--set", "size=6", "replies=thought", "--prompt", "compact", "--sessions", "3"]
     cli.main(["serve", "openenv", *words, "--port", "0"])
     (args, options), *_ = asked
-    assert args == ("CRBC-Sokoban-v0", {"prompt": "compact", "size": 6, "require_tags": False})
+    assert args == ("CRBC-Sokoban-v0", {"prompt": "compact", "size": 6, "replies": "thought"})
     del options["console"]
     limits = {"sessions": 3, "idle_seconds": 600.0}
     assert options == {"host": "127.0.0.1", "port": 0, "exposed": False, **limits}

@@ -71,7 +71,7 @@ def test_words_of_ones_own_are_not_copied():
     query = bad("search[red shoes]")
     assert study.causes_of(episode(0, query)) == ["unknown word"]
     assert study.causes_of(episode(0, query, open_forms=("search[",))) == ["not possible here"]
-    options = {"category": "electronics", "split": "test", "require_tags": True}
+    options = {"category": "electronics", "split": "test", "replies": "tags"}
     assert play_teacher("CRBC-WebShop-v0", options, [0], [0], None, {})[0].open_forms == ("search[",)
 
 
@@ -148,7 +148,7 @@ def test_exploration_by_hand():
 
 
 def test_the_teacher_wins_what_can_be_won_in_the_steps():
-    options = {"observation": "text", "split": "test", "require_tags": True}
+    options = {"observation": "text", "split": "test", "replies": "tags"}
     careful = play_teacher("CRBC-Sokoban-v0", options, range(4), range(4), None, {})
     assert all(start.won and 0 < start.distance < math.inf for start in careful)
     far = max(range(4), key=lambda task: careful[task].distance)

@@ -136,7 +136,7 @@ def trainer(
 
 def replayed(task: int, steps: Steps, cut: bool = False) -> Rollout:
     """The rollout of these actions; "" is malformed. One that has not ended is `cut`, or a failure."""
-    episode = ChatEpisode(recorded_groups.ENV_ID, require_tags=False, **KWARGS)
+    episode = ChatEpisode(recorded_groups.ENV_ID, replies="thought", **KWARGS)
     episode.begin(task)
     for _, action in steps:
         episode.reply(action)

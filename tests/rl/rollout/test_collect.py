@@ -35,7 +35,7 @@ class Scripted:
 
 
 def _play(policy: Scripted, **kwargs: object) -> tuple[GroupVectorEnv, object]:
-    envs = GroupVectorEnv("CRBC-Sokoban-v0", 6, 2, observation="text", require_tags=True)
+    envs = GroupVectorEnv("CRBC-Sokoban-v0", 6, 2, observation="text", replies="tags")
     sample = collect(envs, policy, range(6), range(6), prompt="compact", temperature=1.0, max_new_tokens=4)
     return envs, sample
 
@@ -62,7 +62,7 @@ class Buyer(Scripted):
 
 def test_what_only_a_purchase_tells_does_not_disturb_who_still_shops() -> None:
     """`info["reward_parts"]` is a mapping that members have who have bought."""
-    envs = GroupVectorEnv("CRBC-WebShop-v0", 2, 1, max_steps=8, require_tags=True)
+    envs = GroupVectorEnv("CRBC-WebShop-v0", 2, 1, max_steps=8, replies="tags")
     sample = collect(envs, Buyer("nonsense"), [0, 1], [0, 1], prompt="compact", temperature=1.0, max_new_tokens=4)
     first, second = ([step.action for step in group.rollouts[0].steps] for group in sample.rollouts.groups())
     assert first[0] == INVALID and len(first) == len(second) + 1 == 4
@@ -84,7 +84,7 @@ def _task(prompt: str) -> str:
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 def test_a_policy_that_reads_made_up_words_acts_in_the_original_ones(share: float) -> None:
     def play(made_up: tuple[MadeUpWords, float] | None) -> tuple[list[str], list[str]]:
-        envs, policy = GroupVectorEnv("CRBC-WebShop-v0", 40, 1, max_steps=1, require_tags=True), Searcher("")
+        envs, policy = GroupVectorEnv("CRBC-WebShop-v0", 40, 1, max_steps=1, replies="tags"), Searcher("")
         sample = collect(
             envs, policy, range(40), range(40), prompt="compact", temperature=1.0, max_new_tokens=4, made_up=made_up
         )
@@ -154,7 +154,7 @@ class Batches(Scripted):
 
 
 def played(policy: object, waves: int = 1, clock: Clock | None = None, **options: object) -> RolloutBatch:
-    settings = {"observation": "text", "require_tags": True, "max_steps": 12, **options}
+    settings = {"observation": "text", "replies": "tags", "max_steps": 12, **options}
     with_groups = GroupVectorEnv("CRBC-Sokoban-v0", 5, 3, **settings)
     asked = {"prompt": "compact", "temperature": 1.0, "max_new_tokens": 4}
     sample = collect(with_groups, policy, range(5), range(5), **asked, waves=waves, clock=clock)

@@ -26,7 +26,7 @@ from crbc_rl.rollout.exchange import read_texts
 def _played(
     clerk: Clerk, tasks: list[int], seeds: list[int], size: int = 4, waves: int = 1, steps: int = 5
 ) -> RolloutBatch:
-    envs = GroupVectorEnv("Door-v0", len(tasks), size, max_steps=steps, require_tags=True)
+    envs = GroupVectorEnv("Door-v0", len(tasks), size, max_steps=steps, replies="tags")
     return collect(envs, clerk, tasks, seeds, prompt="all", temperature=0.9, max_new_tokens=7, waves=waves)
 
 

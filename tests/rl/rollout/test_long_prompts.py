@@ -281,5 +281,6 @@ def test_the_share_of_shortened_prompts_is_recorded_and_told(
     assert record["prompt_cut"] == pytest.approx(sum(told) / len(told))
     monkeypatch.setattr(Run, "policy", lambda *_: policy)
     printed = StringIO()
-    evaluate_command.evaluate(tmp_path / "run", "last", "validation", 3, Console(file=printed))
+    order = evaluate_command.Order("validation", 3)
+    evaluate_command.evaluate(tmp_path / "run", "last", order, Console(file=printed))
     assert ("prompts shortened" in printed.getvalue()) == short
