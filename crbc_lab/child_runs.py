@@ -15,15 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import yaml
 
-from crbc_envs.storage.files import WriteErrors, refuse_link
+from crbc_envs.storage.files import WriteErrors, refuse_link, replace_file
 from crbc_rl.config import TrainConfig
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
 from crbc_rl.runs.interrupts import CHILD, Interrupts
-from crbc_rl.runs.own import LOG
+from crbc_rl.runs.own import ASKED, LOG
 
 POLL = 0.2
 """Seconds between two looks at the processes."""
@@ -36,7 +35,7 @@ STOPPED = (128 + signal.SIGINT, -signal.SIGTERM)
 @dataclass(slots=True)
 class ChildRun:
     """A training: a config, the folder of its run, which it begins or continues, and the processes that share it, one
-    for each GPU. No two children that run side by side have one `name`: it names the file that its process reads.
+    for each GPU.
 
     `status` is its exit status: 0 also where it was stopped with everything saved, None before it has ended.
     """
@@ -73,12 +72,12 @@ class ChildRun:
         else:
             self.process.terminate()
 
-    def start(self, place: Path) -> None:
-        """Start its process, which reads its config from the folder `place` and writes to the end of RUN/train.log."""
-        config = place / f"{self.name}.yaml"
-        config.write_text(yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False), encoding="utf-8")
+    def start(self) -> None:
+        """Start its process, which reads its config from RUN/train.yaml and writes to the end of RUN/train.log."""
+        config = refuse_link(self.folder / ASKED)
         with WriteErrors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
+            replace_file(config, yaml.safe_dump(self.config.model_dump(mode="json"), sort_keys=False).encode())
         launched: list[str | Path] = ["crbc_lab.cli", "train", config, "--run", self.folder, "--start-or-resume"]
         if self.follow_links:
             launched.append("--follow-links")
@@ -124,8 +123,6 @@ def run_children(
     `look` is called now and then. The first Ctrl-C or SIGTERM calls `stopping`, stops each running child after its
     update, with everything saved, and starts no other; the second ends them at once and raises `KeyboardInterrupt`.
     """
-    if len({child.name for child in children}) < len(children):
-        raise ValueError(f"two runs have one name, so one would be run with the other's config: {children[0].name}")
     stopped: list[bool] = []
 
     def stop() -> None:
@@ -134,12 +131,12 @@ def run_children(
             child.stop()
         stopping()
 
-    with TemporaryDirectory(prefix="crbc-") as place, Interrupts() as interrupts, _ended(children):
+    with Interrupts() as interrupts, _ended(children):
         interrupts.stop = stop
         waiting = [child for child in children if child.status is None]
         while any(child.running for child in children) or (waiting and not stopped):
             while waiting and not stopped and sum(child.running for child in children) < jobs:
-                waiting.pop(0).start(Path(place))
+                waiting.pop(0).start()
             time.sleep(POLL)
             for child in children:
                 if child.process is not None:

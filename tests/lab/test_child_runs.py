@@ -50,7 +50,7 @@ def make(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     """A child that runs `SCRIPT` instead of a training."""
     words: dict[str, tuple[str, ...]] = {}
 
-    def start(child: ChildRun, place: Path) -> None:
+    def start(child: ChildRun) -> None:
         child.folder.mkdir(parents=True, exist_ok=True)
         with (child.folder / LOG).open("ab") as log:
             command = [sys.executable, "-c", SCRIPT, *words[child.name]]

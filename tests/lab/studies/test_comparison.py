@@ -15,7 +15,6 @@ from matplotlib.image import imread
 from paths import ROOT
 from rich.console import Console
 
-from crbc_lab.child_runs import ChildRun, run_children
 from crbc_lab.commands.compare import list_studies
 from crbc_lab.plan.check import check_run
 from crbc_lab.statistics import Estimate
@@ -25,9 +24,7 @@ from crbc_lab.studies.comparison.document import UNFINISHED, rebuilt
 from crbc_lab.studies.comparison.figures import draw
 from crbc_lab.studies.comparison.kept import best_candidates, find, read
 from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
-from crbc_lab.studies.comparison.run import Runner
 from crbc_lab.studies.comparison.trainings import trainings, tunings
-from crbc_rl.config import load_config
 from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
 
@@ -154,16 +151,6 @@ def test_missing_candidates_are_no_choice(study, tmp_path):
     with pytest.raises(ConfigError, match="run its study again"):
         best_candidates(study, "lab", "sokoban", tmp_path)
     assert rows(study, "lab", "sokoban", tmp_path) == []
-
-
-def test_trainings_side_by_side_read_configs_of_their_own(study, tmp_path):
-    runner = Runner(tmp_path / "runs", tmp_path / "results", 2, Console())
-    names = [runner._child(one).name for one in trainings(study, "lab", "sokoban", 2, {})]
-    assert len(set(names)) == 4 and not any("/" in name for name in names)
-    twins = [ChildRun("one", load_config(str(ROOT / "configs/sokoban_short.yaml")), tmp_path / name) for name in "ab"]
-    with pytest.raises(ValueError, match="two runs have one name"):
-        run_children(twins, 2)
-    assert not (tmp_path / "a").exists()
 
 
 # ---- tables ---------------------------------------------------------------------------------------
