@@ -6,13 +6,15 @@ Two grammars read replies:
     tags      verl-agent's rule: <think>, </think>, <action> and </action> must all be there, and the action stands in
               the first <action>
     thought   for models that somebody else trained: all up to the first </think> is thought, since chat templates open
-              it; after it counts the first <action>, or a line "> action", or the whole text
+              it; after it counts the first <action> that is not empty, or a line "> action", or the whole text. What
+              other models write for these two tags is read as they are (`_MARKS`)
 
 The functions are total: every string has a result, in time linear in its length. No part of a reply is evaluated.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Literal
 
@@ -38,10 +40,18 @@ NO_TAG, NOT_ADMISSIBLE, CUT_THOUGHT, CUT_ACTION, EMPTY, REFUSED = CAUSES = (
 """Why a reply is `INVALID`: there is no tag, and the text as a whole is no action; it names an action that is not
 admissible; its thought or its action never ends; it is empty, or has nothing after its thought; the model refused."""
 
-LENGTH = "length"
-"""The `finish_reason` of a reply that ended at its limit of tokens."""
-REFUSALS = ("content_filter", "refusal")
-"""Those of replies that the model or its server refused."""
+LENGTH, REFUSAL = "length", "refusal"
+LIMITS = frozenset({LENGTH, "max_tokens", "max_output_tokens", "model_context_window_exceeded", "model_length"})
+"""The `finish_reason`, in lower case, of a reply that ended at a limit of tokens, as servers call it."""
+REFUSALS = frozenset({REFUSAL, "content_filter", "sensitive", "safety", "recitation", "prohibited_content"})
+"""That of a reply that the model or its server refused."""
+
+_MARKS = re.compile(
+    r"(?P<open><(?:think|thinking|thought|reasoning|seed:think)>|\[think\]|<\|channel\|?>(?:analysis|commentary|thought)\b)"
+    r"|</(?:think|thinking|thought|reasoning|seed:think)>|\[/think\]|<channel\|>|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+"""How a thought begins and ends, also in the replies of gpt-oss, Magistral, Gemma and Seed."""
 
 
 def requested_action(reply: str, replies: Replies = "thought") -> str | None:
@@ -54,11 +64,12 @@ def requested_action(reply: str, replies: Replies = "thought") -> str | None:
 
 def cause_of(reply: str, replies: Replies = "thought", finish_reason: str | None = None) -> str:
     """Why a reply was not executed, one of `CAUSES`. `finish_reason` is what its server or sampler says of its end."""
-    if finish_reason in REFUSALS:
+    ended = (finish_reason or "").lower()
+    if ended in REFUSALS:
         return REFUSED
     cause = _read(settled(reply, replies, finish_reason), replies)[1]
-    if finish_reason == LENGTH and cause in (NO_TAG, EMPTY):
-        return CUT_ACTION if CLOSE_THINK in reply else CUT_THOUGHT
+    if ended in LIMITS and cause in (NO_TAG, EMPTY):
+        return CUT_ACTION if CLOSE_THINK in _with_tags(reply) else CUT_THOUGHT
     return cause
 
 
@@ -68,17 +79,19 @@ def settled(reply: str, replies: Replies = "thought", finish_reason: str | None 
 
     verl-agent's rule, "tags", knows no reasons: it reads every text as it is.
     """
-    if replies == "tags" or finish_reason not in (LENGTH, *REFUSALS):
+    ended = (finish_reason or "").lower()
+    if replies == "tags" or ended not in LIMITS | REFUSALS:
         return reply
-    if finish_reason != LENGTH:
+    if ended in REFUSALS:
         return ""
-    if CLOSE_THINK in reply.lower():
+    if CLOSE_THINK in _with_tags(reply):
         return reply + OPEN_ACTION  # the first action counts, and another one is not whole
     return reply if _read(reply, replies)[1] == CUT_ACTION else OPEN_THINK + reply
 
 
 def outside_thoughts(reply: str) -> tuple[str, bool]:
     """What a reply says outside its thoughts, and whether the last of them never ends."""
+    reply = _with_tags(reply)
     first = reply.find(CLOSE_THINK)
     at = 0 if first < 0 else first + len(CLOSE_THINK)
     parts = []
@@ -95,19 +108,36 @@ def _read(reply: str, replies: Replies) -> tuple[str | None, str]:
     """The action that a reply asks for, and the cause if it is not executed."""
     if replies == "tags":
         return _read_tags(reply)
-    if "<" not in reply and ">" not in reply:  # most often, a bare action
+    if "<" not in reply and ">" not in reply and "[" not in reply:  # most often, a bare action
         return normalise(reply), NO_TAG if reply.strip() else EMPTY
-    said, unfinished = outside_thoughts(reply.lower())
-    _, opened, rest = said.partition(OPEN_ACTION)
-    if opened:
-        action, closed, _ = rest.partition(CLOSE_ACTION)
-        return (normalise(action), NOT_ADMISSIBLE) if closed else (None, CUT_ACTION)
+    said, unfinished = outside_thoughts(reply)
+    said = said.lower()
+    end = -1
+    while (start := said.find(OPEN_ACTION, end + 1)) >= 0:
+        start += len(OPEN_ACTION)
+        if (end := said.find(CLOSE_ACTION, start)) < 0:
+            return None, CUT_ACTION
+        if action := normalise(said[start:end]):  # an empty pair quotes how to reply
+            return action, NOT_ADMISSIBLE
+    if end >= 0:
+        return None, NOT_ADMISSIBLE
     if unfinished:
         return None, CUT_THOUGHT
     for line in map(str.strip, said.splitlines()):  # ReAct's
         if line.startswith(">") and not line[1:].lstrip().startswith("think:"):
             return normalise(line[1:]), NOT_ADMISSIBLE
     return normalise(said), NO_TAG if said.strip() else EMPTY
+
+
+def _with_tags(reply: str) -> str:
+    """The reply with the marks of other models as the two tags of a thought."""
+    return _MARKS.sub(lambda mark: OPEN_THINK if mark["open"] else CLOSE_THINK, reply)
+
+
+def as_thought(text: str, whole: bool) -> str:
+    """A thought that was kept apart, in its tags, the second one only if it is `whole`. Marks inside it end nothing."""
+    inner = _MARKS.sub(lambda mark: f"{mark[0][0]} {mark[0][1:]}", text)
+    return f"{OPEN_THINK}{inner}{CLOSE_THINK if whole else ''}"
 
 
 def _read_tags(reply: str) -> tuple[str | None, str]:

@@ -136,7 +136,7 @@ def generic_compact(view: View) -> str:
 
 def instructed(template: Template, replies: Replies = "thought") -> Template:
     """The template for a model that was not trained on it: where its text names no `<action>` tag, it says how to reply
-    in the grammar `replies`, and the admissible actions if the text does not name them all."""
+    in the grammar `replies`, and the admissible actions if the text does not list them."""
     thought = (
         "First reason about the situation, within <think> </think> tags. Then give" if replies == "tags" else "Give"
     )
@@ -145,8 +145,8 @@ def instructed(template: Template, replies: Replies = "thought") -> Template:
         text = template(view)
         if OPEN_ACTION in text:
             return text
-        unnamed = [action for action in view.admissible if action not in text]
-        listed = [f"The admissible actions are: {', '.join(view.admissible)}."] if unnamed else []
+        actions = ", ".join(view.admissible)
+        listed = [f"The admissible actions are: {actions}."] if actions and actions not in text else []
         return "\n".join([text, *listed, f"{thought} one admissible action, within <action> </action> tags."])
 
     return told

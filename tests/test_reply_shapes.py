@@ -99,7 +99,8 @@ def test_a_prompting_agent_tells_the_success(
     result = json.loads(Path("run/agents.json").read_text())
     assert result["success"]["success"] == (0.0 if shape.cause else 1.0)
     assert result["invalid_by_cause"] == ({shape.cause: 1.0} if shape.cause else {})
-    assert len(result["invalid_replies"].get(shape.cause, ())) == (3 if shape.cause else 0)
+    kept = result["invalid_replies"].get(shape.cause, ())
+    assert bool(kept) == bool(shape.cause) and len(kept) == len(set(kept)) <= 3
 
 
 @shapes

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 
-from crbc_envs.actions import CUT_THOUGHT, EMPTY, LENGTH, REFUSED, cause_of, tagged
+from crbc_envs.actions import CUT_THOUGHT, EMPTY, LIMITS, REFUSED, cause_of, tagged
 from crbc_envs.prompts import Prompt
 from crbc_lab.agents.config import ReactSection
 from crbc_lab.agents.episode import STUCK, TURNS, Asking, Episode, Trial
@@ -53,16 +53,18 @@ class React:
             prompt = self._prompt(head, transcript, trial)
             answer = yield prompt
             cause = _cut(answer)
-            said = "" if cause else self.style.line(answer.text)
             first = first or prompt
-            if self.style.thought_of(said) is not None:
+            said = [""] if cause else self.style.lines(answer.text)
+            action = said.pop() if self.style.thought_of(said[-1]) is None else None
+            for thought in said:
                 trial.thoughts += 1
-                pending.append((said, THOUGHT))
+                pending.append((thought, THOUGHT))
                 transcript.turns.append(pending[-1])
+            if action is None:
                 continue
-            shown = self.style.write(pending) + self.style.gap + self.style.said + (answer.text if cause else said)
-            trial.act(tagged(said), first, shown.strip("\n"), cause=cause if cause or said else EMPTY)
-            transcript.turns.append((said, chat.prompt.text))
+            shown = self.style.write(pending) + self.style.gap + self.style.said + (answer.text if cause else action)
+            trial.act(tagged(action), first, shown.strip("\n"), cause=cause if cause or action else EMPTY)
+            transcript.turns.append((action, chat.prompt.text))
             pending, first = [], None
             if self.stuck and transcript.repeated() > self.stuck and not trial.over:
                 trial.ending = STUCK
@@ -76,7 +78,7 @@ class React:
 def _cut(answer: Answer) -> str:
     """The cause where a reply has no line that is whole; empty where it may have one."""
     cause = cause_of(answer.text, "thought", answer.finish_reason)
-    return cause if cause in (REFUSED, CUT_THOUGHT) or answer.finish_reason == LENGTH else ""
+    return cause if cause in (REFUSED, CUT_THOUGHT) or (answer.finish_reason or "").lower() in LIMITS else ""
 
 
 @dataclass

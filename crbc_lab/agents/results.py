@@ -13,7 +13,7 @@ from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.records import Record
 from crbc_rl.errors import redacted
 from crbc_rl.rollout.intervals import independent_tasks, wilson
-from crbc_rl.rollout.invalid import KEPT, InvalidReplies
+from crbc_rl.rollout.invalid import InvalidReplies
 from crbc_rl.version import __version__
 
 FILE = "agents.json"
@@ -90,6 +90,7 @@ def _invalid(records: Sequence[Record], steps: int) -> dict[str, Any]:
     for record in records:  # one of an earlier version has neither
         invalid.counts.update(record.get("invalid_by_cause", {}))
         for cause, texts in record.get("invalid_replies", {}).items():
-            invalid.kept[cause] = [*invalid.kept.get(cause, ()), *texts][:KEPT]
+            for text in texts:
+                invalid.keep(cause, text)
     shares = {cause: count / steps for cause, count in invalid.counts.items()}
     return {"invalid_by_cause": shares, "invalid_replies": invalid.kept}

@@ -25,7 +25,7 @@ THOUGHT = "OK."
 """The observation after a thought, which changes nothing."""
 LONGEST_LINE = 2_000
 """Characters of a line that are kept; no action is longer."""
-_ACTION = re.compile(r"<action>([^<]*)</action>")
+_ACTION = re.compile(r"<action>\s*([^<\s][^<]*)</action>")
 GONE = "[...]"
 """Stands for the oldest turns, where a prompt would be too long."""
 
@@ -65,17 +65,22 @@ class Style:
             return f"{self.seen.rstrip()}\n{observation}"
         return f"{self.seen}{observation}"
 
-    def line(self, reply: str) -> str:
-        """What a reply says: its first line that is not empty, without the mark before it.
+    def lines(self, reply: str) -> list[str]:
+        """What a reply says: its first line that is not empty, without the mark before it; behind a thought also the
+        lines with that mark, up to the first action.
 
-        The published agents stop the model at the end of a line.
+        The published agents stop the model at the end of a line. One that is not stopped goes on like this.
         """
         spoken = outside_thoughts(reply)[0]
         if tags := _ACTION.search(spoken):  # a model that knows these tags may use them unasked
             spoken = tags[1]
-        first = next((line.strip() for line in spoken.splitlines() if line.strip()), "")
-        mark = self.said.strip()
-        return first.removeprefix(mark).strip()[:LONGEST_LINE]
+        mark, said = self.said.strip(), list[str]()
+        for line in filter(None, map(str.strip, spoken.splitlines())):
+            if not said or line.startswith(mark):
+                said.append(line.removeprefix(mark).strip()[:LONGEST_LINE])
+            if self.thought_of(said[-1]) is None:
+                break
+        return said or [""]
 
 
 LINE = Style(

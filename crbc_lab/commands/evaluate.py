@@ -71,6 +71,9 @@ class Order:
             raise ConfigError("--tasks names the tasks: leave --episodes and --panel out")
         if self.tasks is None and self.split not in (None, *HELD_OUT):
             raise ConfigError(f"--split {self.split}: held-out are {' and '.join(HELD_OUT)}; others go with --tasks")
+        told = None if self.tasks is None else self.tasks.split
+        if None not in (self.split, told) and self.split != told:
+            raise ConfigError(f"--split {self.split}: the manifest is of {told}; leave --split out")
         if self.out is not None:
             require_place(self.out, self.resume)
         elif self.resume:
@@ -145,6 +148,7 @@ def evaluate(path: Path, policy: str | Path | ChatPolicy, order: Order, console:
                 _played(player, chosen, kept, console)
                 document = kept.finish()
         rows = document["rows"]
+        player.invalid.kept.update(document.get("invalid_replies", {}))
     _show(player, chosen, rows, console)
     if order.out is not None:
         print_written(console, order.out)

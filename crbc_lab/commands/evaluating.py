@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 from crbc_lab.commands.console import console
-from crbc_lab.commands.parse import Count, MaybePath, RunPath, Settings, permit
+from crbc_lab.commands.parse import Count, MaybePath, RunPath, Settings, Size, permit
 from crbc_rl.errors import ConfigError
 
 
@@ -27,6 +28,8 @@ def evaluate(
     model: str | None = None,
     key_variable: str | None = None,
     max_tokens: Count = None,
+    timeout: Size = 600.0,
+    concurrency: Count = 8,
     extra_body: str | None = None,
     allow_import: bool = False,
 ) -> None:
@@ -50,6 +53,8 @@ def evaluate(
         model: the name of that model; without an endpoint, the folder of a model, which plays in this process.
         key_variable: the environment variable that holds the server's API key.
         max_tokens: new tokens of a reply, its thought included; default 4,096 behind an endpoint, else as in training.
+        timeout: seconds for a request and its whole reply; then it is repeated.
+        concurrency: requests at a time.
         extra_body: JSON that is merged into each request, such as
             '{"chat_template_kwargs": {"enable_thinking": false}}'; null removes a field.
         allow_import: run the modules that the run's config names.
@@ -76,7 +81,9 @@ def evaluate(
         raise ConfigError("--extra-body is for the requests to a server: add --endpoint URL --model NAME")
     player: Any = policy
     if endpoint is not None and model is not None:
-        player = ChatPolicy(endpoint, model, key_variable=key_variable, options=_extra_body(extra_body))
+        options = _extra_body(extra_body)
+        patience: Any = {"timeout": timeout or 600.0, "concurrency": concurrency or 8}
+        player = ChatPolicy(endpoint, model, key_variable=key_variable, options=options, **patience)
     elif model is not None:
         player = Path(model)
     chosen = None if tasks is None else ChosenTasks.read(tasks)
@@ -92,10 +99,11 @@ def _extra_body(text: str | None) -> dict[str, Any]:
 
     try:
         fields = {} if text is None else parse_json(text.encode())
+        json.dumps(fields, allow_nan=False)
     except ValueError as error:
         raise ConfigError(f"--extra-body: it is no JSON: {error}") from error
     if not isinstance(fields, dict):
         raise ConfigError("--extra-body: write a JSON object, such as '{\"top_p\": 0.9}'")
-    for name in sorted(OWN_FIELDS & fields.keys()):
-        raise ConfigError(f"--extra-body: {name!r} is set by the command; leave it out")
+    for name in sorted({*OWN_FIELDS, "max_tokens"} & fields.keys()):
+        raise ConfigError(f"--extra-body: {name!r} is set by the command; leave it out (--max-tokens is an option)")
     return fields

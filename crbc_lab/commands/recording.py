@@ -18,7 +18,7 @@ from crbc_envs.storage.files import append_line, parse_json, replace_file, shown
 from crbc_rl.config import TrainConfig, flat
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.invalid import KEPT
+from crbc_rl.rollout.invalid import InvalidReplies
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
 from crbc_rl.runs.folder import versions
@@ -82,7 +82,7 @@ class Recording:
     def __init__(self, out: Path, partial: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: bool) -> None:
         self.out, self.partial, self.identity, self.panel = out, partial, identity, panel
         self.rows: list[Row] = []
-        self.invalid: dict[str, list[str]] = {}
+        self.invalid = InvalidReplies()
         content = partial.read_bytes()
         if not content.startswith(BEGINNING[: len(content)]):
             raise self._damaged()
@@ -123,13 +123,13 @@ class Recording:
 
     def _quote(self, invalid: Mapping[str, Sequence[str]]) -> None:
         for cause, replies in invalid.items():
-            kept = self.invalid.setdefault(cause, [])
-            kept += [reply for reply in replies if reply not in kept][: KEPT - len(kept)]
+            for reply in replies:
+                self.invalid.keep(cause, reply)
 
     def finish(self) -> dict[str, Any]:
         """Write the JSON file, once all episodes are there, and return its document."""
         assert len(self.rows) == len(self.panel.tasks)
-        kept = {INVALID_REPLIES: self.invalid} if self.invalid else {}
+        kept = {INVALID_REPLIES: self.invalid.kept} if self.invalid.kept else {}
         evaluation = {**document(self.identity, self.rows), **kept}
         replace_file(self.out, written(evaluation))
         return evaluation

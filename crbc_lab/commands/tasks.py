@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ class ChosenTasks:
         if text.endswith(".json"):
             return cls._manifest(Path(text))
         words = [word.strip() for word in text.split(",")]
-        if not all(words):
+        if not all(words) or any(re.fullmatch("-[0-9]+|[0-9]+-[0-9]+", word) for word in words):
             raise ConfigError(f"--tasks {text!r}: write it as 5,23,28, or name a manifest that ends with .json")
         return cls("--tasks", [int(word) if word.isdecimal() and len(word) < 19 else word for word in words])
 
@@ -48,7 +49,7 @@ class ChosenTasks:
         try:
             tasks = data["tasks"] if rows is None else [row["task"] for row in rows]
             digest = panel["digest"] if isinstance(panel, dict) else data.get("digest")
-            fits = bool(tasks) and all(type(task) in (int, str) for task in tasks)
+            fits = isinstance(tasks, list) and bool(tasks) and all(type(task) in (int, str) for task in tasks)
         except (KeyError, TypeError):
             fits = False
         split = data.get("split")

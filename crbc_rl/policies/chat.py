@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from crbc_envs.actions import CLOSE_THINK, OPEN_THINK, REFUSALS
+from crbc_envs.actions import LIMITS, REFUSAL, REFUSALS, as_thought
 from crbc_envs.chat import messages
 from crbc_envs.printable import one_line
 from crbc_envs.prompts import Prompt
@@ -27,8 +27,18 @@ from crbc_rl.policies.api import answer
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
-RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504})
+RETRY_STATUS = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529})
 """HTTP status codes after which a request is repeated."""
+FAILURES = frozenset({"error", "insufficient_system_resource", "network_error", "engine_error"})
+"""The `finish_reason` of an answer that the server did not finish; it is repeated too."""
+HINTS = {
+    "max_completion_tokens": """give --extra-body '{"max_completion_tokens": 4096}', or model.options for agents""",
+    "max_tokens": "give fewer with --max-tokens, or model.max_tokens for agents",
+    "context length": "give fewer new tokens with --max-tokens, or model.max_tokens for agents",
+    "temperature": """leave it out with --extra-body '{"temperature": null}', or model.options for agents""",
+    "seed": """leave it out with --extra-body '{"seed": null}', or model.options for agents""",
+}
+"""What to do about a refused request, by a word of the server's answer; the first that fits."""
 MAX_PAUSE = 60.0
 """Longest pause before a repetition, in seconds, whatever the server asks for."""
 CHECK_SECONDS = 10.0
@@ -184,11 +194,17 @@ class ChatPolicy:
                     await asyncio.sleep(min(fault.pause or self.pause * 2**tried, MAX_PAUSE))
             else:
                 return completion
-        raise self.error(f"{problem}, {self.retries + 1} times")
+        waiting = "; on a server with few places requests wait: --timeout, --concurrency" * ("completely" in problem)
+        raise self.error(f"{problem}, {self.retries + 1} times{waiting}")
 
     async def attempt(self, client: AsyncOpenAI, body: bytes, seconds: float) -> Completion:
         """Post a request once. Raises `Fault` where there is no complete answer within so many seconds."""
-        return _read(await _answered(client.post("/chat/completions", cast_to=str, content=body), seconds))
+        try:
+            return _read(await _answered(client.post("/chat/completions", cast_to=str, content=body), seconds))
+        except Fault as fault:
+            if fault.kind == "400" and "content_filter" in str(fault):  # Azure's
+                return Completion("", [], None, REFUSAL)
+            raise
 
     @contextmanager
     def session(self) -> Iterator[Session]:
@@ -290,6 +306,11 @@ async def _answered(exchange: Awaitable[str], seconds: float) -> str:
             problem += "; name the variable that holds your API key with --key-variable"
         if error.status_code == 404:
             problem += "; is the model's name right, and does the address end where the server's does, mostly in /v1?"
+        if error.status_code in (400, 422):
+            hint = next((hint for word, hint in HINTS.items() if word in problem), None)
+            problem += f"; {hint}" if hint else ""
+        if 300 <= error.status_code < 400:
+            problem += f"it has moved to {error.response.headers.get('location', 'somewhere else')}"
         asked = error.response.headers.get("retry-after", "")
         pause = float(asked) if asked.isdecimal() else None  # it may be a date
         final = error.status_code not in RETRY_STATUS
@@ -305,25 +326,45 @@ def _read(reply: str) -> Completion:
     """A chat completion. Raises `Fault` for anything else."""
     try:
         answer = json.loads(reply)
+        if answer.get("error"):  # of a provider behind a router
+            raise Fault(f"answered 200 with an error: {_shown(reply)}", "error")
         choice = answer["choices"][0]
-        message = choice["message"]
-        text, refusal = message["content"], message.get("refusal")
-        thought = message.get("reasoning_content") or message.get("reasoning")
-        ended = choice.get("finish_reason")
+        ended = str(choice.get("finish_reason") or "").lower()
+        if choice.get("error") or ended in FAILURES:
+            raise Fault(f"did not finish its answer: {_shown(reply)}", "error")
+        message = choice.get("message") or {}
+        if not message and ended not in LIMITS | REFUSALS:  # then nothing was left to say
+            raise LookupError("message")
+        text, thought = _parts(message.get("content"))
+        apart = message.get("reasoning_content") or message.get("reasoning")
+        thought += apart if isinstance(apart, str) else ""
+        if not text and message.get("refusal"):
+            text, ended = str(message["refusal"]), REFUSAL
         logprobs = [_logprob(token["logprob"]) for token in (choice.get("logprobs") or {}).get("content") or ()]
-        if not isinstance(text, str | None):
-            raise TypeError("the content is no text")
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         problem = f"answered something else than a chat completion: {_shown(reply)}"
         raise Fault(problem, "garbage", final=True) from error
-    if isinstance(refusal, str) and refusal and not text:
-        text, ended = refusal, REFUSALS[-1]
-    text = text or ""  # null is an empty reply
-    if isinstance(thought, str) and thought:
-        text = f"{OPEN_THINK}{thought}{CLOSE_THINK if text else ''}{text}"
+    if thought:
+        text = as_thought(thought, whole=bool(text) or ended not in LIMITS) + text
     # half a surrogate pair cannot be sent or recorded
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return Completion(text, logprobs, _usage(answer.get("usage")), ended if isinstance(ended, str) else None)
+    return Completion(text, logprobs, _usage(answer.get("usage")), ended or None)
+
+
+def _parts(content: Any) -> tuple[str, str]:
+    """The text of a message, and the thought that some servers put into parts beside it. Null is an empty reply."""
+    if not isinstance(content, list):
+        if not isinstance(content, str | None):
+            raise TypeError("the content is no text")
+        return content or "", ""
+    said, thought = "", ""
+    for part in content:
+        if part["type"] == "thinking":
+            inner = part["thinking"]
+            thought += inner if isinstance(inner, str) else "".join(one["text"] for one in inner)
+        elif part["type"] in ("text", "output_text"):
+            said += part["text"]
+    return said, thought
 
 
 def _usage(usage: object) -> tuple[int, int] | None:

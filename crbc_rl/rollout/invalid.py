@@ -38,11 +38,15 @@ class InvalidReplies:
         if not cause:
             return False
         self.counts[cause] += 1
-        own = self.kept.setdefault(cause, [])
-        if len(own) >= KEPT:
-            return False
         half = LONGEST // 2
-        own.append(text if len(text) <= LONGEST else f"{text[:half]} [...] {text[-half:]}")
+        return self.keep(cause, text if len(text) <= LONGEST else f"{text[:half]} [...] {text[-half:]}")
+
+    def keep(self, cause: str, text: str) -> bool:
+        """Keep a text of one of the causes, unless there are enough of them. Returns whether it is kept."""
+        own = self.kept.setdefault(cause, [])
+        if len(own) >= KEPT or text in own:
+            return False
+        own.append(text)
         return True
 
     @property
@@ -69,10 +73,10 @@ HELP = dict(
         CAUSES,
         (
             "A prompt that says how to reply, such as env.prompt=text, or a model that follows it, helps.",
-            "The model names actions that are not there: does its prompt list the admissible ones?",
+            "The model names actions that are not there, or writes more than the action: look at its replies.",
             "The thought does not end within the limit of tokens: raise --max-tokens, or let the server think less.",
             "The reply ends within its action: raise --max-tokens, and leave out a stop text of the server.",
-            "The server sends no content.",
+            "There is nothing behind the thought, or no content: does the server's reasoning parser fit the model?",
             "The model or its server refuses to answer.",
         ),
         strict=True,

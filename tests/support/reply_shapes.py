@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ class Shape:
     content: str | None = None
     thought: str | None = None
     thought_field: str = ""
+    parts: bool = False
     refusal: str | None = None
     ended: str = "stop"
     cause: str = ""
@@ -34,7 +35,7 @@ class Shape:
     @property
     def in_text(self) -> bool:
         """Whether it can come as a text alone, without the fields of a server."""
-        return self.thought is None and self.refusal is None
+        return self.thought is None and self.refusal is None and self.ended in ("stop", "length")
 
     @property
     def finish_reason(self) -> str:
@@ -49,13 +50,15 @@ class Shape:
         message: dict[str, Any] = {"role": "assistant", "content": None, "refusal": self.refusal}
         if self.content is not None:
             message["content"] = self.text(action, other)
-        if self.thought is not None:
+        if self.parts:
+            thinking = {"type": "thinking", "thinking": [{"type": "text", "text": self.thought}]}
+            message["content"] = [thinking, {"type": "text", "text": message["content"]}]
+        elif self.thought is not None:
             message[self.thought_field] = self.thought.replace("{a}", action).replace("{other}", other)
         return json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": self.ended}]}).encode()
 
 
 SHAPES = [Shape(**shape) for shape in tomllib.loads((ROOT / "tests/data/replies.toml").read_text())["shape"]]
-assert len(fields(Shape)) == 8
 
 
 def expert_moves(env_id: str, split: str, tasks: range, **kwargs: Any) -> dict[str, str]:

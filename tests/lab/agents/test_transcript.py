@@ -102,7 +102,7 @@ def test_a_prompt_that_is_too_long_loses_its_oldest_turns_alone() -> None:
     ],
 )
 def test_the_first_line_of_a_reply_counts(reply: str, line: str, thought: str | None) -> None:
-    assert LINE.line(reply) == line
+    assert LINE.lines(reply)[0] == line
     assert LINE.thought_of(line) == thought
 
 
@@ -116,7 +116,7 @@ def test_the_first_line_of_a_reply_counts(reply: str, line: str, thought: str | 
     ],
 )
 def test_actions_in_brackets_are_read(reply: str, line: str, thought: str | None) -> None:
-    assert BRACKET.line(reply) == line
+    assert BRACKET.lines(reply)[0] == line
     assert BRACKET.thought_of(line) == thought
 
 
@@ -219,6 +219,12 @@ def test_a_trial_that_runs_in_circles_is_given_up(tmp_path: Path) -> None:
 # ---- direct -----------------------------------------------------------------------------------------
 
 
+def test_a_reply_of_thought_and_action_is_both() -> None:
+    assert LINE.lines("think: I go\nOK.\n> right\n> left") == ["think: I go", "right"]
+    assert BRACKET.lines("Action: think[red]\nAction: search[red mug]") == ["think[red]", "search[red mug]"]
+    assert LINE.lines("right\n> left") == ["right"] and LINE.lines("") == [""]
+
+
 def test_direct_reads_the_environments_own_prompt_and_says_what_was_invalid(tmp_path: Path) -> None:
     replies = ["a</think><action>look</action>", "Let me look."]
     prompts, told = asked(tmp_path, "direct", replies, env={**HOUSE, "prompt": "text"})
@@ -226,7 +232,7 @@ def test_direct_reads_the_environments_own_prompt_and_says_what_was_invalid(tmp_
     assert "Prior to this step, you have already taken 1 step(s)" in prompts[1]
     assert len(prompts) == told["steps"] == 6 and told["invalid_share"] == pytest.approx(5 / 6)
     assert told["invalid_by_cause"] == {"no tag": pytest.approx(5 / 6)}
-    assert told["invalid_replies"] == {"no tag": ["Let me look.", "nonsense", "nonsense"]}
+    assert told["invalid_replies"] == {"no tag": ["Let me look.", "nonsense"]}
     recording = read_recording(tmp_path / "run/rollouts/seed0/000000.parquet")
     assert recording.turns is not None and [turn.prompt for turn in recording.turns] == prompts
     assert [(turn.reply, turn.cause) for turn in recording.turns[:2]] == [(replies[0], ""), (replies[1], "no tag")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -227,3 +228,40 @@ def test_a_missing_key_is_named_and_a_damaged_one_is_not_shown(monkeypatch: pyte
     with pytest.raises(ConfigError, match="characters that no API key has") as damaged:
         ChatPolicy("http://127.0.0.1:1/v1", "m", key_variable="A_SERVICE_KEY")
     assert KEY not in str(damaged.value)
+
+
+@pytest.mark.parametrize(
+    "answer", [{"error": {"code": 502, "message": "provider"}}, "error", "insufficient_system_resource"]
+)
+def test_a_failure_that_comes_as_an_answer_is_repeated(server: Server, answer: Any) -> None:
+    choice = {"message": {"content": ""}, "finish_reason": answer}
+    body = answer if isinstance(answer, dict) else {"choices": [choice]}
+    server.answer = in_turn((200, {}, json.dumps(body).encode()), completion("up"))
+    assert ask(ChatPolicy(server.url, "m", pause=0.0), "go") == ["up"]
+
+
+def test_a_prompt_that_the_providers_filter_refuses_is_a_refused_reply(server: Server) -> None:
+    server.answer = in_turn((400, {}, b'{"error": {"code": "content_filter", "message": "policy"}}'))
+    (turn,) = ChatPolicy(server.url, "m").generate([Prompt("go")], [0], 0.4, 32)
+    assert (turn.text, turn.finish_reason) == ("", "refusal")
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "hint"),
+    [
+        (400, "maximum context length is 2048, you requested 4096", "--max-tokens"),
+        (
+            400,
+            "Unsupported parameter: max_tokens; use max_completion_tokens",
+            '--extra-body \'{"max_completion_tokens"',
+        ),
+        (422, "seed is not supported", "--extra-body '{\"seed\": null}'"),
+        (404, "Not Found", "mostly in /v1"),
+        (301, "", "it has moved to http://elsewhere/v1"),
+    ],
+)
+def test_a_refused_request_says_what_to_do(server: Server, status: int, said: str, hint: str) -> None:
+    server.answer = in_turn((status, {"location": "http://elsewhere/v1"}, json.dumps({"error": said}).encode()))
+    with pytest.raises(ConfigError) as refused:
+        ask(ChatPolicy(server.url, "m"), "go")
+    assert hint in str(refused.value)
