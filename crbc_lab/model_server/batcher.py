@@ -44,6 +44,10 @@ class _Job:
     rows: Sequence[Row]
     size: int
 
+    def weight(self) -> int:
+        """Equal for jobs whose rows are about as long."""
+        return max(row.size for row in self.rows).bit_length()
+
     def slice(self) -> bool:
         """Go on for a while. Whether there is more to do."""
         end = time.monotonic() + SLICE_SECONDS
@@ -105,15 +109,15 @@ class Batcher:
     # ---- the order of work --------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Slice after slice, until there is nothing to do: of the smallest job, and of each job in turn."""
-        smallest = False
+        """Slice after slice, until there is nothing to do: of the job with the smallest rows, and of each in turn."""
+        smallest = True
         while self._jobs or self._waiting:
             if rows := self._take():
                 self._jobs.append(_Job(self._work(rows), rows, _size(rows)))
             if not self._jobs:
                 continue
-            smallest = not smallest
-            job = min(self._jobs, key=lambda job: job.size) if smallest else self._jobs[0]
+            job = min(self._jobs, key=_Job.weight) if smallest else self._jobs[0]
+            smallest = not smallest or len(self._jobs) == 1
             self._jobs.remove(job)
             work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
             await asyncio.wait([work])
@@ -125,8 +129,9 @@ class Batcher:
     def _take(self) -> list[Row]:
         """The row whose turn it is, and others that can be generated with it; none where there is no room.
 
-        A batch has half of the room that is left, so that the next one finds some.
+        A batch has half of the room that is left, so that the next one finds some. A request has one batch at a time.
         """
+        begun = {id(row.order) for job in self._jobs for row in job.rows}
         self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
         held = sum(job.size for job in self._jobs)
         most = (MOST_TOKENS - held) // 2
@@ -135,7 +140,7 @@ class Batcher:
         for row in self._waiting:
             if len(batch) == MOST_ROWS:
                 break
-            if batch and row.together != batch[0].together:
+            if id(row.order) in begun or (batch and row.together != batch[0].together):
                 continue
             fits, reads = _size([*batch, row]) <= most, _reads([*batch, row]) <= at_once
             if (fits and reads) or (not batch and (fits or held <= SMALL)):
