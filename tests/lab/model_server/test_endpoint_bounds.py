@@ -168,7 +168,7 @@ def test_a_name_that_leads_here_is_not_ours(policy: TransformersPolicy, client: 
 def test_a_key_is_wanted_where_there_is_one(policy: TransformersPolicy) -> None:
     with serving(policy, key="sk-right") as url:
         for headers in ({}, {"Authorization": "Bearer sk-wrong"}, {"Authorization": "Bearer \xff"}):
-            answer = httpx.get(f"{url}/models", headers=[(k, v.encode("latin-1")) for k, v in headers.items()])
+            answer = httpx.get(f"{url}/models", headers={k.encode(): v.encode("latin-1") for k, v in headers.items()})
             assert answer.status_code == 401 and "sk-right" not in answer.text
         assert Client(url, Authorization="Bearer sk-right").chat("Go.", max_tokens=2)["choices"]
 

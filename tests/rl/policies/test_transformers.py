@@ -147,8 +147,8 @@ def test_rows_that_ended_are_dropped_and_the_others_go_on(
 
     monkeypatch.setattr(policy.model, "forward", counted)
     together: list[list[tuple[int, float]]] = [[] for _ in texts]
-    for rows, *pair in policy.steps(asked, seeds, 1.0, most, goes_on=wanted):
-        for row, token, logprob in zip(rows, *pair, strict=True):
+    for drawn in policy.steps(asked, seeds, 1.0, most, goes_on=wanted):
+        for row, token, logprob in zip(*drawn, strict=True):
             together[row].append((token, logprob))
     assert min(sizes) <= 4 < max(sizes)
     for told, single, limit in zip(together, alone, limits, strict=True):
