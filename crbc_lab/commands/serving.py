@@ -44,7 +44,7 @@ def model(
         seed: seed of the seeds that requests without one get.
     """
     from crbc_lab.model_server.server import address, bind, server
-    from crbc_rl.policies.chat import read_key
+    from crbc_rl.policies.chat import OURS, read_key
     from crbc_rl.policies.files import WARMSTART
 
     key = "" if key_variable is None else read_key(key_variable)
@@ -53,7 +53,8 @@ def model(
         name = name or folder.resolve().name
         # Its success by an endpoint is then that of `crbc eval`.
         ours = any((folder / file).is_file() for file in ("config.yaml", WARMSTART))
-        app = server(served, name, sock, seed=seed or 0, key=key, exposed=exposed, trained=ours)
+        owner = OURS if ours else "user"
+        app = server(served, name, owner, seed=seed or 0, key=key, exposed=exposed)
         login = "" if key else ", without a login" if exposed else ""
         cut = served.max_prompt_tokens
         limit = f", prompts of at most {cut:,} tokens as in the run" if cut else ""

@@ -43,23 +43,17 @@ class Endpoint:
 
     A request without a seed gets one from a generator with `seed`, and the answer tells it. `key` is what an
     Authorization header must hold, if anything. Only Host headers that name this machine are answered, unless it is
-    `exposed`. A model that crbc has `trained` says so in the list of models: `crbc eval` asks it as in training.
+    `exposed`. The list of models says who is the `owner`: `crbc eval` asks a model of ours as in training.
     """
 
+    owner = OURS
+
     def __init__(
-        self,
-        policy: TransformersPolicy,
-        name: str,
-        *,
-        seed: int = 0,
-        key: str = "",
-        exposed: bool = False,
-        trained: bool = True,
+        self, policy: TransformersPolicy, name: str, *, seed: int = 0, key: str = "", exposed: bool = False
     ) -> None:
         self.policy, self.name, self.key, self.exposed = policy, name, key.encode(), exposed
         self.reader, self.batcher = Reader(policy, name), Batcher(policy)
         self.text, self.made = cache(lambda token: policy.tokenizer.decode([token])), int(time.time())
-        self.owner = OURS if trained else "user"
         self.about = {"model": name, "system_fingerprint": f"crbc-{__version__}"}
         self._seeds = np.random.default_rng(seed)
         self._thread = ThreadPoolExecutor(1, "requests")
@@ -181,5 +175,5 @@ async def _broken(request: Request, error: Exception) -> Response:
     """A bug, or no memory. The server goes on, and tells it in one line."""
     log.error("%s: %s: %s", request.url.path, type(error).__name__, error)
     # uvicorn ends the connection after an error, so a client must not send its next request on it.
-    close = {"Connection": "close"}
-    return JSONResponse(Refused(f"{type(error).__name__} in the server", None, 500).answer(), 500, close)
+    answer = Refused(f"{type(error).__name__} in the server", None, 500).answer()
+    return JSONResponse(answer, 500, {"Connection": "close"})

@@ -18,10 +18,8 @@ from crbc_lab.model_server.rows import Row
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.policies.transformers import TransformersPolicy
 
-MOST_WAITING = 1_024
-"""Rows whose answer is not sent yet."""
-MOST_ROWS = 64
-"""Rows of a batch."""
+MOST_WAITING, MOST_ROWS = 1_024, 64
+"""Rows whose answer is not sent yet, and rows of a batch."""
 MOST_TOKENS, SMALL = 1 << 18, 1 << 12
 """Positions of all batches together, for which the model's caches have room, and of a batch that finds room soon."""
 READ_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}

@@ -16,10 +16,8 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 
 LOOPBACK = ("127.0.0.1", "::1")
-IDLE_SECONDS = 75
-"""Of a connection that is kept open: uvicorn's usual 5 s is when many clients reuse it for the last time."""
-STOP_SECONDS = 1
-"""For the requests that are answered when the server is ended."""
+IDLE_SECONDS, STOP_SECONDS = 75, 1
+"""Of a connection that is kept open: many clients reuse it late; for what is answered when the server ends."""
 
 
 def bind(host: str, port: int, exposed: bool) -> socket.socket:
@@ -46,10 +44,12 @@ def address(sock: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
 
 
-def server(policy: TransformersPolicy, name: str, sock: socket.socket, **options: Any) -> uvicorn.Server:
-    """A server of `policy` for `sock`; see `Endpoint`. `server(...).run(sockets=[sock])` serves until Ctrl-C."""
+def server(policy: TransformersPolicy, name: str, owner: str = Endpoint.owner, **options: Any) -> uvicorn.Server:
+    """A server of `policy`; see `Endpoint`. `server(...).run(sockets=[sock])` serves until Ctrl-C."""
+    endpoint = Endpoint(policy, name, **options)
+    endpoint.owner = owner
     config = uvicorn.Config(
-        Endpoint(policy, name, **options).application(),
+        endpoint.application(),
         ws="none",
         loop="asyncio",
         lifespan="off",
@@ -68,7 +68,7 @@ def server(policy: TransformersPolicy, name: str, sock: socket.socket, **options
 def serving(policy: TransformersPolicy, name: str = "model", **options: Any) -> Iterator[str]:
     """Context manager: serves in a thread of this process at a free port, and gives the URL."""
     with bind("127.0.0.1", 0, False) as sock:
-        served = server(policy, name, sock, **options)
+        served = server(policy, name, **options)
         thread = threading.Thread(target=served.run, kwargs={"sockets": [sock]}, daemon=True)
         thread.start()
         while not served.started:
