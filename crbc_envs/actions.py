@@ -123,6 +123,8 @@ def _read(reply: str, replies: Replies) -> tuple[str | None, str]:
         return None, NOT_ADMISSIBLE
     if unfinished:
         return None, CUT_THOUGHT
+    if CLOSE_ACTION in said:
+        return None, NO_TAG
     for line in map(str.strip, said.splitlines()):  # ReAct's
         if line.startswith(">") and not line[1:].lstrip().startswith("think:"):
             return normalise(line[1:]), NOT_ADMISSIBLE

@@ -124,7 +124,7 @@ def test_other_readers_find_plain_columns(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "f.parquet")
     assert {name: str(kind) for name, kind in zip(table.schema.names, table.schema.types, strict=True)} == {
         **dict.fromkeys(("update", "group", "rollout", "step"), "int64"),
-        **dict.fromkeys(("task_id", "anchor", "label", "action", "final_anchor", "prompt", "reply"), "string"),
+        **dict.fromkeys(("task_id", "anchor", "label", "action", "final_anchor", "prompt", "reply", "cause"), "string"),
         **dict.fromkeys(("valid", "success", "truncated"), "bool"),
         **dict.fromkeys(("reward", "score", "logprob"), "double"),
         **dict.fromkeys(("prompt_ids", "reply_ids"), "list<element: int64>"),
