@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from crbc_envs.errors import BrowserError as BrowserError
     from crbc_envs.errors import DataError as DataError
     from crbc_envs.errors import RequirementError as RequirementError
+    from crbc_envs.group_chat import GroupChat as GroupChat
     from crbc_envs.prompts import Prompt as Prompt
     from crbc_envs.prompts import PromptWindow as PromptWindow
     from crbc_envs.prompts import View as View
@@ -44,6 +45,7 @@ _LAZY = {
     "ChatEpisode": "crbc_envs.chat",
     "DataError": "crbc_envs.errors",
     "DiscreteActions": "crbc_envs.wrappers",
+    "GroupChat": "crbc_envs.group_chat",
     "GroupVectorEnv": "crbc_envs.vector.group",
     "Prompt": "crbc_envs.prompts",
     "PromptWindow": "crbc_envs.prompts",

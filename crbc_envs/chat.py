@@ -14,7 +14,7 @@ from crbc_envs.actions import cause_of, settled
 from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.storage.rollouts import Frame, encode_frame
 from crbc_envs.vector.contract import ForeignEnv, bare, replies_of
-from crbc_envs.vector.members import make_member
+from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
 
 Message = dict[str, Any]
 """{"role": "system" or "user", "content": a text, or a list of parts where there are frames}, as OpenAI's clients
@@ -44,6 +44,9 @@ class ChatEpisode:
     ended it also holds length, final_anchor, truncated, success and score. `rows` has the records of all steps, which
     are the columns of `credit.advantages_from_rows`.
 
+    In a stochastic environment each rollout has its own noise, that of the group's member with this number: it then
+    walks as it does in a `GroupVectorEnv`. `dynamics` is as there; "shared" is one noise for all.
+
     `judge(episode)` is asked once, when an episode has ended, for one number per step. It finds `turns`, `rows` and
     `success` there. Its answer is the column `scores` of `rows`, for the credit method of that name.
     """
@@ -55,10 +58,12 @@ class ChatEpisode:
         *,
         history: int = HISTORY_LENGTH,
         system: str | None = None,
+        dynamics: str | None = None,
         judge: Callable[[ChatEpisode], Sequence[float]] | None = None,
         **env_kwargs: Any,
     ) -> None:
         self.env = _made(env, env_kwargs)
+        self.dynamics = dynamics_of(self.env, dynamics)
         self.judge = judge
         self.turns: list[tuple[list[Message], str]] = []
         """The messages and the reply of each step so far, kept for a judge alone."""
@@ -72,14 +77,24 @@ class ChatEpisode:
         self.causes: list[str] = []
 
     def begin(
-        self, task: int | None = None, seed: int = 0, *, group: ID | None = None, rollout: ID = 0
+        self, task: int | None = None, seed: int = 0, *, group: ID | None = None, rollout: ID | None = None
     ) -> list[Message]:
         """Begin a task of the panel (drawn from `seed` without one), and return the first messages.
 
-        The members of a group have the same task, seed and `group`, and each its own `rollout`. Without `group` the
-        task's id and the seed name it.
+        The members of a group have the same task, seed and `group`, and each its own `rollout`, the member's number or
+        a text. Without `group` the task's id and the seed name it. Raises `ValueError` without `rollout`, where its
+        members have noise of their own.
         """
-        observation, info = self.env.reset(seed=seed, options=None if task is None else {"task": task})
+        noise = None
+        if self.dynamics == INDEPENDENT:
+            if rollout is None:
+                raise ValueError(
+                    f"begin: {self.env.domain} is stochastic: number the members of a group, rollout=0, 1, ..., or "
+                    'make the episode with dynamics="shared", where chance is the same for all'
+                )
+            noise = noise_seed(seed, rollout)
+        observation, info = begin(self.env, seed, None if task is None else {"task": task}, noise)
+        rollout = 0 if rollout is None else rollout
         self._talk = Conversation(PromptWindow.of(self.env, *self._ask), observation, info)
         self._ids = {"group": f"{info['task_id']}/{seed}" if group is None else group, "rollout": rollout}
         self._steps, self._outcome, self._scores, self.turns, self.causes = [], {}, [], [], []
@@ -107,15 +122,18 @@ class ChatEpisode:
         self._talk.observe(observation, info)
         if not (terminated or truncated):
             return self._ask_next()
+        self._end(bool(truncated))
+        return None
+
+    def _end(self, truncated: bool) -> None:
         self._outcome = {
             "length": len(self._steps),
-            "final_anchor": info["anchor"],
-            "truncated": bool(truncated),
-            "success": bool(info["success"]),
-            "score": float(info["score"]),
+            "final_anchor": self.info["anchor"],
+            "truncated": truncated,
+            "success": bool(self.info["success"]),
+            "score": float(self.info["score"]),
         }
         self._scores = self.scores()
-        return None
 
     def scores(self) -> list[float]:
         """What the judge says of the steps so far, empty without a judge. Raises `GroupError` unless that is one number
@@ -126,6 +144,15 @@ class ChatEpisode:
         if values.shape != (len(self._steps),):
             raise GroupError(f"judge: scores of shape {values.shape} for {len(self._steps)} steps; one number per step")
         return [float(value) for value in values]
+
+    def cut(self) -> None:
+        """End the episode here, as one that ran out of steps: for trainers that stop it. It has at least one step.
+
+        Raises `gymnasium.error.ResetNeeded` before the first step and after the end.
+        """
+        if not self._steps or self._outcome:
+            raise gymnasium.error.ResetNeeded("cut: no episode with a step is going on")
+        self._end(truncated=True)
 
     @property
     def over(self) -> bool:

@@ -88,7 +88,6 @@ def test_the_task_api_is_split_and_index(env: CrbcEnvironment) -> None:
         ({"seed": float("nan")}, "reset: seed: "),
         ({"split": "nope"}, "split must be one of"),
         ({"group": ["a"]}, "reset: group: "),
-        ({"rollout": None}, "reset: rollout: "),
         ({"episode_id": 5}, "reset: episode_id: .* valid string, got 5"),
     ],
     ids=str,
@@ -187,3 +186,26 @@ def test_a_reply_of_any_shape_tells_its_success(shape: Shape) -> None:
         seen = env.step(CrbcAction(text=shape.text(*move), finish_reason=shape.finish_reason))
         assert seen.cause == shape.cause
     assert seen.record["success"] == (not shape.cause)
+
+
+def test_a_stochastic_world_gives_each_member_the_noise_of_its_number() -> None:
+    lake, kwargs = "CRBC-FrozenLake-v0", {"slippery": True, "max_steps": 20}
+    env, direct = CrbcEnvironment(lake, **kwargs), ChatEpisode(lake, **kwargs)
+    walks = []
+    for rollout in range(4):
+        seen = env.reset(index=3, seed=11, rollout=rollout)
+        waiting: Any = direct.begin(3, 11, rollout=rollout)
+        while waiting:
+            waiting, seen = direct.reply("right"), env.step(CrbcAction(text="right"))
+        assert seen.done and [row["anchor"] for row in seen.rows] == [row["anchor"] for row in direct.rows]
+        walks.append(tuple(row["anchor"] for row in seen.rows))
+    assert len(set(walks)) > 1
+    with pytest.raises(ValueError, match="is stochastic: number the members"):
+        env.reset(index=3, seed=11)
+
+
+def test_a_trainer_cuts_an_episode(env: CrbcEnvironment) -> None:
+    env.reset(index=3, group="g", rollout=1)
+    env.step(CrbcAction(text="up"))
+    seen = env.step(CrbcAction(cut=True))
+    assert seen.done and [row["truncated"] for row in seen.rows] == [True] and env.state.step_count == 1

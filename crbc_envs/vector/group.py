@@ -18,7 +18,7 @@ from anchors import GroupError, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.core import Infos, Outcome, ShowingMembers
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.frames import FrameArrays
-from crbc_envs.vector.members import DYNAMICS, INDEPENDENT, SHARED, make_member, noise_seed, prove_alike, scatter
+from crbc_envs.vector.members import INDEPENDENT, dynamics_of, make_member, noise_seed, prove_alike, scatter
 from crbc_envs.vector.recorder import Recorder
 from crbc_envs.vector.workers import make_backend
 
@@ -73,14 +73,12 @@ class GroupVectorEnv(VectorEnv[Any, Any, Any]):
         for name, value in (("num_groups", num_groups), ("group_size", group_size)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a positive integer, got {value!r}")
-        if dynamics is not None and dynamics not in DYNAMICS:
-            raise ValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, or None; got {dynamics!r}")
         self.num_groups, self.group_size = num_groups, group_size
         self.num_envs = num_groups * group_size
         env = make_member(env_id, env_kwargs)  # tells the spaces and the panel
         if isinstance(env, ForeignEnv):
             env.check()
-        self.dynamics = dynamics or (INDEPENDENT if env.stochastic else SHARED)
+        self.dynamics = dynamics_of(env, dynamics)
         if self.dynamics == INDEPENDENT:
             env.reset(seed=0, options={"task": 0})
             env.seed_noise(0)  # refused at once where it would be in every reset

@@ -7,6 +7,7 @@ this process. An environment's own batch (`AnchorEnv.batch`) steps many members 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import repeat, takewhile
@@ -31,9 +32,19 @@ DYNAMICS = (SHARED, INDEPENDENT)
 """Whether the copies of a group share one stream of noise, or have one each: `dynamics` of `GroupVectorEnv`."""
 
 
-def noise_seed(group_seed: int, member: int) -> int:
-    """The seed of the noise of one member, counted within its group."""
+def noise_seed(group_seed: int, member: int | str) -> int:
+    """The seed of the noise of one member: its number within the group, or a text that stands for it."""
+    if isinstance(member, str):
+        member = int(hashlib.sha256(member.encode(errors="surrogatepass")).hexdigest()[:15], 16)
     return stream("noise", group_seed, member)
+
+
+def dynamics_of(env: AnchorEnv[Any, Any] | ForeignEnv, dynamics: str | None) -> str:
+    """The given dynamics, or those of the environment: independent where it is stochastic. Raises `ValueError` for
+    others."""
+    if dynamics is not None and dynamics not in DYNAMICS:
+        raise ValueError(f"dynamics must be one of {', '.join(DYNAMICS)}, or None; got {dynamics!r}")
+    return dynamics or (INDEPENDENT if env.stochastic else SHARED)
 
 
 def begin(

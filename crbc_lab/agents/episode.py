@@ -33,7 +33,7 @@ class Trial:
         """The task score; 0 for a trial that did not come to an end of its own."""
         self.rollout: Rollout | None = None
         """Its steps, up to where the agent stopped; None without a step."""
-        chat.begin(task=task, seed=seed)
+        chat.begin(task=task, seed=seed, rollout=0)
 
     @property
     def over(self) -> bool:

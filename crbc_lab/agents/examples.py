@@ -64,7 +64,7 @@ class ExpertExamples:
 
     def _play(self, task: int) -> tuple[int, str] | None:
         """The number of actions and the transcript of the expert's episode; None where it fails."""
-        self.chat.begin(task=task, seed=task)
+        self.chat.begin(task=task, seed=task, rollout=0)
         expert = self.chat.env.expert(rng("examples", task))
         if expert is None:
             raise ConfigError(

@@ -225,7 +225,7 @@ def _asked(name: str, config: TrainConfig, asking: Asking, trained: bool, panel:
         return f"{name} was trained by crbc: it is asked as it was trained"
     with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": panel.split})) as env:
         chat = ChatEpisode(env, **prompt_options(config))
-        chat.begin(panel.tasks[0])
+        chat.begin(panel.tasks[0], rollout=0)
         named = OPEN_ACTION in chat.prompt.text
     tags = "names its tags" if named else "names no tags: how to reply is added to it"
     return (

@@ -34,7 +34,7 @@ class CrbcTask(BaseModel):
 
     Without an index, `seed` draws the task; without either, chance does. The members of a group have the same split,
     index, seed and `group`, by default the task's id and the seed. Each has its own `rollout`, by default its
-    `episode_id`.
+    `episode_id`; a stochastic environment asks for one of the two.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,24 +42,26 @@ class CrbcTask(BaseModel):
     index: int | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
     group: ID | None = None
-    rollout: ID = 0
+    rollout: ID | None = None
     episode_id: str | None = None
 
     @classmethod
     def read(cls, given: dict[str, Any]) -> CrbcTask:
         """The task of a client. Raises `ValueError`, in one line, for what is no task."""
         try:
-            return cls(**{"rollout": given.get("episode_id") or 0, **given})
+            return cls(**{"rollout": given.get("episode_id"), **given})
         except ValidationError as error:
             wrong = error.errors()[0]
             raise ValueError(f"reset: {wrong['loc'][0]}: {wrong['msg']}, got {wrong['input']!r:.80}") from error
 
 
 class CrbcAction(Action):
-    """`text` is the model's whole reply, and `finish_reason` what its server says of its end (`ChatEpisode.reply`)."""
+    """`text` is the model's whole reply, and `finish_reason` what its server says of its end (`ChatEpisode.reply`).
+    With `cut` there is no reply: the episode ends here, as the trainer wants (`ChatEpisode.cut`)."""
 
-    text: str
+    text: str = ""
     finish_reason: str | None = None
+    cut: bool = False
 
 
 class CrbcObservation(Observation):
@@ -88,7 +90,7 @@ class CrbcClient(EnvClient[CrbcAction, CrbcObservation, State]):
     """A session on a server. `.sync()` is for code without asyncio; `reset` takes what `CrbcTask` has."""
 
     def _step_payload(self, action: CrbcAction) -> dict[str, Any]:
-        return {"text": action.text, "finish_reason": action.finish_reason}
+        return {"text": action.text, "finish_reason": action.finish_reason, "cut": action.cut}
 
     def _parse_result(self, payload: dict[str, Any]) -> StepResult[CrbcObservation]:
         outcome = {name: payload.get(name) for name in ("reward", "done")}

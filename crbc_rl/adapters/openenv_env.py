@@ -81,6 +81,9 @@ class CrbcEnvironment(Environment[CrbcAction, CrbcObservation, State]):
         if self._now is None or self._now.over:
             raise ValueError("step: no episode is going on; call reset first (a lost session has lost its episode)")
         with _LOCK:
+            if action.cut:
+                self._now.cut()
+                return CrbcObservation.of(self._now, None)
             messages = self._now.reply(action.text, action.finish_reason)
         self.state.step_count += 1
         return CrbcObservation.of(self._now, messages)

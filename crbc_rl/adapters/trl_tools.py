@@ -46,9 +46,10 @@ class ToolEnvironment:
     def __init__(self, env_id: str, prompt: Any = tool_text, **kwargs: Any) -> None:
         self._make = cache(lambda split: ChatEpisode(env_id, prompt, split=split, **kwargs))
 
-    def reset(self, task: int, split: str = "train", seed: int = 0, **_: Any) -> str:
+    def reset(self, task: int, split: str = "train", seed: int = 0, rollout: int = 0, **_: Any) -> str:
+        """`rollout` is the place in its group, which `ToolCreditTrainer` sets: its number for the noise."""
         self._episode, self._turn, self._turns = self._make(split), -1, list[int]()
-        return self._episode.begin(task, seed)[-1]["content"]
+        return self._episode.begin(task, seed, rollout=rollout)[-1]["content"]
 
     def act(self, action: str) -> str:
         """Take one action in the environment.
@@ -89,6 +90,10 @@ class ToolCreditTrainer(StepCreditTrainer):
     """`StepCreditTrainer` for a factory of `ToolEnvironment`. `num_generations` is the size of a group."""
 
     sources = ("environment_factory", None)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        size = self.num_generations if self.model.training else self.num_generations_eval
+        return super()._generate_and_score_completions([{**x, "rollout": i % size} for i, x in enumerate(inputs)])
 
     def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
         for environment in self.environments:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 
-from crbc_envs import GroupVectorEnv
-from crbc_envs.actions import Replies, cause_of, settled
+from crbc_envs import GroupChat, GroupVectorEnv
+from crbc_envs.actions import Replies
 from crbc_envs.core import Outcome
-from crbc_envs.prompts import HISTORY_LENGTH, Conversation, Prompt, PromptWindow, Template
+from crbc_envs.prompts import HISTORY_LENGTH, Prompt, Template
 from crbc_envs.tasks import stream
-from crbc_envs.vector.members import member_info
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Continuous, Policy, Queue
@@ -74,14 +73,13 @@ def collect(
     member's prompt as soon as it is ready. Any other policy gets batches: the groups are split into `waves` parts, and
     with two, the environments of one part step while the replies of the other are sampled.
     """
-    windows = [PromptWindow.of(envs, prompt, history, system) for _ in range(envs.num_envs)]
     clock = clock or Clock()
     with clock.phase("reset"):
-        members = _Members(envs, windows, tasks, seeds, made_up)
+        members = _Members(GroupChat(envs, prompt, history=history, system=system), tasks, seeds, made_up)
     numbers = np.arange(envs.num_envs).reshape(envs.num_groups, -1)
     upcoming = deque(wave.ravel().tolist() for wave in np.array_split(numbers, min(waves, envs.num_groups)))
     pending_step: Future[Outcome] | None = None
-    stepping: list[int] = []
+    stepping: dict[int, Turn] = {}
     ended = 0
     with ThreadPoolExecutor(1, "environments") as thread, queue_of(policy, temperature, max_new_tokens) as queue:
         while upcoming or pending_step or queue.waiting:
@@ -91,44 +89,33 @@ def collect(
             if pending_step:
                 with clock.phase("environments"):
                     outcome = pending_step.result()
-                live = members.observe(stepping, outcome)
-                for m in stepping:
-                    on_turn(members.turns[m][-1])
+                live = members.observe(stepping, outcome, on_turn)
                 members.ask(live, queue)
                 ended += len(stepping) - len(live)
                 progress(ended)
                 pending_step = None
             if replies:
-                stepping = [m for m, _ in replies]
-                pending_step = thread.submit(envs.step_members, stepping, members.record(replies))
+                stepping = dict(replies)
+                pending_step = thread.submit(envs.step_members, list(stepping), members.texts(stepping))
     return RolloutBatch.of(envs.interned(), [turn for turns in members.turns for turn in turns])
 
 
 class _Members:
-    """The conversation and the turns of every member."""
+    """The conversations of all members, and their turns as the policy had them."""
 
     def __init__(
-        self,
-        envs: GroupVectorEnv,
-        windows: Sequence[PromptWindow],
-        tasks: Sequence[int],
-        seeds: Sequence[int],
-        made_up: tuple[MadeUpWords, float] | None,
+        self, chat: GroupChat, tasks: Sequence[int], seeds: Sequence[int], made_up: tuple[MadeUpWords, float] | None
     ) -> None:
-        observations, infos = envs.reset(options={"task": tasks, "group_seed": seeds})
-        self.group_size, self.seeds, self.replies = envs.group_size, seeds, envs.replies
-        by_member = [member_info(infos, m) for m in range(envs.num_envs)]
-        self.conversations = list(map(Conversation, windows, observations, by_member))
-        self.turns: list[list[Turn]] = [[] for _ in self.conversations]
-        self.made_up = made_up
+        self.chat, self.seeds, self.made_up = chat, seeds, made_up
+        self.turns: list[list[Turn]] = [[] for _ in chat.begin(tasks, seeds)]
         self.exchanges: dict[int, Exchange] = {}
 
     def ask(self, members: Iterable[int], queue: Queue) -> None:
         """Queue the members' prompts."""
         for m in members:
-            group, member = divmod(m, self.group_size)
+            group, member = divmod(m, self.chat.envs.group_size)
             seed = stream("reply", self.seeds[group], member, len(self.turns[m]))
-            queue.ask(m, self._shown(m, self.conversations[m].prompt(), seed), seed)
+            queue.ask(m, self._shown(m, self.chat.prompt(m), seed), seed)
 
     def _shown(self, m: int, prompt: Prompt, seed: int) -> Prompt:
         """The prompt as the policy reads it: a share of them have made-up words."""
@@ -140,26 +127,22 @@ class _Members:
         exchange = self.exchanges[m] = Exchange(words, draws)
         return replace(prompt, text=exchange.made(prompt.text))
 
-    def record(self, replies: Sequence[tuple[int, Turn]]) -> list[str]:
-        """Store the replies and return their texts as the environments are to read them."""
-        for m, turn in replies:
-            self.turns[m].append(turn)
-        exchanges = [self.exchanges.pop(m, None) for m, _ in replies]
+    def texts(self, turns: Mapping[int, Turn]) -> list[str]:
+        """The replies as the environments are to read them."""
+        exchanges = [self.exchanges.pop(m, None) for m in turns]
         return [
-            settled(turn.text if one is None else one.original(turn.text), self.replies, turn.finish_reason)
-            for (_, turn), one in zip(replies, exchanges, strict=True)
+            self.chat.settled(turn.text if one is None else one.original(turn.text), turn.finish_reason)
+            for turn, one in zip(turns.values(), exchanges, strict=True)
         ]
 
-    def observe(self, members: Sequence[int], outcome: Outcome) -> list[int]:
-        """Store the environments' answers and return the members that are still live."""
-        infos = [member_info(outcome.infos, place) for place in range(len(members))]
-        for m, observation, info in zip(members, outcome.observations, infos, strict=True):
-            self.conversations[m].observe(observation, info)
-            if not info["valid"]:
-                turn = self.turns[m][-1]
-                self.turns[m][-1] = replace(turn, cause=cause_of(turn.text, self.replies, turn.finish_reason))
-        over = (outcome.terminated | outcome.truncated).tolist()
-        return [m for m, ended in zip(members, over, strict=True) if not ended]
+    def observe(self, turns: Mapping[int, Turn], outcome: Outcome, on_turn: Callable[[Turn], None]) -> list[int]:
+        """Store the turns with the environments' answers, and return the members that are still live."""
+        live = self.chat.observe({m: (turn.text, turn.finish_reason) for m, turn in turns.items()}, outcome)
+        for m, turn in turns.items():
+            cause = self.chat.causes[m][-1]
+            self.turns[m].append(replace(turn, cause=cause) if cause else turn)
+            on_turn(self.turns[m][-1])
+        return live
 
 
 @contextmanager
