@@ -317,9 +317,7 @@ def test_errors_leave_the_session(alfworld: Served) -> None:
         assert asked(session, "step", text=LOOK)["data"]["observation"]["record"]["step"] == 0
 
 
-@pytest.mark.parametrize(
-    "path", ["/docs", "/redoc", "/openapi.json", "/mcp", "/reset", "/step", "/state", "/web", "/", "/crbc/state"]
-)
+@pytest.mark.parametrize("path", ["/docs", "/redoc", "/reset", "/step", "/state", "/web", "/", "/crbc/state"])
 def test_only_what_is_needed_is_served(alfworld: Served, path: str) -> None:
     for answer in (httpx.get(alfworld.url + path), httpx.post(alfworld.url + path, json={})):
         assert answer.status_code in (404, 405)
@@ -337,6 +335,16 @@ def test_web_pages_do_not_get_in(alfworld: Served, headers: dict[str, str]) -> N
     with alfworld.raw() as client:
         client.sendall(handshake(**headers))
         assert received(client).startswith(b"HTTP/1.1 403")
+
+
+def test_openenvs_own_validator_passes(alfworld: Served) -> None:
+    command = [str(Path(sys.executable).parent / "openenv"), "validate", "--url", alfworld.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "Verdict: PASS" in done.stdout, done.stdout
+    paths = httpx.get(f"{alfworld.url}/openapi.json").json()["paths"]
+    assert {"/health", "/metadata", "/schema"} < paths.keys() and not {"/reset", "/step", "/state"} & paths.keys()
+    answer = httpx.post(f"{alfworld.url}/mcp", json={}).json()
+    assert answer["error"]["message"] == "there are no tools: sessions are at /ws"
 
 
 def test_the_task_api_over_http(alfworld: Served) -> None:

@@ -25,10 +25,18 @@ from crbc_rl.adapters.openenv_env import CrbcEnvironment
 from crbc_rl.adapters.openenv_gate import LOOPBACK, Gate
 from crbc_rl.config.extensions import allow, is_extension, registered_id, unknown_id
 from crbc_rl.errors import ConfigError
+from crbc_rl.version import __version__
 
 TASK_API = ("list_environments", *(f"{{env_name}}/{name}" for name in ("splits", "num_tasks", "task", "tasks")))
-OPEN = {f"/{path}" for path in ("ws", "health", "metadata", "schema", *TASK_API, "{env_name}/task_range")}
+OPENAPI, MCP = "/openapi.json", "/mcp"
+OPEN = {OPENAPI, *(f"/{path}" for path in ("ws", "health", "metadata", "schema", *TASK_API, "{env_name}/task_range"))}
 """What is served. OpenEnv has more: MCP, pages about itself, and /reset, /step and /state, which have no session."""
+NO_TOOLS = {
+    "jsonrpc": "2.0",
+    "id": None,
+    "error": {"code": -32601, "message": "there are no tools: sessions are at /ws"},
+}
+"""What is answered at /mcp, where `openenv validate` asks whether somebody answers."""
 
 PING_SECONDS = 20.0
 """A session is pinged so often. One that does not answer within as long again is gone."""
@@ -88,10 +96,11 @@ def application(env_id: str, sessions: int, idle_seconds: float, *, exposed: boo
     make = partial(CrbcEnvironment, env_id, **kwargs)
     with closing(make()) as env:
         env.reset(index=0)  # what is wrong with the arguments is said now
-    app = FastAPI(openapi_url=None)
+    app = FastAPI(title="crbc", version=__version__, openapi_url=OPENAPI)
     app.add_exception_handler(ValueError, lambda _, error: JSONResponse({"detail": str(error)}, status_code=400))
     HTTPEnvServer(make, CrbcAction, CrbcObservation, sessions, env_name="crbc").register_routes(app)
     app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", None) in OPEN]
+    app.add_api_route(MCP, lambda: NO_TOOLS, methods=["POST"])
     return Gate(app, idle_seconds, exposed)
 
 
