@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from crbc_rl.rollout.collect import collect as collect
     from crbc_rl.rollout.evaluate import Evaluation as Evaluation
     from crbc_rl.rollout.evaluate import evaluate as evaluate
-    from crbc_rl.runs.callbacks import Callback as Callback
     from crbc_rl.runs.folder import Run as Run
+    from crbc_rl.training.clock import Callback as Callback
 
 _LAZY = {
-    "Callback": "crbc_rl.runs.callbacks",
+    "Callback": "crbc_rl.training.clock",
     "ChatPolicy": "crbc_rl.policies.chat",
     "ConfigError": "crbc_rl.errors",
     "CreditError": "crbc_rl.credit.errors",

@@ -29,14 +29,13 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.rollout.metrics import peak_memory, rollout_metrics, speeds
 from crbc_rl.rollout.worker import RolloutWorker
-from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.guard import Guard
 from crbc_rl.runs.initial_eval_cache import start_like
 from crbc_rl.runs.metrics import Metrics
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.checkpoint import read_state
-from crbc_rl.training.clock import Clock, finished
+from crbc_rl.training.clock import Callback, Clock, Record, finished
 from crbc_rl.training.critic import Critic
 from crbc_rl.training.folders import publish
 from crbc_rl.training.trainable import Trainable

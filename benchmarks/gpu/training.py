@@ -11,9 +11,9 @@ from crbc_rl.batches import collate
 from crbc_rl.config import load_config
 from crbc_rl.distributed import full_tensors
 from crbc_rl.learner import Learner
-from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.folder import Run
 from crbc_rl.training.actor import Actor
+from crbc_rl.training.clock import Callback, Record
 
 
 def offload(machine: Machine) -> Figures:

@@ -6,7 +6,7 @@ import logging
 
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.runs.callbacks import Record
+from crbc_rl.training.clock import Record
 from crbc_rl.training.trainable import IN_A_ROW, Trainable
 
 log = logging.getLogger(__name__)

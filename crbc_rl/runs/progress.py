@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
-from crbc_rl.runs.callbacks import Callback, Record
 from crbc_rl.runs.phases import blocks
+from crbc_rl.training.clock import Callback, Record
 
 SILENCE = 9.0
 """Seconds after which a line says what is going on, where there are no progress bars."""

@@ -1,13 +1,16 @@
-"""The seconds of an update by phase, which add up to the whole."""
+"""The phases of an update: their seconds, which add up to the whole, and who is told of them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
+Record = dict[str, Any]
 OTHER = "other"
 """The phase outside of all phases."""
 
@@ -54,8 +57,23 @@ def finished(device: torch.device) -> Callable[[], float]:
     if device.type != "cuda":
         return time.perf_counter
 
+    import torch  # who looks at a run waits for no torch
+
     def now() -> float:
         torch.cuda.synchronize(device)
         return time.perf_counter()
 
     return now
+
+
+class Callback:
+    """Receives the progress of a run; override any of the methods."""
+
+    def phase(self, name: str) -> None:
+        """A phase of an update begins: "rollout", "credit", "train" or "eval"."""
+
+    def episodes(self, done: int, total: int) -> None:
+        """`done` of the `total` episodes have ended that this rank plays in the current evaluation."""
+
+    def record(self, record: Record) -> None:
+        """An update has ended with these metrics."""

@@ -20,10 +20,10 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.runs.callbacks import Callback
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import Metrics, read_metrics
 from crbc_rl.training.actor import Actor
+from crbc_rl.training.clock import Callback
 from crbc_rl.training.files import write_manifest
 
 
@@ -202,7 +202,7 @@ import os, signal, sys
 from pathlib import Path
 from crbc_rl.config import load_config
 from crbc_rl.learner import Learner
-from crbc_rl.runs.callbacks import Callback
+from crbc_rl.training.clock import Callback
 from crbc_rl.runs.folder import Run
 
 config, run, where, count = sys.argv[1:]
