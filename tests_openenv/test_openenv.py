@@ -207,5 +207,5 @@ def test_a_stochastic_world_gives_each_member_the_noise_of_its_number() -> None:
 def test_a_trainer_cuts_an_episode(env: CrbcEnvironment) -> None:
     env.reset(index=3, group="g", rollout=1)
     env.step(CrbcAction(text="up"))
-    seen = env.step(CrbcAction(cut=True))
+    seen = env.step(CrbcAction(text="", cut=True))
     assert seen.done and [row["truncated"] for row in seen.rows] == [True] and env.state.step_count == 1

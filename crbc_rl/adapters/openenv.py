@@ -57,9 +57,9 @@ class CrbcTask(BaseModel):
 
 class CrbcAction(Action):
     """`text` is the model's whole reply, and `finish_reason` what its server says of its end (`ChatEpisode.reply`).
-    With `cut` there is no reply: the episode ends here, as the trainer wants (`ChatEpisode.cut`)."""
+    With `cut` the text says nothing: the episode ends here, as the trainer wants (`ChatEpisode.cut`)."""
 
-    text: str = ""
+    text: str
     finish_reason: str | None = None
     cut: bool = False
 

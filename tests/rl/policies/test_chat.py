@@ -265,3 +265,10 @@ def test_a_refused_request_says_what_to_do(server: Server, status: int, said: st
     with pytest.raises(ConfigError) as refused:
         ask(ChatPolicy(server.url, "m"), "go")
     assert hint in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_a_thought_that_the_server_keeps_apart_stands_before_the_reply(server: Server, field: str) -> None:
+    message = {"content": "<action>up</action>", field: "not </think> yet"}
+    server.answer = in_turn((200, {}, json.dumps({"choices": [{"message": message}]}).encode()))
+    assert ask(ChatPolicy(server.url, "m"), "go") == ["<think>not < /think> yet</think><action>up</action>"]
