@@ -49,6 +49,8 @@ def integers(name: str, values: ArrayLike, size: int, least: int = 0) -> Ints:
     column = _column(name, values, size)
     if column.dtype.kind not in "iu" and size:
         raise GroupError(f"{name}: expected integers, got {column.dtype}")
+    if column.dtype.kind == "u" and size and column.max() >= 1 << 62:
+        raise GroupError(f"{name}: {column.max()} is beyond 2^62")
     whole = column.astype(np.int64, copy=False)
     if size and whole.min() < least:
         at = int(np.argmax(whole < least))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -180,7 +182,7 @@ class InternedRollouts:
             score=np.array([rollout.score for rollout in rollouts], dtype=np.float64),
             truncated=np.array([rollout.truncated for rollout in rollouts], dtype=np.bool_),
             valid=action != actions.get(INVALID, -1),
-            reward=np.array([s.reward for s in steps], dtype=np.float64),
+            reward=_rewards(steps),
             final_anchor=np.array(final_anchor, dtype=np.int64),
             anchor_names=names,
             anchor_labels=labels,
@@ -308,6 +310,17 @@ _PER_STEP = ("anchor", "action", "valid", "reward")
 _PER_ROLLOUT = ("success", "score", "truncated", "final_anchor")
 _PLAIN = ("valid", "reward", "success", "score", "truncated")
 _NAMES = ("anchor_names", "anchor_labels", "final_names", "tasks")
+
+
+def _rewards(steps: Sequence[Step]) -> Floats:
+    """The rewards of all steps. Raises `GroupError` for one that is no number."""
+    try:
+        return np.array(array("d", [step.reward for step in steps]))  # NumPy alone reads texts and None
+    except (OverflowError, TypeError, ValueError) as error:
+        odd = next(s for s in steps if not isinstance(s.reward, Real) or not abs(s.reward) < 1e308)
+        raise GroupError(
+            f"action {odd.action!r} at anchor {odd.anchor}: a reward is a finite number, got {odd.reward!r}"
+        ) from error
 
 
 def _joined(parts: Sequence[Sequence[str] | None]) -> list[str] | None:

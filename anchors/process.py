@@ -177,6 +177,8 @@ class EmpiricalProcess:
         if not counts.total:
             raise GroupError("the counts are empty: no step has been taken")
         triples = sorted(counts.items())
+        if counts.total >= 1 << 62:
+            raise GroupError(f"the counts add up to {counts.total}, which is beyond 2^62")
         names = list(dict.fromkeys(anchor for (anchor, _, _), _ in triples))
         column = {name: i for i, name in enumerate([*names, SUCCESS, FAILURE])}
         action_ids = {a: i for i, a in enumerate(dict.fromkeys(action for (_, action, _), _ in triples))}

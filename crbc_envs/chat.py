@@ -28,7 +28,7 @@ class ChatEpisode:
     """Episodes of one environment as conversations, one after another.
 
     episode = ChatEpisode("CRBC-ALFWorld-v0", prompt="text", split="train")
-    messages = episode.begin(task=3, seed=7, group="task 3", rollout=0)
+    messages = episode.begin(task=3, seed=7, group="update 1, task 3", rollout=0)
     while messages:
         messages = episode.reply(model(messages))
 

@@ -46,11 +46,12 @@ def policy(seen: CrbcObservation, rng: np.random.Generator) -> str:
     return f"<think></think><action>{rng.choice(seen.admissible_actions)}</action>"
 
 
-async def play(url: str, task: int, member: int) -> list[dict[str, Any]]:
-    """One member of the group: the rows of its episode. The task, the seed and the group are those of all members."""
-    rng = np.random.default_rng([task, member])
+async def play(url: str, task: int, member: int, update: int = 0) -> list[dict[str, Any]]:
+    """One member of the group: the rows of its episode. The task, the seed and the group are those of all members; the
+    update is a part of the group's name, so that rows of several updates can be pooled."""
+    rng, group = np.random.default_rng([task, member]), f"update {update}, task {task}"
     async with CrbcClient(base_url=url) as client:
-        seen = (await client.reset(index=task, seed=0, group=task, rollout=member)).observation
+        seen = (await client.reset(index=task, seed=update, group=group, rollout=member)).observation
         while not seen.done:
             seen = (await client.step(CrbcAction(text=policy(seen, rng)))).observation
     return seen.rows

@@ -17,6 +17,7 @@ from crbc_rl.credit.gagpo import gagpo
 from crbc_rl.credit.gigpo import gigpo
 from crbc_rl.credit.graft import graft
 from crbc_rl.credit.graphgpo import graphgpo
+from crbc_rl.credit.groups import is_number
 from crbc_rl.credit.hgpo import hgpo
 from crbc_rl.credit.rtmc import rtmc
 from crbc_rl.credit.scores import scores
@@ -45,8 +46,10 @@ name "scores", whose numbers the caller gives."""
 _NAMED: dict[str, Estimator] = {**METHODS, "scores": scores}
 
 
-def advantages(group: RolloutGroup, /, method: str | Method = "crbc", **config: Any) -> list[Floats]:
-    """The advantage of every step of `group`: one float64 array per rollout, one value per step.
+def advantages(
+    group: RolloutGroup, /, method: str | Method = "crbc", *, scale: float = 1.0, **config: Any
+) -> list[Floats]:
+    """The advantage of every step of `group`, times `scale`: one float64 array per rollout, one value per step.
 
     `config` are the method's keyword options. Raises `CreditError` for an unknown method or option.
     """
@@ -55,11 +58,16 @@ def advantages(group: RolloutGroup, /, method: str | Method = "crbc", **config: 
             f"advantages takes one RolloutGroup, got {_kind(group)}: advantages_batch takes several, and "
             "advantages_from_rows the rows of a table"
         )
-    return advantages_batch([group], method, **config)[0]
+    return advantages_batch([group], method, scale=scale, **config)[0]
 
 
 def advantages_batch(
-    groups: Sequence[RolloutGroup] | InternedRollouts, /, method: str | Method = "crbc", **config: Any
+    groups: Sequence[RolloutGroup] | InternedRollouts,
+    /,
+    method: str | Method = "crbc",
+    *,
+    scale: float = 1.0,
+    **config: Any,
 ) -> list[list[Floats]]:
     """`advantages` of all the groups of one update, computed together: one list per group.
 
@@ -74,14 +82,23 @@ def advantages_batch(
                 "advantages_from_rows takes the rows of a table"
             )
         groups = InternedRollouts.from_groups(groups)
-    return groups.split(advantages_interned(groups, method, **config))
+    return groups.split(advantages_interned(groups, method, scale=scale, **config))
 
 
-def advantages_interned(rollouts: InternedRollouts, /, method: str | Method = "crbc", **config: Any) -> Floats:
-    """The advantage of every step of an update, one value per row of its table, shape (n,)."""
+def advantages_interned(
+    rollouts: InternedRollouts, /, method: str | Method = "crbc", *, scale: float = 1.0, **config: Any
+) -> Floats:
+    """The advantage of every step of an update, times `scale`, one value per row of its table, shape (n,)."""
+    check_scale(scale)
     estimator = estimator_of(method)
     estimator.check(config)
-    return estimator(EmpiricalProcess.from_interned(rollouts), **config)
+    return scale * estimator(EmpiricalProcess.from_interned(rollouts), **config)
+
+
+def check_scale(scale: object) -> None:
+    """Raise `CreditError` for a scale that would leave nothing of what the steps earned."""
+    if not is_number(scale) or not scale:
+        raise CreditError(f"scale must be a finite number and not 0, got {scale!r}")
 
 
 def check_options(method: str | Method, config: dict[str, Any]) -> None:
@@ -93,6 +110,8 @@ def estimator_of(method: str | Method) -> Estimator:
     """The estimator of a name or of a function. Raises `CreditError` for an unknown name."""
     if not isinstance(method, str):
         return Estimator.of(method)
+    if ":" in method:
+        raise CreditError(f"credit method {method!r}: pass the function itself; its place is a name in configs alone")
     if method not in _NAMED:
         raise CreditError(f"unknown credit method {method!r}{nearest(method, _NAMED)}")
     return _NAMED[method]

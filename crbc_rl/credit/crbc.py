@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeGuard, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import check_discount, check_positive, check_weights
+from crbc_rl.credit.groups import check_discount, check_positive, check_weights, is_whole
 from crbc_rl.credit.rewards import Earned, Reward, check_reward, step_rewards, suffix_returns
 from crbc_rl.credit.solve import solve
 
@@ -246,18 +246,14 @@ def _within(model: _Model, limit: NDArray[np.int64]) -> tuple[Floats, Floats]:
 def _check(beta: object, depth: object, horizon: object, truncation: object) -> None:
     if beta != "auto":
         check_discount("beta", beta)
-    if depth is not None and not (_whole(depth) and depth >= 0):
+    if depth is not None and not (is_whole(depth) and depth >= 0):
         raise CreditError(f"depth must be None (the full closure) or an integer >= 0, got {depth!r}")
-    if horizon not in (None, "auto") and not (_whole(horizon) and horizon >= 1):
+    if horizon not in (None, "auto") and not (is_whole(horizon) and horizon >= 1):
         raise CreditError(f'horizon must be None, "auto" or an integer >= 1, got {horizon!r}')
     if depth is not None and horizon is not None:
         raise CreditError("depth and horizon are two ways to evaluate a process; give one of them")
     if truncation not in get_args(Truncation):
         raise CreditError(f"truncation must be one of {', '.join(get_args(Truncation))}; got {truncation!r}")
-
-
-def _whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 # ---- the credit of a step (eqs. 13 and 14) ----------------------------------------------------------------

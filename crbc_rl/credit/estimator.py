@@ -25,6 +25,7 @@ Weighting = Literal["rollout", "step"]
 StepTerm = Callable[..., Floats]
 """(process, earned, **own options) -> A_S, one value per step (n,) in the order of `EmpiricalProcess.steps`."""
 
+_ONE = ("depth", "group", "group_reward", "horizon")
 _EARNED = {"reward": "outcome", "success_reward": 10.0, "invalid_penalty": 0.1}
 
 
@@ -125,6 +126,10 @@ class Estimator:
         on_success: bool = False,
         **defaults: Any,
     ) -> None:
+        odd = [kind for kind in rewards if kind not in get_args(Reward)]
+        if odd or isinstance(rewards, str):
+            kinds = ", ".join(map(repr, get_args(Reward)))
+            raise CreditError(f"{name}: rewards is a tuple of some of {kinds}, got {rewards!r}")
         self.name, self.step_term, self.rewards, self.on_success = name, step_term, tuple(rewards), on_success
         self.own, self.takes_any = ({}, False) if step_term is None else _declared(step_term, leading=2)
         self.own |= defaults
@@ -144,6 +149,8 @@ class Estimator:
         """
         if isinstance(method, Estimator):
             return method
+        if isinstance(method, type) or not callable(method):
+            raise CreditError(f"a credit method is a name or a function of the process, got {method!r}")
         own, takes_any = _declared(method, leading=1)
         estimator = cls(_name(method), lambda process, earned, **options: method(process, **options))
         estimator.own, estimator.takes_any = own, takes_any
@@ -158,7 +165,12 @@ class Estimator:
         return Estimator(name, self.step_term, rewards=self.rewards, on_success=self.on_success, **weights, **defaults)
 
     def check(self, given: Iterable[str]) -> None:
-        """Raise `CreditError` for an option that the estimator does not have."""
+        """Raise `CreditError` for an option that the estimator does not have, and for one that it lacks."""
+        given = list(given)
+        for name, default in self.own.items():
+            if default is inspect.Parameter.empty and name not in given:
+                hint = "give it, or mark a function of (process, earned) with @credit.estimator()"
+                raise CreditError(f"{self.name} has no default for its option {name!r}: {hint}")
         for name in () if self.takes_any else given:
             if name not in self.options:
                 raise CreditError(f"{self.name} has no option {name!r}{nearest(name, self.options)}")
@@ -180,13 +192,20 @@ class Estimator:
         """
         self.check(given)
         options = {**self.options, **given}
+        for name, value in given.items():
+            known = name in _ONE or isinstance(self.options.get(name), str | float)
+            if known and isinstance(value, list | tuple | dict | set | np.ndarray):
+                raise CreditError(f"{self.name}: {name} takes one value, got {value!r}")
         earned = self._earned(process, options)
         step = None
         if self.step_term is not None:
             own = {name: value for name, value in options.items() if name in self.own or name not in self.options}
-            own = {name: value for name, value in own.items() if value is not inspect.Parameter.empty}
-            values = np.asarray(self.step_term(process, earned, **own), dtype=np.float64)
-            step = options["w_step"] * self._checked(values, len(earned.rollouts.rollout))
+            try:
+                values = self._checked(self.step_term(process, earned, **own), len(earned.rollouts.rollout))
+            except TypeError as error:
+                told = ", ".join(f"{name}={value!r}" for name, value in own.items())
+                raise CreditError(f"{self.name} cannot compute with {told or 'no options'}: {error}") from error
+            step = options["w_step"] * values
             if not options["w_group"]:
                 return Terms(None, step)
         with timed("group_advantage"):
@@ -216,21 +235,33 @@ class Estimator:
         weight: float = options["w_group"]
         return weight * group_term(name, earned, options["weighting"])
 
-    def _checked(self, values: Floats, steps: int) -> Floats:
-        if values.shape != (steps,) or not np.isfinite(values).all():
-            given = f"an array of shape {values.shape}" if values.shape != (steps,) else "numbers that are not finite"
-            raise CreditError(f"{self.name} gave {given}; it must give {steps} finite numbers, one per step")
-        return values
+    def _checked(self, given: Any, steps: int) -> Floats:
+        """What a step term gave. Raises `CreditError` unless that is one finite number per step."""
+        try:
+            values = np.asarray(given)
+        except (RuntimeError, TypeError, ValueError):  # lists of unequal length, a tensor with a gradient
+            values = np.asarray(None)
+        if values.dtype.kind not in "biuf":
+            got = f"what is no array of numbers ({type(given).__name__})"
+        elif values.shape != (steps,) or not np.isfinite(values).all():
+            shaped = f"an array of shape {values.shape}"
+            got = shaped if values.shape != (steps,) else f"{values[~np.isfinite(values)][0]} among its numbers"
+        else:
+            return values.astype(np.float64, copy=False)
+        raise CreditError(f"{self.name} gave {got}; it must give {steps} finite numbers, one per step")
 
 
 def estimator(
-    *,
+    *misplaced: object,
     w_group: float = 0.0,
     w_step: float = 1.0,
     rewards: Sequence[str] = get_args(Reward),
     on_success: bool = False,
 ) -> Callable[[StepTerm], Estimator]:
-    """Makes a step term the `Estimator` of the function's name."""
+    """Makes a step term the `Estimator` of the function's name. Raises `CreditError` without parentheses."""
+    if misplaced:
+        name = getattr(misplaced[0], "__name__", misplaced[0])
+        raise CreditError(f"write @credit.estimator() with its parentheses above {name}")
     return lambda step_term: Estimator(
         _name(step_term), step_term, w_group=w_group, w_step=w_step, rewards=rewards, on_success=on_success
     )
@@ -238,7 +269,11 @@ def estimator(
 
 def _declared(function: Callable[..., Any], leading: int) -> tuple[dict[str, Any], bool]:
     """The options of a function behind its `leading` parameters with their defaults, and whether it takes any other."""
-    parameters = list(inspect.signature(function).parameters.values())[leading:]
+    every = list(inspect.signature(function).parameters.values())
+    parameters, places = every[leading:], [p for p in every if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    if len(places) < leading and not any(p.kind is p.VAR_POSITIONAL for p in places):
+        wanted = "(process, earned, **options)" if leading == 2 else "(process, **options)"
+        raise CreditError(f"{_name(function)} takes {inspect.signature(function)}, and is called with {wanted}")
     named = {p.name: p.default for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     return named, any(p.kind is p.VAR_KEYWORD for p in parameters)
 

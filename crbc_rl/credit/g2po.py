@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import (
-    SINGLE,
     Mode,
     apart,
     check_discount,
     check_mode,
     normalise,
+    rounding_of,
 )
 from crbc_rl.credit.rewards import Earned, ending, suffix_returns
 
@@ -46,5 +46,5 @@ def g2po(process: EmpiricalProcess, earned: Earned, *, gamma: float = 0.95, mode
     reached[np.cumsum(rollouts.length) - 1] = earned.success_reward * ending(rollouts, earned.reward)
     edge = normalise(reached - earned.penalties, rollouts.anchor, size, mode)
     group = rollouts.group[rollouts.rollout]
-    gain = normalise(apart(reached, V[rollouts.anchor], SINGLE), group, int(group[-1]) + 1, mode)
+    gain = normalise(apart(reached, V[rollouts.anchor], rounding_of(mode)), group, int(group[-1]) + 1, mode)
     return edge + gain

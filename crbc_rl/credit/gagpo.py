@@ -8,13 +8,13 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, sum_by
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import (
-    SINGLE,
     Mode,
     apart,
     check_discount,
     check_fraction,
     check_mode,
     normalise,
+    rounding_of,
 )
 from crbc_rl.credit.rewards import Earned, discounted_sums
 
@@ -50,7 +50,7 @@ def gagpo(
     V = sum_by(rollouts.anchor, returns, size) / process.anchor_count
     following = V[np.append(rollouts.anchor[1:], 0)]
     following[np.cumsum(rollouts.length) - 1] = 0.0
-    delta = apart(r + gamma * following, V[rollouts.anchor], SINGLE)  # divided by its own deviation below
+    delta = apart(r + gamma * following, V[rollouts.anchor], rounding_of(mode))
     advantage = discounted_sums(delta, gamma * lam, rollouts.remaining)
     group = rollouts.group[rollouts.rollout]
     return normalise(advantage, group, rollouts.num_groups, mode)

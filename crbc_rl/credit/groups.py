@@ -73,37 +73,49 @@ def apart(one: Floats, other: Floats, rounding: float = ROUNDING) -> Floats:
     return difference
 
 
+def rounding_of(mode: Mode) -> float:
+    """The share of a difference's terms that is rounding: of float32 where the result is divided by its deviation."""
+    return SINGLE if mode == "mean_std_norm" else ROUNDING
+
+
 def check_mode(mode: str) -> None:
     if mode not in get_args(Mode):
         raise CreditError(f"mode must be one of {', '.join(get_args(Mode))}; got {mode!r}")
 
 
 def check_discount(name: str, value: object) -> None:
-    if not (_number(value) and 0.0 < value <= 1.0):
+    if not (is_number(value) and 0.0 < value <= 1.0):
         raise CreditError(f"{name} must lie in (0, 1], got {value!r}")
 
 
 def check_fraction(name: str, value: object) -> None:
-    if not (_number(value) and 0.0 <= value <= 1.0):
+    if not (is_number(value) and 0.0 <= value <= 1.0):
         raise CreditError(f"{name} must lie in [0, 1], got {value!r}")
 
 
 def check_weights(**weights: float) -> None:
-    if not all(_number(value) and value >= 0.0 for value in weights.values()):
+    if not all(is_number(value) and value >= 0.0 for value in weights.values()):
         names, values = " and ".join(weights), " and ".join(repr(value) for value in weights.values())
         raise CreditError(f"{names} must be finite and >= 0, got {values}")
 
 
 def check_finite(**values: float) -> None:
     for name, value in values.items():
-        if not _number(value):
+        if not is_number(value):
             raise CreditError(f"{name} must be a finite number, got {value!r}")
 
 
 def check_positive(name: str, value: float) -> None:
-    if not (_number(value) and value > 0.0):
+    if not (is_number(value) and value > 0.0):
         raise CreditError(f"{name} must be positive and finite, got {value!r}")
 
 
-def _number(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and isfinite(value)
+def is_number(value: object) -> TypeGuard[float]:
+    try:
+        return isinstance(value, Real) and isfinite(value)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -6,22 +6,34 @@ So every rollout says how many steps the environment counted, and a row that is 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+import warnings
+from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import INVALID, GroupError, InternedRollouts
-from crbc_rl.credit.api import Floats, Method, advantages_interned, check_options
+from anchors import FAILURE, INVALID, SUCCESS, GroupError, InternedRollouts
+from crbc_rl.credit.api import Floats, Method, advantages_interned, check_options, check_scale
+from crbc_rl.credit.columns import (
+    Column,
+    Values,
+    by_appearance,
+    flags,
+    floats,
+    integers,
+    listed,
+    numbered,
+    plain,
+    read,
+    shown,
+)
 from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.groups import is_whole
 from crbc_rl.credit.rewards import Reward
-from crbc_rl.credit.scores import is_score
 
 Ints = NDArray[np.int64]
-
-Column = Any
-"""One value per row: a list, a tuple, a numpy array or a torch tensor."""
+Flags = NDArray[np.bool_]
 
 
 def advantages_from_rows(
@@ -48,26 +60,30 @@ def advantages_from_rows(
     """The advantage of every row, (n,) float64, in the order of the rows, times `scale`.
 
     A row is one environment step. Every column has one value per row; those of a rollout stand in all of its rows.
-    `group`, `rollout` (within its group), `anchor` and `action` are any hashable ids. `step` counts from 0. `length`
-    is the number of steps of the row's rollout as the environment counted them. `valid` says whether the reply was
-    well formed; by default the action is not `anchors.INVALID`. `reward` is the environment's own. `final_anchor`
-    is the anchor after the rollout's last step, or None. `score` is the rollout's graded outcome in [0, 1], and
-    `scores` a value per step from a model or a judge, for the method "scores", or a function as that method takes it.
+    `group`, `rollout` (within its group), `anchor` and `action` are any ids that are equal by value, as numbers and
+    texts are. Where rows of several updates are pooled, the update is a part of the group's id: else the groups of one
+    task are one. `step` counts from 0. `length` is the number of steps of the row's rollout as the environment counted
+    them. `valid` says whether the reply was well formed; by default the action is not `anchors.INVALID`. `reward` is
+    the environment's own. `final_anchor` is the anchor after the rollout's last step, or None. `score` is the rollout's
+    graded outcome in [0, 1], and `scores` a value per step from a model or a judge, for the method "scores", or a
+    function as that method takes it.
 
-    `group_size`: the rollouts of every group. Without it, nothing tells of a rollout of which every row is lost.
+    `group_size`: the rollouts of every group. Without it, nothing tells of a rollout of which every row is lost, and
+    groups of unequal size are a warning, once. So are groups of one rollout: no other tells whether it was good.
 
     `earns`: what a step earns for the method, "outcome", "score" or "step". It is the option `reward` of
     `credit.advantages`, which is a column here.
 
     `scale`: credit has no fixed size. Under the defaults of "crbc" one success among eight rollouts gives advantages
     near 16, since the step term has weight 5 and is divided by a small deviation. A trainer that does not normalise
-    what it is given may want 0.1.
+    what it is given may want 0.1. It is not 0, and each method has its own: docs/trainers.md.
 
-    Raises `GroupError` that names group, rollout and step of a row that is lost, repeated or inconsistent, and
-    `CreditError` for an unknown method or option, and for a score that is no finite number.
+    Raises `GroupError` that names group, rollout and step of a row that is lost, repeated, inconsistent or without a
+    value, and `CreditError` for an unknown method or option, and for a score that is no finite number.
     """
     if isinstance(reward, str):
         raise CreditError(f"reward is a column here, the environment's own rewards: say earns={reward!r}")
+    check_scale(scale)
     given = {"scores": scores, "reward": earns}
     options |= {name: value for name, value in given.items() if value is not None}
     check_options(method, options)
@@ -85,13 +101,13 @@ def advantages_from_rows(
         "truncated": truncated,
         "score": score,
     }
-    table = _Table({name: _values(name, column) for name, column in columns.items() if column is not None})
+    table = _Table({name: read(name, column) for name, column in columns.items() if column is not None})
     table.check_sizes(group_size)
     if scores is not None:
-        options["scores"] = scores if callable(scores) else table.scores(_values("scores", scores))
+        options["scores"] = scores if callable(scores) else table.scores(read("scores", scores))
     credits = np.empty(len(table.order))
-    credits[table.order] = advantages_interned(table.interned(), method, **options)
-    return credits * scale
+    credits[table.order] = advantages_interned(table.interned(), method, scale=scale, **options)
+    return credits
 
 
 def per_token(advantages: Any, mask: Any) -> Any:
@@ -100,7 +116,7 @@ def per_token(advantages: Any, mask: Any) -> Any:
     With a torch mask the result is a float32 tensor on the mask's device, otherwise a float64 array. Raises
     `GroupError` if the shapes do not fit.
     """
-    values = _array(advantages)
+    values = floats("advantages", read("advantages", advantages))[0]
     if len(getattr(mask, "shape", ())) != 2 or values.shape != tuple(mask.shape[:1]):
         raise GroupError(
             f"per_token: (B,) advantages and a (B, T) mask are wanted, got {values.shape} and "
@@ -115,81 +131,89 @@ def per_token(advantages: Any, mask: Any) -> Any:
 class _Table:
     """Rows and where they belong. `order` (n,) are the caller's row numbers by group, rollout and step."""
 
-    def __init__(self, columns: dict[str, list[Any]]) -> None:
-        self.rows = len(columns["group"])
+    def __init__(self, columns: dict[str, Values]) -> None:
+        self.rows, self.columns = len(columns["group"]), columns
         if not self.rows:
             raise GroupError("no rows given")
-        columns.setdefault("truncated", [False] * self.rows)
-        self.columns = {name: self.column(name, values) for name, values in columns.items()}
-        self.group, _ = _numbered("group", columns["group"])
-        member, ids = _numbered("rollout", zip(columns["group"], columns["rollout"], strict=True))
-        first = np.unique(member, return_index=True)[1]
+        for name, values in columns.items():
+            self.check_size(name, values)
+        self.group, groups = _ids("group", columns["group"])
+        rollout, rollouts = _ids("rollout", columns["rollout"])
+        member, known, first = by_appearance(self.group * len(rollouts) + rollout)
         by_group = np.argsort(self.group[first], kind="stable")
-        self.ids, self.first = [ids[i] for i in by_group.tolist()], first[by_group]
+        places = [divmod(code, len(rollouts)) for code in known[by_group].tolist()]
+        self.ids, self.first = [(groups[g], rollouts[r]) for g, r in places], first[by_group]
         self.member: Ints = np.argsort(by_group)[member]
-        self.step = _integers("step", columns["step"])
-        self.length: Ints = np.array(self._of_rollout("length", _integers("length", columns["length"]).tolist()))
+        self.step: Ints | None = None
+        self.step = self._integers("step")
+        self.length: Ints = self._of_rollout("length", self._integers("length"))
         self.order: Ints = np.lexsort((self.step, self.member))
-        self._check_rows()
+        self._check_rows(self.step)
 
-    def column(self, name: str, values: list[Any]) -> list[Any]:
+    def check_size(self, name: str, values: Values) -> None:
         if len(values) != self.rows:
             raise GroupError(f"{name}: {len(values)} values for the {self.rows} rows of group")
-        return values
 
-    def scores(self, values: list[Any]) -> Floats:
+    def scores(self, values: Values) -> Floats:
         """One score per row, in order. Raises `CreditError` that names a row whose score is no finite number."""
-        for row, value in enumerate(self.column("scores", values)):
-            if not is_score(value):
-                raise CreditError(f"scores: {self._where(row)}: a score is a finite number, got {value!r}")
-        return np.array(values, dtype=np.float64)[self.order]
+        self.check_size("scores", values)
+        numbers, odd = floats("scores", values)
+        if odd is not None:
+            raise CreditError(f"scores: {self._where(odd)}: a score is a finite number, got {shown(values, odd)}")
+        return numbers[self.order]
 
     def interned(self) -> InternedRollouts:
         """The rollouts in order. Raises `GroupError` for rows that contradict each other."""
-        order, given = self.order, self.columns
-        numbers, anchors = self._anchors()
-        actions = given["action"]
-        valid = self._flags("valid") if "valid" in given else [action != INVALID for action in actions]
-        executed = (action if ok else INVALID for action, ok in zip(actions, valid, strict=True))
+        order, given, group = self.order, self.columns, self.group[self.first]
+        anchor, numbers = self._anchors()
+        valid, action = self._actions()
         optional: dict[str, Any] = {}
         if "reward" in given:
-            optional["reward"] = np.array(given["reward"], dtype=np.float64)[order]
+            optional["reward"] = self._numbers("reward", "a reward is a finite number")[order]
         if "score" in given:
-            optional["score"] = np.array(self._of_rollout("score", given["score"]), dtype=np.float64)
+            scores = self._numbers("score", "a graded outcome lies in [0, 1]", 0.0, 1.0)
+            optional["score"] = self._of_rollout("score", scores)
         if "final_anchor" in given:
-            finals = self._of_rollout("final_anchor", given["final_anchor"])
-            keys = zip(self.group[self.first].tolist(), finals, strict=True)
-            optional["final_anchor"] = np.array([anchors.get(key, -1) for key in keys])
+            codes = zip(group.tolist(), self._final_anchors(), strict=True)
+            optional["final_anchor"] = np.array([numbers.get((g, anchor), -1) for g, anchor in codes])
         return InternedRollouts(
             rollout=self.member[order],
-            step=self.step[order],
+            step=np.arange(self.rows) - np.repeat(np.cumsum(self.length) - self.length, self.length),
             length=self.length,
-            group=self.group[self.first],
-            anchor=numbers[order],
-            action=_numbered("action", executed)[0][order],
-            valid=np.array(valid)[order],
+            group=group,
+            anchor=anchor[order],
+            action=action[order],
+            valid=valid[order],
             **self._outcomes(),
             **optional,
         )
 
     def check_sizes(self, group_size: int | None) -> None:
-        """Raise `GroupError` for the first group without `group_size` rollouts."""
+        """Raise `GroupError` for the first group without `group_size` rollouts. Groups that tell of lost or of too few
+        rollouts are a warning."""
+        if group_size is not None and not (is_whole(group_size) and group_size >= 1):
+            raise GroupError(f"group_size: a whole number of rollouts is wanted, at least 1, got {group_size!r}")
         group = self.group[self.first]
         sizes = np.bincount(group)[group]
-        other = np.flatnonzero(sizes != group_size)
-        if group_size is not None and len(other):
-            name, _ = self.ids[other[0]]
-            raise GroupError(
-                f"group {name!r}: rows of {sizes[other[0]]} rollouts are there, of {group_size} in a group"
-            )
+        names = [f"group {name!r}" for name, _ in self.ids]
+        other = np.flatnonzero(sizes != (sizes[0] if group_size is None else group_size))
+        if len(other) and group_size is not None:
+            there = f"rows of {sizes[other[0]]} rollouts are there"
+            raise GroupError(f"{names[other[0]]}: {there}, of {group_size} in a group")
+        if len(other):
+            there = f"{names[other[0]]} has rows of {sizes[other[0]]} rollouts and {names[0]} of {sizes[0]}"
+            _warn("sizes", f"{there}: say group_size, so that a rollout of which every row is lost is noticed")
+        if (sizes == 1).any():
+            alone = names[int(np.argmax(sizes == 1))]
+            _warn("one", f"{alone} has one rollout: what credit it gets compares the steps of that rollout alone")
 
-    def _check_rows(self) -> None:
+    def _check_rows(self, steps: Ints) -> None:
         """Raise `GroupError` for the first row that is repeated, does not exist, or is lost."""
-        member, step = self.member[self.order], self.step[self.order]
+        member, step = self.member[self.order], steps[self.order]
         twice = np.flatnonzero((np.diff(member) == 0) & (np.diff(step) == 0))
         if len(twice):
-            rows = self.order[twice[0] : twice[0] + 2].tolist()
-            raise GroupError(f"{self._where(rows[0])} is there twice, in rows {rows[0]} and {rows[1]}")
+            where = self._where(int(self.order[twice[0]]))
+            raise GroupError(f"{where} is there twice; if that is of two updates, make the update a part of group")
         beyond = np.flatnonzero((step < 0) | (step >= self.length[member]))
         if len(beyond):
             row = int(self.order[beyond[0]])
@@ -207,11 +231,12 @@ class _Table:
 
     def _anchors(self) -> tuple[Ints, dict[tuple[int, Any], int]]:
         """The anchor number of every row, and each number by (group, id). A group's members must start at the same."""
-        numbers, keys = _numbered("anchor", zip(self.group.tolist(), self.columns["anchor"], strict=True))
-        for number, (_, anchor) in enumerate(keys):
-            if anchor is None or anchor == "":
-                row = int(np.flatnonzero(numbers == number)[0])
-                raise GroupError(f"{self._where(row)} has no anchor (got {anchor!r})")
+        given, ids = numbered("anchor", self.columns["anchor"])
+        for id in ids:
+            if id in _NO_ANCHOR or id != id:
+                row = int(np.argmax(given == ids[id]))
+                raise GroupError(f"{self._where(row)} has no anchor (got {id!r})")
+        numbers, known, _ = by_appearance(self.group * len(ids) + given)
         starts = numbers[self.order[np.cumsum(self.length) - self.length]]
         group = self.group[self.first]
         _, leader = np.unique(group, return_index=True)
@@ -222,32 +247,81 @@ class _Table:
                 f"{one} starts at another anchor than {other}; the members of a group share one task and one initial "
                 "condition"
             )
-        return numbers, {key: i for i, key in enumerate(keys)}
+        named, size = list(ids), len(ids)
+        return numbers, {(code // size, named[code % size]): i for i, code in enumerate(known.tolist())}
+
+    def _final_anchors(self) -> list[Any]:
+        values = self.columns["final_anchor"]
+        values = values if isinstance(values, np.ndarray) else plain("final_anchor", values)
+        finals = listed(self._of_rollout("final_anchor", values))
+        for member, id in zip(*numbered("final_anchor", finals), strict=False):
+            if id is not None and (id in _NO_ANCHOR or id != id):
+                raise GroupError(f"{self._name(member)}: final_anchor is an anchor or None, got {id!r}")
+        return finals
+
+    def _actions(self) -> tuple[Flags, Ints]:
+        """Whether every row's reply was well formed, and the number of what was executed."""
+        actions = self.columns["action"]
+        if "valid" in self.columns:
+            valid = self._flags("valid")
+            actions = list(listed(actions))
+            for row in np.flatnonzero(~valid).tolist():
+                actions[row] = INVALID
+        numbers, ids = numbered("action", actions)
+        executed: Flags = numbers != ids.get(INVALID, -1)
+        if "valid" not in self.columns:
+            valid = executed
+        for id in ids:
+            if id is None or id == "" or id != id or (id == INVALID and (valid & ~executed).any()):
+                row = int(np.argmax(valid & (numbers == ids[id])))
+                raise GroupError(f"{self._where(row)} has no action (got {id!r}); a malformed reply is valid=False")
+        return valid, numbers
 
     def _outcomes(self) -> dict[str, Any]:
-        success, truncated = (np.array(self._of_rollout(name, self._flags(name))) for name in ("success", "truncated"))
-        both = np.flatnonzero(success & truncated)
-        if len(both):
-            raise GroupError(f"{self._name(int(both[0]))}: it cannot both succeed and be truncated")
-        return {"success": success, "truncated": truncated}
+        outcomes = {"success": self._of_rollout("success", self._flags("success"))}
+        if "truncated" in self.columns:
+            outcomes["truncated"] = self._of_rollout("truncated", self._flags("truncated"))
+            both = np.flatnonzero(outcomes["success"] & outcomes["truncated"])
+            if len(both):
+                raise GroupError(f"{self._name(int(both[0]))}: it cannot both succeed and be truncated")
+        return outcomes
 
-    def _flags(self, name: str) -> list[bool]:
-        values = self.columns[name]
-        if not all(value in (0, 1) for value in values):
-            row = next(row for row, value in enumerate(values) if value not in (0, 1))
+    def _integers(self, name: str) -> Ints:
+        numbers, odd = integers(name, self.columns[name])
+        if odd is not None:
+            got = shown(self.columns[name], odd)
+            raise GroupError(f"{self._where(odd)}: {name} must be an integer below 2^62, got {got}")
+        return numbers
+
+    def _numbers(self, name: str, wanted: str, least: float = -inf, most: float = inf) -> Floats:
+        numbers, odd = floats(name, self.columns[name], least, most)
+        if odd is not None:
+            raise GroupError(f"{self._where(odd)}: {name}: {wanted}, got {shown(self.columns[name], odd)}")
+        return numbers
+
+    def _flags(self, name: str) -> Flags:
+        truths, odd = flags(name, self.columns[name])
+        if odd is not None:
             graded = "; a graded outcome is a score" if name == "success" else ""
-            raise GroupError(f"{self._where(row)}: {name} must be binary, got {values[row]!r}{graded}")
-        return [bool(value) for value in values]
+            got = shown(self.columns[name], odd)
+            raise GroupError(f"{self._where(odd)}: {name} must be binary, got {got}{graded}")
+        return truths
 
-    def _of_rollout(self, name: str, values: list[Any]) -> list[Any]:
+    def _of_rollout(self, name: str, values: Any) -> Any:
         """The values of a column by rollout. Raises `GroupError` where the rows of a rollout differ."""
-        known = [values[row] for row in self.first.tolist()]
-        spread = [known[member] for member in self.member.tolist()]
-        if spread != values:
-            row = next(row for row, (one, other) in enumerate(zip(values, spread, strict=True)) if one != other)
-            raise GroupError(
-                f"{self._where(row)}: {name} is {values[row]!r}, and {spread[row]!r} in another row of that rollout"
-            )
+        known: Any
+        spread: Any
+        if isinstance(values, np.ndarray):
+            known = values[self.first]
+            spread = known[self.member]
+            odd = np.flatnonzero(spread != values).tolist()
+        else:
+            known = [values[row] for row in self.first.tolist()]
+            spread = list(map(known.__getitem__, self.member.tolist()))
+            odd = [] if spread == values else [i for i, v in enumerate(values) if v != spread[i]]
+        if odd:
+            one, other = shown(values, odd[0]), shown(spread, odd[0])
+            raise GroupError(f"{self._where(odd[0])}: {name} is {one}, and {other} in another row of that rollout")
         return known
 
     def _name(self, member: int) -> str:
@@ -255,37 +329,24 @@ class _Table:
         return f"group {group!r}, rollout {rollout!r}"
 
     def _where(self, row: int) -> str:
-        return f"{self._name(int(self.member[row]))}, step {int(self.step[row])}"
+        step = "" if self.step is None else f", step {int(self.step[row])}"
+        return f"{self._name(int(self.member[row]))}{step}"
 
 
-def _values(name: str, column: Column) -> list[Any]:
-    """A column as a list of plain values. Raises `GroupError` for what has no length, such as a generator."""
-    if hasattr(column, "tolist"):  # numpy, torch and pandas
-        column = column.tolist()
-    if isinstance(column, str | bytes) or not isinstance(column, list | tuple):
-        raise GroupError(f"{name}: a list, a tuple, an array or a tensor is wanted, got {type(column).__name__}")
-    return [value.item() if hasattr(value, "item") else value for value in column]  # numpy's and torch's single values
+def _ids(name: str, values: Values) -> tuple[Ints, list[Any]]:
+    numbers, known = numbered(name, values)
+    for id in known:
+        if id is None or id != id:
+            raise GroupError(f"{name}: there is a row without, got {id!r}")
+    return numbers, list(known)
 
 
-def _array(values: Any) -> Floats:
-    return np.asarray(_values("advantages", values), dtype=np.float64)
+_NO_ANCHOR = (None, "", SUCCESS, FAILURE)
+_warned: set[str] = set()
 
 
-def _numbered(name: str, ids: Iterable[Hashable]) -> tuple[Ints, list[Any]]:
-    """The number of every id in order of first appearance, and the ids by number."""
-    known: dict[Hashable, int] = {}
-    try:
-        numbers = [known.setdefault(id, len(known)) for id in ids]
-    except TypeError as error:
-        raise GroupError(f"{name}: ids must be hashable, such as numbers and texts ({error})") from error
-    return np.array(numbers, dtype=np.int64), list(known)
-
-
-def _integers(name: str, values: list[Any]) -> Ints:
-    if set(map(type, values)) != {int} or not all(-_HUGE < value < _HUGE for value in values):
-        row, value = next((i, v) for i, v in enumerate(values) if type(v) is not int or not -_HUGE < v < _HUGE)
-        raise GroupError(f"{name}: row {row} has {value!r}; an integer is wanted")
-    return np.array(values, dtype=np.int64)
-
-
-_HUGE = 2**62
+def _warn(kind: str, text: str) -> None:
+    """Warn the caller of `advantages_from_rows`, once of each kind."""
+    if kind not in _warned:
+        _warned.add(kind)
+        warnings.warn(text, stacklevel=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, InternedRollouts
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
-from crbc_rl.credit.groups import check_discount
+from crbc_rl.credit.groups import check_discount, is_number
 from crbc_rl.credit.groups import normalise as standardise
 from crbc_rl.credit.rewards import Earned, discounted_sums
 
@@ -73,13 +72,9 @@ def per_step(given: Scores, rollouts: InternedRollouts) -> Floats:
     if len(values) != len(rollouts.rollout):
         raise CreditError(f"scores: {len(values)} scores for {len(rollouts.rollout)} steps")
     for row, value in enumerate(values):
-        if not is_score(value):
+        if not is_number(value):
             raise CreditError(f"scores: {rollouts.where(row)}: a score is a finite number, got {value!r}")
     return np.array(values, dtype=np.float64)
-
-
-def is_score(value: object) -> bool:
-    return isinstance(value, Real) and bool(np.isfinite(float(value)))
 
 
 def _opened(name: str, values: list[Any], sizes: NDArray[np.int64], inside: str) -> list[Any]:

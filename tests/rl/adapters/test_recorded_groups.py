@@ -101,7 +101,7 @@ def test_every_dropped_row_is_named(lost: int) -> None:
 @pytest.mark.parametrize("twice", [0, 17, len(ROWS) - 1])
 def test_a_repeated_row_is_named(twice: int) -> None:
     row = ROWS[twice]
-    said = f"group {row['group']}, rollout {row['rollout']}, step {row['step']} is there twice, in rows"
+    said = f"group {row['group']}, rollout {row['rollout']}, step {row['step']} is there twice"
     with pytest.raises(GroupError, match=re.escape(said)):
         credit.advantages_from_rows(**columns([*ROWS, row]))
 
