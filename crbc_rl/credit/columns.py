@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
+from collections.abc import Hashable
 from itertools import count
 from math import inf
 from typing import Any
@@ -58,7 +59,7 @@ def numbered(name: str, values: Values) -> tuple[Ints, dict[Any, int]]:
     try:
         numbers = np.fromiter(map(known.__getitem__, ids), np.int64, len(ids))
     except TypeError as error:
-        odd = next(id for id in ids if not _hashable(id))
+        odd = next((id for id in ids if not isinstance(id, Hashable)), "a tuple of what is not")
         raise GroupError(f"{name}: ids must be hashable, such as numbers and texts, got {odd!r}") from error
     if not _PLAIN.issuperset(map(type, known)):
         if any(hasattr(id, "item") for id in known):  # numpy's single values, and torch's, which are equal to none
@@ -110,8 +111,9 @@ def integers(name: str, values: Values) -> tuple[Ints, int | None]:
             return numbers.astype(np.int64, copy=False), None
     except (OverflowError, RuntimeError, TypeError, ValueError):
         pass
-    odd = [type(v) is not int or not -_HUGE < v < _HUGE for v in plain(name, listed(values))]
-    return np.zeros(len(odd), dtype=np.int64), odd.index(True)
+    whole = plain(name, listed(values))
+    odd = [type(v) is not int or not -_HUGE < v < _HUGE for v in whole]
+    return (np.zeros(0, dtype=np.int64), odd.index(True)) if any(odd) else (np.array(whole, dtype=np.int64), None)
 
 
 def plain(name: str, values: list[Any]) -> list[Any]:
@@ -123,14 +125,6 @@ def plain(name: str, values: list[Any]) -> list[Any]:
     except (RuntimeError, ValueError) as error:
         shapes = (tuple(value.shape) for value in values if hasattr(value, "item") and np.prod(value.shape) != 1)
         raise GroupError(f"{name}: one value per row is wanted, got one of shape {next(shapes)}") from error
-
-
-def _hashable(id: Any) -> bool:
-    try:
-        hash(id)
-    except TypeError:
-        return False
-    return True
 
 
 def _alone(id: Any) -> bool:

@@ -7,7 +7,8 @@ So every rollout says how many steps the environment counted, and a row that is 
 from __future__ import annotations
 
 import warnings
-from math import inf
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from crbc_rl.credit.rewards import Reward
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+Reader = Callable[[str, Values], tuple[Any, int | None]]
 
 
 def advantages_from_rows(
@@ -145,8 +147,8 @@ class _Table:
         self.ids, self.first = [(groups[g], rollouts[r]) for g, r in places], first[by_group]
         self.member: Ints = np.argsort(by_group)[member]
         self.step: Ints | None = None
-        self.step = self._integers("step")
-        self.length: Ints = self._of_rollout("length", self._integers("length"))
+        self.step = self._read("step", integers, WHOLE)
+        self.length: Ints = self._of_rollout("length", self._read("length", integers, WHOLE))
         self.order: Ints = np.lexsort((self.step, self.member))
         self._check_rows(self.step)
 
@@ -169,9 +171,9 @@ class _Table:
         valid, action = self._actions()
         optional: dict[str, Any] = {}
         if "reward" in given:
-            optional["reward"] = self._numbers("reward", "a reward is a finite number")[order]
+            optional["reward"] = self._read("reward", floats, "a finite number")[order]
         if "score" in given:
-            scores = self._numbers("score", "a graded outcome lies in [0, 1]", 0.0, 1.0)
+            scores = self._read("score", partial(floats, least=0.0, most=1.0), "in [0, 1]")
             optional["score"] = self._of_rollout("score", scores)
         if "final_anchor" in given:
             codes = zip(group.tolist(), self._final_anchors(), strict=True)
@@ -263,7 +265,7 @@ class _Table:
         """Whether every row's reply was well formed, and the number of what was executed."""
         actions = self.columns["action"]
         if "valid" in self.columns:
-            valid = self._flags("valid")
+            valid = self._read("valid", flags, "binary")
             actions = list(listed(actions))
             for row in np.flatnonzero(~valid).tolist():
                 actions[row] = INVALID
@@ -278,34 +280,20 @@ class _Table:
         return valid, numbers
 
     def _outcomes(self) -> dict[str, Any]:
-        outcomes = {"success": self._of_rollout("success", self._flags("success"))}
+        outcomes = {"success": self._of_rollout("success", self._read("success", flags, "binary"))}
         if "truncated" in self.columns:
-            outcomes["truncated"] = self._of_rollout("truncated", self._flags("truncated"))
+            outcomes["truncated"] = self._of_rollout("truncated", self._read("truncated", flags, "binary"))
             both = np.flatnonzero(outcomes["success"] & outcomes["truncated"])
             if len(both):
                 raise GroupError(f"{self._name(int(both[0]))}: it cannot both succeed and be truncated")
         return outcomes
 
-    def _integers(self, name: str) -> Ints:
-        numbers, odd = integers(name, self.columns[name])
+    def _read(self, name: str, reader: Reader, wanted: str) -> Any:
+        values, odd = reader(name, self.columns[name])
         if odd is not None:
-            got = shown(self.columns[name], odd)
-            raise GroupError(f"{self._where(odd)}: {name} must be an integer below 2^62, got {got}")
-        return numbers
-
-    def _numbers(self, name: str, wanted: str, least: float = -inf, most: float = inf) -> Floats:
-        numbers, odd = floats(name, self.columns[name], least, most)
-        if odd is not None:
-            raise GroupError(f"{self._where(odd)}: {name}: {wanted}, got {shown(self.columns[name], odd)}")
-        return numbers
-
-    def _flags(self, name: str) -> Flags:
-        truths, odd = flags(name, self.columns[name])
-        if odd is not None:
-            graded = "; a graded outcome is a score" if name == "success" else ""
-            got = shown(self.columns[name], odd)
-            raise GroupError(f"{self._where(odd)}: {name} must be binary, got {got}{graded}")
-        return truths
+            hint = "; a graded outcome is a score" if name == "success" else ""
+            raise GroupError(f"{self._where(odd)}: {name} must be {wanted}, got {shown(self.columns[name], odd)}{hint}")
+        return values
 
     def _of_rollout(self, name: str, values: Any) -> Any:
         """The values of a column by rollout. Raises `GroupError` where the rows of a rollout differ."""
@@ -341,6 +329,7 @@ def _ids(name: str, values: Values) -> tuple[Ints, list[Any]]:
     return numbers, list(known)
 
 
+WHOLE = "an integer below 2^62"
 _NO_ANCHOR = (None, "", SUCCESS, FAILURE)
 _warned: set[str] = set()
 

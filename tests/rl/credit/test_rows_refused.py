@@ -125,9 +125,9 @@ def test_corrupted_rows_are_refused_or_right(seeds: range) -> None:
         ("anchor", torch.tensor([1, 2]), "anchor: one value per row is wanted, got one of shape (2,)"),
         ("anchor", object(), "anchor: an id is equal to its like"),
         ("group", float("nan"), "group: there is a row without, got nan"),
-        ("reward", None, "step 0: reward: a reward is a finite number, got None"),
-        ("reward", "1.0", "a reward is a finite number, got '1.0'"),
-        ("score", 1.5, "step 0: score: a graded outcome lies in [0, 1], got 1.5"),
+        ("reward", None, "step 0: reward must be a finite number, got None"),
+        ("reward", "1.0", "reward must be a finite number, got '1.0'"),
+        ("score", 1.5, "step 0: score must be in [0, 1], got 1.5"),
         ("length", 2**70, "step 0: length must be an integer below 2^62, got 1180591620717411303424"),
     ],
 )
