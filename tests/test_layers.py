@@ -152,7 +152,7 @@ FLOORS = {
     "anchors": "key rollout columns interned process coverage",
     "crbc_envs": (
         "errors printable actions spaces tasks prompts noise core anchor_wrapper storage ENVIRONMENTS vector chat "
-        "demonstrations wrappers checking"
+        "group_chat demonstrations wrappers checking"
     ),
     "crbc_envs.alfworld": "engine games experts observation prompts env conformance",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
