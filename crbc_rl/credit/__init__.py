@@ -13,6 +13,7 @@ from crbc_rl.credit.api import (
     check_options,
     estimator_of,
 )
+from crbc_rl.credit.calibration import Calibration, calibration
 from crbc_rl.credit.crbc import Closure, closure, step_credit
 from crbc_rl.credit.diagnose import Diagnosis, diagnose
 from crbc_rl.credit.errors import CreditError
@@ -24,6 +25,7 @@ from crbc_rl.credit.scores import scores
 
 __all__ = [
     "METHODS",
+    "Calibration",
     "Closure",
     "CreditError",
     "Diagnosis",
@@ -34,6 +36,7 @@ __all__ = [
     "advantages_batch",
     "advantages_from_rows",
     "advantages_interned",
+    "calibration",
     "check_options",
     "closure",
     "diagnose",

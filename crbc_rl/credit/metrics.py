@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from anchors import EmpiricalProcess
 from anchors.coverage import coverages, eligible
+from crbc_rl.credit.calibration import NO_SLOPE, Slope, calibration
 from crbc_rl.credit.crbc import BETA, FLAT, closure, discounts, expect
+from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import Terms
-from crbc_rl.credit.rewards import powers
+from crbc_rl.credit.rewards import Reward, powers
 
 DEPTHS = {"0": 0, "1": 1, "3": 3, "full": None}
 """Depths by their names in a metric."""
@@ -45,6 +47,23 @@ def credit_metrics(
         certified = certified_shares(process, (options or {}).get("beta", BETA))
         metrics |= {f"certified/{depth}": share for depth, share in certified.items()}
     return metrics
+
+
+def run_calibration(process: EmpiricalProcess, method: str, options: Mapping[str, Any]) -> Slope:
+    """The slope of an update by the run's own reward, and by its discount and cost of invalid replies where `method`
+    is a closure's. No slope where that closure has no solution, as in a cycle of rewards that nothing leaves."""
+    own = {"reward": options["reward"]} if options.get("reward") in get_args(Reward) else {}
+    if method in ("crbc", "crbc_plus"):
+        own |= {name: options[name] for name in ("beta", "invalid_cost") if name in options}
+    try:
+        return calibration(process, **own)
+    except CreditError:
+        return NO_SLOPE
+
+
+def calibration_metrics(found: Slope) -> dict[str, float]:
+    metrics = {"calibration": found.slope, "calibration_upper": found.upper, "calibration_error": found.error}
+    return {name: value for name, value in metrics.items() if not np.isnan(value)}
 
 
 def certified_shares(
