@@ -23,7 +23,7 @@ from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.credit.estimator import Estimator
-from crbc_rl.credit.metrics import credit_metrics
+from crbc_rl.credit.metrics import calibration_metrics, credit_metrics, run_calibration
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -112,9 +112,12 @@ class Learner:
         with self.clock.phase("save"):
             self._keep(batch)
         with self.clock.phase("figures"):
+            slope = run_calibration(process, self.config.credit.method, self.credit_options)
+            self.guard.calibrate(self.update, slope, self.worker.envs.anchor_name)
             return {
                 **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
                 **credit_metrics(process, terms, self.config.credit.method, self.credit_options),
+                **calibration_metrics(slope),
                 **train_record,
                 **speeds(batch, self.config.optim.epochs, self.clock.spent),
                 "memory_peak": peak_memory(self.distributed.device),

@@ -31,6 +31,7 @@ CREDIT_PANELS = {
     "Revisit share": {"revisited": "revisit_share"},
     "Size of the two terms": {"group": "group_term", "step": "step_term"},
     "Steps turned against the group": {"turned": "turned"},
+    "Calibration slope, 1 expected": {"all visits": "calibration", "others'": "calibration_upper"},
     "Certified anchors": {"depth 0": "certified/0", "1": "certified/1", "3": "certified/3"},
     "Mean size of an advantage": {"size": "advantage_abs"},
     "Anchors per group": {"anchors": "anchors_per_group"},

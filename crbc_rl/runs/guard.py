@@ -1,10 +1,11 @@
-"""What goes wrong for several updates: training that is no longer finite, and replies that are all invalid."""
+"""What goes wrong for several updates: training that is not finite, invalid replies, and anchors that hide state."""
 
 from __future__ import annotations
 
 import logging
 
 from crbc_rl.config import TrainConfig
+from crbc_rl.credit.calibration import NO_SLOPE, Slope
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.clock import Record
 from crbc_rl.training.trainable import IN_A_ROW, Trainable
@@ -14,6 +15,9 @@ log = logging.getLogger(__name__)
 INVALID_UPDATES = 3
 """Updates in a row of invalid replies alone before a warning says so."""
 
+THROUGH_ANCHORS = ("crbc", "crbc_plus", "graphgpo", "g2po", "graft")
+"""The methods that read a step's credit from the value of the anchor it leads to."""
+
 
 class Guard:
     """Looks at every update before anything of it is saved."""
@@ -21,6 +25,7 @@ class Guard:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.invalid = 0
+        self.slope, self.told = NO_SLOPE, False  # in no checkpoint: a resumed run begins another
 
     def check(self, update: int, record: Record, models: dict[str, Trainable]) -> None:
         """Raise `ConfigError` where a model of `models` (by the key of its learning rate) cannot be trained further."""
@@ -44,4 +49,18 @@ class Guard:
                 INVALID_UPDATES,
                 update + 1,
                 self.config.rollout.max_new_tokens,
+            )
+
+    def calibrate(self, update: int, found: Slope, anchors: str) -> None:
+        """Warn once where the slope of the last updates says that `anchors` hide state, and credit reads them."""
+        self.slope, method = self.slope.then(found), self.config.credit.method
+        if not self.told and method in THROUGH_ANCHORS and self.slope.hidden:
+            self.told = True
+            log.warning(
+                "update %d: the anchors (%s) hide state that the outcome depends on, so credit.method=%s values steps "
+                "wrongly (calibration slope %.3f over the last updates, where 1 is expected). Choose anchors that hold "
+                'more (anchor="situation" | "state" in env.kwargs, where there are kinds), or credit.method=gigpo, '
+                "which compares own returns; a policy that must mix, as it sees no more than its anchors, defeats "
+                "depth 0 as well. See docs/credit/hidden_state.md",
+                *(update, anchors, method, self.slope.slope),
             )

@@ -75,6 +75,15 @@ CREDIT = (
         "0: the step term changes nothing but sizes",
     ),
     *_by_depth("certified", _CERTIFIED)[:3],
+    Metric(
+        "calibration",
+        "credit",
+        "",
+        "slope of own returns on the closure's credit: 1 where anchors hide no state, in small groups a little below",
+        "with `calibration_upper` below 0.95 for many updates: docs/credit/hidden_state.md",
+    ),
+    Metric("calibration_upper", "credit", "", "the same against other rollouts alone, which errs to the other side"),
+    Metric("calibration_error", "credit", "", "its standard error, with groups as clusters"),
 )
 """Metrics of credit: those of anchors for every method, of two terms where a method has two, of certified depths for
 CRBC. An update without a visit or an anchor that a share is of has no such figure."""

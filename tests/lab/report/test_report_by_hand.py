@@ -143,6 +143,7 @@ def test_the_charts_of_credit_have_their_metrics(tmp_path: Path) -> None:
     """Every metric has a value of its own and is constant; smoothing changes nothing, and shares are in percent."""
     keys = ["gate_open", "coverage/0", "coverage/1", "coverage/3", "coverage/full", "revisit_share", "group_term"]
     keys += ["step_term", "turned", "certified/0", "certified/1", "certified/3", "advantage_abs", "anchors_per_group"]
+    keys += ["calibration", "calibration_upper"]
     values = {key: (i + 1) / 20 for i, key in enumerate(keys)}
     run = make(tmp_path, [{"update": 0}, *({"update": update, **values} for update in (1, 2))])
     panels = content(run, read_metrics(run.folder))["credit_panels"]
@@ -152,6 +153,7 @@ def test_the_charts_of_credit_have_their_metrics(tmp_path: Path) -> None:
         ["30%"],
         ["0.35", "0.4"],
         ["45%"],
+        ["0.75", "0.8"],
         ["50%", "55%", "60%"],
         ["0.65"],
         ["0.7"],
@@ -159,7 +161,7 @@ def test_the_charts_of_credit_have_their_metrics(tmp_path: Path) -> None:
     assert [chart.title for chart, _ in panels] == list(CREDIT_PANELS)
     assert [lines for _, lines in panels][2:4] == [[], [("first", "group"), ("second", "step")]]
     page = write_report(run.folder).read_text()
-    assert [page.count(f'class="{line} line"') for line in ("first", "second", "third", "fourth")] == [8, 3, 2, 1]
+    assert [page.count(f'class="{line} line"') for line in ("first", "second", "third", "fourth")] == [9, 4, 2, 1]
 
 
 def test_a_group_is_drawn_with_the_options_of_the_run(shown: dict[str, Any]) -> None:

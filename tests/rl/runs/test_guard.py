@@ -6,10 +6,12 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from learner_fixtures import small
 
+from crbc_rl.credit.calibration import Slope
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
@@ -72,6 +74,17 @@ def test_weights_that_are_not_finite_are_never_saved(model: Path, tmp_path: Path
     kept = Run.open(tmp_path).last_checkpoint()
     assert kept is not None
     assert all(torch.isfinite(weight).all() for weight in load_policy(kept).model.state_dict().values())
+
+
+def test_hidden_state_is_said_once_with_what_to_choose(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hiding = Slope(np.array([[0.8], [0.85], [1.0]]) * np.ones(20))
+    guard, other = Guard(small(model)), Guard(small(model, credit={"method": "grpo"}))
+    for update in range(1, 4):
+        other.calibrate(update, hiding, "observation-1")
+        guard.calibrate(update, hiding, "observation-1")
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith("update 2: the anchors (observation-1) hide state")  # twenty groups are few
+    assert all(word in said for word in ('anchor="situation" | "state"', "gigpo", "must mix", "depth 0"))
 
 
 def test_invalid_replies_alone_are_said_once_after_three_updates(
