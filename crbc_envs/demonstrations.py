@@ -1,16 +1,21 @@
-"""Demonstrations for imitation: an expert's episodes, or the successful ones of random play."""
+"""Demonstrations for imitation: an expert's episodes, or the successful ones of random play. And groups of play."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
+from anchors import Rollout, RolloutGroup, Step
 from crbc_envs.actions import tagged
 from crbc_envs.core import AnchorEnv, Expert, Infos
+from crbc_envs.tasks import rng as seeded
 from crbc_envs.vector.contract import ForeignEnv
+from crbc_envs.vector.members import begin, noise_seed
 
 Env = AnchorEnv[Any, Any] | ForeignEnv
 
@@ -89,6 +94,32 @@ def random_successes(
             won.append(steps)
         on_episode(ended[0])
     return won
+
+
+def played_groups(
+    env: Env, tasks: Iterable[int], size: int = 8, skill: float = 0.3, seconds: float = inf
+) -> Iterator[RolloutGroup]:
+    """A group of `size` for each task, of random play in which an expert, where there is one, takes a share `skill` of
+    the steps. In a stochastic environment each rollout has its own noise. No group begins after so many `seconds`."""
+    until = monotonic() + seconds
+    for number, task in enumerate(tasks):
+        if monotonic() < until:
+            yield RolloutGroup([_rollout(env, task, number, member, skill) for member in range(size)], str(task))
+
+
+def _rollout(env: Env, task: int, seed: int, member: int, skill: float) -> Rollout:
+    rng, noise = seeded("played", seed, member), noise_seed(seed, member) if env.stochastic else None
+    observation, info = begin(env, seed, {"task": task}, noise)
+    expert, steps, over = env.expert(rng), list[Step](), False
+    while not over:
+        advised = None if expert is None else advice(expert, observation, info)  # asked always: it learns from seeing
+        reply = random_reply(env, info, rng) if advised is None or rng.random() >= skill else advised
+        anchor, label = info["anchor"], info.get("label", "")
+        observation, reward, terminated, truncated, info = env.step(reply)
+        steps.append(Step(anchor, info["action"], float(reward), label))
+        over = bool(terminated or truncated)
+    won = bool(info["success"])
+    return Rollout(steps, won, bool(truncated) and not won, info["anchor"])
 
 
 def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:

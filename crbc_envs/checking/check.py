@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.utils.env_checker import check_env
 
-from anchors import INVALID
+from anchors import INVALID, RolloutGroup
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
 from crbc_envs.checking.group import NO_NOISE, check_group, check_noise
 from crbc_envs.checking.probe import (
@@ -43,6 +43,7 @@ from crbc_envs.checking.probe import (
 )
 from crbc_envs.checking.splits import SplitReport, compare_splits
 from crbc_envs.checking.subprocess import make_request, replay_in_subprocess
+from crbc_envs.demonstrations import played_groups
 from crbc_envs.vector.contract import attribute, bare
 
 __all__ = ["AnchorEnvError", "AnchorReport", "check_anchor_env"]
@@ -64,7 +65,8 @@ class AnchorReport:
     another anchor in another task. `noise` is the fraction of walks that came out otherwise under other noise, None
     for an environment that does not declare itself stochastic. `invalid` is the fraction of the `fuzzed` replies that
     the environment refused. `splits` compares the splits, None where the environment takes no `split`.
-    `skipped` maps each check that could not run to the reason.
+    `skipped` maps each check that could not run to the reason. `groups` are play on the tasks of an `AnchorEnv` for
+    `crbc_rl.credit.calibration`: whether anchors hide state.
     """
 
     environment: str
@@ -83,6 +85,7 @@ class AnchorReport:
     noise: float | None = None
     splits: SplitReport | None = None
     skipped: dict[str, str] = field(default_factory=dict)
+    groups: list[RolloutGroup] = field(default_factory=list, repr=False)
 
     def __str__(self) -> str:
         lines = [
@@ -157,7 +160,9 @@ def check_anchor_env(
         _check_processes(spec, first_walks, skipped)
     splits = None if spec is None or not split_tasks else compare_splits(spec, split_tasks, seed, skipped)
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
-    figures = {"noise": noise, "splits": splits, "skipped": skipped}
+    anchor_env, chosen = bare(env), [start.options["task"] for start in starts if start.options is not None]
+    groups = [] if anchor_env is None else list(played_groups(anchor_env, chosen))
+    figures = {"noise": noise, "splits": splits, "skipped": skipped, "groups": groups}
     return _report(name, seed, walks, fuzzed=fuzz, invalid=refused / max(fuzz, 1), **figures)
 
 

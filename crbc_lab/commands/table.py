@@ -80,10 +80,13 @@ def train(
     folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
     if dry_run:
         from crbc_lab.plan import make_plan
+        from crbc_lab.plan.environment import played_slope
         from crbc_lab.plan.show import print_plan
 
         gib = 80.0 if gpu_memory is None else gpu_memory
-        print_plan(make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
+        print_plan(plan := make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
+        if plan.checked.env.panels:
+            console.print(f"anchors: {played_slope(settings)}", highlight=False, markup=False)
         return
     if (seed if seeds else jobs) is not None:
         raise ConfigError("--seeds and --seed exclude each other, and --jobs belongs to --seeds: --seeds 0-4 --jobs 2")

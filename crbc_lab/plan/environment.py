@@ -13,11 +13,13 @@ from gymnasium.envs.registration import EnvSpec
 
 import crbc_envs  # noqa: F401  registers the ids
 from crbc_envs.core import AnchorEnv
+from crbc_envs.demonstrations import played_groups
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
-from crbc_envs.tasks import SPLITS, TaskPanel
+from crbc_envs.tasks import SPLITS, TaskPanel, rng
 from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, creator, make_member, member_info
 from crbc_lab.plan.findings import Finding
+from crbc_rl import credit
 from crbc_rl.config import RunConfig, TrainConfig
 from crbc_rl.config.extensions import unknown_id
 from crbc_rl.errors import ConfigError, nearest
@@ -171,3 +173,13 @@ def _unknown(spec: EnvSpec, kwargs: dict[str, Any]) -> str:
         if name not in known:
             return f"{spec.id} has no argument {name!r}{nearest(name, known)}"
     return ""
+
+
+def played_slope(config: TrainConfig) -> str:
+    """The calibration slope of two seconds of play on training tasks: whether anchors hide state."""
+    with closing(
+        make_member(config.registered_id(), {**config.env.kwargs, "split": "train", "replies": "tags"})
+    ) as env:
+        tasks = rng("calibration").integers(len(env.panel), size=48).tolist()
+        found = credit.calibration(list(played_groups(env, tasks, seconds=2.0)))
+        return f"{env.anchor_name}, {found}{'; they hide state' * found.hidden}"

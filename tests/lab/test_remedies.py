@@ -68,7 +68,8 @@ def test_each_kind_of_config_names_its_command(folder: Path, shell: Shell) -> No
 def test_a_misspelt_name_is_replaced_as_told(folder: Path, shell: Shell) -> None:
     told = shell.refused("train", "sokoban-tny", "--dry-run")
     name = command(told, r"(?<=did you mean ')[\w-]+")
-    assert "nothing is started" in shell.run(f"crbc train {name} --dry-run")
+    planned = shell.run(f"crbc train {name} --dry-run")
+    assert "nothing is started" in planned and "anchors: paper-1, calibration slope " in planned
     told = shell.refused("train", "sokoban-tiny", "--set", "num_groups=2", "--dry-run")
     key = command(told, r"(?<=did you mean ')[\w.]+")
     assert "2 groups of 8" in " ".join(shell.run(f"crbc train sokoban-tiny --set {key}=2 --dry-run").split())

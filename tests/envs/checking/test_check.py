@@ -107,6 +107,7 @@ def test_the_toy_passes_and_the_same_seed_gives_the_same_report(one_hash_seed):
     assert report != crbc_envs.check_anchor_env(make(), seed=4, fuzz=50)
     assert report.skipped == {}
     assert 0 < report.success_rate < 1
+    assert [len(group) for group in report.groups] == [8] * 4 and report.groups[0].rollouts[0].steps[0].label
 
 
 @pytest.mark.filterwarnings("ignore:.*spec")
