@@ -99,8 +99,8 @@ def random_successes(
 def played_groups(
     env: Env, tasks: Iterable[int], size: int = 8, skill: float = 0.3, seconds: float = inf
 ) -> Iterator[RolloutGroup]:
-    """A group of `size` for each task, of random play in which an expert, where there is one, takes a share `skill` of
-    the steps. In a stochastic environment each rollout has its own noise. No group begins after so many `seconds`."""
+    """A group of `size` for each task: random play in which an expert, if there is one, takes a share `skill` of the
+    steps, with noise of each rollout's own. No group begins after so many `seconds`."""
     until = monotonic() + seconds
     for number, task in enumerate(tasks):
         if monotonic() < until:
@@ -118,8 +118,7 @@ def _rollout(env: Env, task: int, seed: int, member: int, skill: float) -> Rollo
         observation, reward, terminated, truncated, info = env.step(reply)
         steps.append(Step(anchor, info["action"], float(reward), label))
         over = bool(terminated or truncated)
-    won = bool(info["success"])
-    return Rollout(steps, won, bool(truncated) and not won, info["anchor"])
+    return Rollout(steps, info["success"], truncated and not info["success"], info["anchor"])
 
 
 def _begin(env: Env, rng: np.random.Generator) -> tuple[Any, Infos]:

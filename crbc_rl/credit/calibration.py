@@ -17,7 +17,7 @@ from crbc_rl.credit.rewards import Reward, discounted_sums, step_rewards
 Floats = NDArray[np.float64]
 
 TINY = 1e-12
-"""A sum of A^2 up to this is rounding: no action made a difference."""
+"""A sum of A^2 up to this is rounding: no action made a difference, as without a success."""
 BOUND, ENOUGH = 0.95, 32
 """Anchors hide state where a slope and its error lie below this, in at least so many groups."""
 
@@ -28,9 +28,8 @@ class Slope:
     other rollouts alone, and of A^2.
 
     In small groups `slope` lies a little below 1 by itself: a rollout that comes back to an anchor is part of the mean
-    it is compared with. `upper`, by the second sums, errs to the other side. `error` is the standard error of `slope`,
-    with groups as clusters. They are nan where the sum of A^2 is 0 to rounding, as in groups without a success, and
-    `error` also for fewer than two groups with such a sum (`evidence`). `print` says so.
+    it is compared with. `upper`, by the second sums, errs to the other side. `error`, of `slope`, has groups as
+    clusters. They are nan without `evidence`, groups whose A^2 are not all 0; `error` also with one such group.
     """
 
     sums: Floats
@@ -130,8 +129,7 @@ def calibration(
     own = np.unique(rollouts.rollout * of.num_anchors + rollouts.anchor, return_inverse=True)[1]
     others = of.anchor_count[rollouts.anchor] - np.bincount(own)[own]
     outer = np.where(others > 0, errors + np.bincount(own, errors)[own] / np.maximum(others, 1.0), 0.0)
-    squares = credit * credit
-    each = (squares + errors * before, squares + outer * before, squares)
-    sums = np.array([sum_by(group, values, rollouts.num_groups) for values in each])
+    squares, later = credit * credit, (errors * before, outer * before, np.zeros(len(group)))
+    sums = np.array([sum_by(group, squares + each, rollouts.num_groups) for each in later])
     harm = sum_by(rollouts.anchor, errors * before, of.num_anchors) / max(float(squares.sum()), TINY)
     return Calibration(sums, of, harm)

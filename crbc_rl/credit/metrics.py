@@ -50,8 +50,7 @@ def credit_metrics(
 
 
 def run_calibration(process: EmpiricalProcess, method: str, options: Mapping[str, Any]) -> Slope:
-    """The slope of an update by the run's own reward, and by its discount and cost of invalid replies where `method`
-    is a closure's. No slope where that closure has no solution, as in a cycle of rewards that nothing leaves."""
+    """The slope of an update by the run's reward, and a closure's own options; none where that has no solution."""
     own = {"reward": options["reward"]} if options.get("reward") in get_args(Reward) else {}
     if method in ("crbc", "crbc_plus"):
         own |= {name: options[name] for name in ("beta", "invalid_cost") if name in options}

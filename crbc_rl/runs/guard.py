@@ -16,7 +16,7 @@ INVALID_UPDATES = 3
 """Updates in a row of invalid replies alone before a warning says so."""
 
 THROUGH_ANCHORS = ("crbc", "crbc_plus", "graphgpo", "g2po", "graft")
-"""The methods that read a step's credit from the value of the anchor it leads to."""
+"""The methods whose credit is the value of the anchor that a step leads to."""
 
 
 class Guard:
@@ -57,10 +57,9 @@ class Guard:
         if not self.told and method in THROUGH_ANCHORS and self.slope.hidden:
             self.told = True
             log.warning(
-                "update %d: the anchors (%s) hide state that the outcome depends on, so credit.method=%s values steps "
-                "wrongly (calibration slope %.3f over the last updates, where 1 is expected). Choose anchors that hold "
-                'more (anchor="situation" | "state" in env.kwargs, where there are kinds), or credit.method=gigpo, '
-                "which compares own returns; a policy that must mix, as it sees no more than its anchors, defeats "
-                "depth 0 as well. See docs/credit/hidden_state.md",
+                "update %d: the anchors (%s) hide state, so credit.method=%s values steps wrongly (calibration slope "
+                '%.3f over the last updates, 1 expected). Choose anchors that hold more (anchor="situation" | "state" '
+                "in env.kwargs, where there are kinds), or credit.method=gigpo, of own returns. A policy that must mix "
+                "as it sees no more than its anchors, defeats depth 0 as well: docs/credit/hidden_state.md",
                 *(update, anchors, method, self.slope.slope),
             )
