@@ -23,7 +23,7 @@ from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.credit.estimator import Estimator
-from crbc_rl.credit.metrics import calibration_metrics, credit_metrics, run_calibration
+from crbc_rl.credit.metrics import NO_SLOPE, calibration_metrics, credit_metrics, run_calibration
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -86,6 +86,7 @@ class Learner:
             self.metrics = Metrics(run.folder, upto, run.trackers())
             run.cut_lines(upto)
         self.guard = Guard(config)
+        self.slope = NO_SLOPE
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
 
@@ -112,12 +113,11 @@ class Learner:
         with self.clock.phase("save"):
             self._keep(batch)
         with self.clock.phase("figures"):
-            slope = run_calibration(process, self.config.credit.method, self.credit_options)
-            self.guard.calibrate(self.update, slope, self.worker.envs.anchor_name)
+            self.slope = run_calibration(process, self.config.credit.method, self.credit_options)
             return {
                 **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
                 **credit_metrics(process, terms, self.config.credit.method, self.credit_options),
-                **calibration_metrics(slope),
+                **calibration_metrics(self.slope),
                 **train_record,
                 **speeds(batch, self.config.optim.epochs, self.clock.spent),
                 "memory_peak": peak_memory(self.distributed.device),
@@ -168,6 +168,7 @@ class Learner:
                 self.update += 1
                 record = self.step()
                 self.guard.check(self.update, record, self._models())
+                self.guard.calibrate(self.update, self.slope, self.worker.envs.anchor_name)
                 last = self.update == self.config.updates
                 if last or self.update % self.config.eval.every == 0:
                     record |= self._evaluate("validation")

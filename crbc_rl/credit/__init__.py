@@ -13,12 +13,12 @@ from crbc_rl.credit.api import (
     check_options,
     estimator_of,
 )
-from crbc_rl.credit.calibration import Calibration, calibration
 from crbc_rl.credit.crbc import Closure, closure, step_credit
 from crbc_rl.credit.diagnose import Diagnosis, diagnose
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import Estimator, estimator
 from crbc_rl.credit.gae import gae, row_rewards, whiten
+from crbc_rl.credit.metrics import Calibration, calibration
 from crbc_rl.credit.rewards import Earned
 from crbc_rl.credit.rows import advantages_from_rows, per_token
 from crbc_rl.credit.scores import scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from crbc_rl.config import TrainConfig
-from crbc_rl.credit.calibration import NO_SLOPE, Slope
+from crbc_rl.credit.metrics import NO_SLOPE, Slope
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.clock import Record
 from crbc_rl.training.trainable import IN_A_ROW, Trainable

@@ -14,8 +14,7 @@ from crbc_lab.studies.mdp import TabularMDP, sample
 from crbc_lab.studies.worlds import WORLDS, behaviour
 from crbc_lab.studies.worlds.build import WON, Outcomes, table
 from crbc_rl import credit
-from crbc_rl.credit.calibration import NO_SLOPE
-from crbc_rl.credit.metrics import calibration_metrics, run_calibration
+from crbc_rl.credit.metrics import NO_SLOPE, calibration_metrics, run_calibration
 
 
 def test_a_group_by_hand() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from learner_fixtures import small
 
-from crbc_rl.credit.calibration import Slope
+from crbc_rl.credit.metrics import Slope
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
