@@ -13,7 +13,7 @@ from anchors import GroupError, Rollout, Step
 from crbc_envs.actions import cause_of, settled
 from crbc_envs.prompts import HISTORY_LENGTH, IMAGE, Conversation, Prompt, PromptWindow, Template
 from crbc_envs.storage.rollouts import Frame, encode_frame
-from crbc_envs.vector.contract import ForeignEnv, bare, replies_of
+from crbc_envs.vector.contract import ForeignEnv, bare
 from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
 
 Message = dict[str, Any]
@@ -115,7 +115,7 @@ class ChatEpisode:
         before = self._talk.info
         if self.judge is not None:
             self.turns.append((self._asked, text))
-        replies = replies_of(self.env)
+        replies = self.env.replies
         observation, reward, terminated, truncated, info = self.env.step(settled(text, replies, finish_reason))
         self.causes.append("" if info["valid"] else cause_of(text, replies, finish_reason))
         self._steps.append(Step(before["anchor"], info["action"], float(reward), before["label"]))

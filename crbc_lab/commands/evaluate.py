@@ -98,13 +98,23 @@ class Order:
             config = config.model_copy(update={"eval": config.eval.model_copy(update={"panel": self.panel})})
         return config
 
-    def chosen(self, config: TrainConfig, split: str) -> tuple[EvalPanel, str]:
+    @property
+    def played_split(self) -> str:
+        """The given split, that of a manifest, or the test split."""
+        return self.split or (self.tasks.split if self.tasks is not None else None) or "test"
+
+    def count(self, config: TrainConfig) -> int:
+        """The number of tasks that are played."""
+        return len(self.tasks.tasks) if self.tasks is not None else self.episodes or config.eval.test_episodes
+
+    def chosen(self, config: TrainConfig) -> tuple[EvalPanel, str]:
         """What is played, and its digest where a file keeps it: it may cost as much as to begin all tasks."""
+        split = self.played_split
         with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
             if self.tasks is not None:
                 chosen = self.tasks.panel(env.panel, split)
             else:
-                chosen = choose(env.panel, split, self.episodes or config.eval.test_episodes, config.eval.panel)
+                chosen = choose(env.panel, split, self.count(config), config.eval.panel)
             return chosen, "" if self.out is None else chosen.digest(env.panel)
 
 
@@ -132,10 +142,8 @@ def evaluate(path: Path, policy: str | Path | ChatPolicy, order: Order, console:
     own = isinstance(policy, str) and policy not in SCRIPTS
     run = Run.open(path) if own or path.is_dir() else None
     config = order.config(path, run)
-    split = order.split or (order.tasks.split if order.tasks is not None else None) or "test"
-    count = order.episodes or (len(order.tasks.tasks) if order.tasks is not None else config.eval.test_episodes)
-    check_run(config, evaluation=(split, count)).require()
-    chosen, digest = order.chosen(config, split)
+    check_run(config, evaluation=(order.played_split, order.count(config))).require()
+    chosen, digest = order.chosen(config)
     torch.set_num_threads(config.threads)
     player = _player(policy, None if run is None else Run(run.folder, config), config, chosen, order, console)
     if order.out is None:

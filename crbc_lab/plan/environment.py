@@ -17,7 +17,7 @@ from crbc_envs.demonstrations import played_groups
 from crbc_envs.errors import DataError, RequirementError
 from crbc_envs.prompts import IMAGE, Prompt, PromptWindow, is_frame
 from crbc_envs.tasks import SPLITS, TaskPanel, rng
-from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, creator, make_member, member_info
+from crbc_envs.vector.members import INDEPENDENT, SHARED, LocalMembers, creator, dynamics_of, make_member, member_info
 from crbc_lab.plan.findings import Finding
 from crbc_rl import credit
 from crbc_rl.config import RunConfig, TrainConfig
@@ -92,7 +92,7 @@ def _play_one(config: RunConfig, spec: EnvSpec, split: str, checked: EnvCheck) -
             return
         checked.max_steps, checked.stochastic = env.max_steps, env.stochastic
         if isinstance(config, TrainConfig):
-            checked.dynamics = config.rollout.dynamics or (INDEPENDENT if env.stochastic else SHARED)
+            checked.dynamics = dynamics_of(env, config.rollout.dynamics)
         window = _window(config, env, checked)
         if window is None:
             return

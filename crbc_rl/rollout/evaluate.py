@@ -174,14 +174,15 @@ def play_tasks(
     for start in range(0, len(tasks), size):
         some, again = tasks[start : start + size], repeats[start : start + size]
         with closing(open_groups(config, split, len(some), group_size, asking.replies)) as envs:
+            asked = prompts.copy()
             if asking.instructed:
-                prompts["prompt"] = instructed(PromptWindow.of(envs, **prompts).template, asking.replies)
+                asked["prompt"] = instructed(PromptWindow.of(envs, **prompts).template, asking.replies)
             batch = collect(
                 envs,
                 policy,
                 some,
                 [rollout_seed(purpose, seed, *place) for place in zip(some, again, strict=True)],
-                **prompts,
+                **asked,
                 temperature=temperature,
                 max_new_tokens=asking.max_new_tokens,
                 waves=config.rollout.waves,

@@ -13,7 +13,7 @@ from crbc_envs.core import Expert
 from crbc_envs.demonstrations import advice, random_reply
 from crbc_envs.tasks import rng
 from crbc_envs.vector.contract import Member
-from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
+from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import BATCH, describe, rollout_seed
@@ -40,7 +40,7 @@ def play_scripted(
     """
     env_kwargs = {**config.env.kwargs, "split": split, "replies": "tags"}
     with closing(make_member(config.registered_id(), env_kwargs)) as env:
-        own = (config.rollout.dynamics == INDEPENDENT) if config.rollout.dynamics else env.stochastic
+        own = dynamics_of(env, config.rollout.dynamics) == INDEPENDENT
         for start in range(0, len(tasks), batch_size):
             some, again = tasks[start : start + batch_size], repeats[start : start + batch_size]
             rollouts = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,17 +24,6 @@ from crbc_rl.rollout.evaluate import play_panel
 
 BOARD = "Sokoban\n# # # #\n# @ $ .\n# # # #\nYour move?"
 TEXTS = [BOARD, "Sokoban\n# # #\nYour move?", "Sokoban\n@ $\nYour move?", "up"]
-
-
-@pytest.fixture(scope="module")
-def policy() -> TransformersPolicy:
-    return load_policy(ROOT / "warmstarts" / "sokoban-tiny")
-
-
-@pytest.fixture(scope="module")
-def client(policy: TransformersPolicy) -> Iterator[Client]:
-    with serving(policy) as url:
-        yield Client(url)
 
 
 def scored(policy: TransformersPolicy, prompt: list[int], reply: list[int], temperature: float) -> np.ndarray:

@@ -6,7 +6,6 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from types import SimpleNamespace
@@ -19,29 +18,16 @@ import openai
 import pytest
 import torch
 from endpoint_client import Client
-from paths import ROOT
 
 from crbc_lab.model_server import server
 from crbc_lab.model_server.rows import Row
 from crbc_lab.model_server.server import serving
 from crbc_rl.batches import Turn
-from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy, nucleus
 
 BOARD = "Sokoban\n# # # #\n# @ $ .\n# # # #\nYour move?"
 LONG: dict[str, Any] = {"temperature": 2.0, "max_tokens": 60, "model": "model"}
 SAID: Any = [{"role": "user", "content": BOARD}]
-
-
-@pytest.fixture(scope="module")
-def policy() -> TransformersPolicy:
-    return load_policy(ROOT / "warmstarts" / "sokoban-tiny")
-
-
-@pytest.fixture(scope="module")
-def client(policy: TransformersPolicy) -> Iterator[Client]:
-    with serving(policy) as url:
-        yield Client(url)
 
 
 @pytest.fixture(scope="module")
