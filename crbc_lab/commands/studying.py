@@ -264,23 +264,6 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
     print_line(console, f"wrote {path} and {len(drawn)} pictures")
 
 
-def check(out: MaybePath = None) -> None:
-    """Recompute what the numbers in the paper's tables can come from: panels, numbers of runs, and claims.
-
-    Args:
-        out: folder for the findings as paper_tables.md; default none is written.
-    """
-    from crbc_lab.studies.paper.check import findings, markdown, print_sections
-
-    sections = findings()
-    print_sections(sections, console)
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "paper_tables.md").write_text(markdown(sections), encoding="utf-8")
-        print_written(console, out / "paper_tables.md")
-
-
-PAPER = Group("Look into the paper's own tables: crbc paper check.", {"check": check})
 RESULT = Group("Work with what is kept of the comparisons' trainings: crbc results rebuild.", {"rebuild": rebuild})
 STUDY = Group(
     "Measure what limits an agent, test a claim of the paper, or compare trained agents: crbc study list names the "

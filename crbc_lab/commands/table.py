@@ -1,5 +1,5 @@
 """Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
-data, serve, and paper, results and study, whose own are in `data.py`, `serving.py` and `studying.py`."""
+data, serve, and results and study, whose own are in `data.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from crbc_lab.commands.parse import (
     permit,
 )
 from crbc_lab.commands.serving import SERVE
-from crbc_lab.commands.studying import PAPER, RESULT, STUDY
+from crbc_lab.commands.studying import RESULT, STUDY
 from crbc_rl.errors import ConfigError
 
 
@@ -336,7 +336,6 @@ COMMANDS: dict[str, Any] = {
     "warmstart": warmstart,
     "study": STUDY,
     "results": RESULT,
-    "paper": PAPER,
     "bench": bench,
     "data": data,
     "serve": SERVE,

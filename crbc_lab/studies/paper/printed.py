@@ -9,11 +9,6 @@ from importlib.resources import files
 
 import yaml
 
-KINDS = ("Pick", "Clean", "Cool", "Look", "Heat", "Pick2")
-"""ALFWorld's kinds of tasks, in the order of the tables' columns."""
-TRAJECTORIES = 128
-"""Validation trajectories of every run; the paper, table of environment-level settings."""
-
 
 @dataclass(frozen=True, slots=True)
 class PrintedValue:
@@ -32,11 +27,6 @@ class PrintedValue:
     def value(self) -> float:
         return float(self.mean)
 
-    @property
-    def rounded(self) -> bool:
-        """Whether it may have been rounded to one decimal: all digits printed end in 0."""
-        return self.mean.endswith("0") and (not self.sd or self.sd.endswith("0"))
-
     def __str__(self) -> str:
         return f"{self.mean}±{self.sd}" if self.sd else self.mean
 
@@ -53,25 +43,6 @@ class Row:
     @property
     def name(self) -> str:
         return f"{self.block}, {self.method}"
-
-    @property
-    def copied(self) -> bool:
-        """Whether every cell has one decimal and a zero behind it, as no row that was computed here has."""
-        return all(cell.rounded for cell in self.cells.values())
-
-    @property
-    def half(self) -> float:
-        """Half a unit of the last decimal: how far a printed figure may be from its value."""
-        return 0.05 if self.copied else 0.005
-
-    @property
-    def has_kinds(self) -> bool:
-        return set(KINDS) <= set(self.cells)
-
-    @property
-    def overall(self) -> str:
-        """The column of the success over all tasks: "All" or "Succ."."""
-        return "All" if "All" in self.cells else "Succ."
 
 
 @cache
