@@ -17,6 +17,12 @@ INVALID_UPDATES = 3
 
 THROUGH_ANCHORS = ("crbc", "crbc_plus", "graphgpo", "g2po", "graft")
 """The methods whose credit is the value of the anchor that a step leads to."""
+MORE = {
+    "observation": 'anchor="situation" or "state" in env.kwargs',
+    "paper": 'anchor="situation" or "state" in env.kwargs',
+    "situation": 'anchor="state" in env.kwargs',
+}
+"""By kind of anchor, the kinds that hold more."""
 
 
 class Guard:
@@ -58,8 +64,8 @@ class Guard:
             self.told = True
             log.warning(
                 "update %d: the anchors (%s) hide state, so credit.method=%s values steps wrongly (calibration slope "
-                '%.3f over the last updates, 1 expected). Choose anchors that hold more (anchor="situation" | "state" '
-                "in env.kwargs, where there are kinds), or credit.method=gigpo, of own returns. A policy that must mix "
-                "as it sees no more than its anchors, defeats depth 0 as well: docs/credit/hidden_state.md",
+                "%.3f over the last updates, 1 expected). Choose %s, or credit.method=gigpo, of own returns. Where a "
+                "policy must mix, depth 0 fails as well: docs/credit/hidden_state.md",
                 *(update, anchors, method, self.slope.slope),
+                MORE.get(anchors.rpartition("-")[0], "anchors that hold more, by the environment's own code"),
             )

@@ -76,15 +76,26 @@ def test_weights_that_are_not_finite_are_never_saved(model: Path, tmp_path: Path
     assert all(torch.isfinite(weight).all() for weight in load_policy(kept).model.state_dict().values())
 
 
-def test_hidden_state_is_said_once_with_what_to_choose(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("anchors", "choice"),
+    [
+        ("observation-1", 'anchor="situation" or "state" in'),
+        ("situation-1", 'Choose anchor="state" in'),
+        ("state-1", "own code"),
+        ("own-1", "own code"),
+    ],
+)
+def test_hidden_state_is_said_once_with_what_to_choose(
+    model: Path, caplog: pytest.LogCaptureFixture, anchors: str, choice: str
+) -> None:
     hiding = Slope(np.array([[0.8], [0.85], [1.0]]) * np.ones(20))
     guard, other = Guard(small(model)), Guard(small(model, credit={"method": "grpo"}))
     for update in range(1, 4):
-        other.calibrate(update, hiding, "observation-1")
-        guard.calibrate(update, hiding, "observation-1")
+        other.calibrate(update, hiding, anchors)
+        guard.calibrate(update, hiding, anchors)
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith("update 2: the anchors (observation-1) hide state")  # twenty groups are few
-    assert all(word in said for word in ('anchor="situation" | "state"', "gigpo", "must mix", "depth 0"))
+    assert said.startswith(f"update 2: the anchors ({anchors}) hide state")  # twenty groups are few
+    assert all(word in said for word in (choice, "gigpo", "must mix", "depth 0"))
 
 
 def test_invalid_replies_alone_are_said_once_after_three_updates(
