@@ -12,6 +12,7 @@
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
 #   site        docs/webshop_site.png and webshop_phone.png
+#   front       docs/front.png, from results/
 #   trl         printed, for the table of docs/adapters/trl.md; needs the environment of `bash scripts/adapter.sh trl`
 #
 # What is printed is put into its document by hand, with the sentences around it, which may no longer hold.
@@ -52,6 +53,8 @@ splits() {
 
 sb3() { .venv/bin/python -m benchmarks.sb3_credit; }
 
+front() { .venv/bin/python scripts/front_picture.py; }
+
 site() { .venv/bin/python scripts/site_pictures.py; }
 
 trl() {
@@ -63,9 +66,9 @@ trl() {
 
 bash scripts/setup.sh dev
 for part in "${@:-warmstart}"; do
-    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, agents, credit, splits, sb3, site, trl" >&2; exit 2; }
+    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, agents, credit, splits, sb3, site, front, trl" >&2; exit 2; }
 done
-if [[ $# -eq 0 ]]; then set -- warmstart main agents credit splits sb3 site trl; fi
+if [[ $# -eq 0 ]]; then set -- warmstart main agents credit splits sb3 site front trl; fi
 for part in "$@"; do
     echo "== $part"
     "$part"

@@ -1,4 +1,4 @@
-"""Every command and every piece of code of the README is run as it is printed; what is long, in a short form."""
+"""The README is short, and every command and piece of code of its pages is run as printed; what is long, shortened."""
 
 from __future__ import annotations
 
@@ -20,11 +20,17 @@ from paths import ROOT
 from warm import Ended, Warm
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [README, *((ROOT / f"docs/{name}.md").read_text() for name in ("command_line", "runtime", "install"))]
+"""Whose commands and code are run."""
+MOST = 8_500
+"""Characters of the README: what is new goes where its reader looks, and one line here at most."""
 TINY = "rollout.num_groups=2 rollout.group_size=2 eval.episodes=2 eval.test_episodes=2 optim.minibatch=16 threads=1"
 
 ELSEWHERE = {
     "bash scripts/train.sh": "tests/scripts/test_setup.py",
     "bash scripts/test.sh": ".ci/run",
+    "source .venv/bin/activate": "tests/scripts/test_setup.py",
+    "git clone ADDRESS-OF-YOUR-COPY crbc && cd crbc": "nobody: the address is the reader's",
     "crbc serve openenv CRBC-ALFWorld-v0": "tests/rl/adapters",
 }
 """Commands that other checks run: they make whole environments, or need one of their own."""
@@ -45,7 +51,7 @@ SHORT = {
 
 
 def commands() -> Iterator[str]:
-    for block in re.findall(r"```bash\n(.*?)\s*```", README, re.DOTALL):
+    for block in re.findall(r"```bash\n(.*?)\s*```", "\n".join(PAGES), re.DOTALL):
         for line in block.splitlines():
             command = line.partition("  #")[0].strip()
             if command and not command.startswith("#"):
@@ -130,10 +136,33 @@ def serve_and_stop(folder: Path, command: str) -> None:
     assert process.returncode == 0
 
 
+def test_the_readme_fits_a_screen_or_two() -> None:
+    assert len(README) <= MOST
+    assert not [target for target in re.findall(r"\]\(([^)#]+)", README) if not (ROOT / target).exists()]
+
+
+def test_the_readmes_figures_are_those_of_the_results() -> None:
+    results = (ROOT / "docs/results.md").read_text().partition("<!-- results: main/lab/sokoban -->")[2]
+    results = results.partition("<!-- end -->")[0]
+    said = " ".join(README.split())
+    for method, quoted in (("GRPO", "{} points above GRPO ({} to {})"), ("GiGPO", "GiGPO ({}, {} to {})")):
+        (figures,) = re.findall(rf"^\| {method} \|.*?\| (\S+) \((\S+) to (\S+)\)", results, re.MULTILINE)
+        assert quoted.format(*(f"{-float(figure):.1f}" for figure in (figures[0], figures[2], figures[1]))) in said
+
+
+def test_the_readmes_code_prints_what_stands_below_it(warm: Warm, folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", README, re.DOTALL)
+    assert len(blocks) == README.count("```python") == 1
+    for code, printed in blocks:
+        assert len(code.splitlines()) <= 25
+        ended = warm.run(["-c", code], folder)
+        assert (ended.status, ended.out, ended.err) == (0, printed, "")
+
+
 @pytest.mark.full
-def test_the_python_blocks_run_one_after_another(warm: Warm, folder: Path) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    assert len(blocks) >= 3
+def test_the_pages_code_runs(warm: Warm, folder: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", "\n".join(PAGES[1:]), re.DOTALL)
+    assert len(blocks) == 2
     sets = ", ".join(repr(word) for word in TINY.split())
     for block in blocks:
         code = block.replace('"updates=10"', f'"updates=1", {sets}')

@@ -1,0 +1,111 @@
+"""Makes docs/front.png, the README's picture: one merged graph, and what the kept trainings say of each estimator.
+
+    python scripts/front_picture.py
+
+The graph is of eight rollouts by the scripted expert, hasty half of the time. The figure is made from `results/`: the
+main comparison in Sokoban, each method minus CRBC with its 95 % interval. It needs Chromium.
+"""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from jinja2 import Environment, PackageLoader
+from matplotlib.figure import Figure
+from PIL import Image
+
+from anchors import Rollout, RolloutGroup, Step
+from crbc_envs.sokoban.env import SokobanEnv
+from crbc_envs.webshop.site.browser import find_program
+from crbc_lab.report.content import ramps
+from crbc_lab.report.group import view_group
+from crbc_lab.studies.comparison.definition import load_study
+from crbc_lab.studies.comparison.markdown import rows
+
+ROOT = Path(__file__).resolve().parents[1]
+WIDTH, HEIGHT = 1240, 460
+MOST_ANCHORS = 20
+"""More are too small to read."""
+
+PAGE = """<!doctype html><meta charset="utf-8">{% import "macros.html.j2" as draw %}<style>{{ style }}
+body { background: #fff; display: grid; grid-template-columns: 690px 500px; gap: 18px; padding: 14px 16px; }
+svg.graph { width: 690px; height: 390px; min-width: 0; } h3 { font-size: 15px; margin-bottom: 8px; }
+.forest svg { width: 500px; height: 390px; }</style>
+<div><h3>Eight rollouts of one room, merged: values, and better (blue) or worse actions</h3>
+{{ draw.graph(group) }}</div>
+<div class="forest"><h3>Sokoban, three boxes: success minus that of CRBC</h3>{{ forest|safe }}</div>"""
+
+
+def merged() -> RolloutGroup:
+    """The first group whose outcomes are mixed and whose anchors are few."""
+    env = SokobanEnv(observation="text")
+    for task in range(1_000):
+        rng = np.random.default_rng(task)
+        group = RolloutGroup([played(env, task, rng) for _ in range(8)])
+        anchors = {step.anchor for rollout in group.rollouts for step in rollout.steps}
+        if 3 <= sum(rollout.success for rollout in group.rollouts) <= 5 and 12 <= len(anchors) <= MOST_ANCHORS:
+            return group
+    raise SystemExit("no such group among 1,000 tasks")
+
+
+def played(env: SokobanEnv, task: int, rng: np.random.Generator) -> Rollout:
+    observation, info = env.reset(options={"task": task})
+    expert, steps, over, truncated = env.expert(rng, hasty=0.5), [], False, False
+    while not over and not truncated:
+        anchor, label = info["anchor"], info["label"]
+        observation, _, over, truncated, info = env.step(expert(observation, info))
+        steps.append(Step(anchor, info["action"], label=label))
+    return Rollout(steps, success=info["success"], truncated=truncated)
+
+
+def forest() -> str:
+    """The figure as SVG: one row a method, best first; hollow where it is not separated from CRBC."""
+    compared = rows(load_study("main"), "lab", "sokoban", ROOT / "results")
+    reference = next(row for row in compared if row.beside is None)
+    others = sorted(
+        ((row.label, row.beside) for row in compared if row.beside), key=lambda other: other[1].difference.value
+    )
+    figure = Figure(figsize=(6.9, 5.2), layout="constrained")
+    ax = figure.subplots()
+    for height, (_, beside) in enumerate(others):
+        one, colour = beside.difference, "#1a5fa8" if beside.separated else "#77808b"
+        ax.plot([100 * one.low, 100 * one.high], [height, height], color=colour, linewidth=2.5)
+        face = colour if beside.separated else "white"
+        ax.plot([100 * one.value], [height], "o", color=colour, markersize=8, markerfacecolor=face)
+    ax.axvline(0, color="#1b2027", linewidth=1)
+    ax.set_yticks(range(len(others)), [label for label, _ in others], fontsize=12)
+    seeds, tasks = len(reference.kept), len(reference.kept[0].success)
+    ax.set_xlabel(
+        f"points, with 95 % intervals; {seeds} seeds, {tasks} test rooms, 0.8 M parameters\n"
+        f"CRBC: {100 * reference.start:.1f} to {100 * reference.success.value:.1f} %; hollow: not told apart from it",
+        fontsize=10.5,
+    )
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis="x", color="#e6e6e6", linewidth=0.7)
+    out = io.StringIO()
+    figure.savefig(out, format="svg")
+    return "<svg" + out.getvalue().partition("<svg")[2]
+
+
+def main() -> None:
+    templates = Environment(loader=PackageLoader("crbc_lab", "report"), autoescape=True, trim_blocks=True)
+    style = templates.get_template("style.html.j2").render(ramps=ramps())
+    group = view_group(0, merged(), {"beta": 0.9})
+    page = templates.from_string(PAGE).render(style=style, group=group, forest=forest())
+    program = find_program("chromium") or sys.exit("the picture needs Chromium: apt-get install -y chromium")
+    with tempfile.TemporaryDirectory() as folder:
+        source, picture = Path(folder) / "page.html", Path(folder) / "page.png"
+        source.write_text(page, encoding="utf-8")
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--force-device-scale-factor=2"]
+        options += [f"--window-size={WIDTH},{HEIGHT}", f"--screenshot={picture}"]
+        subprocess.run([program, *options, source.as_uri()], check=True, capture_output=True)
+        Image.open(picture).convert("P", palette=Image.Palette.ADAPTIVE).save(ROOT / "docs/front.png", optimize=True)
+
+
+if __name__ == "__main__":
+    main()
