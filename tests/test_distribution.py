@@ -21,6 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from paths import ROOT, SUPPORT
 
+from crbc_rl.version import __version__
+
 SETS = "updates=2 rollout.num_groups=2 rollout.group_size=4 eval.every=2 eval.episodes=4 eval.test_episodes=4"
 
 
@@ -128,7 +130,7 @@ def test_the_wheel_trains_evaluates_and_reports_from_an_empty_folder(built: tupl
     work.mkdir()
     there = Installed(tmp_path / "env", work)
     there.pip(str(built[0]))
-    assert there.crbc("--version") == "crbc 0.1.0\n"
+    assert there.crbc("--version") == f"crbc {__version__}\n"
 
     refused = there.crbc("train", "sokoban-tiny", status=2)
     assert refused.startswith("error: the crbc command needs anyio, filelock") and refused.count("\n") == 1

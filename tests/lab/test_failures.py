@@ -19,6 +19,7 @@ from warm import Ended, Warm
 
 from crbc_lab import cli
 from crbc_lab.commands import table
+from crbc_rl.version import __version__
 
 FAILING = """
 import errno, os, sys
@@ -46,7 +47,7 @@ def test_a_bug_of_ours_is_one_line_and_keeps_its_traceback_in_a_file(run: Callab
     told = re.fullmatch(r"error: KeyError: 'lost' \(a bug in crbc; please report it with (.*)\)\n", done.err)
     assert told is not None, done.err
     kept = Path(told[1]).read_text()
-    assert "Traceback (most recent call last)" in kept and "crbc 0.1.0" in kept and "in fail" in kept
+    assert "Traceback (most recent call last)" in kept and f"crbc {__version__}" in kept and "in fail" in kept
 
 
 def test_a_crash_of_native_code_shows_the_lines_that_it_came_from(run: Callable[[str], Ended]) -> None:
