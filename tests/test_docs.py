@@ -13,6 +13,7 @@ from paths import ROOT
 
 from crbc_envs.errors import RequirementError
 from crbc_envs.sokoban.panels import PANELS
+from crbc_lab.commands.table import COMMANDS
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 PACKAGES = ("anchors", "crbc_envs", "crbc_rl", "crbc_lab")
@@ -20,6 +21,11 @@ DOTTED = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|credit)(?:\.\w+)+)(?:\(.*?\
 FILE = re.compile(r"`((?:anchors|crbc_envs|crbc_rl|tests|scripts|configs|docs|examples|benchmarks)/[\w./-]*\w)`")
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
+MARK = re.compile(r"<!-- (?:results: \S+|figures: \S+|measured: (.+); commit [0-9a-f]{7,}) -->")
+FIGURE = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.])|\d ?%")
+HELD = {"example": "rl/credit/test_worked_example", "metrics": "rl/runs/test_metrics"}
+HELD |= {"paper_index": "test_paper_index"} | dict.fromkeys(("closure", "index"), "test_printed_counts")
+"""Pages whose figures a test reads or computes again, and the test."""
 LATER = {"CHANGELOG.md"}
 """Pages that tell of names that are gone."""
 
@@ -81,6 +87,19 @@ def test_every_name_that_a_page_mentions_can_be_imported(page):
 def test_every_file_that_a_page_mentions_exists(page):
     missing = [name for name in FILE.findall(text(page)) if "NAME" not in name and not (ROOT / name).exists()]
     assert not missing or page.name in LATER
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent != ROOT], ids=lambda page: page.name)
+def test_a_page_says_where_its_figures_are_from(page):
+    said, held = text(page), page.stem in HELD and page.stem in text(ROOT / f"tests/{HELD[page.stem]}.py")
+    tables = re.findall(r"(?:^ *\|.*\n)+", said, re.MULTILINE)
+    measured = any(sum(bool(FIGURE.search(cell)) for cell in table.split("|")) >= 3 for table in tables)
+    assert not measured or held or MARK.search(said), "write behind a table: <!-- measured: COMMAND; commit HASH -->"
+    assert len(MARK.findall(said)) == len(re.findall("<!-- (?:results|figures|measured)", said)), "a mark's form"
+    for command in filter(None, MARK.findall(said)):
+        first, second, third, *_ = [*command.split(), "", ""]
+        of = {"bash": second, "python": f"{third.replace('.', '/')}.py" if second == "-m" else second}.get(first, ".")
+        assert (ROOT / of).exists() and (first != "crbc" or second in COMMANDS), command
 
 
 @pytest.mark.parametrize("package", PACKAGES)
