@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from anchors import INVALID, anchor_key
 from anchors.key import OWN, AnchorKind
 from crbc_envs.actions import Replies, normalise, requested_action
-from crbc_envs.core import AnchorEnv
+from crbc_envs.core import AnchorEnv, brief, plain_reward, present
+from crbc_envs.errors import ContractError
 from crbc_envs.noise import expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
-from crbc_envs.spaces import UnicodeText
+from crbc_envs.spaces import UnicodeText, holds_text
 from crbc_envs.tasks import SPLITS, Task, TaskPanel
 
 Inner = gymnasium.Env[Any, Any]
@@ -30,6 +31,7 @@ MAX_STEPS = 100
 """The default of `max_steps` for an environment whose spec sets no limit."""
 TRIES = 200
 """How many seeds are tried for a task. One in three begins in the right split, unless there are few beginnings."""
+PAYLOADS = "return text, bytes, an array, a number or a tuple of these: a list as tuple(...), a set as tuple(sorted(...))"
 WRITTEN_OUT = 1_000
 """The label of an array has all its numbers up to this many; beyond, its key."""
 
@@ -48,7 +50,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     closed. All levels have the same actions and, if the agent reads arrays, the same shape.
 
     `phi(env, observation)` gives the payload of the anchor: everything that matters for the future, and nothing else.
-    It is text, bytes, an array, a number, None, or a tuple of these. The anchor is its key. The label is the payload
+    It is text, bytes, an array, a number, or a tuple of these and None. The anchor is its key. The label is the payload
     in a readable form, equal exactly if the payload is; an array of more than `WRITTEN_OUT` numbers shows its key.
     Where there is a choice of kinds, `phi` maps kinds of anchor to such functions, and `anchor` names the one to use.
 
@@ -56,8 +58,9 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     Termination without success is a failure. Where the environment truncates by itself, the episode is truncated.
 
     `actions` has one text per action of a `Discrete` space, or maps texts to actions of any space. The default is
-    "0", "1" and so on. `admissible(env)` gives the texts that are admissible now; the default is all of them. An
-    invalid reply takes no step inside and has reward 0.
+    "0", "1" and so on. `admissible(env)` gives the texts that are admissible now; the default is all of them. Instead
+    it may be a name, under which the environment's `info` has them. An environment that takes text needs no `actions`:
+    what is admissible stands for itself. An invalid reply takes no step inside and has reward 0.
 
     `show(env, observation)` gives what the agent reads, text or an array. The default is the observation if it is
     text or a frame, uint8 (H, W, 3), and otherwise its text, with arrays in full.
@@ -85,7 +88,8 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     The tasks are found with a copy of `env`, so a running episode is left alone. `known` keeps those found so far, by
     index: environments that play the same tasks find each of them once if they are given the same dictionary.
 
-    Raises `TypeError` and `ValueError` where one of these arguments, or what it returns, is of the wrong kind.
+    Raises `TypeError` and `ValueError` where one of these arguments, or what it returns, is of the wrong kind. Rewards
+    are finite numbers, or arrays of one. A reward or an observation of another kind is a `ContractError`.
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         max_steps: int | None = None,
         replies: Replies = "thought",
         require_tags: bool | None = None,
-        admissible: Callable[[Inner], Sequence[str]] | None = None,
+        admissible: Callable[[Inner], Sequence[str]] | str | None = None,
         stochastic: bool = False,
         domain: str | None = None,
         anchor: str = OWN,
@@ -131,10 +135,14 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         mode = self.env.render_mode
         modes = type(self).metadata.get("render_modes") or ([mode] if mode else [])
         self.metadata, self.render_mode = {**self.env.metadata, "render_modes": modes}, mode
-        self._actions = named_actions(actions, self.env.action_space)
-        self.action_space = UnicodeText(examples=tuple(self._actions))
-        self._seen, _ = self.env.reset(seed=0)
+        self._speaks = actions is None and holds_text(self.env.action_space)
+        if self._speaks and admissible is None:
+            raise ValueError(f"{self.domain} takes text: admissible must give the actions of now, or actions name all")
+        self._actions = {} if self._speaks else named_actions(actions, self.env.action_space)
+        self._terminated = False
+        self._arrive(*self.env.reset(seed=0), 0)
         self._anchor()  # phi is tried at once, so that its errors come from here
+        self.action_space = UnicodeText(examples=self._admissible() if self._speaks else tuple(self._actions))
         self.observation_space = _space_of(self._observation())
 
     # ---- tasks --------------------------------------------------------------------------------
@@ -152,8 +160,9 @@ class AnchorWrapper(AnchorEnv[Any, int]):
             self._scout = deepcopy(self.env)
         env = self._made(seed) if self._scout is None else self._scout
         observation, _ = env.reset(seed=seed)
-        digest = anchor_of(self._kinds.get("state", self._phi)(env, observation))
-        layout = digest if self._layout is None else anchor_of(self._layout(env, observation))
+        where = f"{self.domain}, seed {seed}"
+        digest = self._key(self._kinds.get("state", self._phi)(env, observation), where)
+        layout = digest if self._layout is None else self._key(self._layout(env, observation), where)
         text = self._text if isinstance(self._text, str) else self._text(env, observation)
         if self._make is not None:
             env.close()
@@ -165,52 +174,82 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         if self._make is not None:
             self.env.close()
             self.env = self._made(task)
-        self._seen, _ = self.env.reset(seed=task)
+        self._arrive(*self.env.reset(seed=task), 0)
         if self.stochastic:
             expect_np_random(self.env)
             self.env.np_random = self.np_random
         self._won = self._terminated = self._truncated = False
 
+    def _arrive(self, observation: Any, info: dict[str, Any], step: int) -> None:
+        """Keep what the environment returned. All that was found out about the situation before is forgotten."""
+        self._seen = present(observation, self.env.observation_space, f"{self.domain}, step {step}")
+        self._told = info
+        self._listed: tuple[str, ...] | None = None
+        self._payload: Any = None
+
     def _execute(self, action: str) -> float:
         if action == INVALID:
+            self._listed = self._payload = None
             return 0.0
-        self._seen, reward, terminated, truncated, info = self.env.step(self._actions[action])
-        self._won = bool(self._success_of(float(reward), bool(terminated), info))
+        taken = action if self._speaks else self._actions[action]
+        observation, reward, terminated, truncated, info = self.env.step(taken)
+        self._arrive(observation, info, self._steps + 1)
+        gained = plain_reward(reward, f"{self.domain}, step {self._steps + 1}")
+        self._won = bool(self._success_of(gained, bool(terminated), info))
         self._terminated, self._truncated = bool(terminated), bool(truncated)
-        return float(reward)
+        return gained
 
     def _observation(self) -> str | NDArray[Any]:
         shown = self._show(self.env, self._seen)
         if isinstance(shown, np.ndarray):
             return shown.copy()  # the environment may write on it later
         if not isinstance(shown, str):
-            raise TypeError(f"show must return text or an array, got {type(shown).__name__}")
+            raise ContractError(f"{self._where}: show must return text or an array, got {brief(shown)}")
         return shown
 
     def _anchor(self) -> str:
-        return anchor_of(self._phi(self.env, self._seen))
+        self._payload = self._phi(self.env, self._seen)  # always a new look; the label, asked next, shows the same one
+        return self._key(self._payload, self._where)
+
+    def _key(self, payload: Any, where: str) -> str:
+        """The anchor of what phi or layout returned."""
+        if payload is None:  # most likely, a return was forgotten
+            raise ContractError(f"{where}: phi returned None; {PAYLOADS}")
+        try:
+            return anchor_of(payload)
+        except TypeError as error:
+            raise ContractError(f"{where}: {error}") from error
 
     def anchor_as(self, kind: str) -> str:
         if kind not in self._kinds:
             raise ValueError(f"{self.domain} has anchors of the kind {', '.join(self._kinds)}, and not {kind!r}")
-        return anchor_of(self._kinds[kind](self.env, self._seen))
+        return self._key(self._kinds[kind](self.env, self._seen), self._where)
 
     def traits(self) -> Mapping[str, str]:
         """The layout of the current task, if that decides its split."""
         return {} if self._layout is None or self._task is None else {"layout": self._start(self._task.content).layout}
 
     def _label(self) -> str:
-        payload = self._phi(self.env, self._seen)
+        payload = self._phi(self.env, self._seen) if self._payload is None else self._payload
         return payload if isinstance(payload, str) else written(payload)
 
     def _admissible(self) -> tuple[str, ...]:
-        if self._admissible_of is None:
-            return tuple(self._actions)
-        admissible = tuple(self._admissible_of(self.env))
-        unknown = [action for action in admissible if action not in self._actions]
+        if self._listed is None:
+            self._listed = tuple(self._actions) if self._admissible_of is None else self._asked()
+        return self._listed
+
+    def _asked(self) -> tuple[str, ...]:
+        """What is admissible now, as the environment says."""
+        of = self._admissible_of
+        given = self._told.get(of, () if self._terminated else None) if isinstance(of, str) else of and of(self.env)
+        if given is None or isinstance(given, str):
+            raise ContractError(f"{self._where}: the admissible actions are {brief(given)}; return a list of texts")
+        if self._speaks:
+            return tuple(named_actions(tuple(dict.fromkeys(given)), self.env.action_space))
+        unknown = [action for action in given if action not in self._actions]
         if unknown:
             raise ValueError(f"admissible gave {unknown[0]!r}, which is none of the actions {', '.join(self._actions)}")
-        return admissible
+        return tuple(given)
 
     def _success(self) -> bool:
         return self._won
@@ -300,10 +339,7 @@ def written(payload: Any) -> str:
     plain = payload.item() if isinstance(payload, np.generic) else payload
     if plain is None or isinstance(plain, str | bytes | int | float):
         return repr(plain)
-    raise TypeError(
-        f"phi must return text, bytes, an array, a number, None or a tuple of these, got {type(payload).__name__}; "
-        "write a list as tuple(...) and a set as tuple(sorted(...))"
-    )
+    raise TypeError(f"phi returned {brief(payload)}; {PAYLOADS}")
 
 
 # ---- actions and observations ---------------------------------------------------------------------
@@ -312,6 +348,8 @@ def written(payload: Any) -> str:
 def named_actions(actions: Sequence[str] | Mapping[str, Any] | None, space: Space[Any]) -> dict[str, Any]:
     """The action behind each text. Raises `TypeError` and `ValueError`."""
     if not isinstance(actions, Mapping):
+        if holds_text(space) and actions is not None and not isinstance(actions, str):
+            return named_actions({name: name for name in actions}, space)
         if not isinstance(space, Discrete):
             raise TypeError(f"actions must map texts to actions, because the action space is {space}, not Discrete")
         numbers = range(int(space.start), int(space.start + space.n))

@@ -6,18 +6,19 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from math import prod
+from math import isfinite, prod
 from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar, get_args, runtime_checkable
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Space
 from numpy.typing import DTypeLike, NDArray
 
 from anchors import INVALID
 from anchors.key import OWN, anchor_name
 from crbc_envs.actions import Replies, admissible_action, requested_action
-from crbc_envs.errors import RequirementError
+from crbc_envs.errors import ContractError, RequirementError
 from crbc_envs.noise import replace_np_random
 from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
@@ -103,6 +104,31 @@ class ShowingMembers(Members, Protocol):
 
         All have begun. `out` is C-contiguous and has one row per member.
         """
+
+
+def plain_reward(reward: Any, where: str) -> float:
+    """A reward as a float, also from an array of one number. `where` names the environment and the step.
+
+    Raises `ContractError` for all that is no finite number.
+    """
+    if isinstance(reward, np.ndarray | np.generic) and reward.size == 1:
+        reward = reward.item()
+    if isinstance(reward, int | float) and isfinite(reward):
+        return float(reward)
+    raise ContractError(f"{where}: the reward is {brief(reward)}; return one finite number")
+
+
+def present(observation: Any, space: Space[Any], where: str) -> Any:
+    """The observation. Raises `ContractError` for None, unless the space has it."""
+    if observation is None and observation not in space:
+        raise ContractError(f"{where}: the observation is None; return one of {space}")
+    return observation
+
+
+def brief(value: Any) -> str:
+    """A value in a message: its text in one line of at most 60 characters, and its type."""
+    text = " ".join(repr(value).split())
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
 
 
 class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
@@ -291,7 +317,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         self._begin(self._task.content)
         self._steps = 0
         self._over = False
-        return self._observation(), self._info()
+        return self._looked(), self._info()
 
     def step(self, action: str) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
         if self._over:
@@ -301,12 +327,14 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         executed = self._executable(requested_action(action, self.replies))
         reward = self._execute(executed)
         self._steps += 1
+        if type(reward) is not float or not isfinite(reward):
+            reward = plain_reward(reward, self._where)
         success, ended = self._success(), self._ended()
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
         info = self._info()
         info.update(action=executed, valid=executed != INVALID, success=success, score=self._score())
-        return self._observation(), reward, ended, truncated, info
+        return self._looked(), reward, ended, truncated, info
 
     def accepts(self, reply: str) -> bool:
         """Whether `step(reply)` would execute an action now, rather than `INVALID`. It changes nothing."""
@@ -316,10 +344,23 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         """The admissible action equal to `requested`, or `INVALID`."""
         return admissible_action(requested, self._admissible())
 
+    def _looked(self) -> Obs:
+        """The observation. Raises `ContractError` for None, unless the space has it."""
+        observation = self._observation()
+        return present(observation, self.observation_space, self._where) if observation is None else observation
+
+    @property
+    def _where(self) -> str:
+        """The environment and its step, for messages."""
+        return f"{self.domain}, step {self._steps}"
+
     def _info(self) -> dict[str, Any]:
         assert self._task is not None
+        anchor = self._anchor()
+        if not isinstance(anchor, str):
+            raise ContractError(f"{self._where}: the anchor is {brief(anchor)}; return anchors.anchor_key(payload)")
         return {
-            "anchor": self._anchor(),
+            "anchor": anchor,
             "label": self._label(),
             "admissible_actions": self._admissible(),
             "task": self._task.text,

@@ -37,6 +37,14 @@ class RequirementError(RuntimeError):
     """
 
 
+class ContractError(TypeError):
+    """What somebody's environment, or a function given to it, returned is of the wrong kind.
+
+    The message names the environment, the step, what came back and what to return. The `crbc` command prints it
+    without a traceback.
+    """
+
+
 class BrowserError(RequirementError):
     """No browser was found, or the browser keeps exiting."""
 

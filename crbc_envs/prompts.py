@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_envs.actions import OPEN_ACTION, Replies
+from crbc_envs.errors import ContractError
 
 HISTORY_LENGTH = 2
 """Records in a prompt, as in the paper."""
@@ -143,7 +144,7 @@ def instructed(template: Template, replies: Replies = "thought") -> Template:
 
     def told(view: View) -> str:
         text = template(view)
-        if OPEN_ACTION in text:
+        if not isinstance(text, str) or OPEN_ACTION in text:  # what is no text, the window refuses
             return text
         actions = ", ".join(view.admissible)
         listed = [f"The admissible actions are: {actions}."] if actions and actions not in text else []
@@ -174,6 +175,8 @@ class PromptWindow:
     template: Template
     history: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     system: str | None = None
+    domain: str = "prompt"
+    """The environment's, for messages."""
 
     @classmethod
     def of(
@@ -185,7 +188,8 @@ class PromptWindow:
     ) -> PromptWindow:
         """The window of one member of `env`. `prompt` is a style or a template of one's own.
 
-        Raises `ValueError` if there is no such style.
+        Raises `ValueError` if there is no such style. Where a template returns no text, the window raises
+        `ContractError`.
         """
         styles = {**GENERIC, **env.templates}
         if isinstance(prompt, str) and prompt not in styles:
@@ -193,11 +197,18 @@ class PromptWindow:
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(styles)}"
             raise ValueError(f"no prompt style {prompt!r} for {env.domain}; {hint}")
         template = styles[prompt] if isinstance(prompt, str) else prompt
-        return cls(template, deque(maxlen=history), system)
+        return cls(template, deque(maxlen=history), system, env.domain)
 
     def prompt(self, observation: Any, info: dict[str, Any]) -> str:
         """The prompt's text, without the image."""
-        return self.template(self._view(observation, info))
+        return self._written(self._view(observation, info))
+
+    def _written(self, view: View) -> str:
+        text: Any = self.template(view)
+        if not isinstance(text, str):
+            name = getattr(self.template, "__qualname__", self.template)
+            raise ContractError(f"{self.domain}, step {view.step}: the prompt {name} is {text!r}; return its text")
+        return text
 
     def _view(self, observation: Any, info: dict[str, Any]) -> View:
         task, admissible, history = info["task"], info["admissible_actions"], tuple(self.history)
@@ -216,7 +227,7 @@ class PromptWindow:
     def ask(self, observation: Any, info: dict[str, Any]) -> Prompt:
         """The prompt: its text, and the current frame if the template uses `IMAGE`."""
         view = self._view(observation, info)
-        text = self.template(view)
+        text = self._written(view)
         frames = (observation,) if IMAGE in text and is_frame(observation) else ()
         return Prompt(text, frames, self.system, (self.template, view))
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from anchors import INVALID, InternedRollouts, RolloutGroup, TransitionCounts
 from crbc_envs.actions import MAX_ACTION_LENGTH, Replies, normalise, requested_action, tagged
+from crbc_envs.spaces import holds_text
 from crbc_envs.vector.contract import attribute, replies_of
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import member_info
@@ -104,7 +105,7 @@ class Choices:
 
     def space(self, space: Space[Any]) -> Space[Any]:
         """The space of encoded observations, for observations of `space`."""
-        return Box(0, 255, (self.length,), np.uint8) if _holds_text(space) else space
+        return Box(0, 255, (self.length,), np.uint8) if holds_text(space) else space
 
     def encoded(self, observation: Any, info: Mapping[str, Any]) -> Any:
         """The UTF-8 bytes of a text, (length,) uint8, padded with zeros; any other observation as it is."""
@@ -246,7 +247,7 @@ class VectorDiscreteActions(VectorWrapper[Any, ArrayLike, Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, envs.num_envs)
         self.single_observation_space = self._choices.space(envs.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, envs.num_envs)
-        self._reads_text = _holds_text(envs.single_observation_space)
+        self._reads_text = holds_text(envs.single_observation_space)
         self._bytes = np.zeros((envs.num_envs, length), dtype=np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -316,12 +317,8 @@ def _choices(
 
 
 def _check_takes_text(env: object, space: Space[Any]) -> None:
-    if not _holds_text(space):
+    if not holds_text(space):
         raise TypeError(f"{env} takes {space}, not text, so it has no admissible actions to number")
-
-
-def _holds_text(space: Space[Any]) -> bool:
-    return space.dtype is not None and space.dtype.kind == "U"
 
 
 def _members_told(infos: dict[str, Any]) -> dict[int, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -37,10 +38,15 @@ def transitions_of(env: Any) -> Any:
 
 def picture(env: Any, cell: int) -> str:
     """The map with the agent. The start is ice like any other: nothing depends on it any more."""
-    letters = board_of(env)
-    letters[letters == START] = FROZEN
-    letters.flat[cell] = AGENT[str(letters.flat[cell])]
-    return "\n".join(map("".join, letters))
+    board = env.unwrapped.desc
+    return _drawn(board.tobytes(), board.shape[1], int(cell))
+
+
+@lru_cache(maxsize=4096)
+def _drawn(letters: bytes, columns: int, cell: int) -> str:
+    ice = letters.decode().replace(START, FROZEN)
+    shown = f"{ice[:cell]}{AGENT[ice[cell]]}{ice[cell + 1 :]}"
+    return "\n".join(shown[start : start + columns] for start in range(0, len(shown), columns))
 
 
 class FrozenLake(AnchorWrapper):

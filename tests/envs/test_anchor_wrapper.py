@@ -344,7 +344,7 @@ def test_payloads_keep_their_own_anchor_and_numbers_are_numbers():
 
 @pytest.mark.parametrize("payload", [[1], {1}, {"a": 1}, object(), (1, [2]), np.array([None])], ids=type)
 def test_payloads_of_no_stable_form_are_refused_at_once(payload):
-    with pytest.raises(TypeError, match=r"phi must return text|an anchor is made from"):
+    with pytest.raises(TypeError, match=r"Screen, step 0: (phi returned .*; return text, bytes|an anchor is made from)"):
         AnchorWrapper(Screen(1), lambda env, seen: payload, success=lambda *_: False)
 
 
@@ -383,7 +383,7 @@ def test_what_is_no_environment_is_refused():
         AnchorWrapper("Taxi-v3", None, success=None)
     with pytest.raises(TypeError, match=r"env\(0\) must return a gymnasium.Env, got NoneType"):
         AnchorWrapper(lambda seed: None, None, success=None)
-    with pytest.raises(TypeError, match="show must return text or an array, got list"):
+    with pytest.raises(TypeError, match=r"Screen, step 0: show must return text or an array, got \[1\] \(list\)"):
         screen(1, show=lambda env, seen: [1])
     with pytest.raises(ValueError, match="tasks must be at least 1, got 0"):
         wrapped_envs.taxi(tasks=0)
