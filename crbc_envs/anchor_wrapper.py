@@ -31,7 +31,9 @@ MAX_STEPS = 100
 """The default of `max_steps` for an environment whose spec sets no limit."""
 TRIES = 200
 """How many seeds are tried for a task. One in three begins in the right split, unless there are few beginnings."""
-PAYLOADS = "return text, bytes, an array, a number or a tuple of these: a list as tuple(...), a set as tuple(sorted(...))"
+PAYLOADS = (
+    "return text, bytes, an array, a number or a tuple of these: a list as tuple(...), a set as tuple(sorted(...))"
+)
 WRITTEN_OUT = 1_000
 """The label of an array has all its numbers up to this many; beyond, its key."""
 
@@ -372,6 +374,11 @@ def named_actions(actions: Sequence[str] | Mapping[str, Any] | None, space: Spac
             raise ValueError(f"the action {name!r} stands for {action!r}, which is not in {space}")
         taken[plain] = name
     return dict(pairs)
+
+
+def rewarded(reward: float, terminated: bool, info: dict[str, Any]) -> bool:
+    """`success` where a reward above 0 says that the goal was reached."""
+    return reward > 0
 
 
 def _shown(env: Inner, observation: Any) -> str | NDArray[Any]:

@@ -21,7 +21,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from crbc_envs.errors import ContractError, DataError, RequirementError, install_extra, packages, remove_stranger, version
+from crbc_envs.errors import (
+    ContractError,
+    DataError,
+    RequirementError,
+    install_extra,
+    packages,
+    remove_stranger,
+    version,
+)
 from crbc_envs.printable import one_line
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.version import __version__

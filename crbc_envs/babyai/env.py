@@ -12,7 +12,7 @@ import numpy as np
 
 from anchors.key import AnchorKind, check_anchor_kind
 from crbc_envs.actions import Replies
-from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks
+from crbc_envs.anchor_wrapper import AnchorWrapper, known_tasks, rewarded
 from crbc_envs.babyai import words
 from crbc_envs.babyai.expert import ACTIONS, make_expert
 from crbc_envs.core import Expert
@@ -42,6 +42,10 @@ def levels() -> dict[str, str]:
     vars(roomgrid_level)["print"] = lambda *words: None
     ids = (env_id for env_id in gymnasium.registry if env_id.startswith("BabyAI-"))
     return {env_id.removeprefix("BabyAI-").rpartition("-v")[0]: env_id for env_id in ids}
+
+
+def _mission(env: Any, observation: Any) -> str:
+    return str(observation["mission"])
 
 
 class BabyAI(AnchorWrapper):
@@ -94,10 +98,10 @@ class BabyAI(AnchorWrapper):
                 "state": words.state,
             },
             anchor=anchor,
-            success=lambda reward, terminated, info: reward > 0,
+            success=rewarded,
             actions=ACTIONS,
             show=words.view,
-            text=lambda env, observation: str(observation["mission"]),
+            text=_mission,
             tasks=tasks,
             split=split,
             max_steps=max_steps,

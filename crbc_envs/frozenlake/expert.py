@@ -15,7 +15,7 @@ SOONER = 0.98
 """Of actions that are equally good, the best under this discount, so that no time is lost."""
 
 
-def make_expert(P: Table, goal: int, size: int, limit: int, rng: np.random.Generator, hasty: float = 0.0) -> Expert:
+def make_expert(P: Table, goal: int, columns: int, limit: int, rng: np.random.Generator, hasty: float = 0.0) -> Expert:
     """An expert for an episode of at most `limit` steps on a map with its goal at cell `goal`.
 
     With probability `hasty` a reply goes nearer to the goal, whatever the ice is like. Otherwise it is the best one
@@ -29,17 +29,17 @@ def make_expert(P: Table, goal: int, size: int, limit: int, rng: np.random.Gener
         board = "".join(observation.split("\n"))
         cell, steps = board.index("@"), limit - int(info["step"])
         if rng.random() < hasty:
-            choices = nearer(cell, goal, size)
+            choices = nearer(cell, goal, columns)
             return tagged(WAYS[choices[rng.integers(len(choices))]], "run")
         Q = with_left[steps, cell]
-        best = np.where(Q.max() - Q <= STILL, sooner[cell], -1.0)
+        best = np.where(Q.max() - Q <= STILL, sooner[cell], -np.inf)
         return tagged(WAYS[int(best.argmax())], "careful")
 
     return reply_to
 
 
-def nearer(cell: int, goal: int, size: int) -> list[int]:
+def nearer(cell: int, goal: int, columns: int) -> list[int]:
     """The actions towards the goal, as if there were no holes."""
-    (row, column), (to_row, to_column) = divmod(cell, size), divmod(goal, size)
+    (row, column), (to_row, to_column) = divmod(cell, columns), divmod(goal, columns)
     helpful = (to_column < column, to_row > row, to_column > column, to_row < row)
     return [action for action, towards in enumerate(helpful) if towards]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +15,7 @@ HOLES = 0.2
 """The probability that a cell is a hole, as in Gymnasium's own maps."""
 
 Board = NDArray[np.str_]
-"""(size, size) letters, as Gymnasium has them."""
+"""(rows, columns) letters, as Gymnasium has them."""
 
 
 @lru_cache(maxsize=4096)
@@ -29,19 +30,34 @@ def draw(seed: int, size: int) -> tuple[str, ...]:
             return tuple(map("".join, board))
 
 
+def own_map(rows: Sequence[str]) -> tuple[str, ...]:
+    """The rows of somebody's map. Raises `ValueError` unless they are equally long, and a way leads from S to a G."""
+    letters = "".join(rows)
+    if (
+        isinstance(rows, str)
+        or len(set(map(len, rows))) != 1
+        or set(letters) - set("SFHG")
+        or letters.count(START) != 1
+    ):
+        raise ValueError(f"desc must be rows of equal length, of the letters F, H and G and one S; got {rows!r}")
+    if distances(np.array(list(map(list, rows))))[letters.index(START)] == np.inf:
+        raise ValueError(f"desc must have a way from S to G; got {rows!r}")
+    return tuple(rows)
+
+
 def distances(board: Board) -> NDArray[np.float64]:
     """The least number of steps from each cell, row by row, to the goal; infinity where there is no way."""
-    size = len(board)
+    rows, columns = board.shape
     distances = np.full(board.size, np.inf)
     distances[board.ravel() == GOAL] = 0
     cells = deque(np.flatnonzero(distances == 0).tolist())
     while cells:
         cell = cells.popleft()
-        row, column = divmod(cell, size)
+        row, column = divmod(cell, columns)
         for r, c in ((row, column - 1), (row + 1, column), (row, column + 1), (row - 1, column)):
-            if 0 <= r < size and 0 <= c < size and board[r, c] != HOLE and distances[r * size + c] == np.inf:
-                distances[r * size + c] = distances[cell] + 1
-                cells.append(r * size + c)
+            if 0 <= r < rows and 0 <= c < columns and board[r, c] != HOLE and distances[r * columns + c] == np.inf:
+                distances[r * columns + c] = distances[cell] + 1
+                cells.append(r * columns + c)
     return distances
 
 

@@ -1,4 +1,4 @@
-"""Exact values of FrozenLake: the probability to reach the goal, from the environment's own table of transitions."""
+"""Exact values of FrozenLake: the expected sum of rewards, from the environment's own table of transitions."""
 
 from __future__ import annotations
 
@@ -27,18 +27,23 @@ def model(P: Table) -> tuple[Floats, Floats]:
 
 
 def exact_q(P: Table, beta: float = 1.0, steps: int | None = None) -> Floats:
-    """Q of the best play, (cells, actions). With `beta` 1, the probability that the goal is reached.
+    """Q of the best play, (cells, actions). With `beta` 1 and a reward of 1 for the goal alone, it is the probability
+    that the goal is reached.
 
     With `steps`, the episode ends after so many, and the best play knows how many are left: see `q_by_steps`. Without,
     they are unlimited: policies are improved until none is better, each evaluated by one linear system.
 
-    Raises `ValueError` for a `beta` outside (0, 1] and for negative `steps`.
+    Raises `ValueError` for a `beta` outside (0, 1], for negative `steps`, and for `beta` 1 without `steps` where a
+    reward is below 0 or is given for ice: the values may then have no bound.
     """
     if not 0 < beta <= 1:
         raise ValueError(f"beta must be in (0, 1], got {beta}")
     if steps is not None:
         last: Floats = q_by_steps(P, steps, beta)[-1]
         return last
+    outcomes = (outcome for actions in P.values() for listed in actions.values() for outcome in listed)
+    if beta == 1 and any(gain < 0 or (gain > 0 and not over) for _, _, gain, over in outcomes):
+        raise ValueError("with rewards below 0 or for ice, exact_q needs steps=, or a beta below 1")
     onward, reward = model(P)
     cells, policy = np.arange(len(reward)), np.zeros(len(reward), dtype=np.intp)
     while True:
@@ -61,10 +66,10 @@ def q_by_steps(P: Table, steps: int, beta: float = 1.0) -> Floats:
 
 
 def _value(onward: Floats, reward: Floats, policy: NDArray[np.intp], beta: float) -> Floats:
-    """V of a policy, (cells,). Cells from which it never gains anything have 0, also where it goes on forever."""
+    """V of a policy, (cells,). Cells from which it never gains or loses anything have 0, also where it goes on forever."""
     cells = np.arange(len(policy))
     M, r = onward[cells, policy], reward[cells, policy]
-    gains = r > 0
+    gains = r != 0
     for _ in cells:
         gains |= (M @ gains) > 0
     V = np.zeros(len(policy))

@@ -344,7 +344,9 @@ def test_payloads_keep_their_own_anchor_and_numbers_are_numbers():
 
 @pytest.mark.parametrize("payload", [[1], {1}, {"a": 1}, object(), (1, [2]), np.array([None])], ids=type)
 def test_payloads_of_no_stable_form_are_refused_at_once(payload):
-    with pytest.raises(TypeError, match=r"Screen, step 0: (phi returned .*; return text, bytes|an anchor is made from)"):
+    with pytest.raises(
+        TypeError, match=r"Screen, step 0: (phi returned .*; return text, bytes|an anchor is made from)"
+    ):
         AnchorWrapper(Screen(1), lambda env, seen: payload, success=lambda *_: False)
 
 

@@ -141,6 +141,7 @@ def parse(file: GameFile) -> Game:
             knives=sum(1 << o for o, kind in enumerate(problem.object_type.values()) if kind in KNIVES),
             start=problem.start(),
             won=problem.won(),
+            source=file,
         )
     except KeyError as error:
         raise FileError(file.name, f"the problem uses {shown(error.args[0])}, but does not declare it") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from crbc_envs.alfworld.engine.dialect import Dialect
 from crbc_envs.alfworld.engine.pddl import Test
@@ -92,6 +92,8 @@ class Game:
     travel: dict[int, dict[str, Action]] = field(default_factory=dict, repr=False)
     """The "go to" actions from each place, by command."""
     descriptions: dict[State, str] = field(default_factory=dict, repr=False)
+    source: Any = field(default=None, repr=False)
+    """The `GameFile` that it was parsed from, which stands for it in a pickle."""
 
 
 def bits(mask: int) -> Iterator[int]:

@@ -78,6 +78,9 @@ class TextWorldGame:
         self._start: frozenset[Any] = frozenset(self._env._pddl_state.facts)
         self.root = self._current = self._node(state)
 
+    def __reduce__(self) -> Any:
+        raise TypeError('engine="textworld" runs a live engine, so it cannot be pickled; engine="exact" can')
+
     def step(self, node: Node, command: str) -> Node:
         """The node after a command. It is computed once and then cached."""
         if command not in node.after:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -49,7 +50,12 @@ def open_shop(
         raise ValueError(f"category is of the embedded catalogue, and data_dir is {data_dir!r}")
     if data == "official" and data_dir is None:
         data_dir = str(installed())  # shops are kept by their arguments, and `$CRBC_DATA` may change
-    return _kept(data, data_dir, goals, price_seed, tagger, show_attributes, category, per_page)
+    shop = _kept(data, data_dir, goals, price_seed, tagger, show_attributes, category, per_page)
+    shop.opened_with = data, data_dir, goals, price_seed, tagger, show_attributes, category, per_page
+    return shop
+
+
+copyreg.pickle(Shop, lambda shop: (open_shop, shop.opened_with))
 
 
 @lru_cache(maxsize=4)

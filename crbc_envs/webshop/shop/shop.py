@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,11 @@ class Shop:
 
     `tagger` selects the tagger that finds the nouns of titles (`nouns.make_tagger`); the attribute holds its name. A
     results page has `per_page` products. `drawn` replaces the prices and goals that the original would draw.
-    `edition` is the number of the generated shop (`generate.EDITION`), or None.
+    `edition` is the number of the generated shop (`generate.EDITION`), or None. `opened_with` are the arguments of
+    `open_shop`, which stand for it in a pickle.
     """
+
+    opened_with: tuple[Any, ...]
 
     def __init__(
         self,

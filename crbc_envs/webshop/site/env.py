@@ -87,6 +87,9 @@ class WebShopSiteEnv(WebShopEnv):
         number = self._task.id.rpartition("/")[2]
         self.session = SiteSession(self.shop, task, self.browser, f"{self._url}/goal/{number}")
 
+    def __reduce__(self) -> Any:
+        raise TypeError("CRBC-WebShopSite-v0 drives a browser, so it cannot be pickled; CRBC-WebShop-v0 can")
+
     def close(self) -> None:
         self.browser.close()
         self._open.close()
