@@ -66,9 +66,9 @@ class FrozenLake(AnchorWrapper):
 
     With `slippery`, a step goes the wanted way with probability `success_rate`, one in three by default, and otherwise
     to either side. The copies of a group then have noise of their own, unless `dynamics="shared"` is asked for.
-    Reaching the goal is success, whatever `reward_schedule` gives for it: the rewards of a step to the goal, into a hole
-    and onto ice, 1, 0 and 0 by default. A hole ends the episode. An episode takes at most `max_steps`, 25 times the
-    number of rows by default.
+    Reaching the goal is success, whatever `reward_schedule` gives for it. These are the rewards of a step to the goal,
+    into a hole and onto ice, by default 1, 0 and 0. A hole ends the episode. An episode takes at most `max_steps`, by
+    default 25 times the number of rows.
 
     Maps are drawn from (split, index). No map is in two splits, also up to rotation and reflection. The map with the
     agent is the exact situation, so all four kinds of anchor are this one. `desc` is a map of one's own, in Gymnasium's
@@ -117,13 +117,9 @@ class FrozenLake(AnchorWrapper):
         if len(reward_schedule) != 3 or not np.isfinite(reward_schedule).all():
             raise ValueError(f"reward_schedule must be 3 finite numbers: goal, hole, ice; got {reward_schedule!r}")
         slips = SLIPPERY if success_rate == WANTED else RARELY.format(success_rate)
-        options: dict[str, Any] = {
-            "is_slippery": slippery,
-            "success_rate": success_rate,
-            "reward_schedule": tuple(reward_schedule),
-        }
+        options: dict[str, Any] = {"success_rate": success_rate, "reward_schedule": tuple(reward_schedule)}
         super().__init__(
-            partial(_level, size=size, desc=desc, render_mode=render_mode, **options),
+            partial(_level, size=size, desc=desc, render_mode=render_mode, is_slippery=slippery, **options),
             dict.fromkeys(ANCHOR_KINDS, picture),
             anchor=anchor,
             success=self._at_goal,

@@ -66,7 +66,7 @@ def q_by_steps(P: Table, steps: int, beta: float = 1.0) -> Floats:
 
 
 def _value(onward: Floats, reward: Floats, policy: NDArray[np.intp], beta: float) -> Floats:
-    """V of a policy, (cells,). Cells from which it never gains or loses anything have 0, also where it goes on forever."""
+    """V of a policy, (cells,). Cells from which it never gains or loses have 0, also where it goes on forever."""
     cells = np.arange(len(policy))
     M, r = onward[cells, policy], reward[cells, policy]
     gains = r != 0

@@ -55,13 +55,15 @@ class GroupVecEnv(VecEnv):
         self.rounds.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        return [getattr(self.rounds, attr_name) for _ in self._get_indices(indices)]
+        holder = self.rounds if hasattr(self.rounds, attr_name) else self.rounds.env
+        return [getattr(holder, attr_name) for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         raise NotImplementedError("members of a group are alike: set attributes where the GroupVectorEnv is made")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        return [getattr(self.rounds.env, method_name)(*args, **kwargs)[m] for m in self._get_indices(indices)]
+        of_all = getattr(self.rounds.env, method_name)(*args, **kwargs)
+        return [of_all[m] for m in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         return [False for _ in self._get_indices(indices)]
