@@ -1,7 +1,7 @@
 """sb3-contrib: MaskablePPO on whole groups. `GroupVecEnv` tells it the masks, and this is its buffer.
 
-    agent = MaskablePPO("MlpPolicy", GroupVecEnv(rounds), n_steps=rounds.horizon, vf_coef=0.0,
-                        rollout_buffer_class=MaskableLiveRolloutBuffer)
+agent = MaskablePPO("MlpPolicy", GroupVecEnv(rounds), n_steps=rounds.horizon, vf_coef=0.0,
+                    rollout_buffer_class=MaskableLiveRolloutBuffer)
 """
 
 from __future__ import annotations

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 import warnings
 from contextlib import closing
+from copy import deepcopy
 from pathlib import Path
 
 import gymnasium
@@ -13,12 +15,16 @@ import numpy as np
 import pytest
 from effort import effort
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 
 import crbc_envs
 from anchors import INVALID
 from crbc_envs import DiscreteActions, GroupVectorEnv
+from crbc_envs.alfworld.engine.textworld import TextWorldGame
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
+from crbc_envs.spaces import UnicodeText
 from crbc_envs.webshop.site.browser import missing
+from crbc_envs.webshop.site.env import WebShopSiteEnv
 
 IDS = sorted(env_id for env_id in gymnasium.registry if env_id.startswith("CRBC-"))
 
@@ -103,6 +109,69 @@ def test_a_number_is_the_admissible_action_of_that_place(env_id):
         assert seen in by_number.observation_space
         assert (reward, terminated, truncated, told) == (*rest, info)
         over = terminated or truncated
+
+
+def played(env, info, seed, most=12):
+    """What random play shows from here on."""
+    rng, shown, over = np.random.default_rng(seed), [], False
+    while not over and len(shown) < most:
+        reply = str(rng.choice(info["admissible_actions"])).replace("<your query>", "a gift")
+        seen, reward, terminated, truncated, info = env.step(reply)
+        over = terminated or truncated
+        shown.append((seen.tolist() if isinstance(seen, np.ndarray) else seen, reward, over, info))
+    return shown
+
+
+PICKLED = [(env_id, {}) for env_id in WITHOUT_BROWSER] + [
+    ("CRBC-FrozenLake-v0", {"slippery": True}),
+    ("CRBC-Sokoban-v0", {"engine": "gym"}),
+]
+
+
+@pytest.mark.parametrize(("env_id", "options"), PICKLED, ids=str)
+def test_a_pickle_goes_on_as_the_environment_does(env_id, options):
+    env = gymnasium.make(env_id, **options)
+    _, info = env.reset(seed=3)
+    *_, info = env.step(info["admissible_actions"][0])
+    other = pickle.loads(pickle.dumps(env))  # noqa: S301
+    again = pickle.loads(pickle.dumps(other))  # noqa: S301
+    assert played(env, info, 1) == played(other, info, 1) == played(again, info, 1)
+    after = other.reset(seed=5)[1]
+    assert env.reset(seed=5)[1] == after and played(env, after, 2) == played(other, after, 2)
+
+
+def test_what_runs_an_engine_or_a_browser_says_why_it_is_no_pickle():
+    for kind in (WebShopSiteEnv, TextWorldGame):
+        with pytest.raises(TypeError, match="so it cannot be pickled; .* can"):
+            pickle.dumps(kind.__new__(kind))
+
+
+@pytest.mark.parametrize("env_id", WITHOUT_BROWSER)
+def test_gymnasiums_own_worker_processes_show_what_it_shows_in_one_process(env_id):
+    def shown(mode):
+        with closing(gymnasium.make_vec(env_id, num_envs=2, vectorization_mode=mode)) as envs:
+            observations, infos = envs.reset(seed=3)
+            told = [observations]
+            for step in range(6):
+                actions = [listed[step % len(listed)] for listed in infos["admissible_actions"]]
+                observations, rewards, *flags, infos = envs.step(actions)
+                told.append((observations, rewards, *flags, list(infos["anchor"])))
+            return told
+
+    np.testing.assert_equal(shown("async"), shown("sync"))
+
+
+def test_texts_of_any_length_share_memory():
+    space = UnicodeText(max_length=5)
+    memory = create_shared_memory(space, n=3)
+    texts = read_from_shared_memory(space, memory, n=3)
+    assert list(texts) == ["", "", ""]
+    for index, text in ((0, "\U0001f600" * 5), (2, "\ud800a"), (1, "abc"), (1, "é")):
+        write_to_shared_memory(space, index, text, memory)
+    kept = deepcopy(texts)
+    assert kept == ("\U0001f600" * 5, "é", "\ud800a") and kept in gymnasium.spaces.Tuple([space] * 3)
+    write_to_shared_memory(space, 0, "", memory)
+    assert (texts[0], kept[0], len(texts)) == ("", "\U0001f600" * 5, 3)
 
 
 @pytest.mark.full

@@ -17,6 +17,7 @@ from paths import ROOT
 from refusals import refusal
 from warm import Ended, Warm
 
+from crbc_envs.errors import ContractError
 from crbc_lab import cli
 from crbc_lab.commands import table
 from crbc_rl.version import __version__
@@ -113,6 +114,13 @@ def test_too_little_memory_says_what_needs_less(
 ) -> None:
     code, told = told_of(error, capsys, monkeypatch)
     assert code == 1 and "out of memory: smaller rollout.num_groups" in told
+
+
+def test_what_an_environment_of_ones_own_returns_is_no_bug_of_ours(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "mine, step 3: phi returned None; return text"
+    assert told_of(ContractError(said), capsys, monkeypatch) == (2, f"error: {said}\n")
 
 
 def test_ctrl_c_is_one_word(run: Callable[[str], Ended]) -> None:

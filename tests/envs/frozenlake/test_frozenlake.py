@@ -6,12 +6,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from gymnasium.envs.toy_text.frozen_lake import FrozenLakeEnv
+from gymnasium.envs.toy_text.frozen_lake import MAPS, FrozenLakeEnv
 
 import crbc_envs
 from anchors.key import ANCHOR_KINDS
 from crbc_envs import GroupVectorEnv, PromptWindow
 from crbc_envs.frozenlake.env import FrozenLake
+from crbc_envs.frozenlake.expert import nearer
 from crbc_envs.frozenlake.maps import SIZES, canonical, distances, draw
 from crbc_envs.frozenlake.values import exact_q
 from crbc_envs.tasks import SPLITS
@@ -147,6 +148,18 @@ def test_values_that_make_no_sense_are_refused(arguments, message):
         exact_q(table(BOARD, False), *arguments)
 
 
+@pytest.mark.parametrize("schedule", [(1, -1, 0), (10, -2, -0.1), (0, 0, 0.5), (-1, 2, 0)], ids=str)
+def test_the_values_are_right_under_other_rewards(schedule):
+    """As many steps as make no difference any more are as good as unlimited ones."""
+    P = FrozenLakeEnv(desc=BOARD, success_rate=0.8, reward_schedule=schedule).P
+    np.testing.assert_allclose(exact_q(P, 0.9), exact_q(P, 0.9, steps=400), atol=1e-9)
+    if min(schedule) < 0 or schedule[2]:
+        with pytest.raises(
+            ValueError, match="with rewards below 0 or for ice, exact_q needs steps=, or a beta below 1"
+        ):
+            exact_q(P)
+
+
 # ---- play ---------------------------------------------------------------------------------------------
 
 
@@ -161,6 +174,47 @@ def test_the_map_shows_where_the_agent_is_and_ends():
         seen.append(env.step(action)[0])
     assert seen == ["@FH\nFFG\nFFF", "F@H\nFFG\nFFF", "FFH\nF@G\nFFF", "FFH\nFF+\nFFF"]
     assert env._success() and env.distance() == 0
+
+
+def test_a_map_of_ones_own_is_the_one_task_of_every_split():
+    board = ["SFFFH", "FHFFG"]
+    for split in SPLITS:
+        env = FrozenLake(split=split, desc=board)
+        assert (len(env.panel), env.max_steps) == (1, 50)
+        assert env.reset(seed=4)[0] == "@FFFH\nFHFFG" and env.distance() == 5
+    observation, info = env.reset(seed=0)
+    expert = env.expert(np.random.default_rng(0))
+    for _ in range(5):
+        observation, _, terminated, _, info = env.step(expert(observation, info))
+    assert terminated and info["success"] and observation == "FFFFH\nFHFF+" and nearer(0, 9, 5) == [1, 2]
+    assert FrozenLake(desc=MAPS["8x8"]).panel[0].digest != FrozenLake(desc=MAPS["4x4"]).panel[0].digest
+
+
+def test_success_is_the_goal_whatever_the_rewards_are():
+    env = FrozenLake(desc=["SFG", "HFF"], reward_schedule=(-3, 5, 0.5))
+    env.reset(seed=0)
+    assert env.step("right")[1:3] == (0.5, False)
+    _, reward, terminated, _, info = env.step("right")
+    assert (reward, terminated, info["success"], info["score"]) == (-3.0, True, True, 1.0)
+    env.reset(seed=0)
+    _, reward, terminated, _, info = env.step("down")
+    assert (reward, terminated, info["success"], info["score"]) == (5.0, True, False, 0.0)
+    assert env.exact_q(steps=9)[0].tolist() == [8 * 0.5 + 5, 5.0, 8 * 0.5 + 5, 8 * 0.5 + 5]
+
+
+def test_the_ice_slips_as_often_as_it_is_told_and_the_task_says_so():
+    env = FrozenLake(slippery=True, success_rate=0.75)
+    _, info = env.reset(seed=0, options={"task": 0})
+    assert info["task"].endswith(
+        "a step goes where you want with probability 0.75, and otherwise to either side of that."
+    )
+    P = env.env.unwrapped.P
+    assert {round(p, 3) for actions in P.values() for listed in actions.values() for p, *_ in listed} == {
+        0.75,
+        0.125,
+        1.0,
+    }
+    assert "one step in three" in FrozenLake(slippery=True).reset(seed=0, options={"task": 0})[1]["task"]
 
 
 def test_a_hole_ends_the_episode_in_failure_and_the_border_stops():
@@ -230,6 +284,17 @@ def test_all_kinds_of_anchor_are_one():
         ({"render_mode": "human"}, "render_mode must be 'ansi'"),
         ({"max_steps": 0}, "max_steps must be at least 1"),
         ({"tasks": 0}, "tasks must be at least 1"),
+        ({"desc": ["SG"], "size": 4}, "desc is the one map of all tasks; leave out size and tasks"),
+        ({"desc": ["SG"], "tasks": 2}, "leave out size and tasks"),
+        ({"desc": ["SF", "G"]}, "desc must be rows of equal length"),
+        ({"desc": ["SSG"]}, "desc must be rows of equal length, of the letters F, H and G and one S"),
+        ({"desc": []}, "desc must be rows"),
+        ({"desc": "SFG"}, "desc must be rows"),
+        ({"desc": ["SHG"]}, "desc must have a way from S to G"),
+        ({"success_rate": 0.5}, "success_rate is a probability and needs slippery=True; got 0.5"),
+        ({"success_rate": 1.5, "slippery": True}, "success_rate is a probability"),
+        ({"reward_schedule": (1, 0)}, "reward_schedule must be 3 finite numbers: goal, hole, ice"),
+        ({"reward_schedule": (1, 0, float("nan"))}, "reward_schedule must be 3 finite numbers"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):

@@ -201,6 +201,52 @@ def test_infos_that_were_handed_out_stay_as_they_were() -> None:
     np.testing.assert_allclose(returns, [[-0.1 * (step + 1)] * 2 for step in range(HORIZON)])
 
 
+def test_the_masks_of_all_members_are_told_in_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As MaskablePPO asks: whether there are masks, and then for those of every member."""
+    envs = GroupVectorEnv("CRBC-ALFWorld-v0", 2, 2, max_steps=4)
+    vec = GroupVecEnv(Rounds(VectorDiscreteActions(envs, 128, 8192), num_tasks=8))
+    vec.reset()
+    assert vec.has_attr("action_masks") and not vec.has_attr("nothing")
+    masks = np.stack(vec.env_method("action_masks"))
+    assert masks.shape == (4, 128) and masks.sum(axis=1).tolist() == [len(texts) for texts in vec.get_attr("texts")[0]]
+    asked: list[None] = []
+    ask = VectorDiscreteActions.action_masks
+    monkeypatch.setattr(VectorDiscreteActions, "action_masks", lambda self: asked.append(None) or ask(self))
+    np.testing.assert_array_equal(vec.env_method("action_masks", indices=[2, 0]), masks[[2, 0]])
+    assert len(asked) == 1
+
+
+def test_maskable_ppo_trains_on_admissible_actions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sb3_contrib", reason="not yet set up: bash scripts/setup.sh dev")
+    from sb3_contrib import MaskablePPO
+
+    from crbc_rl.adapters.sb3_mask import MaskableLiveRolloutBuffer
+
+    envs = VectorDiscreteActions(GroupVectorEnv("CRBC-Sokoban-v0", 3, 4, observation="text", max_steps=HORIZON), 9, 256)
+    rounds, batches, chosen = Rounds(envs, num_tasks=8), [], []
+    options = {"n_steps": 2 * HORIZON, "batch_size": 7, "n_epochs": 1, "vf_coef": 0.0, "seed": 0, "device": "cpu"}
+    agent = MaskablePPO("MlpPolicy", GroupVecEnv(rounds), rollout_buffer_class=MaskableLiveRolloutBuffer, **options)
+    step, get = VectorDiscreteActions.step, MaskableLiveRolloutBuffer.get
+
+    def watched(self: VectorDiscreteActions, actions: Any) -> Any:
+        chosen.extend(np.asarray(actions)[envs.active].tolist())
+        return step(self, actions)
+
+    def captured(self: Any, batch_size: int | None = None) -> Any:
+        for batch in get(self, batch_size):
+            batches.append(batch)
+            yield batch
+
+    monkeypatch.setattr(VectorDiscreteActions, "step", watched)
+    monkeypatch.setattr(MaskableLiveRolloutBuffer, "get", captured)
+    before = torch.cat([weight.detach().ravel() for weight in agent.policy.parameters()])
+    agent.learn(2 * HORIZON * GROUPS * SIZE, callback=GroupCredit("crbc", reward="step"))
+    assert not torch.equal(before, torch.cat([weight.detach().ravel() for weight in agent.policy.parameters()]))
+    assert set(chosen) == {0, 1, 2, 3} and sum(len(batch.actions) for batch in batches) == rounds.live_steps
+    for batch in batches:
+        assert torch.equal(batch.action_masks, (torch.arange(9) < 4).float().expand(len(batch.actions), 9))
+
+
 def test_members_are_asked_by_their_numbers_and_are_alike() -> None:
     vec = GroupVecEnv(rounds_of(2, 2, render_mode="ansi"))
     vec.reset()
