@@ -17,7 +17,7 @@ from anchors import INVALID, anchor_key
 from anchors.key import OWN, AnchorKind
 from crbc_envs.actions import Replies, normalise, requested_action
 from crbc_envs.core import AnchorEnv, brief, plain_reward, present
-from crbc_envs.errors import ContractError
+from crbc_envs.errors import EnvError
 from crbc_envs.noise import expect_np_random, seed_noise
 from crbc_envs.prompts import is_frame
 from crbc_envs.spaces import UnicodeText, holds_text
@@ -91,7 +91,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     index: environments that play the same tasks find each of them once if they are given the same dictionary.
 
     Raises `TypeError` and `ValueError` where one of these arguments, or what it returns, is of the wrong kind. Rewards
-    are finite numbers, or arrays of one. A reward or an observation of another kind is a `ContractError`.
+    are finite numbers, or arrays of one. A reward or an observation of another kind is a `EnvError`.
     """
 
     def __init__(
@@ -184,19 +184,18 @@ class AnchorWrapper(AnchorEnv[Any, int]):
 
     def _arrive(self, observation: Any, info: dict[str, Any], step: int) -> None:
         """Keep what the environment returned. All that was found out about the situation before is forgotten."""
-        self._seen = present(observation, self.env.observation_space, f"{self.domain}, step {step}")
+        self._seen = present(observation, self.env.observation_space, self.domain, step)
         self._told = info
         self._listed: tuple[str, ...] | None = None
         self._payload: Any = None
 
     def _execute(self, action: str) -> float:
         if action == INVALID:
-            self._listed = self._payload = None
             return 0.0
         taken = action if self._speaks else self._actions[action]
         observation, reward, terminated, truncated, info = self.env.step(taken)
         self._arrive(observation, info, self._steps + 1)
-        gained = plain_reward(reward, f"{self.domain}, step {self._steps + 1}")
+        gained = plain_reward(reward, self.domain, self._steps + 1)
         self._won = bool(self._success_of(gained, bool(terminated), info))
         self._terminated, self._truncated = bool(terminated), bool(truncated)
         return gained
@@ -206,7 +205,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         if isinstance(shown, np.ndarray):
             return shown.copy()  # the environment may write on it later
         if not isinstance(shown, str):
-            raise ContractError(f"{self._where}: show must return text or an array, got {brief(shown)}")
+            raise EnvError(f"{self._where}: show must return text or an array, got {brief(shown)}")
         return shown
 
     def _anchor(self) -> str:
@@ -216,11 +215,11 @@ class AnchorWrapper(AnchorEnv[Any, int]):
     def _key(self, payload: Any, where: str) -> str:
         """The anchor of what phi or layout returned."""
         if payload is None:  # most likely, a return was forgotten
-            raise ContractError(f"{where}: phi returned None; {PAYLOADS}")
+            raise EnvError(f"{where}: phi returned None; {PAYLOADS}")
         try:
             return anchor_of(payload)
         except TypeError as error:
-            raise ContractError(f"{where}: {error}") from error
+            raise EnvError(f"{where}: {error}") from error
 
     def anchor_as(self, kind: str) -> str:
         if kind not in self._kinds:
@@ -245,7 +244,7 @@ class AnchorWrapper(AnchorEnv[Any, int]):
         of = self._admissible_of
         given = self._told.get(of, () if self._terminated else None) if isinstance(of, str) else of and of(self.env)
         if given is None or isinstance(given, str):
-            raise ContractError(f"{self._where}: the admissible actions are {brief(given)}; return a list of texts")
+            raise EnvError(f"{self._where}: the admissible actions are {brief(given)}; return a list of texts")
         if self._speaks:
             return tuple(named_actions(tuple(dict.fromkeys(given)), self.env.action_space))
         unknown = [action for action in given if action not in self._actions]

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from anchors import INVALID
 from anchors.key import OWN, anchor_name
 from crbc_envs.actions import Replies, admissible_action, requested_action
-from crbc_envs.errors import ContractError, RequirementError
+from crbc_envs.errors import EnvError, RequirementError
 from crbc_envs.noise import replace_np_random
 from crbc_envs.prompts import Template
 from crbc_envs.tasks import Task, TaskPanel
@@ -106,22 +106,19 @@ class ShowingMembers(Members, Protocol):
         """
 
 
-def plain_reward(reward: Any, where: str) -> float:
-    """A reward as a float, also from an array of one number. `where` names the environment and the step.
-
-    Raises `ContractError` for all that is no finite number.
-    """
+def plain_reward(reward: Any, domain: str, step: int) -> float:
+    """A reward as a float, also from an array of one number. Raises `EnvError` for all that is no finite number."""
     if isinstance(reward, np.ndarray | np.generic) and reward.size == 1:
         reward = reward.item()
     if isinstance(reward, int | float) and isfinite(reward):
         return float(reward)
-    raise ContractError(f"{where}: the reward is {brief(reward)}; return one finite number")
+    raise EnvError(f"{domain}, step {step}: the reward is {brief(reward)}; return one finite number")
 
 
-def present(observation: Any, space: Space[Any], where: str) -> Any:
-    """The observation. Raises `ContractError` for None, unless the space has it."""
+def present(observation: Any, space: Space[Any], domain: str, step: int) -> Any:
+    """The observation. Raises `EnvError` for None, unless the space has it."""
     if observation is None and observation not in space:
-        raise ContractError(f"{where}: the observation is None; return one of {space}")
+        raise EnvError(f"{domain}, step {step}: the observation is None; return one of {space}")
     return observation
 
 
@@ -317,7 +314,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         self._begin(self._task.content)
         self._steps = 0
         self._over = False
-        return self._looked(), self._info()
+        return present(self._observation(), self.observation_space, self.domain, 0), self._info()
 
     def step(self, action: str) -> tuple[Obs, float, bool, bool, dict[str, Any]]:
         if self._over:
@@ -328,13 +325,14 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         reward = self._execute(executed)
         self._steps += 1
         if type(reward) is not float or not isfinite(reward):
-            reward = plain_reward(reward, self._where)
+            reward = plain_reward(reward, self.domain, self._steps)
         success, ended = self._success(), self._ended()
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
         info = self._info()
         info.update(action=executed, valid=executed != INVALID, success=success, score=self._score())
-        return self._looked(), reward, ended, truncated, info
+        seen = present(self._observation(), self.observation_space, self.domain, self._steps)
+        return seen, reward, ended, truncated, info
 
     def accepts(self, reply: str) -> bool:
         """Whether `step(reply)` would execute an action now, rather than `INVALID`. It changes nothing."""
@@ -343,11 +341,6 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
     def _executable(self, requested: str | None) -> str:
         """The admissible action equal to `requested`, or `INVALID`."""
         return admissible_action(requested, self._admissible())
-
-    def _looked(self) -> Obs:
-        """The observation. Raises `ContractError` for None, unless the space has it."""
-        observation = self._observation()
-        return present(observation, self.observation_space, self._where) if observation is None else observation
 
     @property
     def _where(self) -> str:
@@ -358,7 +351,7 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         assert self._task is not None
         anchor = self._anchor()
         if not isinstance(anchor, str):
-            raise ContractError(f"{self._where}: the anchor is {brief(anchor)}; return anchors.anchor_key(payload)")
+            raise EnvError(f"{self._where}: the anchor is {brief(anchor)}; return anchors.anchor_key(payload)")
         return {
             "anchor": anchor,
             "label": self._label(),

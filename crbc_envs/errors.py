@@ -37,7 +37,7 @@ class RequirementError(RuntimeError):
     """
 
 
-class ContractError(TypeError):
+class EnvError(TypeError):
     """What somebody's environment, or a function given to it, returned is of the wrong kind.
 
     The message names the environment, the step, what came back and what to return. The `crbc` command prints it

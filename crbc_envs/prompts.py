@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_envs.actions import OPEN_ACTION, Replies
-from crbc_envs.errors import ContractError
+from crbc_envs.errors import EnvError
 
 HISTORY_LENGTH = 2
 """Records in a prompt, as in the paper."""
@@ -176,7 +176,6 @@ class PromptWindow:
     history: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     system: str | None = None
     domain: str = "prompt"
-    """The environment's, for messages."""
 
     @classmethod
     def of(
@@ -188,8 +187,7 @@ class PromptWindow:
     ) -> PromptWindow:
         """The window of one member of `env`. `prompt` is a style or a template of one's own.
 
-        Raises `ValueError` if there is no such style. Where a template returns no text, the window raises
-        `ContractError`.
+        Raises `ValueError` if there is no such style. Where a template returns no text, `ask` raises `EnvError`.
         """
         styles = {**GENERIC, **env.templates}
         if isinstance(prompt, str) and prompt not in styles:
@@ -207,7 +205,7 @@ class PromptWindow:
         text: Any = self.template(view)
         if not isinstance(text, str):
             name = getattr(self.template, "__qualname__", self.template)
-            raise ContractError(f"{self.domain}, step {view.step}: the prompt {name} is {text!r}; return its text")
+            raise EnvError(f"{self.domain}, step {view.step}: the prompt {name} is {text!r}; return its text")
         return text
 
     def _view(self, observation: Any, info: dict[str, Any]) -> View:

@@ -5,9 +5,9 @@ It is registered with Gymnasium's vector environments, whose worker processes ha
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 from collections.abc import Sequence
-from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Any
 
 import numpy as np
@@ -59,28 +59,23 @@ def holds_text(space: Space[Any]) -> bool:
 
 # ---- shared memory, as Gymnasium's AsyncVectorEnv asks for it ---------------------------------------
 
-_HEAD, _WIDEST = 8, 4
-"""Bytes of a text's length, which stands before it, and of one character in UTF-8 at most."""
 
-
+@read_from_shared_memory.register(UnicodeText)
 class SharedTexts(Sequence[str]):
-    """The texts of n environments in shared memory, read anew at each access. A deep copy is a tuple, and stays."""
+    """The texts of n environments, read anew from shared memory at each access. A deep copy is a tuple, and stays.
 
-    def __init__(self, memory: SynchronizedArray[int], n: int) -> None:
-        self._bytes = memoryview(memory.get_obj()).cast("B")
-        self._places = range(0, len(self._bytes), len(self._bytes) // n)
+    Each has one character more than its space, the first one, whose number is the length of the text.
+    """
 
-    def write(self, index: int, value: str) -> None:
-        text, at = value.encode("utf-8", "surrogatepass"), self._places[index]
-        self._bytes[at : at + _HEAD + len(text)] = len(text).to_bytes(_HEAD, "little") + text
+    def __init__(self, space: UnicodeText, shared_memory: Any, n: int = 1) -> None:
+        self.characters, self.starts = shared_memory.get_obj(), range(0, len(shared_memory), 1 + space.max_length)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.starts)
 
     def __getitem__(self, index: Any) -> Any:
-        at = self._places[index] + _HEAD
-        length = int.from_bytes(self._bytes[at - _HEAD : at], "little")
-        return bytes(self._bytes[at : at + length]).decode("utf-8", "surrogatepass")
+        at = self.starts[index] + 1
+        return self.characters[at : at + ord(self.characters[at - 1])]
 
     def __deepcopy__(self, memo: Any) -> tuple[str, ...]:
         return tuple(self)
@@ -88,15 +83,10 @@ class SharedTexts(Sequence[str]):
 
 @create_shared_memory.register(UnicodeText)
 def _create(space: UnicodeText, n: int = 1, ctx: Any = multiprocessing) -> Any:
-    return ctx.Array("B", n * (_HEAD + _WIDEST * space.max_length))
-
-
-@read_from_shared_memory.register(UnicodeText)
-def _read(space: UnicodeText, shared_memory: SynchronizedArray[int], n: int = 1) -> SharedTexts:
-    return SharedTexts(shared_memory, n)
+    return ctx.Array(ctypes.c_wchar, n * (1 + space.max_length))
 
 
 @write_to_shared_memory.register(UnicodeText)
-def _write(space: UnicodeText, index: int, value: str, shared_memory: SynchronizedArray[int]) -> None:
-    n = len(shared_memory) // (_HEAD + _WIDEST * space.max_length)
-    SharedTexts(shared_memory, n).write(index, value)
+def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
+    at = index * (1 + space.max_length)
+    shared_memory.get_obj()[at : at + 1 + len(value)] = chr(len(value)) + value

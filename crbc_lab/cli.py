@@ -21,15 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from crbc_envs.errors import (
-    ContractError,
-    DataError,
-    RequirementError,
-    install_extra,
-    packages,
-    remove_stranger,
-    version,
-)
+from crbc_envs.errors import DataError, EnvError, RequirementError, install_extra, packages, remove_stranger, version
 from crbc_envs.printable import one_line
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.version import __version__
@@ -109,7 +101,7 @@ def errors_in_one_line() -> Iterator[None]:
     """Turn a mistake, a fault of the machine or Ctrl-C into one line and an exit status."""
     try:
         yield
-    except (ConfigError, ContractError, DataError, RequirementError) as error:
+    except (ConfigError, EnvError, DataError, RequirementError) as error:
         tell(str(error))
         sys.exit(2)
     except ImportError:

@@ -33,12 +33,8 @@ def draw(seed: int, size: int) -> tuple[str, ...]:
 def own_map(rows: Sequence[str]) -> tuple[str, ...]:
     """The rows of somebody's map. Raises `ValueError` unless they are equally long, and a way leads from S to a G."""
     letters = "".join(rows)
-    if (
-        isinstance(rows, str)
-        or len(set(map(len, rows))) != 1
-        or set(letters) - set("SFHG")
-        or letters.count(START) != 1
-    ):
+    uneven = isinstance(rows, str) or len(set(map(len, rows))) != 1
+    if uneven or {*letters, FROZEN, HOLE, GOAL} != {*"FHGS"} or letters.count(START) != 1:
         raise ValueError(f"desc must be rows of equal length, of the letters F, H and G and one S; got {rows!r}")
     if distances(np.array(list(map(list, rows))))[letters.index(START)] == np.inf:
         raise ValueError(f"desc must have a way from S to G; got {rows!r}")

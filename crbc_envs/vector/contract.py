@@ -17,7 +17,7 @@ from anchors import INVALID
 from anchors.key import OWN, anchor_name
 from crbc_envs.actions import Replies
 from crbc_envs.core import AnchorEnv, Expert, Rows, plain_reward, present
-from crbc_envs.errors import ContractError
+from crbc_envs.errors import EnvError
 from crbc_envs.noise import seed_noise
 from crbc_envs.tasks import Task, TaskPanel
 
@@ -105,7 +105,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
     `reset(seed=index)`, and the seed of the dynamics is not used. Attributes that the environment lacks have the
     defaults of `AnchorEnv`; its domain is the name in its id.
 
-    Raises `ContractError`, a `TypeError`, where an info, a reward or an observation breaks the contract.
+    Raises `EnvError`, a `TypeError`, where an info, a reward or an observation breaks the contract.
     """
 
     def __init__(self, env: gymnasium.Env[Any, str], env_id: str) -> None:
@@ -134,7 +134,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         """Play one step of task 0, to find at once what a group would find later."""
         self.reset(seed=0, options={"task": 0})
         if not isinstance(self.action_space.sample(), str):
-            raise ContractError(f"{self.env_id}: its actions are not text but {self.action_space}; {_WAY_OUT}")
+            raise EnvError(f"{self.env_id}: its actions are not text but {self.action_space}; {_WAY_OUT}")
         self.step(INVALID)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -144,14 +144,14 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         else:
             observation, info = self.env.reset(seed=task)
         info = self._kept(info, AT_RESET, "at reset")
-        return present(observation, self.observation_space, f"{self.env_id}, step {info['step']}"), info
+        return present(observation, self.observation_space, self.env_id, info["step"]), info
 
     def step(self, action: str) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         info = self._kept(info, AFTER_STEP, "after a step")
         truncated = bool(truncated) and not terminated  # a TimeLimit also cuts an episode that has just succeeded
-        where = f"{self.env_id}, step {info['step']}"
-        seen, gained = present(observation, self.observation_space, where), plain_reward(reward, where)
+        seen = present(observation, self.observation_space, self.env_id, info["step"])
+        gained = plain_reward(reward, self.env_id, info["step"])
         # A score may be 0 here and 0.5 there. In a column of infos the first one would make them all integers.
         return seen, gained, terminated, truncated, {**info, "score": float(info["score"])}
 
@@ -159,7 +159,7 @@ class ForeignEnv(gymnasium.Wrapper[Any, str, Any, str]):
         """An info that keeps the contract, with a label."""
         fault = broken_rule(info, keys)
         if fault is not None:
-            raise ContractError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
+            raise EnvError(f"{self.env_id}: {fault} {when}; {_WAY_OUT}")
         self._admissible = info["admissible_actions"]
         return {"label": info["anchor"], **info}
 

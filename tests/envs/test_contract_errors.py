@@ -11,18 +11,9 @@ import toy_env
 from gymnasium.spaces import Discrete
 
 from crbc_envs import AnchorWrapper, ChatEpisode, GroupVectorEnv
-from crbc_envs.errors import ContractError
+from crbc_envs.errors import EnvError
 from crbc_envs.prompts import instructed
 from crbc_envs.spaces import UnicodeText
-
-REWARDS = [
-    (None, "None (NoneType)"),
-    (float("nan"), "nan (float)"),
-    (np.float32("inf"), "inf (float)"),
-    ("1", "'1' (str)"),
-    (np.array([1.0, 2.0]), "array([1., 2.]) (ndarray)"),
-    (np.array([None]), "None (NoneType)"),
-]
 
 
 class Counter(gymnasium.Env):
@@ -30,7 +21,7 @@ class Counter(gymnasium.Env):
 
     action_space, observation_space = Discrete(2), Discrete(100)
 
-    def __init__(self, reward=0.0, seen=True):
+    def __init__(self, reward, seen):
         self.reward, self.seen = reward, seen
 
     def reset(self, *, seed=None, options=None):
@@ -48,7 +39,7 @@ def wrapped(phi=lambda env, seen: seen, reward=0.0, seen=True, **options):
 
 
 class Corridor(toy_env.CorridorEnv):
-    """Of the toy corridor, one hook may return something else from step 1 on."""
+    """Of the toy corridor, one hook returns something else from step 1 on."""
 
     def __init__(self, hook="", value=None, **options):
         super().__init__(**options)
@@ -77,64 +68,65 @@ class Foreign(gymnasium.Wrapper):
         return (None if self.lost else observation, self.reward, *flags, info)
 
 
-for name, kind in (("WrappedCounter-v0", wrapped), ("OddCorridor-v0", Corridor), ("OddForeign-v0", Foreign)):
+for name, kind in (("Counter-v0", wrapped), ("Odd-v0", Corridor), ("Foreign-v0", Foreign)):
     gymnasium.register(name, entry_point=kind)
 
 
 def refused(env_id, message, action="0", **options):
-    """That a step in a group is refused with this message, which is one line."""
+    """That a step in a group is refused with this message."""
 
     def play():
         envs = GroupVectorEnv(env_id, 1, 2, **options)
         envs.reset(seed=0)
         envs.step([action] * 2)
 
-    with pytest.raises(ContractError, match=re.escape(message)) as told:
+    with pytest.raises(EnvError, match=re.escape(message)):
         play()
-    assert "\n" not in str(told.value)
 
 
-@pytest.mark.parametrize(("reward", "shown"), REWARDS)
+@pytest.mark.parametrize(
+    ("reward", "shown"),
+    [
+        (None, "None (NoneType)"),
+        (float("nan"), "nan (float)"),
+        (np.float32("inf"), "inf (float)"),
+        ("1", "'1' (str)"),
+        (np.array([1.0, 2.0]), "array([1., 2.]) (ndarray)"),
+    ],
+)
 def test_a_reward_that_is_no_number_is_refused_everywhere(reward, shown):
     wanted = f"step 1: the reward is {shown}; return one finite number"
-    refused("WrappedCounter-v0", f"Counter, {wanted}", reward=reward)
-    refused("OddCorridor-v0", f"corridor, {wanted}", "right", hook="reward", value=reward)
-    refused("OddForeign-v0", f"OddForeign-v0, {wanted}", "right", reward=reward)
+    refused("Counter-v0", f"Counter, {wanted}", reward=reward)
+    refused("Odd-v0", f"corridor, {wanted}", "right", hook="reward", value=reward)
+    refused("Foreign-v0", f"Foreign-v0, {wanted}", "right", reward=reward)
 
 
-@pytest.mark.parametrize("reward", [np.array([0.5]), np.float32(0.5), np.array(0.5), np.array([[0.5]])], ids=repr)
+@pytest.mark.parametrize("reward", [np.array([0.5]), np.float32(0.5), np.array([[0.5]])], ids=repr)
 def test_an_array_of_one_number_is_a_reward(reward):
     for env, action in ((wrapped(reward=reward), "0"), (Corridor("reward", reward), "right")):
         env.reset(seed=0)
         gained = env.step(action)[1]
         assert gained == 0.5 and type(gained) is float
-    assert wrapped(reward=reward).reset(seed=0)[1]["admissible_actions"] == ("0", "1")
 
 
 def test_an_observation_of_none_is_refused_where_the_space_has_none():
     message = "step 1: the observation is None; return one of"
-    refused("WrappedCounter-v0", f"Counter, {message} Discrete(100)", seen=False)
-    refused("OddCorridor-v0", f"corridor, {message} UnicodeText", "right", hook="observation")
-    refused("OddForeign-v0", f"OddForeign-v0, {message} UnicodeText", "right", lost=True)
-
-    class Anything(UnicodeText):
-        def contains(self, x):
-            return True
-
+    refused("Counter-v0", f"Counter, {message} Discrete(100)", seen=False)
+    refused("Odd-v0", f"corridor, {message} UnicodeText", "right", hook="observation")
+    refused("Foreign-v0", f"Foreign-v0, {message} UnicodeText", "right", lost=True)
     env = Corridor("observation")
-    env.observation_space = Anything()
+    env.observation_space = type("Anything", (UnicodeText,), {"contains": lambda self, x: True})()
     env.reset(seed=0)
     assert env.step("right")[0] is None
 
 
-@pytest.mark.parametrize("value", [None, [1], {"a": 1}], ids=repr)
-def test_a_payload_that_is_none_is_refused_with_its_place(value):
+@pytest.mark.parametrize("value", [None, [1]], ids=repr)
+def test_a_payload_of_no_stable_form_is_refused_with_its_place(value):
     late = lambda env, seen: value if seen else "start"  # noqa: E731
-    shown = "None" if value is None else f"{value!r} ({type(value).__name__})"
-    refused("WrappedCounter-v0", f"Counter, step 1: phi returned {shown}; return text, bytes, an array", phi=late)
-    refused("OddCorridor-v0", "corridor, step 1: the anchor is", "right", hook="anchor", value=value)
-    with pytest.raises(ContractError, match="Counter, seed 0: phi returned"):
-        wrapped({"own": lambda env, seen: "x", "state": lambda env, seen: value}, anchor="own").panel[0]
+    refused("Counter-v0", f"Counter, step 1: phi returned {value and '[1] (list)'}; return text, bytes, an", phi=late)
+    refused("Odd-v0", "corridor, step 1: the anchor is", "right", hook="anchor", value=value)
+    with pytest.raises(EnvError, match="Counter, seed 0: phi returned"):
+        wrapped({"own": lambda env, seen: "x", "state": lambda env, seen: value}).panel[0]
 
 
 def test_a_prompt_that_is_no_text_is_refused():
@@ -142,11 +134,11 @@ def test_a_prompt_that_is_no_text_is_refused():
         """Forgets to return."""
 
     for template in (mute, instructed(mute)):
-        with pytest.raises(ContractError, match=r"corridor, step 0: the prompt .* is None; return its text"):
+        with pytest.raises(EnvError, match=r"corridor, step 0: the prompt .* is None; return its text"):
             ChatEpisode(Corridor(), template).begin(task=0)
 
 
-def test_phi_and_show_are_asked_once_a_step_and_the_label_is_the_anchors():
+def test_phi_and_what_is_admissible_are_asked_once_a_step():
     asked = []
     env = wrapped(lambda env, seen: asked.append(seen) or (seen, 1), admissible=lambda env: asked.append("a") or ["0"])
     env.reset(seed=0)

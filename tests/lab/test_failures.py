@@ -17,7 +17,7 @@ from paths import ROOT
 from refusals import refusal
 from warm import Ended, Warm
 
-from crbc_envs.errors import ContractError
+from crbc_envs.errors import EnvError
 from crbc_lab import cli
 from crbc_lab.commands import table
 from crbc_rl.version import __version__
@@ -120,7 +120,7 @@ def test_what_an_environment_of_ones_own_returns_is_no_bug_of_ours(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = "mine, step 3: phi returned None; return text"
-    assert told_of(ContractError(said), capsys, monkeypatch) == (2, f"error: {said}\n")
+    assert told_of(EnvError(said), capsys, monkeypatch) == (2, f"error: {said}\n")
 
 
 def test_ctrl_c_is_one_word(run: Callable[[str], Ended]) -> None:

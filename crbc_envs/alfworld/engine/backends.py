@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,8 @@ if TYPE_CHECKING:
 
 ENGINES = ("exact", "textworld")
 
-
-@lru_cache(maxsize=64)
-def shared_parse(file: GameFile) -> Game:
-    """Parse a game once per file, so that the copies of a group share one game and its cache."""
-    return parse(file)
-
-
-copyreg.pickle(Game, lambda game: (shared_parse, (game.source,)))
+shared_parse = lru_cache(maxsize=64)(parse)
+"""Parses a game once per file, so that the copies of a group share one game and its cache."""
 
 
 class ExactBackend:

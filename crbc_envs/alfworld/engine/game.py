@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,6 +111,9 @@ def read_json(path: Path, check: Check = lambda path, content: None) -> dict[str
 
 
 KNIVES = ("knifetype", "butterknifetype")
+
+
+copyreg.pickle(Game, lambda game: (parse, (game.source,)))
 
 
 def parse(file: GameFile) -> Game:

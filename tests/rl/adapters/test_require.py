@@ -26,7 +26,7 @@ def test_another_version_gets_a_sentence(found: str, monkeypatch: pytest.MonkeyP
 
 def test_every_adapter_asks_before_it_imports(run_python: Any) -> None:
     """Also where neither the trainer nor torch is installed."""
-    names = ("sb3", "sb3_mask", "trl", "trl_tools", "openenv", "openenv_server")
+    names = ("sb3", "trl", "trl_tools", "openenv", "openenv_server")
     code = f"""
 import importlib, sys
 from crbc_envs import errors

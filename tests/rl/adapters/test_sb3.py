@@ -219,8 +219,10 @@ def test_the_masks_of_all_members_are_told_in_one_call(monkeypatch: pytest.Monke
 def test_maskable_ppo_trains_on_admissible_actions_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sb3_contrib", reason="not yet set up: bash scripts/setup.sh dev")
     from sb3_contrib import MaskablePPO
+    from sb3_contrib.common.maskable.buffers import MaskableRolloutBuffer
 
-    from crbc_rl.adapters.sb3_mask import MaskableLiveRolloutBuffer
+    class MaskableLiveRolloutBuffer(LiveRolloutBuffer, MaskableRolloutBuffer):
+        """As docs/adapters/sb3.md has it."""
 
     envs = VectorDiscreteActions(GroupVectorEnv("CRBC-Sokoban-v0", 3, 4, observation="text", max_steps=HORIZON), 9, 256)
     rounds, batches, chosen = Rounds(envs, num_tasks=8), [], []
