@@ -322,10 +322,8 @@ class AnchorEnv(gymnasium.Env[Obs, str], Generic[Obs, T]):
         if not isinstance(action, str):
             raise TypeError(f"step: an action must be a str, got {type(action).__name__}")
         executed = self._executable(requested_action(action, self.replies))
-        reward = self._execute(executed)
+        reward = plain_reward(self._execute(executed), self.domain, self._steps + 1)
         self._steps += 1
-        if type(reward) is not float or not isfinite(reward):
-            reward = plain_reward(reward, self.domain, self._steps)
         success, ended = self._success(), self._ended()
         truncated = not ended and (self._cut() or self._steps >= self.max_steps)
         self._over = ended or truncated
