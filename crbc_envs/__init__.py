@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from crbc_envs.core import AnchorEnv as AnchorEnv
     from crbc_envs.errors import BrowserError as BrowserError
     from crbc_envs.errors import DataError as DataError
+    from crbc_envs.errors import EnvError as EnvError
     from crbc_envs.errors import RequirementError as RequirementError
     from crbc_envs.group_chat import GroupChat as GroupChat
     from crbc_envs.prompts import Prompt as Prompt
@@ -45,6 +46,7 @@ _LAZY = {
     "ChatEpisode": "crbc_envs.chat",
     "DataError": "crbc_envs.errors",
     "DiscreteActions": "crbc_envs.wrappers",
+    "EnvError": "crbc_envs.errors",
     "GroupChat": "crbc_envs.group_chat",
     "GroupVectorEnv": "crbc_envs.vector.group",
     "Prompt": "crbc_envs.prompts",
