@@ -157,7 +157,9 @@ FLOORS = {
     "crbc_envs.alfworld": "engine games experts observation prompts env conformance",
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers frames recorder group",
-    "crbc_rl": ("version errors credit config distributed batches policies training rollout runs learner adapters"),
+    "crbc_rl": (
+        "version errors names credit config distributed batches policies training rollout runs learner adapters"
+    ),
     "crbc_lab": "model_server statistics plan agents child_runs report studies commands cli",
 }
 """What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind.

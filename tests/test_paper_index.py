@@ -26,7 +26,7 @@ from crbc_lab.commands.parse import Group
 from crbc_lab.commands.studying import STUDY
 from crbc_lab.commands.table import COMMANDS
 from crbc_rl.config import load_config
-from crbc_rl.config.shipped import find_config
+from crbc_rl.names import find_config
 
 PAPER = SHARED / "paper.tex"
 PAGE = (ROOT / "docs" / "paper_index.md").read_text(encoding="utf-8")

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from crbc_rl.config import EnvConfig, RunConfig, Section, parse, read_mapping, set_value
-from crbc_rl.config.shipped import find_config
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import find_config
 
 OWN_FIELDS = frozenset({"model", "messages", "n", "stream"})
 """Fields of a request that `model.options` may not replace: the cache and the accounting rest on them."""

@@ -14,11 +14,10 @@ from rich.table import Table
 from crbc_envs.storage.files import replace_file
 from crbc_lab.commands.console import print_line, print_written
 from crbc_lab.studies.comparison.definition import SCALES, Scale, Study, load_study
-from crbc_lab.studies.comparison.document import UNFINISHED, section
 from crbc_lab.studies.comparison.kept import all_tried, best_candidates, find
-from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
-from crbc_rl.config.shipped import studies
+from crbc_lab.studies.comparison.trainings import Training, count, trainings, tunings
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import studies
 
 if TYPE_CHECKING:
     from crbc_lab.studies.comparison.run import Runner
@@ -34,16 +33,23 @@ def list_studies(results: Path, console: Console) -> None:
         study = load_study(name)
         for scale in SCALES:
             for env, setting in study.settings.get(scale, {}).items():
-                tuned = {one.place: one for _, _, one in tunings(study, scale, env)}
-                # Which candidates win is known when all were tried; it does not change how many trainings there are.
-                chosen = best_candidates(study, scale, env, results) if all_tried(study, scale, env, results) else {}
-                distinct = {one.place: one for one in trainings(study, scale, env, setting.seeds, chosen)}
-                count = len(tuned) + len(distinct)
-                done = sum(find(one, results) is not None for one in (*tuned.values(), *distinct.values()))
-                hours = f"{count * setting.minutes / 60:.1f}" if setting.minutes else ""
-                shown.add_row(name, scale, env, str(count), str(done) if scale == "lab" else "", hours)
+                total = count(study, scale, env)
+                hours = f"{total * setting.minutes / 60:.1f}" if setting.minutes else ""
+                done = str(_finished(study, scale, env, results)) if scale == "lab" else ""
+                shown.add_row(name, scale, env, str(total), done, hours)
     console.print(shown)
     console.print("hours of one core, at the scale lab; candidates are tried with fewer updates, so it is less")
+
+
+def _finished(study: Study, scale: Scale, env: str, results: Path) -> int:
+    """How many trainings of a setting `results` has. No config is read where it has nothing of the setting."""
+    if not (results / scale / env).is_dir():
+        return 0
+    tuned = {one.place: one for _, _, one in tunings(study, scale, env)}
+    # Which candidates win is known when all were tried.
+    chosen = best_candidates(study, scale, env, results) if all_tried(study, scale, env, results) else {}
+    distinct = {one.place: one for one in trainings(study, scale, env, study.setting(scale, env).seeds, chosen)}
+    return sum(find(one, results) is not None for one in (*tuned.values(), *distinct.values()))
 
 
 def run_settings(study: Study, scale: Scale, envs: Sequence[str], seeds: int | None, runner: Runner) -> bool:
@@ -60,6 +66,8 @@ def run_settings(study: Study, scale: Scale, envs: Sequence[str], seeds: int | N
 
 def _print_setting(study: Study, scale: Scale, env: str, results: Path, console: Console) -> None:
     """Print what a setting's results show, and write it with its figure to RESULTS/SCALE/SETTING/NAME.md and .png."""
+    from crbc_lab.studies.comparison.document import UNFINISHED, section  # a second of scipy, which a list does without
+
     place = results / scale / env / study.name
 
     def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +17,7 @@ from crbc_envs.errors import install, packages, remove_stranger, version
 from crbc_envs.webshop.site.browser import ROOT_REMEDY, find_program, is_root, missing, root_permitted
 from crbc_lab.commands.data import datasets
 from crbc_lab.plan.findings import Finding, allocators, package
-from crbc_rl.config.shipped import shipped
+from crbc_rl.names import shipped
 
 EXTRAS = {
     "train": "the learner and this command",
@@ -38,7 +40,9 @@ EXTRAS = {
 """The extras, and what each is for. Only `train` is needed by every use of this command."""
 
 COMPILERS = "apt-get install -y build-essential cmake"
-CUDA_INDEX = "https://download.pytorch.org/whl/cu128"
+INDEX = "https://download.pytorch.org/whl/"
+DRIVERS = ("/proc/driver/nvidia/version", "/dev/kfd")
+"""Files that are there where a GPU of NVIDIA or AMD can be used."""
 
 Section = tuple[str, list[Finding]]
 
@@ -141,16 +145,31 @@ def _warm_starts() -> Finding:
 
 def _processors() -> Iterator[Finding]:
     yield Finding(f"{os.cpu_count()} CPU cores", "")
-    if version("torch") is None:
+    number, build = version("torch"), torch_build()
+    driver = any(map(os.path.exists, DRIVERS)) or shutil.which("nvidia-smi") is not None
+    if number is None or not driver:
+        if build == "cuda":
+            fix = install("--force-reinstall", "torch", "--index-url", f"{INDEX}cpu")
+            state = f"{number} is a CUDA build of several GB, and no GPU is here"
+            yield Finding("a torch for the CPU", state, fix, "room on the disk", optional=True)
+        yield Finding("no GPU", "")
         return
-    import torch
+    if build == "cpu":
+        fix = install("--force-reinstall", "torch", "--index-url", f"{INDEX}cu128")
+        yield Finding("a torch for the GPU", f"{number} is a CPU build", fix, "GPUs", optional=True)
+    import torch  # it takes seconds, and only where it may see a GPU
 
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    nvidia = Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
-    if nvidia and not torch.backends.cuda.is_built():
-        fix = install("--force-reinstall", "torch", "--index-url", CUDA_INDEX)
-        yield Finding("a torch for the GPU", f"{torch.__version__} is a CPU build", fix, "GPUs", optional=True)
     yield Finding(", ".join(gpus) or "no GPU seen by torch", "")
+
+
+def torch_build() -> str:
+    """ "cuda", "hip" or "cpu", as the installed torch says in its version.py, without importing it; "" without torch."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    return next((kind for kind in ("cuda", "hip") if re.search(rf"^{kind}\b.*= *['\"]", text, re.M)), "cpu")
 
 
 def _settings() -> Iterator[Finding]:

@@ -18,21 +18,21 @@ from crbc_envs.actions import OPEN_ACTION
 from crbc_envs.chat import ChatEpisode
 from crbc_envs.vector.members import make_member
 from crbc_lab.commands.console import print_line, print_written
-from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording, require_place
-from crbc_lab.commands.tasks import ChosenTasks
+from crbc_lab.commands.order import Order
+from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording
 from crbc_lab.plan.check import check_run
 from crbc_rl.batches import Turn
-from crbc_rl.config import TrainConfig, load_config, parse_config, set_value
+from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import model_digest
-from crbc_rl.errors import ConfigError, redacted
+from crbc_rl.errors import redacted
+from crbc_rl.names import WARMSTART
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
-from crbc_rl.policies.files import WARMSTART
 from crbc_rl.policies.load import load_policy
 from crbc_rl.rollout.evaluate import Asking, play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns
 from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
-from crbc_rl.rollout.panel import EvalPanel, Name, choose, digest_of
+from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.rollout.record import Row, columns_of, record_metrics, rows_of
 from crbc_rl.rollout.scripted import play_scripted
@@ -43,79 +43,12 @@ from crbc_rl.runs.progress import Bars
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int], None]
-HELD_OUT = ("validation", "test")
 SCRIPTS = ("expert", "random")
 """Policies that need no model."""
 
 
 MAX_TOKENS = 4_096
 """New tokens of a reply of a model behind an endpoint, unless one says another number: thoughts are long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What is to be evaluated: so many `episodes` of `split`, by default as many as the config says, on its panel or
-    `panel`; or `tasks`. `settings` replace values of the config. `out` and `resume` are the JSON file's."""
-
-    split: str | None = None
-    episodes: int | None = None
-    panel: Name | None = None
-    tasks: ChosenTasks | None = None
-    settings: Sequence[str] = ()
-    max_tokens: int | None = None
-    out: Path | None = None
-    resume: bool = False
-
-    def __post_init__(self) -> None:
-        if self.tasks is not None and (self.episodes, self.panel) != (None, None):
-            raise ConfigError("--tasks names the tasks: leave --episodes and --panel out")
-        if self.tasks is None and self.split not in (None, *HELD_OUT):
-            raise ConfigError(f"--split {self.split}: held-out are {' and '.join(HELD_OUT)}; others go with --tasks")
-        told = None if self.tasks is None else self.tasks.split
-        if None not in (self.split, told) and self.split != told:
-            raise ConfigError(f"--split {self.split}: the manifest is of {told}; leave --split out")
-        if self.out is not None:
-            require_place(self.out, self.resume)
-        elif self.resume:
-            raise ConfigError("--resume continues what --out FILE.json has begun: name that file")
-
-    def config(self, path: Path, run: Run | None) -> TrainConfig:
-        """The config that is played: a file's or that of a run, with `settings`."""
-        if run is None:
-            config = load_config(path, self.settings)
-        elif not self.settings:
-            config = run.config
-        else:
-            data = run.config.model_dump()
-            for setting in self.settings:
-                if setting.startswith("model="):
-                    raise ConfigError(f"--set {setting}: the run's own policy is evaluated")
-                if setting.startswith("env.prompt="):
-                    data["env"]["template"] = None
-                set_value(data, setting)
-            config = parse_config(data, f"{path} with --set")
-        if self.panel is not None:
-            config = config.model_copy(update={"eval": config.eval.model_copy(update={"panel": self.panel})})
-        return config
-
-    @property
-    def played_split(self) -> str:
-        """The given split, that of a manifest, or the test split."""
-        return self.split or (self.tasks.split if self.tasks is not None else None) or "test"
-
-    def count(self, config: TrainConfig) -> int:
-        """The number of tasks that are played."""
-        return len(self.tasks.tasks) if self.tasks is not None else self.episodes or config.eval.test_episodes
-
-    def chosen(self, config: TrainConfig) -> tuple[EvalPanel, str]:
-        """What is played, and its digest where a file keeps it: it may cost as much as to begin all tasks."""
-        split = self.played_split
-        with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": split})) as env:
-            if self.tasks is not None:
-                chosen = self.tasks.panel(env.panel, split)
-            else:
-                chosen = choose(env.panel, split, self.count(config), config.eval.panel)
-            return chosen, "" if self.out is None else chosen.digest(env.panel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,20 +65,19 @@ class Player:
     must_reply: bool = False
 
 
-def evaluate(path: Path, policy: str | Path | ChatPolicy, order: Order, console: Console) -> bool:
+def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, console: Console) -> bool:
     """Play what `order` says, print the result, and write it to `order.out`. Returns whether it counts: an endpoint
     that gave no valid reply has not been evaluated.
 
-    `policy` is "best", "last" or "start" of the run folder `path`; or a chat endpoint, a model folder, or one of
-    `SCRIPTS`: then `path` may be a config.
+    `policy` is "best", "last" or "start" of the run that is `given`; or a chat endpoint, a model folder, or one of
+    `SCRIPTS`. None: a run's last one, and the initial one of a config or of a warm start.
     """
-    own = isinstance(policy, str) and policy not in SCRIPTS
-    run = Run.open(path) if own or path.is_dir() else None
-    config = order.config(path, run)
+    found, config = order.read(given, policy)
+    policy = policy or ("last" if found.kind == "run" else "start")
     check_run(config, evaluation=(order.played_split, order.count(config))).require()
     chosen, digest = order.chosen(config)
     torch.set_num_threads(config.threads)
-    player = _player(policy, None if run is None else Run(run.folder, config), config, chosen, order, console)
+    player = _player(policy, Run(found.path, config), chosen, order, console)
     if order.out is None:
         rows = _played(player, chosen, None, console)
     else:
@@ -169,15 +101,8 @@ def evaluate(path: Path, policy: str | Path | ChatPolicy, order: Order, console:
 HINT = "The lines above say what is wrong with the replies; docs/evaluation.md has the forms that are read"
 
 
-def _player(
-    policy: str | Path | ChatPolicy,
-    run: Run | None,
-    config: TrainConfig,
-    panel: EvalPanel,
-    order: Order,
-    console: Console,
-) -> Player:
-    seed, split, invalid = config.seed, panel.split, InvalidReplies()
+def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: Order, console: Console) -> Player:
+    config, split, invalid = run.config, panel.split, InvalidReplies()
 
     def watch(turn: Turn) -> None:
         invalid.add(turn.text, turn.cause)
@@ -204,10 +129,9 @@ def _player(
 
         def script(tasks: Sequence[int], repeats: Sequence[int], progress: Progress) -> Iterator[Columns]:
             which: Any = policy
-            return play_scripted(which, config, split, tasks, repeats, seed, progress, CHUNK)
+            return play_scripted(which, config, split, tasks, repeats, config.seed, progress, CHUNK)
 
         return Player(policy, {"which": policy}, script, invalid)
-    assert run is not None
     folder = run.policy_folder(policy)
     update = int(folder.name) if policy != "start" else 0
     checkpoint = {"which": policy, "update": update, "digest": model_digest(folder)}

@@ -11,12 +11,13 @@ from typing import Any, Literal
 from crbc_lab.commands.console import console
 from crbc_lab.commands.parse import Count, MaybePath, RunPath, Settings, Size, permit
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import find
 
 
 def evaluate(
     run: RunPath,
     /,
-    policy: Literal["best", "last", "start", "expert", "random"] = "last",
+    policy: Literal["best", "last", "start", "expert", "random"] | None = None,
     split: str | None = None,
     episodes: Count = None,
     panel: Literal["first", "even", "paper"] | None = None,
@@ -36,9 +37,9 @@ def evaluate(
     """Play a run's policy on held-out tasks and print its success with a confidence interval.
 
     Args:
-        run: a run folder, or with --model, --policy expert or --policy random a config, as for train.
+        run: a run, a config as for train, or a warm start: a path, or a name such as sokoban-tiny.
         policy: the best policy on validation, the last one saved, or the initial one; or the environment's expert, or
-            random admissible actions.
+            random admissible actions. Default: last of a run, else start.
         split: the held-out split; default test, or the one of a manifest.
         episodes: number of tasks; default eval.test_episodes of the config.
         panel: which tasks: the first ones, as many of every kind, or draws in the paper's proportions; default
@@ -59,37 +60,42 @@ def evaluate(
             '{"chat_template_kwargs": {"enable_thinking": false}}'; null removes a field.
         allow_import: run the modules that the run's config names.
     """
-    from crbc_lab.agents.config import require_url
-    from crbc_lab.commands.evaluate import Order
-    from crbc_lab.commands.evaluate import evaluate as play
-    from crbc_lab.commands.tasks import ChosenTasks
-    from crbc_rl.policies.chat import ChatPolicy
-
     permit(allow_import)
+    find(run, "run", "config", "model")  # here and below, mistakes are told before torch is imported
+    from crbc_lab.agents.config import require_url
+    from crbc_lab.commands.order import Order
+    from crbc_lab.commands.tasks import ChosenTasks
+
     if endpoint is not None:
         require_url(endpoint)
     if model == "" or (endpoint is not None and model is None):
         raise ConfigError("--model: name a model of the server, or without --endpoint a model folder")
-    if endpoint is None and model is not None and not (Path(model) / "config.json").is_file():
-        raise ConfigError(f"--model {model}: it is no model folder; for a model behind a server add --endpoint URL")
-    scripted = policy in ("expert", "random")
-    if model is not None and scripted:
+    if model is not None and policy is not None:
         raise ConfigError(f"--policy {policy} and --model exclude each other: name one policy")
-    if model is None and run.is_file() and not scripted:
-        raise ConfigError(f"{run} is a file: name a run folder, or add --model DIR, or --endpoint URL --model NAME")
     if endpoint is None and extra_body is not None:
         raise ConfigError("--extra-body is for the requests to a server: add --endpoint URL --model NAME")
-    player: Any = policy
-    if endpoint is not None and model is not None:
-        options = _extra_body(extra_body)
-        patience: Any = {"timeout": timeout or 600.0, "concurrency": concurrency or 8}
-        player = ChatPolicy(endpoint, model, key_variable=key_variable, options=options, **patience)
-    elif model is not None:
-        player = Path(model)
+    fields = _extra_body(extra_body)
+    player: Any = policy if model is None or endpoint is not None else model_folder(model)
     chosen = None if tasks is None else ChosenTasks.read(tasks)
     order = Order(split, episodes, panel, chosen, list(chain.from_iterable(set)), max_tokens, out, resume)
+    order.read(run, player)
+
+    from crbc_lab.commands.evaluate import evaluate as play
+    from crbc_rl.policies.chat import ChatPolicy
+
+    if endpoint is not None and model is not None:
+        patience: Any = {"timeout": timeout or 600.0, "concurrency": concurrency or 8}
+        player = ChatPolicy(endpoint, model, key_variable=key_variable, options=fields, **patience)
     if not play(run, player, order, console):
         sys.exit(1)
+
+
+def model_folder(name: str) -> Path:
+    """The folder of `--model` without an endpoint."""
+    try:
+        return find(Path(name), "model").path
+    except ConfigError as error:
+        raise ConfigError(f"--model: {error}; for a model behind a server add --endpoint URL") from error
 
 
 def _extra_body(text: str | None) -> dict[str, Any]:

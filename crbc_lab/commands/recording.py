@@ -27,7 +27,6 @@ from crbc_rl.runs.own import take
 CHUNK = 32
 """Episodes that are played together and kept together. It is part of what an evaluation is: how many prompts share a
 pass decides how floats are rounded."""
-SUFFIX = ".json"
 BEGINNING = b'{"format": '
 """How the file of finished episodes begins. Nobody else's file is ever cut."""
 
@@ -155,16 +154,6 @@ def recording(out: Path, identity: Mapping[str, Any], panel: EvalPanel, resume: 
         held.release()
     if out.exists():
         partial.unlink(missing_ok=True)
-
-
-def require_place(out: Path, resume: bool) -> None:
-    """Raise `ConfigError` where `out` cannot be written, and without `resume` where it is there already."""
-    if out.suffix != SUFFIX:
-        raise ConfigError(f"--out {out}: name a file that ends with {SUFFIX}")
-    if not out.parent.is_dir():
-        raise ConfigError(f"--out {out}: there is no folder {out.parent}: make it first")
-    if out.exists() and not resume:
-        raise ConfigError(f"--out {out} is there already: choose another name, or delete it")
 
 
 def finished(out: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from rich.markup import escape
 from crbc_lab.commands.console import console
 from crbc_lab.commands.parse import Count, Group, Index, ModelPath, Port, Settings, Size
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import ADAPTER, WARMSTART, Found, find
 
 if TYPE_CHECKING:
     from crbc_rl.policies.transformers import TransformersPolicy
@@ -33,7 +34,8 @@ def model(
     """Serve a model as an OpenAI-compatible endpoint: chats, completions, log-probabilities and seeds. Ctrl-C ends it.
 
     Args:
-        folder: a model folder, a run folder, or the folder of a LoRA adapter that peft wrote.
+        folder: a model folder, a run, the folder of a LoRA adapter that peft wrote, or a config for its initial model:
+            a path, or a name such as sokoban-tiny.
         policy: of a run: the best policy on validation, the last one saved, or the initial one; default last.
         base: of an adapter: the folder of its base model or a name of the hub; default the one that it names.
         name: the model's name for clients; default the folder's.
@@ -43,16 +45,16 @@ def model(
         key_variable: the environment variable with the key that requests must have; default none is asked for.
         seed: seed of the seeds that requests without one get.
     """
+    found = named(folder, policy, base)  # before torch is imported
     from crbc_lab.model_server.server import address, bind, server
     from crbc_rl.policies.chat import OURS, read_key
-    from crbc_rl.policies.files import WARMSTART
 
     key = "" if key_variable is None else read_key(key_variable)
     with bind(host, port, exposed) as sock:
         served = load(folder, policy, base)
         name = name or folder.resolve().name
         # Its success by an endpoint is then that of `crbc eval`.
-        ours = any((folder / file).is_file() for file in ("config.yaml", WARMSTART))
+        ours = found.kind != "model" or (found.path / WARMSTART).is_file()
         owner = OURS if ours else "user"
         app = server(served, name, owner, seed=seed or 0, key=key, exposed=exposed)
         login = "" if key else ", without a login" if exposed else ""
@@ -67,32 +69,33 @@ def model(
         console.print("closed")
 
 
+def named(folder: Path, which: str | None, base: str | None) -> Found:
+    """What is to be served. Raises `ConfigError` where it is nothing, and for options that it has no use for."""
+    found = find(folder, "run", "model", "config")
+    if which is not None and found.kind != "run":
+        raise ConfigError(f"--policy {which}: {folder} is no run folder, leave the option out")
+    if base is not None and not (found.path / ADAPTER).is_file():
+        raise ConfigError(f"--base {base}: {folder} is no adapter, leave the option out")
+    return found
+
+
 def load(folder: Path, which: str | None, base: str | None = None) -> TransformersPolicy:
-    """The policy of a model folder, `which` of a run folder, or an adapter's on its `base`. Raises `ConfigError` where
-    it is none of them."""
+    """The policy of a model folder, `which` of a run, the initial one of a config, or an adapter's on its `base`."""
     import torch
 
-    from crbc_rl.policies.files import ADAPTER
+    from crbc_rl.config import load_config
     from crbc_rl.policies.load import load_adapted, load_policy
     from crbc_rl.runs.folder import Run
 
-    if not folder.is_dir():
-        raise ConfigError(f"{folder} is no folder: name a model folder or a run folder")
-    adapter = (folder / ADAPTER).is_file()
-    if base is not None and not adapter:
-        raise ConfigError(f"--base {base}: {folder} is no adapter, leave the option out")
-    if (folder / "config.yaml").is_file():
+    kind, folder = named(folder, which, base)
+    if kind == "run":
         run = Run.open(folder)
         torch.set_num_threads(run.config.threads)
         policy = run.policy(which or "last")
-    elif which is not None:
-        raise ConfigError(f"--policy {which}: {folder} is no run folder, leave the option out")
-    elif adapter:
-        policy = load_adapted(folder, base)
-    elif not (folder / "config.json").exists():
-        raise ConfigError(f"{folder} is neither a model folder nor a run folder: no config.json, no config.yaml")
+    elif kind == "config":
+        policy = Run(folder, load_config(folder)).policy("start")
     else:
-        policy = load_policy(folder)
+        policy = load_adapted(folder, base) if (folder / ADAPTER).is_file() else load_policy(folder)
     if torch.cuda.is_available():
         policy.model.to("cuda")
     return policy

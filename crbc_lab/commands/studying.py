@@ -243,7 +243,7 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
     """
     from crbc_envs.storage.files import replace_file
     from crbc_lab.studies.comparison.document import MARK, rebuilt
-    from crbc_rl.config.shipped import shipped
+    from crbc_rl.names import shipped
 
     path = shipped() / "docs" / "results.md" if doc is None else doc
     if not path.is_file():

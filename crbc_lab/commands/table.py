@@ -29,6 +29,7 @@ from crbc_lab.commands.parse import (
 from crbc_lab.commands.serving import SERVE
 from crbc_lab.commands.studying import RESULT, STUDY
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import RUNS, find
 
 
 def train(
@@ -53,7 +54,7 @@ def train(
     """Train a policy as defined in CONFIG. Prints held-out success before and after, and writes a report.
 
     Args:
-        config: a YAML file, or the name of a config that comes with crbc, such as sokoban-tiny.
+        config: a YAML file, the name of a config that comes with crbc, such as sokoban-tiny, or a run for its config.
         run: run folder; default runs/NAME-seedSEED. With --seeds a folder for the runs RUN/seedSEED.
         resume: continue the run in that folder from its last checkpoint. With --seeds, also start those not begun.
         start_or_resume: the same, but start the run where there is none.
@@ -70,6 +71,7 @@ def train(
         follow_links: write through links in the run folder, such as rollouts/ on another disk.
         allow_import: run the modules that the config names ("module:attribute").
     """
+    found = find(config, "config", "run")  # before packages are imported that only a command with a config needs
     from crbc_rl.config import load_config
 
     permit(allow_import)
@@ -77,10 +79,11 @@ def train(
         raise ConfigError("--set: write what to set as section.key=value")
     overrides = [*chain(*set), *([] if seed is None else [f"seed={seed}"])]
     settings = load_config(config, overrides)
-    folder = run or Path("runs") / f"{settings.name}-seed{settings.seed}"
+    again = found.path if found.kind == "run" and seed is seeds is None else None
+    folder = run or again or RUNS / f"{settings.name}-seed{settings.seed}"
     if dry_run:
-        from crbc_lab.plan import make_plan
         from crbc_lab.plan.environment import played_slope
+        from crbc_lab.plan.plan import make_plan
         from crbc_lab.plan.show import print_plan
 
         gib = 80.0 if gpu_memory is None else gpu_memory
@@ -137,14 +140,16 @@ def agents(
         dry_run: check everything that can be checked without a call, print the plan and the first prompt, and stop.
         allow_import: run the modules that the config names ("module:attribute").
     """
+    find(config, "config", "run")
     from crbc_lab.agents.config import load_agents_config
-    from crbc_lab.commands import agents as module
 
     permit(allow_import)
     if () in set:
         raise ConfigError("--set: write what to set as section.key=value")
     settings = load_agents_config(config, tuple(chain(*set)), endpoint, model, key_variable)
-    folder = run or Path("runs") / settings.name
+    from crbc_lab.commands import agents as module
+
+    folder = run or RUNS / settings.name
     if dry_run:
         module.dry_run(settings, folder, console)
     elif not module.agents(settings, folder, again, console):
@@ -155,12 +160,13 @@ def report(run: RunPath, /, out: MaybePath = None) -> None:
     """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
 
     Args:
-        run: a run folder.
+        run: a run folder, or its name in runs/.
         out: the file to write instead, such as where the run folder cannot be written.
     """
+    folder = find(run, "run").path
     from crbc_lab.report import write_report
 
-    print_line(console, str(write_report(run, out)))
+    print_line(console, str(write_report(folder, out)))
 
 
 def play(
@@ -218,15 +224,18 @@ def warmstart(
         out: replaces the config's output folder.
         allow_import: run the modules that the config names ("module:attribute").
     """
+    find(config, "config", "run")
+    from crbc_lab.commands.warmstart_config import load_warmstart_config
+
+    permit(allow_import)
+    settings = load_warmstart_config(config)
+    settings = settings.model_copy(
+        update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
+    )
     from rich.progress import Progress
 
     from crbc_lab.commands import warmstart as module
 
-    permit(allow_import)
-    settings = module.load_warmstart_config(config)
-    settings = settings.model_copy(
-        update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
-    )
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("imitation", total=settings.steps)
 

@@ -17,22 +17,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import Field
 
 from crbc_envs.actions import tagged
 from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
+from crbc_lab.commands.warmstart_config import WarmstartConfig
 from crbc_lab.plan.environment import check_env
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
-from crbc_rl.config import RunConfig, TrainConfig, parse, read_mapping
-from crbc_rl.config.sections import EvalConfig, RolloutConfig, Section
-from crbc_rl.config.shipped import find_config, installed
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import WARMSTART
 from crbc_rl.policies import tiny
 from crbc_rl.policies.copying import MadeUpWords
-from crbc_rl.policies.files import WARMSTART
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks
 from crbc_rl.rollout.prompts import prompt_options
@@ -46,83 +43,6 @@ BETAS = 0.9, 0.95
 """Of AdamW: in a thousand steps, the usual second average over as many lags behind."""
 SUFFIXES = {".json", ".jinja", ".safetensors", ".txt"}
 """Of the files of a warm start."""
-
-
-class Lapse(Section):
-    """A mistake to teach: where `action` is admissible, a `share` of the lessons says it, with this thought.
-
-    What the expert says instead reaches the environment, so that no later lesson is lost.
-    """
-
-    action: str = Field(min_length=1)
-    thought: str = ""
-    share: float = Field(gt=0, le=1)
-
-
-class WarmstartConfig(RunConfig):
-    out: str
-    """Folder to write, relative to the config file, or absolute."""
-    seed: int = Field(0, ge=0, lt=2**63)
-    threads: int = Field(2, ge=1)
-    teacher: dict[str, Any] = Field(default_factory=dict)
-    """Keyword options of the environment's `expert`, such as how often it errs."""
-    slips: float = Field(0.0, ge=0, lt=1)
-    """The share of the expert's replies that reach the environment malformed, so that it shows how to go on."""
-    strays: float = Field(0.0, ge=0, lt=1)
-    """The share of the expert's replies in whose place a random admissible action reaches the environment, so that it
-    shows the way back. The lesson is its own reply."""
-    dagger: float = Field(0.0, ge=0, le=1)
-    """From the middle of the training on, the share of lessons at states that the policy itself came to, at temperature
-    1 (Ross et al. 2011)."""
-    lapse: Lapse | None = None
-    """What the policy is to do too often, so that reinforcement learning has something to improve."""
-    random_episodes: int = Field(2000, ge=1)
-    """Without an expert: episodes of random play, whose successes are the demonstrations."""
-    copies: bool = False
-    """Start with an induction head, which text environments need."""
-    also: list[dict[str, Any]] = Field(default_factory=list, max_length=100)
-    """Arguments that replace some of `env.kwargs`. Lessons are taken in turn from the environment and from each of
-    these."""
-    made_up: float = Field(0.0, ge=0, le=1)
-    """The share of lessons whose words are exchanged for made-up ones, so that copying is learned and not the words."""
-    vocabulary: int = Field(tiny.VOCABULARY, ge=300, le=1 << 20)
-    apart: list[str] = Field(default_factory=list, max_length=1_000)
-    """Texts that are always tokens of their own."""
-    steps: int = Field(700, ge=1)
-    batch: int = Field(128, ge=1)
-    parts: int = Field(1, ge=1)
-    """Split a batch into this many parts of similar prompt length, since prompts are padded to the longest."""
-    lr: float = Field(1e-3, gt=0, le=1)
-    warmup: int = Field(50, ge=1)
-    decay: int = Field(1, ge=1)
-    """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
-    eval: EvalConfig = EvalConfig(test_episodes=128)
-    """How the trained policy is tested, which warmstart.json then states."""
-    max_new_tokens: int = Field(64, ge=1)
-    """Of a reply in that test."""
-
-    def environments(self) -> list[WarmstartConfig]:
-        """This config, and one for each of `also` with that environment."""
-        kwargs = [{}, *self.also]
-        envs = [self.env.model_copy(update={"kwargs": {**self.env.kwargs, **more}}) for more in kwargs]
-        return [self.model_copy(update={"env": env, "also": []}) for env in envs]
-
-
-def load_warmstart_config(path: Path) -> WarmstartConfig:
-    """Read a warm start's config, or the shipped one of that name. Raises `ConfigError` naming the file and the key.
-
-    Its output folder is relative to the file; for a config that was installed with the package, to the current folder.
-    """
-    path = find_config(path)
-    data = read_mapping(path)
-    if "model" in data and "out" not in data:
-        raise ConfigError(f"{path} is the config of a training: crbc train {path}")
-    config = parse(WarmstartConfig, data, str(path), path.parent)
-    base = Path("configs") if installed(path) else path.parent
-    place = base / config.out
-    # A link at the very end is kept, to be refused: what is there would be replaced.
-    out = place.resolve() if place.name in ("", "..") else place.parent.resolve() / place.name
-    return config.model_copy(update={"out": str(out)})
 
 
 def warmstart(
@@ -176,19 +96,7 @@ def _require_replaceable(folder: Path) -> None:
 
 def success_of(policy: TransformersPolicy, config: WarmstartConfig, tasks: int) -> Evaluation:
     """The policy on tasks of the test split, of which it saw none. `tasks` is how many that split has."""
-    return evaluate(policy, _run(config), "test", min(config.eval.test_episodes, tasks), config.seed)
-
-
-def _run(config: WarmstartConfig) -> TrainConfig:
-    """A run in the same environment, which says how the policy is to play there."""
-    return TrainConfig(
-        name="warmstart",
-        model=config.out,
-        env=config.env,
-        modules=config.modules,
-        rollout=RolloutConfig(max_new_tokens=config.max_new_tokens),
-        eval=config.eval,
-    )
+    return evaluate(policy, config.as_run(), "test", min(config.eval.test_episodes, tasks), config.seed)
 
 
 def _imitate(
@@ -238,7 +146,7 @@ def _corrections(config: WarmstartConfig, policy: TransformersPolicy) -> Iterato
     rng = np.random.default_rng([config.seed, 4])
     for number, (env, world) in enumerate(cycle(worlds)):
         tasks = rng.integers(len(env.panel), size=BATCH).tolist()
-        ((_, batch),) = play_tasks(policy, _run(world), "train", tasks, "lessons", number, temperature=1.0)
+        ((_, batch),) = play_tasks(policy, world.as_run(), "train", tasks, "lessons", number, temperature=1.0)
         lessons: list[tuple[Prompt, str]] = []
         for rollout, task in enumerate(tasks):
             replies = [batch.turns[row].text for row in np.flatnonzero(batch.rollouts.rollout == rollout).tolist()]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anchors import INVALID, Rollout, RolloutGroup, Step
 from crbc_envs.tasks import SPLITS
-from crbc_lab.plan.architecture import Architecture, find_architecture, has_weights
-from crbc_lab.plan.batches import contradictions
 from crbc_lab.plan.environment import EnvCheck, check_env
 from crbc_lab.plan.findings import Finding, allocators, package, tracker
 from crbc_rl import credit
@@ -18,8 +17,11 @@ from crbc_rl.config.revisions import data_digest, model_digest
 from crbc_rl.config.sections import SMALLEST
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.copying import MadeUpWords
-from crbc_rl.policies.engines import Engine, engine_of
 from crbc_rl.rollout.panel import why_not
+
+if TYPE_CHECKING:
+    from crbc_lab.plan.architecture import Architecture
+    from crbc_rl.policies.engines import Engine
 
 MIXED = RolloutGroup(
     [
@@ -59,6 +61,10 @@ def check_run(
     errors, findings = [*env.errors, *_panels(config, env, evaluation)], [*env.findings]
     model: Architecture | None = None
     if evaluation is None:
+        from crbc_lab.plan.architecture import find_architecture  # an evaluation is checked before torch is imported
+        from crbc_lab.plan.batches import contradictions
+        from crbc_rl.policies.engines import engine_of
+
         model = find_architecture(config.model, online, config.revision)
         findings += _model(config, model)
         try:
@@ -170,6 +176,8 @@ def _revisions(config: TrainConfig, model: bool) -> Iterator[str]:
 
 
 def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]:
+    from crbc_lab.plan.architecture import has_weights
+
     place = Path(config.model)
     if not place.is_absolute():
         if model is None:

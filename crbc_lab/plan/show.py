@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from crbc_envs.vector.members import INDEPENDENT, SHARED
-from crbc_lab.plan import Plan
 from crbc_lab.plan.hardware import GIGA, TERA
 from crbc_lab.plan.memory import GIB, Disk, Memory, free, tokens_per_row
+from crbc_lab.plan.plan import Plan
 from crbc_lab.plan.runtime import Phase, total
 from crbc_lab.plan.workload import workload_of
 from crbc_rl.config import KEEP, TrainConfig

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from crbc_lab.statistics.outcomes import Floats, Outcomes, paired
 from crbc_lab.statistics.resampling import (
@@ -97,6 +96,8 @@ def p_value(difference: float, error: float, freedom: float) -> float:
 
     docs/statistics.md has its measured rate of false alarms, beside those of a bootstrap and of sign flips.
     """
+    from scipy import stats  # here, as a list of studies does without: it takes more than a second
+
     if difference == 0:
         return 1.0
     return float(2 * stats.t.sf(abs(difference) / error, freedom)) if error > 0 else 0.0
@@ -110,6 +111,8 @@ def smallest_difference(error: float, freedom: float, alpha: float = ALPHA, powe
     It is found with probability `power` by a two-sided test at `alpha`, here 80 % and 5 %. `error` holds the variance
     between seeds and between clusters that is in the data (`crossed_error` of the differences).
     """
+    from scipy import stats
+
     return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * error
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from crbc_lab.statistics.outcomes import Floats, Ints, Outcomes, paired
 from crbc_rl.errors import ConfigError
@@ -33,6 +32,8 @@ class Estimate:
 
         Each end is moved away by t / z, the 97.5 % quantiles of Student's t with `freedom` and of the normal.
         """
+        from scipy import stats
+
         tail = (1 + LEVEL) / 2
         stretch = float(stats.t.ppf(tail, freedom) / stats.norm.ppf(tail))
         low, high = np.quantile(draws, (1 - tail, tail))

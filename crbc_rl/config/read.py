@@ -13,9 +13,9 @@ from crbc_envs.storage.files import shown
 from crbc_rl.config.extensions import locate
 from crbc_rl.config.protocols import fill
 from crbc_rl.config.sections import RunConfig, TrainConfig
-from crbc_rl.config.shipped import find_config
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.names import find_config
 
 Config = TypeVar("Config", bound=RunConfig)
 

@@ -28,6 +28,8 @@ _INSTEAD = {
 
 SMALLEST = RolloutGroup([Rollout([Step("anchor", "action")], success=True)])
 """A group to try an estimator's options on."""
+_passed: set[str] = set()
+"""Sections of methods that were tried, as text: a study reads hundreds of configs with the same ones."""
 
 
 class Section(BaseModel):
@@ -199,6 +201,8 @@ class CreditConfig(BaseModel):
                 raise ValueError(f"no estimator {name!r}{_INSTEAD[name]}")
             if not isinstance(options, dict):
                 raise ValueError(f"{name!r} must be a section with a method's options; known: {known}")
+            if (section := f"{name} {options!r}") in _passed:
+                continue
             credit.check_options(name, options)
             try:
                 credit.advantages(SMALLEST, name, **options)  # each method checks its own options
@@ -206,6 +210,7 @@ class CreditConfig(BaseModel):
                 raise ValueError(f"{name}: {error}") from error
             except TypeError as error:
                 raise ValueError(f"{name}: an option is of the wrong type: {error}") from error
+            _passed.add(section)
         return self
 
 
@@ -343,7 +348,7 @@ class TrainConfig(RunConfig):
     policy: PolicyConfig = PolicyConfig()
     generator: GeneratorConfig = GeneratorConfig()
     rollout: RolloutConfig = RolloutConfig()
-    credit: CreditConfig = CreditConfig()
+    credit: CreditConfig = Field(default_factory=CreditConfig)  # made when used: its trial of options takes scipy
     critic: CriticConfig = CriticConfig()
     loss: LossConfig = LossConfig()
     optim: OptimConfig = OptimConfig()

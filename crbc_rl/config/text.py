@@ -27,7 +27,7 @@ def parse_yaml(text: str, complaint: str) -> Any:
         raise ConfigError(f"{complaint}: it is nested too deeply") from error
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def _parsed(text: str) -> Any:
     """A study reads one config for each of a hundred trainings."""
     return _Loader(text).get_single_data()

@@ -15,7 +15,6 @@ from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.estimator import estimator
 from crbc_rl.credit.groups import check_discount, check_positive, check_weights, is_whole
 from crbc_rl.credit.rewards import Earned, Reward, check_reward, step_rewards, suffix_returns
-from crbc_rl.credit.solve import solve
 
 Floats = NDArray[np.float64]
 Truncation = Literal["failure", "successor"]
@@ -182,6 +181,8 @@ def _fixed_point(model: _Model, some: bool = False) -> tuple[Floats, Floats]:
     if b.any():  # otherwise nothing was earned
         # A group may be truncated in a cycle for good: no success is reached from there.
         closed: Literal["zero", "error"] = "zero" if some or (model.leads_on and model.bounded) else "error"
+        from crbc_rl.credit.solve import solve  # here, as scipy takes longer to import than configs to be read
+
         V = solve(model.process.M, b, beta, closed)
         if model.bounded:
             V = V.clip(0.0, beta)  # the exact solution lies here (Proposition 1)

@@ -13,7 +13,6 @@ from crbc_rl.credit.crbc import BETA, FLAT, Closure, closure, expect, step_credi
 from crbc_rl.credit.errors import CreditError
 from crbc_rl.credit.groups import check_discount
 from crbc_rl.credit.rewards import powers
-from crbc_rl.credit.solve import solve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -121,6 +120,8 @@ def _direction(process: EmpiricalProcess, full: Closure, name: str, credit: Floa
         return Direction(name, np.inf, np.zeros(process.num_anchors), 0.0)
     alpha = -1.0 / least
     nu = process.mu * np.maximum(1.0 + alpha * credit, 0.0)
+    from crbc_rl.credit.solve import solve
+
     gain = alpha * solve(_induced(process, nu), expect(process, credit * full.A), np.full(process.num_anchors, beta))
     rollouts = process.steps()[0]
     return Direction(name, alpha, gain, float(gain[rollouts.anchor[rollouts.starts]].mean()))

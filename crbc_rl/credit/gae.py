@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_banded
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit.errors import CreditError
@@ -27,6 +26,8 @@ def gae(
     its PPO baseline that it uses GAE. The second reading, with gamma = lam = 1, `row_rewards` on the last token and
     advantages that `whiten` whitens, is verl-agent's. Raises `CreditError` for shapes and options out of range.
     """
+    from scipy.linalg import solve_banded
+
     check_discount("gamma", gamma)
     if not 0.0 <= lam <= 1.0:
         raise CreditError(f"lam must lie in [0, 1], got {lam!r}")

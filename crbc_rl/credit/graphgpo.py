@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from anchors import EmpiricalProcess
 from crbc_rl.credit.estimator import estimator
@@ -48,6 +46,9 @@ def graphgpo(process: EmpiricalProcess, earned: Earned, *, omega: float = 0.1, m
 
 def _distances(process: EmpiricalProcess) -> Floats:
     """d(s): the number of edges from every anchor to success, infinite where it is unreachable; shape (S,)."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
     rollouts, size, counts = process.steps()[0], process.num_anchors, process.state_counts
     kept = counts.col <= size  # all but the failure boundary
     final = np.where(rollouts.success, -1, rollouts.final_anchor)

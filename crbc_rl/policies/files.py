@@ -27,11 +27,9 @@ from transformers.utils import logging as hf_logging
 
 from crbc_envs.storage.files import read_json
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import ADAPTER
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
-WARMSTART = "warmstart.json"
-"""The file of a model folder that `crbc warmstart` has written."""
-ADAPTER = "adapter_config.json"
 
 FROM_HUB = ["*.json", "*.jinja", "*.txt", "*.model", WEIGHTS, "model-*.safetensors"]
 

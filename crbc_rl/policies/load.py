@@ -10,8 +10,8 @@ from transformers import AutoTokenizer, PreTrainedModel
 from crbc_envs.storage.files import read_json
 from crbc_rl.config import RolloutConfig
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import ADAPTER
 from crbc_rl.policies.files import (
-    ADAPTER,
     SAFE,
     as_config_error,
     check_weights,

@@ -4,7 +4,7 @@ import pytest
 from learner_fixtures import small_config
 from paths import ROOT
 
-from crbc_lab.commands.warmstart import load_warmstart_config
+from crbc_lab.commands.warmstart_config import load_warmstart_config
 from crbc_rl.config import load_config, parse_config
 from crbc_rl.errors import ConfigError
 

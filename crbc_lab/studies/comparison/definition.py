@@ -14,8 +14,8 @@ from crbc_lab.studies.paper.printed import Row, rows
 from crbc_rl.config import load_config, read_mapping
 from crbc_rl.config.read import explain
 from crbc_rl.config.sections import TrainConfig
-from crbc_rl.config.shipped import STUDIES, shipped, studies
 from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.names import STUDIES, shipped, studies
 
 Scale = Literal["lab", "paper"]
 SCALES: tuple[Scale, ...] = ("lab", "paper")

@@ -20,9 +20,9 @@ from crbc_envs.storage.files import replace_file
 from crbc_envs.storage.rollouts import read_groups
 from crbc_lab.studies.comparison.kept import place_of
 from crbc_lab.studies.comparison.trainings import EARLY, Training
-from crbc_rl.config.shipped import shipped
 from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import shipped
 from crbc_rl.runs.folder import Run, finished, read_versions
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.outcomes import Outcomes, read_outcomes

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,12 +69,10 @@ def trainings(study: Study, scale: Scale, env: str, seeds: int, chosen: Mapping[
 
     `chosen` has for each variant with candidates the one that was chosen (`best_candidates`).
     """
-    rows = study.rows(scale, env)
+    variants = [(study.variants[name], chosen.get(name, {})) for name in study.rows(scale, env)]
+    first = [_training(study, scale, env, {**variant.set, **candidate}, 0) for variant, candidate in variants]
     for seed in range(seeds):
-        for name in rows:
-            variant = study.variants[name]
-            changes = {**variant.set, **chosen.get(name, {})}
-            yield _training(study, scale, env, changes, seed)
+        yield from (replace(one, config=one.config.model_copy(update={"seed": seed})) for one in first)
 
 
 def tunings(study: Study, scale: Scale, env: str) -> Iterator[tuple[str, int, Training]]:
@@ -90,6 +88,17 @@ def tunings(study: Study, scale: Scale, env: str) -> Iterator[tuple[str, int, Tr
         for number, candidate in enumerate(variant.candidates):
             changes = {**variant.set, **candidate, **setting.set_tuning}
             yield name, number, _training(study, scale, env, changes, TUNING_SEED)
+
+
+def count(study: Study, scale: Scale, env: str) -> int:
+    """The number of trainings of one setting, by their changes: which candidates are chosen makes no difference."""
+    setting, rows = study.setting(scale, env), [study.variants[name] for name in study.rows(scale, env)]
+    tried = [{**one.set, **candidate, **setting.set_tuning} for one in rows for candidate in one.candidates]
+    alone, tuned = (
+        {json.dumps(changes, sort_keys=True) for changes in each}
+        for each in ([one.set for one in rows], tried if scale == "lab" else [])
+    )
+    return len(alone) * setting.seeds + len(tuned)
 
 
 def key_of(study: Study, scale: Scale, env: str, variant: Variant, candidate: Changes | None = None) -> str:

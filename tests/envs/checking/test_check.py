@@ -394,7 +394,7 @@ def test_the_code_on_the_page_prints_what_the_page_says(run_python):
 
 
 def test_the_configs_of_the_page_are_valid_and_fit_its_environment(tmp_path, monkeypatch):
-    from crbc_lab.commands.warmstart import load_warmstart_config
+    from crbc_lab.commands.warmstart_config import load_warmstart_config
     from crbc_rl.config import load_config
 
     warm, train = blocks("yaml")

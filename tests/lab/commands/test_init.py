@@ -9,7 +9,7 @@ import yaml
 import crbc_envs
 from crbc_envs.errors import DataError
 from crbc_lab.commands.init import init
-from crbc_lab.commands.warmstart import load_warmstart_config
+from crbc_lab.commands.warmstart_config import load_warmstart_config
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError
 

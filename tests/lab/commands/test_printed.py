@@ -186,7 +186,7 @@ def print_outcome(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def print_a_plan(console: Console, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from crbc_lab.plan import make_plan
+    from crbc_lab.plan.plan import make_plan
     from crbc_rl.config import load_config
 
     config = load_config(write_config(Path("c.yaml"), Path("none")))

@@ -9,8 +9,8 @@ from learner_fixtures import small
 from paths import ROOT
 from rich.console import Console
 
-from crbc_lab.plan import make_plan
 from crbc_lab.plan.memory import GIB, free
+from crbc_lab.plan.plan import make_plan
 from crbc_lab.plan.show import print_plan
 from crbc_rl.config import load_config
 from crbc_rl.learner import Learner

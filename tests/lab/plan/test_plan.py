@@ -18,10 +18,11 @@ from crbc_envs.alfworld.engine import textworld
 from crbc_envs.sokoban import gym_engine
 from crbc_envs.webshop.site import browser
 from crbc_lab import cli
-from crbc_lab.plan import architecture, make_plan
+from crbc_lab.plan import architecture
 from crbc_lab.plan.architecture import PUBLISHED, find_architecture, has_weights, measure
 from crbc_lab.plan.environment import check_env
 from crbc_lab.plan.memory import estimate
+from crbc_lab.plan.plan import make_plan
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.credit import METHODS

@@ -8,9 +8,9 @@ from paths import ROOT
 from benchmarks import lengths, paper_runtime
 from benchmarks.paper_runtime import BLOCKS, DECODED, PAPER, REST, as_verl_agent, blocks, paper_phases
 from crbc_lab import cli
-from crbc_lab.plan import make_plan
 from crbc_lab.plan.architecture import Architecture, find_architecture
 from crbc_lab.plan.hardware import HARDWARE, Hardware, fewest_nodes, find_hardware
+from crbc_lab.plan.plan import make_plan
 from crbc_lab.plan.runtime import Job, Phase, decode, decode_step, estimate, forward, total
 from crbc_lab.plan.workload import MEASURED, Workload, going_on, longest_chain, spread, workload_of
 from crbc_rl.config import load_config

@@ -25,8 +25,8 @@ from crbc_lab.studies.comparison.figures import draw
 from crbc_lab.studies.comparison.kept import best_candidates, find, read
 from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
 from crbc_lab.studies.comparison.trainings import trainings, tunings
-from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import studies
 
 # ---- definition -----------------------------------------------------------------------------------
 

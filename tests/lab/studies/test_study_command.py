@@ -20,8 +20,8 @@ from crbc_lab.studies.comparison import keep as keep_module
 from crbc_lab.studies.comparison.definition import load_study
 from crbc_lab.studies.comparison.kept import read
 from crbc_lab.studies.comparison.trainings import trainings
-from crbc_rl.config.shipped import studies
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import studies
 
 
 def test_the_list_names_every_study(capsys):

@@ -3,7 +3,7 @@
 import pytest
 from learner_fixtures import small
 
-from crbc_lab.plan import make_plan
+from crbc_lab.plan.plan import make_plan
 from crbc_rl.config import extensions, read
 from crbc_rl.distributed import Distributed
 from crbc_rl.learner import Learner
