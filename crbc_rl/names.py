@@ -51,7 +51,7 @@ def studies() -> list[str]:
     return sorted(path.stem for path in (shipped() / "configs" / STUDIES).glob("*.yaml"))
 
 
-def _known(kind: Kind) -> dict[str, Path]:
+def _named(kind: Kind) -> dict[str, Path]:
     """What has a name: the shipped configs and warm starts, and the runs in `runs/`."""
     if kind == "config":
         return names()
@@ -60,30 +60,37 @@ def _known(kind: Kind) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted((shipped() / "warmstarts").glob("*/config.json"))}
 
 
-def find(given: Path, *kinds: Kind) -> Found:
-    """What is at the path `given`, or else has that name; `-` and `_` are the same in names of what comes with crbc.
+def known(given: Path, *kinds: Kind) -> Found | None:
+    """What has that name, of the first of `kinds` that there is; `-` and `_` are the same in names of what comes with
+    crbc."""
+    short = _name(given.as_posix().removesuffix(".yaml"))
+    for kind in kinds:
+        named = _named(kind)
+        if path := named.get(str(given)) or named.get(short):
+            return Found(kind, path)
+    return None
 
-    Where several kinds have the name, the first of `kinds` counts. Raises `ConfigError` where there is nothing of these
-    kinds, with the nearest name.
+
+def find(given: Path, *kinds: Kind) -> Found:
+    """What is at the path `given`, or else `known` by that name.
+
+    Raises `ConfigError` where there is nothing of these kinds, with the nearest name.
     """
     there = _kind(given)
     if there in kinds:
         return Found(there, given)
-    known = {kind: _known(kind) for kind in kinds}
-    short = _name(given.as_posix().removesuffix(".yaml"))
-    for kind in kinds:
-        if path := known[kind].get(str(given)) or known[kind].get(short):
-            return Found(kind, path)
+    if found := known(given, *kinds):
+        return found
     wanted = " or ".join(_WHAT[kind] for kind in kinds)
     if given.exists():
         what = f"is a {_WHAT[there]}" if there else "has neither config.yaml nor config.json"
-        raise ConfigError(f"{given} {what}; name a {wanted}{_near(given, known)}")
-    if given.suffix in _YAML and (name := _name(given.stem)) in known.get("config", ()):
+        raise ConfigError(f"{given} {what}; name a {wanted}{_near(given, kinds)}")
+    if given.suffix in _YAML and (name := _name(given.stem)) in names() and "config" in kinds:
         raise ConfigError(f"{given}: No such file; did you mean {name!r}, which comes with crbc?")
     if given.suffix in _YAML or given.is_absolute():
-        raise ConfigError(f"{given}: No such file or folder{_near(given, known)}")
+        raise ConfigError(f"{given}: No such file or folder{_near(given, kinds)}")
     raise ConfigError(
-        f"no {wanted} {str(given)!r}: no such file, and none of that name comes with crbc{_near(given, known)}"
+        f"no {wanted} {str(given)!r}: no such file, and none of that name comes with crbc{_near(given, kinds)}"
     )
 
 
@@ -106,17 +113,17 @@ def _kind(path: Path) -> Kind | None:
     return "config" if path.exists() else None  # a pipe too
 
 
-def _near(given: Path, known: dict[Kind, dict[str, Path]]) -> str:
+def _near(given: Path, kinds: tuple[Kind, ...]) -> str:
     """The end of a message: the nearest of what lies beside `given`, or else has a name."""
     beside = [
         path.name
         for path in given.parent.glob("*")
-        if (path.suffix in _YAML if path.is_file() else _kind(path) in known)
+        if (path.suffix in _YAML and "config" in kinds if path.is_file() else _kind(path) in kinds)
     ]
-    named = [name for names in known.values() for name in names]
-    a_path = given.suffix in _YAML or (given.parent.is_dir() and given.parent != Path())
-    others = beside if a_path else [*named, *beside]
-    return nearest(given.name if a_path else str(given), others) if others else ""
+    if given.suffix in _YAML or (given.parent.is_dir() and given.parent != Path()):
+        return nearest(given.name, beside) if beside else ""
+    others = [*beside, *(name for kind in kinds for name in _named(kind))]
+    return nearest(str(given), others) if others else ""
 
 
 def _name(text: str) -> str:

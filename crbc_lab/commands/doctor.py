@@ -164,7 +164,7 @@ def _processors() -> Iterator[Finding]:
 
 
 def torch_build() -> str:
-    """ "cuda", "hip" or "cpu", as the installed torch says in its version.py, without importing it; "" without torch."""
+    """ "cuda", "hip" or "cpu", as version.py of torch says without its import; "" where there is none."""
     spec = find_spec("torch")
     if spec is None or spec.origin is None:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import math
 import os
@@ -76,6 +77,8 @@ def _seeds(words: list[str]) -> tuple[int, ...]:
         first, last = (int(parts[1]), int(parts[2] or parts[1])) if parts else (0, -1)
         if not first <= last < first + MOST_SEEDS or len(seeds) + last - first >= MOST_SEEDS:
             raise ValueError(f"{words[0]!r} is not such as 0-4 or 0,2,5, with at most {MOST_SEEDS:,} seeds")
+        if twice := seeds.keys() & set(range(first, last + 1)):
+            raise ValueError(f"{words[0]!r} names the seed {min(twice)} twice")
         seeds |= dict.fromkeys(range(first, last + 1))
     return tuple(seeds)
 
@@ -134,10 +137,15 @@ def parse(
         named = args[1] in group.commands or args[1] == "help" or args[1].startswith("-") or not group.otherwise
         return parse(group.commands, args[1:] if named else [group.otherwise, *args[1:]], group.about, inner)
     later = {name: _deferred(command) for name, command in commands.items()}
+    where = f"{prog} {args[0]}" if args[0] in commands else prog
+    if args[0] in commands:  # alone, since a hint would name the options of others
+        read = partial(tyro.cli, later[args[0]], prog=where, args=args[1:])
+    else:
+        read = partial(tyro.extras.subcommand_cli_from_dict, later, prog=prog, args=args, description=about)
     complaint = io.StringIO()
     try:
         with redirect_stderr(complaint):
-            return tyro.extras.subcommand_cli_from_dict(later, prog=prog, args=args, description=about)
+            return read()
     except SystemExit as ended:
         if not ended.code:
             raise
@@ -145,9 +153,9 @@ def parse(
     complaint, utf8 = io.StringIO(), io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     wide = patch.dict(os.environ, COLUMNS="5000")
     with suppress(SystemExit), redirect_stderr(complaint), redirect_stdout(utf8), wide:
-        tyro.extras.subcommand_cli_from_dict(later, prog=prog, args=args)
-    command = f"{prog} {args[0]}" if args[0] in commands else prog
-    raise ConfigError(f"{_one_line(complaint.getvalue())}; for its options: {command} --help")
+        read()
+    settable = args[0] in commands and "set" in inspect.signature(later[args[0]]).parameters
+    raise ConfigError(f"{_one_line(complaint.getvalue(), settable)}; for its options: {where} --help")
 
 
 def _set_ends(args: list[str]) -> list[str]:
@@ -179,8 +187,8 @@ def _deferred(command: Callable[..., None] | Group) -> Callable[..., Callable[[]
     return later
 
 
-def _one_line(box: str) -> str:
-    """What the parser's box says: its first paragraph, and of its suggestions the first."""
+def _one_line(box: str, settable: bool) -> str:
+    """What the parser's box says: its first paragraph, and of its suggestions the first. `settable`: there is --set."""
     lines = [
         re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ") for line in box.splitlines() if not line.startswith(("╭", "╰"))
     ]
@@ -189,8 +197,8 @@ def _one_line(box: str) -> str:
     said = re.sub(r"^Error parsing ([^:]+):", r"\1:", said)
     if said.startswith("Missing from"):
         said = re.sub(r"\s*\(required\)", "", said)
-    if set_wanted := re.match(r"Unrecognized options: ([\w.]+=\S*)", said):
-        said += f"; to set a config's value: --set {set_wanted[1]}"
+    if settable and (wanted := re.match(r"Unrecognized options: ([\w.]+=\S*)", said)):
+        said += f"; to set a value: --set {wanted[1]}"
     elif rest and rest[0].startswith("Perhaps you meant"):
         said += f"; did you mean {rest[1].split()[0]}?"
     return said

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 from rich.console import Console
 from rich.padding import Padding
@@ -20,11 +22,14 @@ from crbc_envs.printable import printable
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import creator, make_member
 from crbc_lab.commands import screen
-from crbc_lab.commands.bench import environment_errors, typed_id
+from crbc_lab.commands.bench import arguments, environment_errors, typed_id
 from crbc_lab.commands.hints import Env, Episode, Hints, NoHint
 from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, opened
 from crbc_lab.commands.words import COMMANDS, Form, meaning
-from crbc_rl.errors import ConfigError
+from crbc_rl.config import RunConfig, parse, read_mapping
+from crbc_rl.config.extensions import is_extension
+from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.names import find_config, known, names
 
 KEYS = {"?": "help", "H": "hint", "A": "again", "N": "next", "Q": "quit"}
 """Keys that act at once where the arrow keys do. Small letters begin an action."""
@@ -37,20 +42,24 @@ INTRODUCTION = "Type an action or its first letters. Tab completes. Free of cost
 
 
 def play(
-    env_id: str,
+    given: str,
     split: str,
     task: int | None,
     seed: int,
     console: Console,
     read: Callable[[str], str] | None = None,
+    settings: Sequence[str] = (),
     unsafe_root: bool = False,
 ) -> None:
-    """Play episodes until the user quits. `read` returns the user's input for a prompt; by default the terminal does.
-    `unsafe_root` lets an environment run its browser as root.
+    """Play episodes until the user quits, in an environment or in that of a config or a run. `settings` are its options
+    as key=value. `read` returns the user's input for a prompt; by default the terminal does. `unsafe_root` lets an
+    environment run its browser as root.
 
     Raises `ConfigError` for an id that is not registered or not playable, and for a task that the panel does not have.
     """
-    make = partial(_make, env_id, split, unsafe_root)
+    env_id, options = named(given)
+    options |= arguments(settings, "split", "unsafe_root")
+    make = partial(_make, env_id, options, split, unsafe_root)
     with closing(make()) as env, closing(Hints(make)) as hints:
         size = len(env.panel)
         if task is not None and not 0 <= task < size:
@@ -59,22 +68,35 @@ def play(
             Game(env, hints, console, person, seed).run(task)
 
 
-def _make(env_id: str, split: str, unsafe_root: bool) -> Env:
-    """The environment. Raises `ConfigError` if there is none, or if it is none that can be played.
+def named(given: str) -> tuple[str, dict[str, Any]]:
+    """The registered id of an environment, and its options: those that a config or a run has.
 
     The module of a "module:Id" may be in the current folder. Whoever types its name has permitted its import.
     """
-    name = typed_id(env_id)
-    with environment_errors(f"{env_id} cannot be played", name):
-        env = make_member(name, _options(env_id, name, split, unsafe_root))
+    if is_extension(given) or given.rpartition(":")[2] in gymnasium.registry:
+        return typed_id(given), {}
+    if not (Path(given).exists() or known(Path(given), "config", "run")):
+        ids = [name for name in gymnasium.registry if name.startswith("CRBC-")]
+        near = nearest(given, [*ids, *names()], cutoff=0.6)
+        raise ConfigError(f"no environment {given!r}, and no config or run of that name{near}")
+    path = find_config(Path(given))
+    data = {key: value for key, value in read_mapping(path).items() if key in RunConfig.model_fields}
+    config = parse(RunConfig, data, str(path), path.parent)
+    return config.registered_id(), dict(config.env.kwargs)
+
+
+def _make(name: str, options: Mapping[str, Any], split: str, unsafe_root: bool) -> Env:
+    """The environment. Raises `ConfigError` if it is none that can be played."""
+    with environment_errors(f"{name} cannot be played", name):
+        env = make_member(name, {**options, **_options(name, split, unsafe_root)})
         if isinstance(env, ForeignEnv):
             env.check()
     return env
 
 
-def _options(env_id: str, name: str, split: str, unsafe_root: bool) -> dict[str, Any]:
+def _options(env_id: str, split: str, unsafe_root: bool) -> dict[str, Any]:
     """The arguments of the environment. Raises `ConfigError` for an option that it has no use for."""
-    parameters = inspect.signature(creator(name)).parameters
+    parameters = inspect.signature(creator(env_id)).parameters
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     takes_split = takes_any or "split" in parameters
     if not takes_split and split != "train":

@@ -26,6 +26,7 @@ from crbc_lab.commands.parse import (
     permit,
 )
 from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.names import find, shipped
 
 OUT = Path("runs/studies")
 RESULTS = Path("results")
@@ -62,11 +63,12 @@ def agent(
         out: folder for the JSON file.
         allow_import: run the modules that the run's config names.
     """
+    folder = find(run, "run").path
     from crbc_lab.commands.agent import Request, study_agent
 
     permit(allow_import)
     asked = Request(policy, split, episodes, spread, samples or 0, tuple(chain(*set)), tuple(chain(*teacher)))
-    study_agent(run, asked, out, console)
+    study_agent(folder, asked, out, console)
 
 
 def anchors(
@@ -243,7 +245,6 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
     """
     from crbc_envs.storage.files import replace_file
     from crbc_lab.studies.comparison.document import MARK, rebuilt
-    from crbc_rl.names import shipped
 
     path = shipped() / "docs" / "results.md" if doc is None else doc
     if not path.is_file():

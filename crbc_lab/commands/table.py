@@ -175,24 +175,29 @@ def play(
     split: Literal["train", "validation", "test"] = "train",
     task: Index = None,
     seed: Index = 0,
+    set: Settings = (),
     replay: MaybePath = None,
     group: Index = None,
     rollout: Index = None,
     unsafe_root: bool = False,
+    allow_import: bool = False,
 ) -> None:
     """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
     with replies, rewards and each step's V, Q and Q - V.
 
     Args:
-        env: an environment id such as CRBC-Sokoban-v0; not needed with --replay.
+        env: an environment id such as CRBC-Sokoban-v0, or a config or a run for its environment; not with --replay.
         split: the split of the tasks.
         task: index of the first task; by default drawn with the seed.
         seed: seed of the draw.
+        set: the environment's options, each as key=value, such as slippery=true or data=official.
         replay: a file of recorded rollouts, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
         group: the first group shown of that file.
         rollout: the first rollout shown of that group.
         unsafe_root: let CRBC-WebShopSite-v0 run its browser as root, without a sandbox.
+        allow_import: run the modules that the config names ("module:attribute").
     """
+    permit(allow_import)
     if replay is not None:
         from crbc_lab.commands.replay import replay as step_through
 
@@ -204,7 +209,8 @@ def play(
         raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
     from crbc_lab.commands.play import play as play_env
 
-    play_env(env, split, task, seed or 0, console, unsafe_root=unsafe_root)
+    settings = tuple(chain(*set))
+    play_env(env, split, task, seed or 0, console, settings=settings, unsafe_root=unsafe_root)
 
 
 def warmstart(
@@ -212,6 +218,7 @@ def warmstart(
     /,
     steps: Count = None,
     out: MaybePath = None,
+    set: Settings = (),
     allow_import: bool = False,
 ) -> None:
     """Make a warm start: train a tokenizer and a tiny policy on demonstrations of the environment's expert.
@@ -222,13 +229,14 @@ def warmstart(
         config: a YAML file, or the name of a config that comes with crbc, such as warmstart-sokoban.
         steps: replaces the config's number of optimizer steps.
         out: replaces the config's output folder.
+        set: replaces config values, each as key=value.
         allow_import: run the modules that the config names ("module:attribute").
     """
     find(config, "config", "run")
     from crbc_lab.commands.warmstart_config import load_warmstart_config
 
     permit(allow_import)
-    settings = load_warmstart_config(config)
+    settings = load_warmstart_config(config, tuple(chain(*set)))
     settings = settings.model_copy(
         update={**({} if steps is None else {"steps": steps}), **({} if out is None else {"out": str(out)})}
     )
@@ -335,6 +343,17 @@ def doctor() -> None:
         sys.exit(1)
 
 
+def completion(shell: Positional[Literal["bash", "zsh"]], /) -> None:
+    """Print a script by which a shell completes crbc's commands, options and names: source <(crbc completion bash).
+
+    Args:
+        shell: the shell; a line for ~/.bashrc or ~/.zshrc is above.
+    """
+    from crbc_lab.commands.completion import script
+
+    print(script(shell, COMMANDS))
+
+
 COMMANDS: dict[str, Any] = {
     "init": init,
     "train": train,
@@ -349,4 +368,5 @@ COMMANDS: dict[str, Any] = {
     "data": data,
     "serve": SERVE,
     "doctor": doctor,
+    "completion": completion,
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from crbc_rl.config import RolloutConfig, RunConfig, TrainConfig, parse, read_mapping
+from crbc_rl.config import RolloutConfig, RunConfig, TrainConfig, parse, read_mapping, set_value
 from crbc_rl.config.sections import EvalConfig, Section
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART, find_config, installed
@@ -84,8 +85,10 @@ class WarmstartConfig(RunConfig):
         )
 
 
-def load_warmstart_config(path: Path) -> WarmstartConfig:
-    """Read a warm start's config, or the shipped one of that name. Raises `ConfigError` naming the file and the key.
+def load_warmstart_config(path: Path, overrides: Sequence[str] = ()) -> WarmstartConfig:
+    """Read a warm start's config, or the shipped one of that name, and replace values.
+
+    Raises `ConfigError` naming the file and the key.
 
     Its output folder is relative to the file; for a config that was installed with the package, to the current folder.
     """
@@ -93,7 +96,9 @@ def load_warmstart_config(path: Path) -> WarmstartConfig:
     data = read_mapping(path)
     if "model" in data and "out" not in data:
         raise ConfigError(f"{path} is the config of a training: crbc train {path}")
-    config = parse(WarmstartConfig, data, str(path), path.parent)
+    for override in overrides:
+        set_value(data, override)
+    config = parse(WarmstartConfig, data, f"{path} with --set" if overrides else str(path), path.parent)
     base = Path("configs") if installed(path) else path.parent
     place = base / config.out
     # A link at the very end is kept, to be refused: what is there would be replaced.

@@ -66,6 +66,8 @@ def check_run(
         from crbc_rl.policies.engines import engine_of
 
         model = find_architecture(config.model, online, config.revision)
+        if model is None and Path(config.model).is_dir():
+            errors.append(f"model: {config.model} is a folder without a transformers checkpoint; name another")
         findings += _model(config, model)
         try:
             findings += _packages(config, engine_of(config), online)

@@ -61,7 +61,10 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     )
     generators = f"generators: {batches.engines}, each over {config.generator.tensor_parallel}"
     nodes = f" on {plan.nodes} nodes" if plan.nodes > 1 else ""
-    yield "processes", f"{plan.gpus}{nodes}, one GPU of {plan.gib:g} GiB each; {generators}{room}"
+    gpu = f"one GPU of {plan.gib:g} GiB each" if memory is not None else "one GPU each"
+    if memory is None and plan.gpus == 1:
+        gpu = f"on a GPU, or without one on the CPU with {config.threads} threads"
+    yield "processes", f"{plan.gpus}{nodes}, {gpu}; {generators}{room}"
     tokens = tokens_per_row(config)
     yield (
         "an update",

@@ -166,7 +166,9 @@ def load_study(given: str, also: Iterable[str] = ()) -> Study:
     if not path.is_file():
         path = Path(given)
     if not path.is_file():
-        raise ConfigError(f"no study {given!r}{nearest(given, [*studies(), *also])}; `crbc study list` names them all")
+        raise ConfigError(
+            f"no study {given!r}{nearest(given, [*studies(), *also], cutoff=0.6)}; `crbc study list` names them all"
+        )
     data = read_mapping(path)
     try:
         study = Study.model_validate({**data, "name": path.stem, "file": path.resolve()})
