@@ -99,7 +99,7 @@ class Policy:
         alive = torch.ones(len(prompts), dtype=torch.bool)
         step, position = ids, positions_of(mask)
         while len(tokens) < limit and alive.any():
-            output = self.model(input_ids=step, attention_mask=mask, position_ids=position, past_key_values=cache)
+            output = self.model(step, mask, position, cache)
             scores = (output.logits[:, -1].float() / temperature).log_softmax(dim=-1)  # (B, V)
             # Sample by inverting the cumulated probabilities; in double precision, since V may be large.
             cumulated = scores.double().exp().cumsum(dim=-1)

@@ -20,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 from anchors import INVALID, RolloutGroup
 from crbc_envs.checking.fuzz import MALFORMED, fuzzed_reply
-from crbc_envs.checking.group import NO_NOISE, check_group, check_noise
+from crbc_envs.checking.group import NO_NOISE, check_group, check_noise, check_prompts
 from crbc_envs.checking.probe import (
     AnchorEnvError,
     Choose,
@@ -147,6 +147,7 @@ def check_anchor_env(
         skipped.update(dict.fromkeys(("a fresh instance", "rendering", "a group", "other processes"), no_spec))
     _check_determinism(env, spec, first_walks)
     _check_stability(env, spec, first_walks, skipped)
+    check_prompts(env, first_walks[0])
     _check_identity(walks)
     _check_sharing(env, first_walks)
     stochastic = bool(attribute(env, "stochastic", False))
@@ -159,6 +160,9 @@ def check_anchor_env(
         check_group(env, spec, starts[0], rng)
         _check_processes(spec, first_walks, skipped)
     splits = None if spec is None or not split_tasks else compare_splits(spec, split_tasks, seed, skipped)
+    if splits is not None:
+        with Location("splits") as at:
+            at.expect(not splits.shared_tasks(), splits.shared_tasks())
     name = type(env.unwrapped).__name__ if env.spec is None else env.spec.id
     anchor_env, chosen = bare(env), [start.options["task"] for start in starts if start.options is not None]
     groups = [] if anchor_env is None else list(played_groups(anchor_env, chosen))

@@ -9,7 +9,9 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from anchors import INVALID, TransitionCounts
-from crbc_envs.checking.probe import MAX_STEPS, Env, Location, Start, Walk, episode, expect_equal, replay, tagged
+from crbc_envs.checking.probe import MAX_STEPS, Env, Location, Start, Walk, episode, expect_equal, replay, short, tagged
+from crbc_envs.prompts import GENERIC, PromptWindow
+from crbc_envs.vector.contract import bare
 from crbc_envs.vector.group import GroupVectorEnv
 from crbc_envs.vector.members import INDEPENDENT, noise_seed
 
@@ -30,6 +32,22 @@ def check_group(env: Env, spec: EnvSpec, start: Start, rng: np.random.Generator)
             together = [*(step.anchor for step in rollout.steps), rollout.final_anchor]
             for at.step, (one, other) in enumerate(zip(together, alone, strict=True)):
                 at.expect(one == other, f"member {m} is at anchor {one}; alone it would be at {other}")
+
+
+def check_prompts(env: Env, walk: Walk) -> None:
+    """Every style of prompts that an `AnchorEnv` has makes a text of each step of the walk."""
+    if (anchor_env := bare(env)) is None:
+        return
+    windows = {style: PromptWindow.of(anchor_env, style) for style in {**GENERIC, **anchor_env.templates}}
+    for style, window in windows.items():
+        with Location(f"prompt {style!r}", walk.start.name) as at:
+            seen: object = None
+            for result in episode(env, walk.start, replay(walk.replies), at):
+                if at.step:
+                    window.record(seen, result.info["action"])
+                text = window.ask(result.observation, result.info).text
+                at.expect(isinstance(text, str) and bool(text.strip()), f"it is {short(text)!r}, and no text")
+                seen = result.observation
 
 
 def _play_group(

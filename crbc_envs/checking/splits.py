@@ -64,6 +64,14 @@ class SplitReport:
         """Whether a held-out task is a training task, or at least 1 % of the starts were visited in training."""
         return any(part.train.get(CONTENT, 0) or part.worst[0] >= 0.01 * part.tasks for part in self.held_out)
 
+    def shared_tasks(self) -> str:
+        """Which tasks are in two splits, in words; "" where none is."""
+        for part in self.held_out:
+            for count, other in ((part.train.get(CONTENT, 0), "train"), (part.other.get(CONTENT, 0), "other held-out")):
+                if count:
+                    return f"{count} of {part.tasks} {part.split} tasks are tasks of the {other} split too"
+        return ""
+
     def rows(self) -> list[tuple[str, ...]]:
         """A table: the name of a figure, and its value for each held-out split."""
         parts = self.held_out

@@ -18,6 +18,7 @@ from crbc_rl.config.sections import SMALLEST
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.rollout.panel import why_not
+from crbc_rl.runs.metric_table import METRICS
 
 if TYPE_CHECKING:
     from crbc_lab.plan.architecture import Architecture
@@ -149,7 +150,8 @@ def _credit(config: TrainConfig) -> Iterator[str]:
     try:
         credit.advantages(SMALLEST, config.method(), **config.credit.options)
     except (ConfigError, ValueError, TypeError) as error:
-        yield f"credit.method: {config.credit.method}: {error}"
+        text = str(error).removeprefix("credit.method: ")  # where its module lacks it
+        yield f"credit.method: {config.credit.method}: {text}"
 
 
 def _objective(config: TrainConfig) -> Iterator[str]:
@@ -158,7 +160,7 @@ def _objective(config: TrainConfig) -> Iterator[str]:
         from crbc_rl.training.loss import objective_of  # here, since a plan does without torch
 
         try:
-            objective_of(config)
+            objective_of(config, {metric.key for metric in METRICS if metric.group != "loss"})
         except (ConfigError, TypeError) as error:
             yield str(error) if isinstance(error, ConfigError) else f"loss.objective: {config.loss.objective}: {error}"
 

@@ -7,6 +7,7 @@ when a config is read; it is imported when it is used, and only with permission 
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import sys
 import warnings
@@ -80,6 +81,17 @@ def load(name: str, modules: Mapping[str, Module], key: str) -> Any:
     except AttributeError as error:
         known = [other for other in vars(imported) if not other.startswith("_")]
         raise ConfigError(f"{key}: {imported.__file__} has no {attribute!r}{nearest(attribute, known)}") from error
+
+
+def load_function(name: str, modules: Mapping[str, Module], key: str, *arguments: str) -> Any:
+    """What `load` finds. Raises `ConfigError` too where it cannot be called with so many `arguments`."""
+    found = load(name, modules, key)
+    try:
+        inspect.signature(found).bind(*arguments)
+    except (TypeError, ValueError) as error:
+        wanted = f"a function of ({', '.join(arguments)})"
+        raise ConfigError(f"{key}: {name} is no such function ({error}): name {wanted}") from error
+    return found
 
 
 def registered_id(env_id: str, modules: Mapping[str, Module], key: str) -> str:

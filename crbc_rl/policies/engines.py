@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from crbc_rl.config import TrainConfig
-from crbc_rl.config.extensions import is_extension, load
+from crbc_rl.config.extensions import is_extension, load, load_function
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.api import Generator
 from crbc_rl.policies.load import load_policy
@@ -58,7 +58,9 @@ def engine_of(config: TrainConfig) -> Engine:
     name = config.generator.engine
     if is_extension(name):
         engine = load(name, config.modules, "generator.engine")
-        return engine if isinstance(engine, Engine) else Engine(engine)
+        if isinstance(engine, Engine):
+            return engine
+        return Engine(load_function(name, config.modules, "generator.engine", "config", "policy"))
     if name not in ENGINES:
         raise ConfigError(f"generator.engine: no engine {name!r}{nearest(name, ENGINES)}")
     return ENGINES[name]

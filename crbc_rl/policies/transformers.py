@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -56,6 +57,8 @@ class TransformersPolicy:
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer) -> None:
         self.model = model.eval()  # no dropout: old and new log-probabilities must be of one function
         self.tokenizer = tokenizer
+        names = inspect.signature(type(model).forward).parameters
+        self._cache = "cache" if "cache" in names else "past_key_values"  # transformers 5.24 has renamed it
         if tokenizer.eos_token_id is None:
             raise ConfigError("the tokenizer has no eos_token, so a reply would never end: set eos_token in its config")
         self.eos: int = tokenizer.eos_token_id
@@ -188,8 +191,7 @@ class TransformersPolicy:
         logits, cache, mask, position = self._read(asked)
         draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
         uniforms = torch.from_numpy(draws).to(self.device)
-        rows = torch.arange(len(asked), device=self.device)
-        """Those that are still computed; some of them have ended."""
+        rows = torch.arange(len(asked), device=self.device)  # still computed; some of them have ended
         alive = torch.ones_like(rows, dtype=torch.bool)
         for step in range(max_new_tokens):
             scores = self.scores(logits, temperature)
@@ -216,7 +218,7 @@ class TransformersPolicy:
         self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
     ) -> Tensor:
         """The logits after the last of the new tokens `ids` (B, L), (B, V)."""
-        kept = {"attention_mask": mask, "position_ids": positions, "past_key_values": cache, "logits_to_keep": 1}
+        kept = {"attention_mask": mask, "position_ids": positions, self._cache: cache, "logits_to_keep": 1}
         return self.model(input_ids=ids, **kept, **beside).logits[:, -1]
 
     def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:

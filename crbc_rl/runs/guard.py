@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from crbc_rl.config import TrainConfig
+from crbc_rl.config import CLIPPED, TrainConfig
 from crbc_rl.credit.metrics import NO_SLOPE, Slope
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.clock import Record
@@ -46,6 +46,11 @@ class Guard:
                     f"update {update}: {wrong}; the last checkpoint is kept: begin another run (--run DIR) with a "
                     f"smaller {key} than {model.lr:g}"
                 )
+        if self.config.loss.objective != CLIPPED and record["skipped_steps"]:
+            raise ConfigError(
+                f"update {update}: loss.objective: the loss or the gradient of {self.config.loss.objective} is not "
+                "finite: correct that function, and begin another run with --run DIR"
+            )
         self.invalid = self.invalid + 1 if record["invalid"] == 1.0 else 0
         if self.invalid == INVALID_UPDATES:
             log.warning(

@@ -3,7 +3,7 @@ that a config names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Any
 
 import torch
@@ -19,15 +19,16 @@ Objective = Callable[[Tensor, Tensor, Tensor | None, TokenBatch, LossConfig], tu
 one. All are summed over tokens with `batch.weights`, so that passes add up to their mini-batch."""
 
 
-def objective_of(config: TrainConfig) -> Objective:
-    """The policy's loss that `loss.objective` names. Raises `ConfigError` where a module of one's own has none such."""
+def objective_of(config: TrainConfig, taken: Set[str] = frozenset()) -> Objective:
+    """The policy's loss that `loss.objective` names. Raises `ConfigError` where a module of one's own has none such, or
+    its metrics have names of a record that are `taken`."""
     name = config.loss.objective
     if name == CLIPPED:
         return policy_loss
-    return check_objective(load(name, config.modules, "loss.objective"), name, config.loss)
+    return check_objective(load(name, config.modules, "loss.objective"), name, config.loss, taken)
 
 
-def check_objective(objective: Any, name: str, config: LossConfig) -> Objective:
+def check_objective(objective: Any, name: str, config: LossConfig, taken: Set[str] = frozenset()) -> Objective:
     """The objective itself, after a trial. Raises `ConfigError` unless it gives a loss with a gradient, and metrics."""
     if not callable(objective):
         raise ConfigError(f"loss.objective: {name} is no function, but {type(objective).__name__}")
@@ -41,6 +42,8 @@ def check_objective(objective: Any, name: str, config: LossConfig) -> Objective:
             f"loss.objective: {name} must return a scalar tensor with a gradient and a dict of numbers (float), "
             "as crbc_rl.training.loss.policy_loss does"
         )
+    if twice := taken & metrics.keys():
+        raise ConfigError(f"loss.objective: {name}: its metric {min(twice)!r} is one of the run's own; rename it")
     return objective
 
 

@@ -7,9 +7,10 @@ import sys
 import weakref
 
 import numpy as np
-from toy_env import CorridorEnv, Corridors
+from toy_env import TEXT, CorridorEnv, Corridors
 
 from anchors import INVALID, anchor_key
+from crbc_envs.tasks import Task
 
 
 class ResetReturnsTheObservationAlone(CorridorEnv):
@@ -276,3 +277,23 @@ class OnlyHere(CorridorEnv):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         sys.modules["pytest"].__name__  # noqa: B018
+
+
+class PromptRaises(CorridorEnv):
+    templates = {"odd": lambda view: view.nothing}  # noqa: RUF012
+
+
+class PromptIsEmpty(CorridorEnv):
+    templates = {"odd": lambda view: "go on" * (not view.history)}  # noqa: RUF012
+
+
+class SameInEverySplit(Corridors):
+    def _task(self, index):
+        start, third = divmod(index, 3)
+        return Task(f"corridor/{self.split}/{index}", TEXT, (start, 3 * third), f"{start}{3 * third}")
+
+
+class OneTaskInTwoSplits(CorridorEnv):
+    def __init__(self, split="train", **kwargs):
+        super().__init__(split, **kwargs)
+        self.panel = SameInEverySplit(split, size=27)
