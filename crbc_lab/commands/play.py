@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ def named(given: str) -> tuple[str, dict[str, Any]]:
         return typed_id(given), {}
     if not (Path(given).exists() or known(Path(given), "config", "run")):
         ids = [name for name in gymnasium.registry if name.startswith("CRBC-")]
-        near = nearest(given, [*ids, *names()], cutoff=0.6)
+        near = nearest(given, ids if get_close_matches(given, ids) else [*ids, *names()], cutoff=0.6)
         raise ConfigError(f"no environment {given!r}, and no config or run of that name{near}")
     path = find_config(Path(given))
     data = {key: value for key, value in read_mapping(path).items() if key in RunConfig.model_fields}

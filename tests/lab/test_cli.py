@@ -61,7 +61,7 @@ def test_replacements_add_up_however_they_are_given(given: tuple[str, ...], monk
 
     monkeypatch.setattr(config, "load_config", load)
     with pytest.raises(SystemExit):
-        cli.main(["train", "some.yaml", *given, "--seed", "4"])
+        cli.main(["train", "sokoban-tiny", *given, "--seed", "4"])
     assert seen == ["a.b=1", "c=2", "d=3", "seed=4"]
 
 

@@ -1,6 +1,7 @@
 """Modules that a config names: where they are found, when they may run, and that all five kinds of them work."""
 
 import json
+import math
 import sys
 
 import numpy as np
@@ -235,3 +236,13 @@ def test_an_estimator_s_options_are_a_section_after_its_attribute(paths, model):
     config = load_config(paths[0] / "c.yaml")
     assert config.credit.options == {"level": 3.0}
     assert np.array_equal(config.method()(type("P", (), {"rollouts": type("R", (), {"anchor": [1, 2]})}), 3.0), [3, 3])
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("math:pi", ("view",)), ("math:sqrt", ("config", "policy"))])
+def test_what_cannot_be_called_as_a_hook_is_refused_by_its_key(
+    name: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extensions, "load", lambda name, modules, key: getattr(math, name.partition(":")[2]))
+    with pytest.raises(ConfigError, match=f"env.prompt: {name} is no such function .*: name a function of"):
+        extensions.load_function(name, {}, "env.prompt", *arguments)
+    assert extensions.load_function("math:sqrt", {}, "env.prompt", "view") is math.sqrt

@@ -289,4 +289,4 @@ def test_a_model_folder_is_asked_as_it_was_trained_or_else_is_told_how_to_reply(
     assert (theirs["replies"], theirs["instructed"], theirs["max_new_tokens"]) == ("thought", True, 5)
     printed = capsys.readouterr().out
     assert "mine was trained by crbc" in printed and "theirs: the prompt 'compact' names no tags" in printed
-    assert "it is no model folder" in refused(capsys, str(config), "--model", "c.yaml")
+    assert "name a model folder" in refused(capsys, str(config), "--model", "c.yaml")

@@ -18,14 +18,13 @@ from crbc_envs.actions import tagged
 from crbc_envs.errors import DataError
 from crbc_lab.commands import warmstart as warmstart_module
 from crbc_lab.commands.warmstart import (
-    WarmstartConfig,
     _backward,
     _corrections,
     _demonstrations,
-    load_warmstart_config,
     success_of,
     warmstart,
 )
+from crbc_lab.commands.warmstart_config import WarmstartConfig, load_warmstart_config
 from crbc_rl.batches import Turn
 from crbc_rl.config import load_config
 from crbc_rl.errors import ConfigError

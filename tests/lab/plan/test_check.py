@@ -248,3 +248,13 @@ def test_made_up_words_need_those_of_the_warm_start(config, capsys):
     assert "rollout.made_up: " in shown and "no readable words.json" in shown and not run.exists()
     MadeUpWords(["up"], ["apple", "ladle"]).save(config.parent / "model")
     check_run(load_config(config, ["rollout.made_up=0.5"])).require()
+
+
+def test_a_misspelt_estimator_names_its_key_once(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hooks_of_mine.py").write_text("def estimate(group):\n    return []\n")
+    monkeypatch.chdir(tmp_path)
+    words = ("--set", "credit.method=hooks_of_mine:estimat", "--allow-import", "--dry-run")
+    told = refusal(capsys, "train", "sokoban-tiny", *words)
+    assert told.count("credit.method") == 1 and "did you mean 'estimate'?" in told

@@ -111,3 +111,11 @@ def test_invalid_replies_alone_are_said_once_after_three_updates(
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("update 6: every reply of the last 3 updates was invalid")
     assert all(word in said for word in ("record_every", "crbc play --replay", "env.prompt", "max_new_tokens = 4"))
+
+
+def test_a_loss_of_ones_own_that_is_not_finite_ends_the_run_at_once(model: Path) -> None:
+    record = {"invalid": 0.0, "skipped_steps": 1.0}
+    Guard(small(model)).check(7, record, {})  # the built-in one may lose a step
+    own = small(model, loss={"objective": "crbc_rl.training.loss:policy_loss"})
+    with pytest.raises(ConfigError, match="update 7: loss.objective: .*policy_loss is not finite"):
+        Guard(own).check(7, record, {})

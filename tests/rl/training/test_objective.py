@@ -26,12 +26,14 @@ from crbc_rl.training.loss import check_objective, objective_of, policy_loss
 TURNS = [Turn([5, 6, 7], [8, 9], [-3.0, -3.0]), Turn([5, 6, 7], [10, 11], [-3.0, -3.0])]
 DOCUMENTED = re.search(r"### A loss of your own.*?```python\n(.*?)```", (ROOT / "docs/learner.md").read_text(), re.S)
 
+NAMED = "def named(logprobs, *rest):\n    return logprobs.sum(), {'success': 1.0}\n"
+
 
 @pytest.fixture
 def own(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A config beside `my_loss.py`, which has the page's example."""
     assert DOCUMENTED is not None
-    (tmp_path / "my_loss.py").write_text(DOCUMENTED[1] + "\nnumber = 3\n")
+    (tmp_path / "my_loss.py").write_text(DOCUMENTED[1] + "\nnumber = 3\n" + NAMED)
     monkeypatch.setenv(extensions.VARIABLE, "1")
     monkeypatch.delitem(sys.modules, "my_loss", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
@@ -88,6 +90,7 @@ def test_the_built_in_loss_under_its_full_name_trains_to_the_same_bytes(own: Any
         ("clippd", "no objective 'clippd': use 'clipped', or a function of yours, as module:attribute"),
         ("my_loss:cisp", "has no 'cisp'; did you mean 'cispo'"),
         ("my_loss:number", "my_loss:number is no function, but int"),
+        ("my_loss:named", "loss.objective: my_loss:named: its metric 'success' is one of the run's own; rename it"),
     ],
 )
 def test_what_is_no_loss_is_refused_before_a_run(own: Any, objective: str, message: str) -> None:
