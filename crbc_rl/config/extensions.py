@@ -83,14 +83,13 @@ def load(name: str, modules: Mapping[str, Module], key: str) -> Any:
         raise ConfigError(f"{key}: {imported.__file__} has no {attribute!r}{nearest(attribute, known)}") from error
 
 
-def load_function(name: str, modules: Mapping[str, Module], key: str, *arguments: str) -> Any:
-    """What `load` finds. Raises `ConfigError` too where it cannot be called with so many `arguments`."""
-    found = load(name, modules, key)
+def called_with(found: Any, where: str, *arguments: str) -> Any:
+    """What was `found` for a key. Raises `ConfigError` where it cannot be called with so many `arguments`."""
     try:
         inspect.signature(found).bind(*arguments)
     except (TypeError, ValueError) as error:
         wanted = f"a function of ({', '.join(arguments)})"
-        raise ConfigError(f"{key}: {name} is no such function ({error}): name {wanted}") from error
+        raise ConfigError(f"{where} is no such function ({error}): name {wanted}") from error
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from crbc_rl.config import TrainConfig
-from crbc_rl.config.extensions import is_extension, load, load_function
+from crbc_rl.config.extensions import called_with, is_extension, load
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.api import Generator
 from crbc_rl.policies.load import load_policy
@@ -60,7 +60,7 @@ def engine_of(config: TrainConfig) -> Engine:
         engine = load(name, config.modules, "generator.engine")
         if isinstance(engine, Engine):
             return engine
-        return Engine(load_function(name, config.modules, "generator.engine", "config", "policy"))
+        return Engine(called_with(engine, f"generator.engine: {name}", "config", "policy"))
     if name not in ENGINES:
         raise ConfigError(f"generator.engine: no engine {name!r}{nearest(name, ENGINES)}")
     return ENGINES[name]

@@ -9,7 +9,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from crbc_envs.prompts import IMAGE, Template, View
 from crbc_rl.config import EnvConfig, RunConfig
-from crbc_rl.config.extensions import is_extension, load_function
+from crbc_rl.config.extensions import called_with, is_extension, load
 from crbc_rl.errors import ConfigError
 
 
@@ -28,7 +28,7 @@ def prompt_options(config: RunConfig) -> PromptOptions:
     if env.template is not None:
         prompt = jinja_template(env.template, env)
     elif is_extension(env.prompt):
-        prompt = load_function(env.prompt, config.modules, "env.prompt", "view")
+        prompt = called_with(load(env.prompt, config.modules, "env.prompt"), f"env.prompt: {env.prompt}", "view")
     return {"prompt": prompt, "history": env.history, "system": env.system}
 
 

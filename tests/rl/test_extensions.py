@@ -1,7 +1,6 @@
 """Modules that a config names: where they are found, when they may run, and that all five kinds of them work."""
 
 import json
-import math
 import sys
 
 import numpy as np
@@ -238,11 +237,8 @@ def test_an_estimator_s_options_are_a_section_after_its_attribute(paths, model):
     assert np.array_equal(config.method()(type("P", (), {"rollouts": type("R", (), {"anchor": [1, 2]})}), 3.0), [3, 3])
 
 
-@pytest.mark.parametrize(("name", "arguments"), [("math:pi", ("view",)), ("math:sqrt", ("config", "policy"))])
-def test_what_cannot_be_called_as_a_hook_is_refused_by_its_key(
-    name: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(extensions, "load", lambda name, modules, key: getattr(math, name.partition(":")[2]))
-    with pytest.raises(ConfigError, match=f"env.prompt: {name} is no such function .*: name a function of"):
-        extensions.load_function(name, {}, "env.prompt", *arguments)
-    assert extensions.load_function("math:sqrt", {}, "env.prompt", "view") is math.sqrt
+@pytest.mark.parametrize(("found", "arguments"), [(3, ("view",)), (int.bit_length, ("config", "policy"))])
+def test_what_cannot_be_called_as_a_hook_is_refused_by_its_key(found, arguments):
+    with pytest.raises(ConfigError, match="env.prompt: my:hook is no such function .*: name a function of"):
+        extensions.called_with(found, "env.prompt: my:hook", *arguments)
+    assert extensions.called_with(len, "env.prompt: my:hook", "view") is len

@@ -91,7 +91,7 @@ def test_any_environment_that_keeps_the_contract_can_be_played():
     [
         ({"env_id": "CartPole-v1"}, "CartPole-v1 cannot be played: info has no 'anchor' at reset; .*AnchorWrapper"),
         ({"env_id": "foreign_envs:NumberedSokoban-v0"}, "its actions are not text but Discrete"),
-        ({"env_id": "foreign_envs:Countdown-v0", "split": "test"}, "--split test: foreign_envs:Countdown-v0 has no"),
+        ({"env_id": "foreign_envs:Countdown-v0", "split": "test"}, "--split test: Countdown-v0 has no"),
         ({"task": 100_000}, "--task 100000: "),
         ({"env_id": "Narrow-v0", "task": 0}, "task 0: FrozenLake: none of 200 seeds begins a task"),
     ],

@@ -18,7 +18,7 @@ from crbc_rl.runs.own import lock
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"), [("0-4", (0, 1, 2, 3, 4)), ("0,2,5", (0, 2, 5)), ("7", (7,)), ("3-4, 0,3", (3, 4, 0))]
+    ("text", "wanted"), [("0-4", (0, 1, 2, 3, 4)), ("0,2,5", (0, 2, 5)), ("7", (7,)), ("3-4, 0", (3, 4, 0))]
 )
 def test_seeds_are_read(text: str, wanted: tuple[int, ...]) -> None:
     assert parse._seeds([text]) == wanted
