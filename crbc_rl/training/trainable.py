@@ -42,7 +42,9 @@ class Trainable:
         """What was not finite, where the last step was left out."""
         if config.policy.gradient_checkpointing:
             # Only activations between blocks are kept; the backward pass recomputes the others.
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            # transformers 5.23 has renamed it, and warns of the old name
+            new = getattr(model, "activation_checkpointing_enable", None)
+            (new or model.gradient_checkpointing_enable)({"use_reentrant": False})
         self.sharded = distributed.size > 1 or config.policy.precision == "bfloat16"
         if self.sharded:
             distributed.shard(model, config.policy.precision)
