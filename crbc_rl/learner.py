@@ -116,6 +116,7 @@ class Learner:
             self.slope = run_calibration(process, self.config.credit.method, self.credit_options)
             return {
                 **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
+                **self.worker.read,
                 **credit_metrics(process, terms, self.config.credit.method, self.credit_options),
                 **calibration_metrics(self.slope),
                 **train_record,

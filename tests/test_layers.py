@@ -160,7 +160,7 @@ FLOORS = {
     "crbc_rl": (
         "version errors names credit config distributed batches policies training rollout runs learner adapters"
     ),
-    "crbc_lab": "model_server statistics plan agents child_runs report studies commands cli",
+    "crbc_lab": "induction tiny evaluation model_server statistics plan agents child_runs report studies commands cli",
 }
 """What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind.
 Environments (rooms with an `env.py`) share one floor, and know nothing of each other."""

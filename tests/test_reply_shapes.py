@@ -17,9 +17,9 @@ from reply_shapes import SHAPES, Shape, expert_moves, expert_replies, known_move
 
 from crbc_envs import ChatEpisode
 from crbc_lab import cli
+from crbc_lab.evaluation.record import read_evaluation
 from crbc_rl.adapters.trl_rollouts import GroupRollouts
 from crbc_rl.config import load_config
-from crbc_rl.rollout.record import read_evaluation
 
 KWARGS = {"observation": "text", "num_boxes": 1, "height": 5, "width": 5, "max_steps": 20}
 TASKS = range(2)

@@ -10,9 +10,9 @@ import torch
 from learner_fixtures import fresh_policy
 
 from crbc_envs.prompts import Prompt
+from crbc_lab import tiny
 from crbc_rl.batches import RolloutBatch, Turn, collate
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vllm import VllmPolicy
 

@@ -18,11 +18,11 @@ from transformers import (
 )
 
 from benchmarks.gpu.record import Machine
+from crbc_lab import tiny
 from crbc_lab.plan.architecture import PUBLISHED
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, load_config, parse_config
 from crbc_rl.distributed import Distributed
-from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import IMAGE_PAD, VISION_END, VISION_START, ImageProcessor, VisionPolicy
 

@@ -21,9 +21,9 @@ from crbc_envs.actions import tagged
 from crbc_envs.core import AnchorEnv
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.vector.members import creator, make_member
+from crbc_lab import tiny
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.learner import Learner
-from crbc_rl.policies import tiny
 from crbc_rl.policies.vision import build_vision
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run

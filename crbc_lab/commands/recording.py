@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from crbc_envs.storage.files import append_line, parse_json, replace_file, shown
+from crbc_lab.evaluation.record import FORMAT, Row, document, is_row, read_evaluation, written
 from crbc_rl.config import TrainConfig, flat
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.invalid import InvalidReplies
 from crbc_rl.rollout.panel import EvalPanel
-from crbc_rl.rollout.record import FORMAT, Row, document, is_row, read_evaluation, written
 from crbc_rl.runs.folder import versions
 from crbc_rl.runs.own import take
 

@@ -23,12 +23,12 @@ from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
+from crbc_lab import tiny
 from crbc_lab.commands.warmstart_config import WarmstartConfig
 from crbc_lab.plan.environment import check_env
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART
-from crbc_rl.policies import tiny
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks

@@ -177,8 +177,14 @@ def _own_generation(config: TrainConfig, model: Architecture, gpus: int) -> Part
     """The memory of transformers' generation, with all live rollouts of a rank at once."""
     rows, length = ceil(config.rollout.num_groups / gpus) * config.rollout.group_size, _length(config)
     cache = rows * length * model.kv_bytes * _bytes(config) // 2
+    prefixes = cache + int(config.generator.prefix_cache * 2**30)  # what is kept, and a call's own prompts
     prefill = 3 * _bytes(config) * rows * length * model.intermediate
-    return {"key-value cache": cache, "prefill": prefill, "logits": LOGIT * rows * model.vocabulary}
+    return {
+        "key-value cache": cache,
+        "prefixes": prefixes,
+        "prefill": prefill,
+        "logits": LOGIT * rows * model.vocabulary,
+    }
 
 
 # ---- disk -----------------------------------------------------------------------------------------

@@ -107,6 +107,9 @@ class GeneratorConfig(Section):
     """Ranks over which one copy of the weights is split; vllm only."""
     memory: float = Field(0.6, gt=0, lt=1)
     """The fraction of a GPU's memory that vllm uses while it samples."""
+    prefix_cache: float = Field(1.0, ge=0, allow_inf_nan=False)
+    """GiB of keys and values of prompts that "transformers" keeps while the weights stay the same, those used longest
+    ago dropped first. vllm has its own."""
 
 
 class RolloutConfig(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import DynamicCache, PreTrainedConfig, PreTrainedModel
+from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
-from transformers.cache_utils import DynamicLayer
 
 from crbc_envs.actions import LENGTH, OPEN_THINK
 from crbc_envs.prompts import Prompt
@@ -26,9 +25,7 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.files import quiet
 from crbc_rl.policies.lora import merged_tensors
-
-ROOM = 32
-"""Tokens that a layer of the cache has room for when it was copied."""
+from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
 
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
@@ -74,6 +71,11 @@ class TransformersPolicy:
         self._chat = self._chat_tokens()
         self.remembered = 50_000  # prompts whose ids are kept at most
         self._encoded: dict[tuple[str | None, str, int, tuple[str, ...]], list[int]] = {}
+        config = model.config.get_text_config()
+        attends_to_all = all(type(layer) is RoomyLayer for layer in roomy_cache(config).layers)
+        self.prefixes = Prefixes(partial(roomy_cache, config), 2**30) if attends_to_all else None
+        """The prompts that were read; None where a layer forgets tokens."""
+        self._version = 0
         self._in_vocabulary([self.eos, self.pad])
 
     @property
@@ -185,7 +187,7 @@ class TransformersPolicy:
         """Sample replies a token at a time: the rows that have not ended, the next token of each, and its
         log-probability before `top_p` cuts the improbable tokens off.
 
-        Equal prompts are read once, so members of a group at the same anchor share their prefill. A row ends early
+        What prompts have in common is read once while the weights stay the same (`prefixes`). A row ends early
         where `goes_on(row)` is false. Rows that have ended are dropped when they are half of all.
         """
         logits, cache, mask, position = self._read(asked)
@@ -222,11 +224,21 @@ class TransformersPolicy:
         return self.model(input_ids=ids, **kept, **beside).logits[:, -1]
 
     def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
-        """Read the prompts of n turns, equal ones once: the logits after each (n, V), the cache, the mask (n, L) of
-        tokens that are no padding, None where there is none, and the position of each row's next token (..., n, 1)."""
+        """Read the prompts of n turns, and of these what `prefixes` does not know; prompts with frames equal ones once.
+
+        Returns the logits after each (n, V), the cache, the mask (n, L) of tokens that are no padding, None where there
+        is none, and the position of each row's next token (..., n, 1)."""
         distinct = {turn.key: turn for turn in asked}
         place = {key: i for i, key in enumerate(distinct)}
-        index = torch.tensor([place[turn.key] for turn in asked], device=self.device)
+        rows = [place[turn.key] for turn in asked]
+        index = torch.tensor(rows, device=self.device)
+        if self.prefixes is not None and not any(turn.images for turn in asked):
+            prefixes = self._known_prefixes(self.prefixes)
+            logits, paths = prefixes.read([turn.prompt for turn in distinct.values()], self._forward)
+            cache, real = prefixes.gather(paths, rows)
+            prefixes.trim()
+            length = torch.tensor([[len(paths[row])] for row in rows], device=self.device)
+            return logits[index], cache, None if real is None else real.long().to(self.device), length
         ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
@@ -236,6 +248,24 @@ class TransformersPolicy:
         mask = None if mask is None else mask[index]
         first = torch.full_like(index[:, None], ids.shape[1])
         return logits, cache, mask, first if positions is None else positions[..., index, -1:] + 1
+
+    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache) -> Tensor:
+        """The logits after new tokens, all of them on the CPU."""
+        mask, positions = (None if given is None else given.to(self.device) for given in (mask, positions))
+        return self._next(ids.to(self.device), mask, positions, cache)
+
+    def _known_prefixes(self, prefixes: Prefixes) -> Prefixes:
+        """Those that were read with today's weights: torch counts each change of a tensor in place."""
+        version = sum(weight._version for weight in self.model.parameters())
+        if version != self._version:
+            prefixes.clear()
+        self._version = version
+        return prefixes
+
+    def forget(self) -> None:
+        """Forget the prompts that were read. What follows is then the same bytes, whatever was read before."""
+        if self.prefixes is not None:
+            self.prefixes.clear()
 
     # ---- scoring ------------------------------------------------------------------------------
 
@@ -312,7 +342,8 @@ class TransformersPolicy:
                 own[name].copy_(tensor)
 
     def sleep(self) -> None:
-        """Do nothing: the weights of a sampling copy are small compared with the trainer's memory."""
+        """Forget the prompts; the weights of a sampling copy are small compared with the trainer's memory."""
+        self.forget()
 
     def wake(self) -> None:
         """Do nothing; see `sleep`."""
@@ -343,58 +374,3 @@ def nucleus(scores: Tensor, top_p: float) -> Tensor:
     shares = ordered.double().exp()
     beyond = shares.cumsum(dim=-1) - shares >= top_p
     return scores.masked_fill(torch.empty_like(beyond).scatter(1, ids, beyond), -torch.inf)
-
-
-# ---- a key-value cache with room for the tokens to come -------------------------------------------------
-#
-# That of the transformers library copies all keys and values for each new token, which takes most of the time of a
-# small model's sampling.
-
-
-class RoomyLayer(DynamicLayer):
-    """A layer whose keys and values are the beginnings of larger tensors."""
-
-    keys: Tensor | None
-    values: Tensor | None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._keys, self._values = _Room(), _Room()
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
-        self.keys, self.values = (
-            self._keys.append(self.keys, key_states),
-            self._values.append(self.values, value_states),
-        )
-        return self.keys, self.values
-
-
-def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
-    """A cache for a model of this config. Only its layers of full attention have room."""
-    cache = DynamicCache(config=config)
-    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
-    return cache
-
-
-@dataclass(slots=True)
-class _Room:
-    """A tensor with room, `whole`, and `used`, its beginning as it was handed out last."""
-
-    whole: Tensor | None = None
-    used: Tensor | None = None
-
-    def append(self, old: Tensor, new: Tensor) -> Tensor:
-        """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it."""
-        start = old.shape[-2] if old.numel() else 0
-        end = start + new.shape[-2]
-        whole = self.whole if old is self.used else None  # another tensor: rows were chosen, or there is none yet
-        if whole is None or whole.shape[-2] < end:
-            whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
-            if start:
-                whole[..., :start, :] = old
-        whole[..., start:end, :] = new
-        self.whole, self.used = whole, whole[..., :end, :]
-        return self.used

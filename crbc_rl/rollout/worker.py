@@ -15,6 +15,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.policies.api import Generator
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.engines import engine_of
+from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
 from crbc_rl.rollout.exchange import pack, unpack
@@ -39,6 +40,8 @@ class RolloutWorker:
         mine = self.replicas.part_of(config.rollout.num_groups, "groups (rollout.num_groups)")
         self.first, self.num_groups = mine.start, len(mine)
         self.engine = self._engine()
+        self.read: dict[str, float] = {}
+        """Metrics of the prompts that this rank read in the last update, where the engine counts them."""
         self.engine_is_policy = self.engine is actor.policy
         """Whether the trained model itself samples. Its log-probabilities then need no second forward pass."""
         share = config.rollout.made_up
@@ -52,9 +55,12 @@ class RolloutWorker:
 
     def _engine(self) -> Generator:
         actor, engine = self.actor, engine_of(self.config)
-        if engine.is_transformers and not actor.sharded:
-            return actor.policy
-        generator = engine.create(self.config, actor.policy)
+        whole = engine.is_transformers and not actor.sharded
+        generator = actor.policy if whole else engine.create(self.config, actor.policy)
+        if isinstance(generator, TransformersPolicy) and generator.prefixes is not None:
+            generator.prefixes.most_bytes = int(self.config.generator.prefix_cache * 2**30)
+        if whole:
+            return generator
         generator.load_weights(actor.policy.weights())
         return generator
 
@@ -71,6 +77,8 @@ class RolloutWorker:
             mixed = np.flatnonzero((rates > 0) & (rates < 1)).tolist()
             if len(mixed) >= rollout.num_groups:
                 break
+        if isinstance(self.engine, TransformersPolicy) and self.engine.prefixes is not None:
+            self.read = self.engine.prefixes.metrics()
         self.engine.sleep()
         batch = RolloutBatch.concat(played)
         if len(rates) == rollout.num_groups:
@@ -110,6 +118,8 @@ class RolloutWorker:
         played = play_panel(
             self.engine, self.config, split, tasks, seed, lambda done: progress(done, len(tasks)), panel.repeats[mine]
         )
+        if isinstance(self.engine, TransformersPolicy):
+            self.engine.forget()  # a resumed run has not evaluated, and goes on to the same bytes
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:

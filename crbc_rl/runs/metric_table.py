@@ -165,6 +165,18 @@ METRICS = (
         "above 5 %: the policy does not see what it should",
     ),
     Metric(
+        "rollout/prefill_tokens",
+        "rollout",
+        "tokens",
+        "tokens of prompts that the model of rank 0 read; what prompts have in common is read once an update",
+        "far above the distinct prefixes: raise `generator.prefix_cache`",
+    ),
+    Metric("rollout/prefill_found", "rollout", "share", "share of the prompts' tokens that had been read before"),
+    Metric("rollout/prefill_padding", "rollout", "share", "share of what these passes computed that was padding"),
+    Metric(
+        "rollout/prefix_bytes", "rollout", "bytes", "keys and values that were kept, `generator.prefix_cache` at most"
+    ),
+    Metric(
         "mixed_groups",
         "rollout",
         "share",

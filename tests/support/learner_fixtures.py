@@ -13,8 +13,8 @@ import yaml
 from transformers import Qwen2Tokenizer
 
 from crbc_envs.sokoban.panels import SokobanPanel
+from crbc_lab import tiny
 from crbc_rl.config import TrainConfig, parse_config
-from crbc_rl.policies import tiny
 from crbc_rl.policies.transformers import TransformersPolicy
 
 SMALL = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}

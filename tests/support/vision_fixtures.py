@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from crbc_rl.policies import tiny
+from crbc_lab import tiny
 from crbc_rl.policies.vision import VisionPolicy, build_vision
 
 

@@ -22,10 +22,10 @@ from warm import Warm
 
 from crbc_lab import cli
 from crbc_lab.commands import serving as commands
+from crbc_lab.evaluation.record import read_evaluation
 from crbc_lab.model_server.server import serving
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.load import load_policy
-from crbc_rl.rollout.record import read_evaluation
 from crbc_rl.runs.folder import Run
 
 

@@ -18,10 +18,10 @@ from trl.chat_template_utils import qwen3_chat_template
 
 from anchors import Rollout, RolloutGroup, Step
 from crbc_envs import ChatEpisode
+from crbc_lab import tiny
 from crbc_rl import credit
 from crbc_rl.adapters.trl_tools import ToolCreditTrainer, ToolEnvironment, tool_tasks
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies import tiny
 
 KWARGS = {"observation": "text", "max_steps": 6}
 SOLVED = [row["action"] for row in recorded_groups.read()[0].rollouts[0].rows]

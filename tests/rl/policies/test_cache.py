@@ -2,7 +2,7 @@ import torch
 from learner_fixtures import fresh_policy
 from transformers import DynamicCache
 
-from crbc_rl.policies.transformers import ROOM, roomy_cache
+from crbc_rl.policies.prefixes import ROOM, roomy_cache
 
 TOKENS = torch.arange(2 * (ROOM + 20)).reshape(2, -1) % 50 + 5
 

@@ -16,11 +16,11 @@ from crbc_envs.actions import tagged
 from crbc_envs.prompts import PromptWindow
 from crbc_envs.storage.rollouts import read_groups, write_groups
 from crbc_lab.agents.results import success as agent_success
+from crbc_lab.evaluation.record import columns_of, record_metrics
 from crbc_lab.studies.agent import Rate
 from crbc_rl.batches import Turn
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import evaluate, independent_tasks, play_panel, summarise, wilson
-from crbc_rl.rollout.record import columns_of, record_metrics
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from door_env import Asked, Clerk, DoorEnv, door_config, worker_of
+from learner_fixtures import fresh_policy, small
 from safetensors.numpy import load
 
 from anchors import InternedRollouts
@@ -19,6 +21,7 @@ from crbc_rl.rollout import exchange
 from crbc_rl.rollout.evaluate import play_panel
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.worker import RolloutWorker
+from crbc_rl.training.actor import Actor
 
 OPEN, KNOCK = tagged("open"), tagged("knock")
 
@@ -250,3 +253,18 @@ def test_a_repeated_task_is_played_with_the_number_of_its_repetition(monkeypatch
     assert evaluation.outcomes["task"] == [3, 3, 5] and done[-1] == (3, 3)
     first = [asked.seed for asked in clerk.asked if asked.step == 0]
     assert len(set(first)) == 3, "an episode of its own for each"
+
+
+def test_prompts_are_remembered_within_an_update_and_no_longer(tmp_path: Path) -> None:
+    fresh_policy().save(tmp_path)
+    config = small(tmp_path, generator={"prefix_cache": 0.01})
+    actor = Actor(config, Distributed())
+    worker, prefixes = RolloutWorker(config, Distributed(), actor), actor.policy.prefixes
+    assert prefixes is not None and prefixes.most_bytes == int(0.01 * 2**30)
+    first = worker.sample(1)
+    asked = sum(len(turn.prompt) for turn in first.turns)
+    assert 0 < worker.read["rollout/prefill_tokens"] < asked and worker.read["rollout/prefix_bytes"] > 0
+    assert len(prefixes) == 0
+    worker.evaluate("validation", 4)
+    assert len(prefixes) == 0  # else a resumed run, which does not evaluate again, would round otherwise
+    assert worker.sample(1).turns == first.turns

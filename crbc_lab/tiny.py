@@ -13,7 +13,7 @@ import torch
 from tokenizers import AddedToken
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from crbc_rl.policies import induction
+from crbc_lab import induction
 from crbc_rl.policies.chat_tokens import TAGS
 from crbc_rl.policies.transformers import TransformersPolicy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from learner_fixtures import fresh_policy
 
-from crbc_rl.policies import tiny
+from crbc_lab import tiny
 
 
 def share_copied(policy, length=100, span=20, rows=16):

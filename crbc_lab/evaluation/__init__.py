@@ -1,0 +1,1 @@
+"""Evaluations: the file with a row for each episode, and play without a model."""

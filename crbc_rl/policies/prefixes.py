@@ -1,0 +1,314 @@
+"""The keys and values of prompts that were read, as a tree over token ids: a prefix is read once while weights stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import DynamicCache, PreTrainedConfig
+from transformers.cache_utils import DynamicLayer
+
+Ints = NDArray[np.int64]
+Path = list[int]
+"""The nodes of a prompt's first tokens."""
+Forward = Callable[[Tensor, Tensor | None, Tensor | None, DynamicCache], Tensor]
+"""The logits (n, V) after new token ids (n, S), with the mask (n, P + S), positions (n, S) and a cache of P tokens."""
+
+ROOM = 32
+"""Tokens that a layer of the cache has room for when it was copied."""
+PASS = 48
+"""What a pass costs beside its tokens, in tokens; of small models, whose passes it matters for."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Tokens of prompts: `asked` in all, `found` in the cache, `read` by the model, and `padding` beside these."""
+
+    asked: int = 0
+    found: int = 0
+    read: int = 0
+    padding: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Prefixes:
+    """Each node is a token after a prefix; its number is the place of its keys and values in `keys` and `values`.
+
+    Beyond `most_bytes` the nodes used longest ago are dropped after a call. During one, all of its prompts are kept.
+    A call touches every node on the way to another, so a node is never dropped before those behind it.
+    """
+
+    empty: Callable[[], DynamicCache]
+    """Makes a cache without tokens."""
+    most_bytes: int
+    counts: Counts = field(default_factory=Counts)
+    keys: list[Tensor] = field(default_factory=list)
+    """Of each layer, (nodes, heads, head size)."""
+    values: list[Tensor] = field(default_factory=list)
+    _next: dict[tuple[int, int], int] = field(default_factory=dict)
+    _edge: list[tuple[int, int]] = field(default_factory=list)
+    _free: list[int] = field(default_factory=list)
+    _depth: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _used: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    """The call that a node was used in last; 0 for a free one."""
+    _call: int = 0
+
+    def __len__(self) -> int:
+        return len(self._next)
+
+    @property
+    def bytes(self) -> int:
+        return len(self) * self._node_bytes()
+
+    def metrics(self) -> dict[str, float]:
+        """What was read since the last call, for the record of an update."""
+        counts, self.counts = self.counts, Counts()
+        return {
+            "rollout/prefill_tokens": counts.read,
+            "rollout/prefill_found": counts.found / max(1, counts.asked),
+            "rollout/prefill_padding": counts.padding / max(1, counts.read + counts.padding),
+            "rollout/prefix_bytes": self.bytes,
+        }
+
+    def clear(self) -> None:
+        """Forget every prompt, and free the memory."""
+        self._next, self._edge, self._free, self.keys, self.values = {}, [], [], [], []
+        self._depth, self._used = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+
+    def read(self, prompts: Sequence[Sequence[int]], forward: Forward) -> tuple[Tensor, list[Path]]:
+        """Read n different prompts: the logits after each, (n, V), and its nodes."""
+        self._call += 1
+        paths = [self._walk(ids) for ids in prompts]
+        self.counts.asked += sum(map(len, prompts))
+        self.counts.found += sum(map(len, paths))
+        logits: dict[int, Tensor] = {}
+        waiting = list(range(len(prompts)))
+        while waiting:
+            now, waiting = _sharing(waiting, prompts, paths)
+            for rows in _buckets(now, [len(prompts[row]) - len(paths[row]) for row in now]):
+                last = self._pass(rows, prompts, paths, forward)
+                logits |= zip(rows, last, strict=True)
+            for row in waiting:
+                paths[row] = self._walk(prompts[row])
+        return torch.stack([logits[row] for row in range(len(prompts))]), paths
+
+    def gather(self, paths: Sequence[Path], rows: Iterable[int]) -> tuple[DynamicCache, Tensor | None]:
+        """A cache with the tokens of `rows` of `paths`, padded on the left, and its mask; None without padding."""
+        nodes, mask = _padded([paths[row] for row in rows])
+        cache = self.empty()
+        if nodes.shape[1]:
+            where = torch.from_numpy(nodes).to(self.keys[0].device)
+            for layer, keys, values in zip(cache.layers, self.keys, self.values, strict=True):
+                layer.lazy_initialization(keys[:0], values[:0])
+                layer.keys, layer.values = keys[where].transpose(1, 2), values[where].transpose(1, 2)
+        return cache, None if mask.all() else torch.from_numpy(mask)
+
+    def trim(self) -> None:
+        """Drop what was used longest ago beyond `most_bytes`."""
+        over = len(self) - self._most_nodes()
+        if over > 0:
+            used = np.flatnonzero(self._used)
+            for node in used[np.lexsort((-self._depth[used], self._used[used]))][:over].tolist():
+                del self._next[self._edge[node]]
+                self._used[node] = 0
+                self._free.append(node)
+
+    def _walk(self, ids: Sequence[int]) -> Path:
+        """The nodes of the known beginning of a prompt, but its last token's, whose logits are wanted."""
+        path: Path = []
+        node = -1
+        for token in ids[:-1]:
+            found = self._next.get((node, token))
+            if found is None:
+                break
+            path.append(found)
+            node = found
+        self._used[path] = self._call
+        return path
+
+    def _pass(
+        self, rows: Sequence[int], prompts: Sequence[Sequence[int]], paths: list[Path], forward: Forward
+    ) -> Tensor:
+        """One pass of the model over the tokens of `rows` that are not known; their paths are then whole."""
+        cache, before = self.gather(paths, rows)
+        known, rest = [len(paths[row]) for row in rows], [prompts[row][len(paths[row]) :] for row in rows]
+        ids, new = _padded(rest)
+        past, width = cache.get_seq_length(), ids.shape[1]
+        mask = None
+        if before is not None or not new.all():
+            left = torch.ones((len(rows), past), dtype=torch.bool) if before is None else before
+            mask = torch.cat([left, torch.from_numpy(new)], dim=1).long()
+        first = np.array(known) + np.array([len(some) for some in rest]) - width
+        positions = None if mask is None else torch.from_numpy(np.maximum(first[:, None] + np.arange(width), 0))
+        logits = forward(torch.from_numpy(ids), mask, positions, cache)
+        self.counts.read += int(new.sum())
+        self.counts.padding += int(new.size - new.sum())
+        kept: list[tuple[int, int, int]] = []
+        for place, (row, some) in enumerate(zip(rows, rest, strict=True)):
+            paths[row], new_nodes = self._nodes(paths[row], some)
+            kept += [(place, width - len(some) + index, node) for index, node in new_nodes]
+        self._copy(torch.tensor(kept, dtype=torch.long).reshape(-1, 3), cache, past)
+        return logits
+
+    def _nodes(self, path: Path, rest: Sequence[int]) -> tuple[Path, list[tuple[int, int]]]:
+        """The whole path of a prompt, and the new nodes on it, each with its index in `rest`."""
+        path, new = list(path), []
+        for index, token in enumerate(rest):
+            before = path[-1] if path else -1
+            node = self._next.get((before, token))
+            if node is None:  # not read by another row of this pass
+                node = self._node(before, token, len(path))
+                new.append((index, node))
+            path.append(node)
+        self._used[path] = self._call
+        return path, new
+
+    def _copy(self, new: Tensor, cache: DynamicCache, past: int) -> None:
+        """Copy keys and values of `new` tokens (n, 3), each a row, a column behind `past`, and its node."""
+        row, column, node = new.unbind(1)
+        for layer in range(len(cache.layers)):
+            for pools, tensor in ((self.keys, cache.layers[layer].keys), (self.values, cache.layers[layer].values)):
+                if layer == len(pools):
+                    pools.append(tensor.new_empty((0, tensor.shape[1], tensor.shape[3])))
+                if (have := len(pools[layer])) < len(self._edge):
+                    room = max(len(self._edge), min(2 * have, self._most_nodes()))
+                    grown = tensor.new_empty((room, *pools[layer].shape[1:]))
+                    grown[:have] = pools[layer]
+                    pools[layer] = grown
+                where = (index.to(tensor.device) for index in (row, past + column))
+                pools[layer][node.to(tensor.device)] = tensor.transpose(1, 2)[tuple(where)]
+
+    def _node(self, before: int, token: int, depth: int) -> int:
+        if self._free:
+            node = self._free.pop()
+            self._edge[node] = (before, token)
+        else:
+            node = len(self._edge)
+            self._edge.append((before, token))
+            if node == len(self._used):
+                self._used, self._depth = (np.resize(old, 2 * node + 64) for old in (self._used, self._depth))
+                self._used[node:] = 0
+        self._next[before, token] = node
+        self._depth[node] = depth
+        return node
+
+    def _most_nodes(self) -> int:
+        return self.most_bytes // max(1, self._node_bytes())
+
+    def _node_bytes(self) -> int:
+        return sum(pool[0].numel() * pool.element_size() for pool in (*self.keys, *self.values) if len(pool))
+
+
+def _sharing(
+    rows: Sequence[int], prompts: Sequence[Sequence[int]], paths: Sequence[Path]
+) -> tuple[list[int], list[int]]:
+    """The rows to read now, and those that wait, since they share more of what is unknown with one of the others than a
+    pass costs, all together."""
+    now: list[int] = []
+    later: list[int] = []
+    saved = 0
+    for row in sorted(rows, key=lambda row: tuple(prompts[row])):
+        shared = _common(prompts[now[-1]], prompts[row]) - len(paths[row]) if now else 0
+        if shared > 0:
+            later.append(row)
+            saved += shared
+        else:
+            now.append(row)
+    return (now, later) if saved > PASS else (list(rows), [])
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """The number of tokens with which both begin; at most all but the last of `other`."""
+    most = min(len(one), len(other) - 1)
+    for i in range(most):
+        if one[i] != other[i]:
+            return i
+    return most
+
+
+def _buckets(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+    """The rows in passes of similar `lengths`, so that padding and passes together cost least."""
+    order = np.argsort(-np.array(lengths), kind="stable")
+    ordered = np.array(lengths)[order]
+    best, cut = np.zeros(len(rows) + 1), np.zeros(len(rows) + 1, dtype=np.int64)
+    for end in range(1, len(rows) + 1):
+        starts = np.arange(end)
+        costs = best[:end] + PASS + ordered[:end] * (end - starts)
+        cut[end] = int(costs.argmin())
+        best[end] = costs[cut[end]]
+    buckets, end = [], len(rows)
+    while end:
+        buckets.append([rows[i] for i in order[cut[end] : end].tolist()])
+        end = int(cut[end])
+    return buckets
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> tuple[Ints, NDArray[np.bool_]]:
+    """The numbers (n, L), zeros on the left, and which of them are no padding."""
+    width = max(map(len, rows))
+    numbers, real = np.zeros((len(rows), width), dtype=np.int64), np.zeros((len(rows), width), dtype=bool)
+    for i, row in enumerate(rows):
+        if row:
+            numbers[i, width - len(row) :] = row
+            real[i, width - len(row) :] = True
+    return numbers, real
+
+
+# ---- a key-value cache with room for the tokens to come -------------------------------------------------
+#
+# That of the transformers library copies all keys and values for each new token, which takes most of the time of a
+# small model's sampling.
+
+
+class RoomyLayer(DynamicLayer):
+    """A layer whose keys and values are the beginnings of larger tensors."""
+
+    keys: Tensor | None
+    values: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._keys, self._values = _Room(), _Room()
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        assert self.keys is not None and self.values is not None
+        self.keys, self.values = (
+            self._keys.append(self.keys, key_states),
+            self._values.append(self.values, value_states),
+        )
+        return self.keys, self.values
+
+
+def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
+    """A cache for a model of this config. Only its layers of full attention have room."""
+    cache = DynamicCache(config=config)
+    cache.layers = [RoomyLayer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    return cache
+
+
+@dataclass(slots=True)
+class _Room:
+    """A tensor with room, `whole`, and `used`, its beginning as it was handed out last."""
+
+    whole: Tensor | None = None
+    used: Tensor | None = None
+
+    def append(self, old: Tensor, new: Tensor) -> Tensor:
+        """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it."""
+        start = old.shape[-2] if old.numel() else 0
+        end = start + new.shape[-2]
+        whole = self.whole if old is self.used else None  # another tensor: rows were chosen, or there is none yet
+        if whole is None or whole.shape[-2] < end:
+            whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
+            if start:
+                whole[..., :start, :] = old
+        whole[..., start:end, :] = new
+        self.whole, self.used = whole, whole[..., :end, :]
+        return self.used
