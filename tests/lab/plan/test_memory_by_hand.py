@@ -116,7 +116,12 @@ def test_vllm_by_hand(parallel: int, concurrent: int) -> None:
 
 def test_generation_by_transformers_by_hand() -> None:
     """Of 6 groups a rank has 2 at most, 6 rollouts of 16 tokens; the copy that samples is whole."""
-    own = {"key-value cache": 6 * 16 * 64, "prefill": 3 * 2 * 6 * 16 * 24, "logits": 20 * 6 * 100}
+    own = {
+        "key-value cache": 6 * 16 * 64,
+        "prefixes": GIB + 6 * 16 * 64,
+        "prefill": 3 * 2 * 6 * 16 * 24,
+        "logits": 20 * 6 * 100,
+    }
     assert parts_of("generating", "generator.engine=transformers") == HELD | own | {"copy that samples": 24_000}
     alone = parts_of("generating", "generator.engine=transformers", "policy.precision=float32", gpus=1)
     assert "copy that samples" not in alone and alone["key-value cache"] == 18 * 16 * 64 * 2
