@@ -20,6 +20,9 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+PASS = 128
+"""The work of a pass that does not depend on its tokens, in tokens: a tiny model's is about 80, a sharded one's 300."""
+
 
 @dataclass(frozen=True, slots=True)
 class Turn:
@@ -127,20 +130,22 @@ class RolloutBatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """B turns as tensors: prompts padded on the left to P tokens, responses on the right to R.
+    """B turns as tensors: each row a prompt and its response, padded on the right to L tokens; at most R are responses.
 
     Members of a group often give the same reply at the same anchor. Equal turns are one row of tokens. A model reads
     U <= B distinct rows, and `turn` (B,) is the row of each turn. Losses and gradients are those of all B turns.
 
-    `ids` (U, P + R): token ids. `mask` (U, P + R): attention mask, or None where no prompt is padded, since a causal
-    model does not attend to padding on the right. `response_mask` (B, R): 1 on sampled tokens. `old_logprobs`,
+    `ids` (U, L): token ids. A causal model does not attend to padding on the right, so there is no mask. `prompt` (U,):
+    the length of each row's prompt. `real` (U, R): which response tokens are no padding. `response_mask` (B, R): the
+    same of each turn, as numbers. `old_logprobs`,
     `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none. `weights` (B,): the
     weight of each token of a turn in the loss. `images`: the frames of each distinct row. `rows` (B,): the table's row
     of each turn.
     """
 
     ids: Tensor
-    mask: Tensor | None
+    prompt: Tensor
+    real: Tensor
     turn: Tensor
     response_mask: Tensor
     old_logprobs: Tensor
@@ -154,7 +159,13 @@ class TokenBatch:
 
     @property
     def response_length(self) -> int:
-        return self.response_mask.shape[1]
+        return self.real.shape[1]
+
+    @property
+    def places(self) -> tuple[Tensor, Tensor]:
+        """Row and column of each response token, row after row: both (T,). The logits before it are its own."""
+        row, k = self.real.nonzero(as_tuple=True)
+        return row, self.prompt[row] + k
 
     def to(self, device: torch.device) -> TokenBatch:
         """The batch with every tensor on `device`."""
@@ -200,23 +211,49 @@ def micro_batches(
     size: int | None = None,
     rank: int = 0,
     ranks: int = 1,
+    tokens: int | None = None,
 ) -> Iterator[TokenBatch]:
     """The passes of rank `rank` of `ranks` over some `rows` of the table.
 
-    A pass has at most `size` distinct turns, of similar length to keep padding small. `weights` (len(rows),) are the
-    loss weights, 0 if None. Every rank gets the same number of passes, since all ranks run the passes of a sharded
-    model together. A rank without turns in a pass gets one turn that does not count in the loss.
+    A pass has at most `size` distinct turns and `tokens` tokens with padding, or a single turn; their lengths are
+    similar to keep padding small. `weights` (len(rows),) are the loss weights, 0 if None. Every rank gets the same
+    number of passes, since all ranks run the passes of a sharded model together. A rank without turns in a pass gets
+    one turn that does not count in the loss.
     """
     places: dict[tuple[Any, ...], list[int]] = {}
     for place, row in enumerate(rows.tolist()):
         places.setdefault(batch.turns[row].key, []).append(place)
     distinct = [places[key] for key in sorted(places)]
-    span = len(distinct) if size is None else size * ranks
-    for start in range(0, len(distinct), span):
-        chunk = distinct[start : start + span]
+    lengths = [batch.turns[rows[part[0]]].key[0] for part in distinct]
+    for start, end in spans(lengths, PASS, size, ranks, tokens):
+        chunk = distinct[start:end]
         mine = chunk[rank::ranks]
         turns = [batch.turns[rows[part[0]]] for part in mine or chunk[:1]]
         yield _stack(batch, rows, np.zeros(len(rows)) if weights is None else weights, turns, mine, pad)
+
+
+def spans(
+    lengths: Sequence[int], beside: int, size: int | None = None, ranks: int = 1, tokens: int | None = None
+) -> list[tuple[int, int]]:
+    """The beginning and end of each pass over rows of rising `lengths`, so that all together cost least.
+
+    A pass costs its rows on the first of `ranks` times the longest, and `beside`, the work that does not depend on its
+    tokens. It has at most `size` rows and `tokens` tokens a rank, or one row.
+    """
+    long = np.asarray(lengths)
+    best, cut = np.zeros(len(long) + 1), np.zeros(len(long) + 1, dtype=np.int64)
+    for end in range(1, len(long) + 1):
+        rows = -(-np.arange(end, 0, -1) // ranks)  # of the first rank, by the beginning
+        cost = rows * long[end - 1]
+        wrong = (rows > 1) & ((rows > (size or end)) | (cost > (tokens or np.inf)))
+        total = np.where(wrong, np.inf, best[:end] + cost + beside)
+        cut[end] = int(total.argmin())
+        best[end] = total[cut[end]]
+    made, end = [], len(long)
+    while end:
+        made.append((int(cut[end]), end))
+        end = int(cut[end])
+    return made[::-1]
 
 
 def collate(batch: RolloutBatch, pad: int, weights: Floats | None = None) -> TokenBatch:
@@ -228,11 +265,9 @@ def _stack(
     batch: RolloutBatch, rows: Ints, weights: Floats, turns: Sequence[Turn], parts: Sequence[Sequence[int]], pad: int
 ) -> TokenBatch:
     """The `TokenBatch` of distinct `turns`; `parts` has, for each, the indices into `rows` of the turns equal to it."""
-    prompts, prompt_mask = pad_left([turn.prompt for turn in turns], pad)
-    width = max(len(turn.response) for turn in turns)
-    responses = torch.tensor([_padded(turn.response, width, pad) for turn in turns])
-    real = torch.tensor([_padded([1.0] * len(turn.response), width, 0.0) for turn in turns])
-    mask = None if prompt_mask is None else torch.cat([prompt_mask, real.long()], dim=1)
+    length, width = max(turn.key[0] for turn in turns), max(len(turn.response) for turn in turns)
+    ids = torch.tensor([[*turn.prompt, *turn.response, *[pad] * (length - turn.key[0])] for turn in turns])
+    real = torch.arange(width) < torch.tensor([[len(turn.response)] for turn in turns])
     index = torch.tensor([i for i, part in enumerate(parts) for _ in part], dtype=torch.long)
     order = np.array([place for part in parts for place in part], dtype=np.int64)
     chosen = rows[order]
@@ -245,10 +280,11 @@ def _stack(
 
     by_step = torch.from_numpy(batch.advantage[chosen]).float()[:, None].expand(-1, width)
     return TokenBatch(
-        ids=torch.cat([prompts, responses], dim=1),
-        mask=mask,
+        ids=ids,
+        prompt=torch.tensor([len(turn.prompt) for turn in turns]),
+        real=real,
         turn=index,
-        response_mask=real[index],
+        response_mask=real[index].float(),
         old_logprobs=column(batch.old),
         advantages=by_step if batch.token_advantage is None else column(batch.token_advantage),
         weights=torch.from_numpy(weights[order]).float(),
@@ -258,7 +294,3 @@ def _stack(
         images=tuple(turn.images for turn in turns),
         rows=tuple(chosen.tolist()),
     )
-
-
-def _padded(values: Sequence[Any], width: int, filler: Any) -> list[Any]:
-    return [*values, *[filler] * (width - len(values))]

@@ -132,6 +132,8 @@ class Distributed:
         for module in model.modules():
             if type(module).__name__ in blocks:
                 fully_shard(module, **options)
+        if precision == "bfloat16":  # the whole model gives log-probabilities, which stay as they are
+            options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)
         fully_shard(model, **options)
 
 

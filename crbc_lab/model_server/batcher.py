@@ -194,7 +194,7 @@ class Batcher:
         if tokens:
             with torch.no_grad():
                 batch = collate(RolloutBatch.of_turns([alone]), self.policy.pad).to(self.policy.device)
-                logits = self.policy.logits(batch)[0, :-1]
+                logits = self.policy.at_responses(batch, lambda head, hidden: head(hidden))
             few = max(1, SCORED_AT_ONCE // self.policy.vocabulary)
             for start in range(0, len(tokens), few):
                 yield

@@ -273,6 +273,8 @@ class OptimConfig(Section):
     brings together on eight GPUs, where the last mini-batch is filled with copies."""
     microbatch: int | None = Field(None, ge=1)
     """Distinct environment steps per rank and pass; all at once by default."""
+    microbatch_tokens: int | None = Field(None, ge=1)
+    """Tokens per rank and pass, padding included, as far as a pass has more than one step."""
     score_microbatch: int | None = Field(None, ge=1)
     """The same for passes without gradients, which compute old log-probabilities and a critic's values; `microbatch`
     by default. The reference is computed in the training passes."""

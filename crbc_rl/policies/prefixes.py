@@ -13,6 +13,8 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
+from crbc_rl.batches import spans
+
 Ints = NDArray[np.int64]
 Path = list[int]
 """The nodes of a prompt's first tokens."""
@@ -232,20 +234,10 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _buckets(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """The rows in passes of similar `lengths`, so that padding and passes together cost least."""
-    order = np.argsort(-np.array(lengths), kind="stable")
-    ordered = np.array(lengths)[order]
-    best, cut = np.zeros(len(rows) + 1), np.zeros(len(rows) + 1, dtype=np.int64)
-    for end in range(1, len(rows) + 1):
-        starts = np.arange(end)
-        costs = best[:end] + PASS + ordered[:end] * (end - starts)
-        cut[end] = int(costs.argmin())
-        best[end] = costs[cut[end]]
-    buckets, end = [], len(rows)
-    while end:
-        buckets.append([rows[i] for i in order[cut[end] : end].tolist()])
-        end = int(cut[end])
-    return buckets
+    """The rows in passes of similar `lengths`."""
+    order = np.argsort(lengths, kind="stable")
+    ordered = [rows[i] for i in order.tolist()]
+    return [ordered[start:end] for start, end in spans(np.array(lengths)[order].tolist(), PASS)]
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[Ints, NDArray[np.bool_]]:

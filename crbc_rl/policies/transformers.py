@@ -27,6 +27,9 @@ from crbc_rl.policies.files import quiet
 from crbc_rl.policies.lora import merged_tensors
 from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
 
+Head = Callable[[Tensor], Tensor]
+"""Maps hidden states (T, H) to logits (T, V)."""
+
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
 
@@ -272,38 +275,65 @@ class TransformersPolicy:
     def logprobs(self, batch: TokenBatch, temperature: float, entropy_counts: bool = True) -> tuple[Tensor, Tensor]:
         """log pi(y_k | h, y_<k) of every response token at `temperature`, and the entropy there: both (B, R).
 
-        Logits are computed only where a response token is predicted. They are the largest tensor, and the computation
-        on them takes several times their size. Above `LOGITS_PER_CHUNK` logits it is done for a few rows at a time
-        and repeated in the backward pass. The entropy has a gradient only with `entropy_counts`.
+        Logits would be the largest tensor. They are computed where a response token is predicted, `LOGITS_PER_CHUNK` at
+        a time, and again in the backward pass where there are more. The entropy has a gradient with `entropy_counts`.
         """
-        logits = self.logits(batch)
-        few = max(1, LOGITS_PER_CHUNK // logits[0].numel())
-        score = self._logprobs_and_entropy
-        if few < len(logits) and torch.is_grad_enabled():
-            score = partial(checkpoint, score, use_reentrant=False)
-        parts = [
-            score(some, ids, temperature, entropy_counts)
-            for some, ids in zip(logits.split(few), batch.ids[:, -batch.response_length :].split(few), strict=True)
-        ]
-        chosen, entropy = map(torch.cat, zip(*parts, strict=True))
-        return chosen[batch.turn], entropy[batch.turn]
+        targets = batch.ids[batch.places]
+        few = max(1, LOGITS_PER_CHUNK // self.vocabulary)
+        repeated = few < len(targets) and torch.is_grad_enabled()
 
-    def logits(self, batch: TokenBatch) -> Tensor:
-        """Logits at each response token of the distinct rows, and after the last one, (U, R + 1, V)."""
-        length = batch.response_length
-        positions, beside = self.layout(batch.ids, batch.mask, batch.images, length)
-        return self.model(
-            input_ids=batch.ids, attention_mask=batch.mask, position_ids=positions, logits_to_keep=length + 1, **beside
-        ).logits
+        def scored(head: Head, hidden: Tensor, ids: Tensor) -> Tensor:
+            chosen = self._logprobs_and_entropy(head(hidden), ids, temperature, entropy_counts)
+            return torch.stack(chosen, dim=1)
+
+        def chunked(head: Head, hidden: Tensor) -> Tensor:
+            score = partial(checkpoint, scored, use_reentrant=False) if repeated else scored
+            return torch.cat([score(head, h, i) for h, i in zip(hidden.split(few), targets.split(few), strict=True)])
+
+        if self.plain_head:
+            found = self.at_responses(batch, chunked)
+        else:
+            found = chunked(lambda logits: logits, self.at_responses(batch, lambda head, hidden: head(hidden)))
+        chosen, entropy = (self.by_row(batch, values)[batch.turn] for values in found.unbind(1))
+        return chosen, entropy if entropy_counts else entropy.detach()
+
+    @property
+    def plain_head(self) -> bool:
+        """Whether logits are the head's output as it is: some models cap or scale them."""
+        config = self.model.config.get_text_config()
+        return not any(
+            getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")
+        )
+
+    def at_responses(self, batch: TokenBatch, what: Callable[[Head, Tensor], Tensor]) -> Tensor:
+        """What `what` makes of the head and the hidden state before each response token of the distinct rows, (T, H).
+
+        It takes the head's place within the model's own pass, where the weights of a sharded model are whole.
+        """
+        row, column = batch.places
+        positions, beside = self.layout(batch.ids, None, batch.images, batch.prompt)
+        module: Any = self.model.get_output_embeddings()
+        head = module.forward
+        module.forward = lambda hidden: what(head, hidden[row, column - 1])
+        try:
+            made: Tensor = self.model(input_ids=batch.ids, position_ids=positions, use_cache=False, **beside).logits
+        finally:
+            del module.forward
+        return made
+
+    @staticmethod
+    def by_row(batch: TokenBatch, values: Tensor) -> Tensor:
+        """Values of response tokens (T,) by row, (U, R); 0 on padding."""
+        return values.new_zeros(batch.real.shape).masked_scatter(batch.real, values)
 
     def _logprobs_and_entropy(
         self, logits: Tensor, ids: Tensor, temperature: float, entropy_counts: bool
     ) -> tuple[Tensor, Tensor]:
-        """The log-probability of `ids` (U, R) and the entropy at them, from `logits` (U, R + 1, V)."""
-        scores = self.scores(logits[:, :-1], temperature)
+        """The log-probability of `ids` (T,) and the entropy at them, from `logits` (T, V)."""
+        scores = self.scores(logits, temperature)
         with torch.set_grad_enabled(entropy_counts and torch.is_grad_enabled()):
             entropy = -(scores.exp() * scores).sum(dim=-1)
-        return scores.gather(2, ids[..., None])[..., 0], entropy
+        return scores.gather(1, ids[:, None])[:, 0], entropy
 
     def scores(self, logits: Tensor, temperature: float) -> Tensor:
         """Log-probabilities at `temperature`; suppressed tokens have probability 0."""
@@ -314,9 +344,10 @@ class TransformersPolicy:
         return torch.log_softmax(logits, dim=-1)
 
     def layout(
-        self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], response_length: int = 0
+        self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], prompt: Tensor | None = None
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
-        """Position ids of the tokens `ids` (U, L), None for 0, 1, ...; and the model's other inputs by name."""
+        """Position ids of the tokens `ids` (U, L), None for 0, 1, ...; and the model's other inputs by name. `prompt`
+        (U,) is the length of each prompt where responses follow."""
         return None if mask is None else positions_of(mask), {}
 
     # ---- files --------------------------------------------------------------------------------

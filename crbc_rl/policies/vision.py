@@ -61,15 +61,16 @@ class VisionPolicy(TransformersPolicy):
         return int(patches) // self.processor.merge_size**2
 
     def layout(
-        self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], response_length: int = 0
+        self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], prompt: Tensor | None = None
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Positions (3, U, L), and by name: the patches of all frames, their grids, and a mask of image tokens."""
         frames = [Image.fromarray(image) for row in images for image in row]
         if not frames:
-            return super().layout(ids, mask, images, response_length)
+            return super().layout(ids, mask, images, prompt)
         seen = self.processor(images=frames, return_tensors="pt").to(ids.device)
         kinds = (ids == self.image_token).to(torch.int32)
-        kinds[:, ids.shape[1] - response_length :] = 0
+        if prompt is not None:
+            kinds *= torch.arange(ids.shape[1], device=ids.device) < prompt[:, None]
         grid = seen["image_grid_thw"]
         positions, _ = self.model.model.get_rope_index(ids, kinds, grid, attention_mask=mask)
         beside = {"pixel_values": seen["pixel_values"], "image_grid_thw": grid, "mm_token_type_ids": kinds}

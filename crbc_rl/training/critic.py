@@ -62,7 +62,8 @@ class Critic(Trainable):
 
     def values(self, batch: TokenBatch) -> Tensor:
         """The value at each response token, before it is generated, (B, R)."""
-        return self.reader.logits(batch)[:, :-1, 0].float()[batch.turn]
+        values = self.reader.at_responses(batch, lambda head, hidden: head(hidden))
+        return self.reader.by_row(batch, values[:, 0].float())[batch.turn]
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         """Half the squared error, of the value or of the value clipped to `VALUE_CLIP` around the old one, whichever is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,11 +39,39 @@ def test_every_row_is_in_one_pass_of_one_process(size: int | None, ranks: int) -
         for k, row in enumerate(batch.rows):
             turn, n = whole.turns[row], len(whole.turns[row].response)
             ids = batch.ids[batch.turn[k]].tolist()
-            width = batch.ids.shape[1] - batch.response_length
-            assert ids[width - len(turn.prompt) : width + n] == turn.prompt + turn.response
+            assert ids == turn.prompt + turn.response + [0] * (batch.ids.shape[1] - len(turn.prompt) - n)
             assert batch.response_mask[k].tolist() == [1.0] * n + [0.0] * (batch.response_length - n)
             assert batch.old_logprobs[k, :n].tolist() == pytest.approx(old[row])
             assert batch.advantages[k, 0].item() == pytest.approx(whole.advantage[row])
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("tokens", [1, 12, 40, 10_000])
+def test_a_pass_has_so_many_tokens_or_one_turn(tokens: int, ranks: int) -> None:
+    whole = _rows(60)
+    passes = [list(micro_batches(whole, np.arange(60), None, 0, 16, rank, ranks, tokens)) for rank in range(ranks)]
+    assert len({len(made) for made in passes}) == 1
+    batches = [batch for made in passes for batch in made]
+    assert sorted(row for batch in batches for row in batch.rows) == list(range(60))
+    assert all(batch.ids.numel() <= tokens or len(batch.ids) == 1 for batch in batches)
+    assert all(len(batch.ids) <= 16 for batch in batches)
+    if tokens == 1:
+        assert {len(batch.ids) for batch in batches} == {1}
+
+
+def test_at_the_papers_sizes_little_is_padding() -> None:
+    """Prompts of 472 +- 120 tokens and replies of 127 on average: the recorded lengths of ALFWorld."""
+    rng = np.random.default_rng(0)
+    lengths = zip(np.maximum(rng.normal(472, 120, 256), 60).astype(int), rng.geometric(1 / 127, 256), strict=True)
+    turns = [Turn([i] * prompt, [i] * min(int(reply), 512), []) for i, (prompt, reply) in enumerate(lengths)]
+    batch = RolloutBatch.of_turns([replace(turn, logprobs=[0.0] * len(turn.response)) for turn in turns])
+    for size, ranks, most in ((32, 1, 0.18), (32, 8, 0.18), (4, 8, 0.18)):
+        passes = [
+            one for rank in range(ranks) for one in micro_batches(batch, np.arange(256), None, 0, size, rank, ranks)
+        ]
+        real = sum(len(turn.prompt) + len(turn.response) for turn in turns)
+        print(size, ranks, 1 - real / sum(one.ids.numel() for one in passes))
+        assert 1 - real / sum(one.ids.numel() for one in passes) <= most
 
 
 def test_some_rows_in_any_order_are_read_with_their_own_weights() -> None:
@@ -106,15 +135,16 @@ def test_turns_that_a_model_could_tell_apart_are_other_turns() -> None:
 
 
 def test_a_batch_stands_as_it_is_written_here() -> None:
-    """Prompts end and responses begin in one column; every other place is padding."""
+    """A response follows its prompt; what is behind it is padding."""
     turns = [Turn([5, 6, 7], [8], []), Turn([5], [8, 9], [])]
     columns = {"old": [[-0.5], [-1.0, -2.0]], "correction": [[2.0], [1.0, 1.0]]}
     by_step = table(turns, group=[0, 1], advantage=[1.0, 2.5], **columns)
     by_token = table(turns, group=[0, 1], token_advantage=[[1.0], [2.0, 3.0]], **columns)
     batch = collate(by_token, 99, np.array([0.25, 0.5]))
     assert batch.rows == (1, 0)  # the shorter first
-    assert batch.ids.tolist() == [[99, 99, 5, 8, 9], [5, 6, 7, 8, 99]]
-    assert batch.mask.tolist() == [[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]]
+    assert batch.ids.tolist() == [[5, 8, 9, 99], [5, 6, 7, 8]]
+    assert batch.prompt.tolist() == [1, 3] and batch.real.tolist() == [[True, True], [True, False]]
+    assert [place.tolist() for place in batch.places] == [[0, 0, 1], [1, 2, 3]]
     assert batch.turn.tolist() == [0, 1]
     assert batch.response_mask.tolist() == [[1.0, 1.0], [1.0, 0.0]]
     assert batch.old_logprobs.tolist() == [[-1.0, -2.0], [-0.5, 0.0]]
@@ -122,7 +152,6 @@ def test_a_batch_stands_as_it_is_written_here() -> None:
     assert collate(by_step, 99).advantages.tolist() == [[2.5, 2.5], [1.0, 1.0]]
     assert batch.weights.tolist() == [0.5, 0.25]
     assert batch.correction[1].tolist() == [2.0, 0.0]
-    assert positions_of(batch.mask).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 3]]
 
 
 def test_weights_are_those_of_a_hand_count() -> None:
@@ -140,3 +169,4 @@ def test_prompts_of_one_length_have_no_mask_and_others_are_padded_on_the_left() 
     assert ids.tolist() == [[1, 2], [3, 4]] and mask is None
     ids, mask = pad_left([[1, 2], [3]], 7)
     assert ids.tolist() == [[1, 2], [7, 3]] and mask.tolist() == [[1, 1], [0, 1]]
+    assert positions_of(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]])).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 3]]

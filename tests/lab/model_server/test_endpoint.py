@@ -91,7 +91,8 @@ def test_the_most_probable_tokens_are_listed(policy: TransformersPolicy, client:
     choice = answer["choices"][0]
     batch = RolloutBatch.of_turns([Turn(answer["prompt_token_ids"], choice["token_ids"], [0.0] * 8)])
     with torch.no_grad():
-        logits = policy.logits(collate(batch, policy.pad).to(policy.device))[0, :-1]
+        batch = collate(batch, policy.pad).to(policy.device)
+        logits = policy.at_responses(batch, lambda head, hidden: head(hidden))
         scores = policy.scores(logits, temperature).cpu()
     for row, token in zip(scores, choice["logprobs"]["content"], strict=True):
         values, ids = row.topk(5)
