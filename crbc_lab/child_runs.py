@@ -19,9 +19,9 @@ from pathlib import Path
 import yaml
 
 from crbc_envs.storage.files import WriteErrors, refuse_link, replace_file
+from crbc_lab.interrupts import CHILD, Interrupts
 from crbc_rl.config import TrainConfig
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
-from crbc_rl.runs.interrupts import CHILD, Interrupts
 from crbc_rl.runs.own import ASKED, LOG
 
 POLL = 0.2

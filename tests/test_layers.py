@@ -38,7 +38,7 @@ def dotted(node):
     return node.id if isinstance(node, ast.Name) else ""
 
 
-@pytest.mark.parametrize(("packages", "most"), [(PACKAGES, 47_400), (("crbc_rl",), 12_000)])
+@pytest.mark.parametrize(("packages", "most"), [(PACKAGES, 47_600), (("crbc_rl",), 12_000)])
 def test_the_house_stays_small(packages, most):
     # Who raises a figure says in the commit what was given up first.
     lines = sum(path.read_bytes().count(b"\n") for name, path in FILES.items() if name.split("/")[0] in packages)
@@ -160,7 +160,10 @@ FLOORS = {
     "crbc_rl": (
         "version errors names credit config distributed batches policies training rollout runs learner adapters"
     ),
-    "crbc_lab": "induction tiny evaluation model_server statistics plan agents child_runs report studies commands cli",
+    "crbc_lab": (
+        "induction tiny interrupts evaluation model_server statistics plan agents child_runs report studies commands "
+        "cli"
+    ),
 }
 """What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind.
 Environments (rooms with an `env.py`) share one floor, and know nothing of each other."""

@@ -64,8 +64,7 @@ def paper(machine: Machine) -> Figures:
 
 
 def padding(machine: Machine) -> Figures:
-    """What padding costs: rows of one length need no mask, and so may use a flash kernel; a single shorter one changes
-    that for its pass. Then rows of half to full length, as they come."""
+    """What padding costs: rows of one length, and rows of half to full length, as they come."""
     config = paper_config(machine, "loss.kl=0")
     actor = Actor(config, on(machine))
     limits = config.rollout
@@ -73,8 +72,7 @@ def padding(machine: Machine) -> Figures:
     rows = config.optim.minibatch
     vocabulary = actor.policy.vocabulary
     tables = {
-        "no mask": table(rows, (prompt, prompt), (reply, reply), vocabulary),
-        "mask": table(rows, (prompt - 1, prompt), (reply, reply), vocabulary),
+        "one length": table(rows, (prompt, prompt), (reply, reply), vocabulary),
         "half to full": table(rows, (prompt // 2, prompt), (reply // 2, reply), vocabulary),
     }
     found: Figures = {}
@@ -87,7 +85,10 @@ def padding(machine: Machine) -> Figures:
         found[f"{name}: real tokens"] = Figure(speed[name], "tokens/s")
         if machine.device == "cuda":
             found[f"{name}: peak"] = Figure(allocated(machine, peak=True) / GIB, "GiB")
-    return {**found, "no mask / mask": Figure(speed["no mask"] / speed["mask"], "times the speed")}
+    return {
+        **found,
+        "one length / half to full": Figure(speed["one length"] / speed["half to full"], "times the speed"),
+    }
 
 
 def saving(machine: Machine) -> Figures:

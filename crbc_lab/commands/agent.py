@@ -21,6 +21,7 @@ from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, make_member, noise_seed
 from crbc_lab.commands.bench import arguments, environment_errors
 from crbc_lab.commands.console import print_line, print_written
+from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.check import check_run
 from crbc_lab.studies import agent_tables
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of
@@ -32,7 +33,6 @@ from crbc_rl.rollout.evaluate import Evaluation, joined, play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns, read_texts
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
 
 EXPLORED = 64

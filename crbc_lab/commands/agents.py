@@ -15,12 +15,12 @@ from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.results import FILE
 from crbc_lab.agents.run import Run, first_prompts
 from crbc_lab.commands.console import print_line
+from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.environment import check_env
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.invalid import by_cause, quotes
-from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
 
 log = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from crbc_lab.commands.order import Order
 from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording
 from crbc_lab.evaluation.record import Row, columns_of, record_metrics, rows_of
 from crbc_lab.evaluation.scripted import play_scripted
+from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.check import check_run
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
@@ -37,7 +38,6 @@ from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.interrupts import Interrupts
 from crbc_rl.runs.progress import Bars
 
 log = logging.getLogger(__name__)

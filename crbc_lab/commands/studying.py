@@ -154,23 +154,6 @@ def credit_accuracy(
     print_written(console, data, picture)
 
 
-def dynamics(out: SomePath = OUT, quick: bool = False, seed: Index = 0) -> None:
-    """Measure what groups lose whose copies share one stream of noise, on slippery FrozenLake.
-
-    Args:
-        out: folder for the JSON file.
-        quick: a few seconds instead of up to three minutes.
-        seed: seed of every draw.
-    """
-    from crbc_lab.studies import dynamics as study
-
-    settings = replace(study.QUICK if quick else study.Settings(), seed=seed or 0)
-    measured = study.run(settings)
-    study.print_table(measured, settings, console)
-    study.write_json(measured, settings, out / "dynamics.json")
-    print_written(console, out / "dynamics.json")
-
-
 def list_(results: SomePath = RESULTS) -> None:
     """List the comparisons of trained agents, with what each costs and how much of it is finished.
 
@@ -274,7 +257,6 @@ STUDY = Group(
         "anchors": anchors,
         "compare": compare,
         "credit-accuracy": credit_accuracy,
-        "dynamics": dynamics,
         "list": list_,
     },
     otherwise="compare",

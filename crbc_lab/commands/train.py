@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from crbc_lab.interrupts import Interrupts, stop_with_parent
 from crbc_lab.plan.check import check_run
 from crbc_lab.report import write_report
 from crbc_rl.config import TrainConfig
@@ -15,7 +16,6 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
-from crbc_rl.runs.interrupts import Interrupts, stop_with_parent
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.progress import TrainProgress
 

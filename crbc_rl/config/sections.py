@@ -108,8 +108,7 @@ class GeneratorConfig(Section):
     memory: float = Field(0.6, gt=0, lt=1)
     """The fraction of a GPU's memory that vllm uses while it samples."""
     prefix_cache: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """GiB of keys and values of prompts that "transformers" keeps while the weights stay the same, those used longest
-    ago dropped first. vllm has its own."""
+    """GiB of keys and values of prompts that "transformers" keeps while an update samples. vllm has its own."""
 
 
 class RolloutConfig(Section):

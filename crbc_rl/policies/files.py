@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -15,6 +15,7 @@ from types import TracebackType
 
 import torch
 from huggingface_hub import hf_hub_download, snapshot_download
+from torch import Tensor
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
@@ -161,3 +162,11 @@ class as_config_error:
 def reason(error: BaseException) -> str:
     """What an error of a library says, in one short line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+def write_model(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], folder: Path, main: bool) -> None:
+    """Write config and safetensors. All ranks iterate over `weights`; the `main` rank writes them."""
+    kept = {name: tensor.cpu() for name, tensor in weights if main}
+    if main:
+        with quiet():
+            model.save_pretrained(folder, state_dict=kept)

@@ -78,7 +78,8 @@ class Prefixes:
         }
 
     def clear(self) -> None:
-        """Forget every prompt, and free the memory."""
+        """Forget every prompt and what was counted, and free the memory."""
+        self.counts = Counts()
         self._next, self._edge, self._free, self.keys, self.values = {}, [], [], [], []
         self._depth, self._used = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
 
@@ -182,8 +183,7 @@ class Prefixes:
                     grown = tensor.new_empty((room, *pools[layer].shape[1:]))
                     grown[:have] = pools[layer]
                     pools[layer] = grown
-                where = (index.to(tensor.device) for index in (row, past + column))
-                pools[layer][node.to(tensor.device)] = tensor.transpose(1, 2)[tuple(where)]
+                pools[layer][node.to(tensor.device)] = tensor.transpose(1, 2)[row, past + column]
 
     def _node(self, before: int, token: int, depth: int) -> int:
         if self._free:

@@ -23,7 +23,7 @@ from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
-from crbc_rl.policies.files import quiet
+from crbc_rl.policies.files import write_model
 from crbc_rl.policies.lora import merged_tensors
 from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
 
@@ -378,14 +378,6 @@ class TransformersPolicy:
 
     def wake(self) -> None:
         """Do nothing; see `sleep`."""
-
-
-def write_model(model: PreTrainedModel, weights: Iterable[tuple[str, Tensor]], folder: Path, main: bool) -> None:
-    """Write config and safetensors. All ranks iterate over `weights`; the `main` rank writes them."""
-    kept = {name: tensor.cpu() for name, tensor in weights if main}
-    if main:
-        with quiet():
-            model.save_pretrained(folder, state_dict=kept)
 
 
 def draw(scores: Tensor, uniforms: Tensor) -> Tensor:

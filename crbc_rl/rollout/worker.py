@@ -59,9 +59,8 @@ class RolloutWorker:
         generator = actor.policy if whole else engine.create(self.config, actor.policy)
         if isinstance(generator, TransformersPolicy) and generator.prefixes is not None:
             generator.prefixes.most_bytes = int(self.config.generator.prefix_cache * 2**30)
-        if whole:
-            return generator
-        generator.load_weights(actor.policy.weights())
+        if not whole:
+            generator.load_weights(actor.policy.weights())
         return generator
 
     def sample(self, update: int) -> RolloutBatch:

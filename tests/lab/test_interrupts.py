@@ -13,7 +13,7 @@ import pytest
 from learner_fixtures import write_config
 from warm import Ended, Warm
 
-from crbc_rl.runs.interrupts import SIGNALS, Interrupts
+from crbc_lab.interrupts import SIGNALS, Interrupts
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.training.folders import newest
 
