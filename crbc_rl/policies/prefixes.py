@@ -139,15 +139,15 @@ class Prefixes:
     ) -> Tensor:
         """One pass of the model over the tokens of `rows` that are not known; their paths are then whole."""
         cache, before = self.gather(paths, rows)
-        known, rest = [len(paths[row]) for row in rows], [prompts[row][len(paths[row]) :] for row in rows]
+        rest = [prompts[row][len(paths[row]) :] for row in rows]
         ids, new = _padded(rest)
         past, width = cache.get_seq_length(), ids.shape[1]
         mask = None
         if before is not None or not new.all():
             left = torch.ones((len(rows), past), dtype=torch.bool) if before is None else before
             mask = torch.cat([left, torch.from_numpy(new)], dim=1).long()
-        first = np.array(known) + np.array([len(some) for some in rest]) - width
-        positions = None if mask is None else torch.from_numpy(np.maximum(first[:, None] + np.arange(width), 0))
+        place = np.array([[len(prompts[row])] for row in rows]) - width + np.arange(width)
+        positions = None if mask is None else torch.from_numpy(np.maximum(place, 0))
         logits = forward(torch.from_numpy(ids), mask, positions, cache)
         self.counts.read += int(new.sum())
         self.counts.padding += int(new.size - new.sum())

@@ -17,6 +17,8 @@ from crbc_envs.actions import requested_action
 from crbc_envs.checking.check import AnchorEnvError
 from crbc_envs.checking.fuzz import MALFORMED, MEGABYTE, fuzzed_reply
 from crbc_envs.checking.probe import plain
+from crbc_envs.demonstrations import random_successes
+from crbc_envs.vector.members import make_member
 
 PAGE = ROOT / "docs" / "your_own_environment.md"
 
@@ -388,6 +390,22 @@ def test_the_page_has_the_figures_of_the_lake(one_hash_seed):
     assert f"random play succeeds in {report.success_rate:.1%} of its episodes" in page
     panel = lake_env.make().panel
     assert f"of the first hundred tasks, {len({panel[index].id for index in range(100)})} differ" in page
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "episodes", "sentence"),
+    [
+        ("Corridor-v0", {}, 400, "{} of the 400 episodes of random play succeed"),
+        pytest.param(
+            "Lake-v0", {"max_steps": 20}, 6_000, "6,000 episodes of random play ({} succeed)", marks=pytest.mark.full
+        ),
+    ],
+)
+def test_the_page_counts_the_successes_of_random_play(env_id, options, episodes, sentence):
+    won = random_successes(
+        make_member(env_id, {**options, "split": "train"}), np.random.default_rng([0, 1]).spawn(1)[0], episodes
+    )
+    assert sentence.format(len(won)) in " ".join(PAGE.read_text(encoding="utf-8").split())
 
 
 def test_the_code_on_the_page_prints_what_the_page_says(run_python):
