@@ -136,8 +136,8 @@ class TokenBatch:
     U <= B distinct rows, and `turn` (B,) is the row of each turn. Losses and gradients are those of all B turns.
 
     `ids` (U, L): token ids. A causal model does not attend to padding on the right, so there is no mask. `prompt` (U,):
-    the length of each row's prompt. `real` (U, R): which response tokens are no padding. `response_mask` (B, R): the
-    same of each turn, as numbers. `old_logprobs`,
+    the length of each row's prompt. `real` (U, R): which response tokens are no padding. `row` and `column` (T,): where
+    each of these is in `ids`, row after row. `response_mask` (B, R): `real` of each turn, as numbers. `old_logprobs`,
     `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none. `weights` (B,): the
     weight of each token of a turn in the loss. `images`: the frames of each distinct row. `rows` (B,): the table's row
     of each turn.
@@ -146,6 +146,8 @@ class TokenBatch:
     ids: Tensor
     prompt: Tensor
     real: Tensor
+    row: Tensor
+    column: Tensor
     turn: Tensor
     response_mask: Tensor
     old_logprobs: Tensor
@@ -160,12 +162,6 @@ class TokenBatch:
     @property
     def response_length(self) -> int:
         return self.real.shape[1]
-
-    @property
-    def places(self) -> tuple[Tensor, Tensor]:
-        """Row and column of each response token, row after row: both (T,). The logits before it are its own."""
-        row, k = self.real.nonzero(as_tuple=True)
-        return row, self.prompt[row] + k
 
     def to(self, device: torch.device) -> TokenBatch:
         """The batch with every tensor on `device`."""
@@ -283,6 +279,8 @@ def _stack(
         ids=ids,
         prompt=torch.tensor([len(turn.prompt) for turn in turns]),
         real=real,
+        row=torch.tensor([row for row, turn in enumerate(turns) for _ in turn.response]),
+        column=torch.tensor([len(turn.prompt) + k for turn in turns for k in range(len(turn.response))]),
         turn=index,
         response_mask=real[index].float(),
         old_logprobs=column(batch.old),

@@ -36,7 +36,7 @@ PAGE = """<!doctype html><meta charset="utf-8">{% import "macros.html.j2" as dra
 body { background: #fff; display: grid; grid-template-columns: 690px 500px; gap: 18px; padding: 14px 16px; }
 svg.graph { width: 690px; height: 390px; min-width: 0; } h3 { font-size: 15px; margin-bottom: 8px; }
 .forest svg { width: 500px; height: 390px; }</style>
-<div><h3>Eight rollouts of one room, merged: values, and better (blue) or worse actions</h3>
+<div><h3>Eight rollouts of one room, merged: values, actions better (blue) or worse (orange)</h3>
 {{ draw.graph(group) }}</div>
 <div class="forest"><h3>Sokoban, three boxes: success minus that of CRBC</h3>{{ forest|safe }}</div>"""
 

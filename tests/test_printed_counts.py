@@ -15,7 +15,7 @@ from benchmarks import shops
 from crbc_envs.sokoban.layouts import all_layouts
 from crbc_envs.sokoban.panels import SokobanPanel, split_of
 from crbc_envs.webshop.products.tables import kinds
-from crbc_lab.plan import make_plan
+from crbc_lab.plan.plan import make_plan
 from crbc_rl import credit
 from crbc_rl.config import load_config
 

@@ -65,10 +65,10 @@ class SplitReport:
         return any(part.train.get(CONTENT, 0) or part.worst[0] >= 0.01 * part.tasks for part in self.held_out)
 
     def shared_tasks(self) -> str:
-        """Which tasks are in two splits, in words; "" where none is."""
+        """Which tasks are in two splits, in words; "" where none is, or where each has one task, as it may."""
         for part in self.held_out:
             for count, other in ((part.train.get(CONTENT, 0), "train"), (part.other.get(CONTENT, 0), "other held-out")):
-                if count:
+                if count and part.tasks > 1:
                     return f"{count} of {part.tasks} {part.split} tasks are tasks of the {other} split too"
         return ""
 

@@ -112,7 +112,9 @@ class Endpoint:
             self._require_host(request)
             given = request.headers.get("authorization", "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
             if self.key and not hmac.compare_digest(given, self.key):
-                raise Refused("a key is wanted: Authorization: Bearer KEY", None, 401, "invalid_api_key")
+                raise Refused(
+                    "no key came, or not the server's: Authorization: Bearer KEY", None, 401, "invalid_api_key"
+                )
             try:
                 return await answer(request)
             except ClientDisconnect:

@@ -25,8 +25,8 @@ RESERVE = 4 * GIB
 """Reserved for CUDA's context, NCCL's buffers, fragmentation, and what vLLM keeps when it sleeps. A guess."""
 
 LOGIT = 20
-"""Bytes per logit of the log-probabilities and their gradient, for the rows computed at a time: five float32 tensors.
-All logits of the pass and their gradients come in addition."""
+"""Bytes per logit of the log-probabilities and their gradient, for the tokens computed at a time: five float32 tensors.
+The logits themselves, their gradient and one of the head come in addition."""
 
 FLOAT = 4
 """Bytes of a saved weight, and of each of Adam's two moments of it."""
@@ -150,20 +150,21 @@ def _activations(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     layer = size * tokens * (4 * model.intermediate + 14 * model.hidden)
     inputs = size * tokens * model.hidden
     kept = model.layers * (inputs if config.policy.gradient_checkpointing else layer) + 4 * inputs
-    mask = rows * length**2 * (1 + size)
     work = layer + 3 * size * tokens * model.intermediate
-    row = config.rollout.max_new_tokens * model.vocabulary
-    logits = 2 * size * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
-    return {"activations kept": kept + mask, "logits" if logits > work else "one layer": max(logits, work)}
+    logits = (2 * size + LOGIT) * _logits(config, model, rows) + size * model.vocabulary * model.hidden
+    return {"activations kept": kept, "logits" if logits > work else "one layer": max(logits, work)}
+
+
+def _logits(config: TrainConfig, model: Architecture, rows: int) -> int:
+    """Logits that a pass over `rows` rows computes at a time."""
+    return model.vocabulary * min(rows * config.rollout.max_new_tokens, max(1, LOGITS_PER_CHUNK // model.vocabulary))
 
 
 def _scoring(config: TrainConfig, model: Architecture, gpus: int) -> Parts:
     """The memory of a pass without gradients: its logits, or one layer; nothing is kept."""
     rows = config.optim.score_microbatch or microbatch(config, gpus)
-    row = config.rollout.max_new_tokens * model.vocabulary
-    logits = _bytes(config) * rows * row + LOGIT * min(rows, max(1, LOGITS_PER_CHUNK // row)) * row
     layer = 3 * _bytes(config) * rows * _length(config) * model.intermediate
-    return {"a pass that scores": max(logits, layer)}
+    return {"a pass that scores": max(layer, (_bytes(config) + LOGIT) * _logits(config, model, rows))}
 
 
 def _replies(config: TrainConfig, model: Architecture, share: int) -> int:

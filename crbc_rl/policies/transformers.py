@@ -278,7 +278,7 @@ class TransformersPolicy:
         Logits would be the largest tensor. They are computed where a response token is predicted, `LOGITS_PER_CHUNK` at
         a time, and again in the backward pass where there are more. The entropy has a gradient with `entropy_counts`.
         """
-        targets = batch.ids[batch.places]
+        targets = batch.ids[batch.row, batch.column]
         few = max(1, LOGITS_PER_CHUNK // self.vocabulary)
         repeated = few < len(targets) and torch.is_grad_enabled()
 
@@ -310,11 +310,10 @@ class TransformersPolicy:
 
         It takes the head's place within the model's own pass, where the weights of a sharded model are whole.
         """
-        row, column = batch.places
         positions, beside = self.layout(batch.ids, None, batch.images, batch.prompt)
         module: Any = self.model.get_output_embeddings()
         head = module.forward
-        module.forward = lambda hidden: what(head, hidden[row, column - 1])
+        module.forward = lambda hidden: what(head, hidden[batch.row, batch.column - 1])
         try:
             made: Tensor = self.model(input_ids=batch.ids, position_ids=positions, use_cache=False, **beside).logits
         finally:

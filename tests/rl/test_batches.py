@@ -144,7 +144,7 @@ def test_a_batch_stands_as_it_is_written_here() -> None:
     assert batch.rows == (1, 0)  # the shorter first
     assert batch.ids.tolist() == [[5, 8, 9, 99], [5, 6, 7, 8]]
     assert batch.prompt.tolist() == [1, 3] and batch.real.tolist() == [[True, True], [True, False]]
-    assert [place.tolist() for place in batch.places] == [[0, 0, 1], [1, 2, 3]]
+    assert batch.row.tolist() == [0, 0, 1] and batch.column.tolist() == [1, 2, 3]
     assert batch.turn.tolist() == [0, 1]
     assert batch.response_mask.tolist() == [[1.0, 1.0], [1.0, 0.0]]
     assert batch.old_logprobs.tolist() == [[-1.0, -2.0], [-0.5, 0.0]]

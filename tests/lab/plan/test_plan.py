@@ -295,9 +295,10 @@ def test_every_remedy_makes_it_fit() -> None:
 
 
 def test_a_pass_of_one_row_is_a_remedy() -> None:
-    """A pass of two rows takes 0.5 GiB more, which are not there."""
-    tight = paper("alfworld_qwen2.5_1.5b", "optim.score_microbatch=1", "generator.memory=0.28")
-    assert "--set optim.microbatch=1" in make_plan(tight, gib=11).remedies
+    """A pass of two rows keeps more of long prompts than there is."""
+    limits = ("rollout.max_new_tokens=64", "rollout.max_prompt_tokens=4000")
+    tight = paper("alfworld_qwen2.5_1.5b", "optim.score_microbatch=1", "generator.memory=0.28", *limits)
+    assert "--set optim.microbatch=1" in make_plan(tight, gib=10.8).remedies
 
 
 def test_vllm_needs_room_for_a_reply() -> None:
@@ -355,4 +356,5 @@ def test_activations_are_what_torch_counts_on_fake_tensors_of_the_real_shape(
             (logprobs.sum() + entropy.sum()).backward()
     (peak,) = tracker.get_tracker_snapshot("peak").values()
     counted = sum(size for kind, size in peak.items() if str(kind).endswith(("ACT", "TEMP")))
+    counted -= rows * (prompt + reply) ** 2 * 3  # a mask, which transformers makes where tensors are fake
     assert 0.95 < (training["activations kept"] + training[largest]) / counted < 1.2

@@ -81,7 +81,7 @@ def test_log_probabilities_made_for_a_few_tokens_at_a_time_are_the_same(
     monkeypatch.setattr(TransformersPolicy, "plain_head", plain)
     for one, other in zip(whole, found(), strict=True):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6 * max(1.0, one.abs().max().item()))
-    parts = [len(part) for part in batch.places[0].split(at_once)]
+    parts = [len(part) for part in batch.row.split(at_once)]
     assert sorted(seen) == sorted(2 * parts), "each part is made, and made again for its gradient"
 
 
