@@ -6,6 +6,7 @@ import torch
 from learner_fixtures import fresh_policy
 from safetensors.torch import load_file, save_file
 from tables import table, weighed
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from crbc_envs.prompts import Prompt
@@ -83,6 +84,32 @@ def test_log_probabilities_made_for_a_few_tokens_at_a_time_are_the_same(
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6 * max(1.0, one.abs().max().item()))
     parts = [len(part) for part in batch.row.split(at_once)]
     assert sorted(seen) == sorted(2 * parts), "each part is made, and made again for its gradient"
+
+
+class Widest(TorchDispatchMode):
+    """The most rows of any tensor over the vocabulary, forward and backward; the head's own weight is none."""
+
+    def __init__(self, vocabulary: int, weights: int) -> None:
+        super().__init__()
+        self.vocabulary, self.weights, self.rows = vocabulary, weights, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for one in made if isinstance(made, tuple) else (made,):
+            if isinstance(one, torch.Tensor) and one.dim() and one.shape[-1] == self.vocabulary:
+                rows = one.numel() // self.vocabulary
+                self.rows = max(self.rows, rows if rows != self.weights else 0)
+        return made
+
+
+def test_logits_exist_for_a_few_tokens_at_a_time(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = _batch(_generate(policy, PROMPTS), policy)
+    vocabulary = policy.vocabulary
+    monkeypatch.setattr("crbc_rl.policies.transformers.LOGITS_PER_CHUNK", 5 * vocabulary)
+    with Widest(vocabulary, policy.model.config.hidden_size) as widest:
+        logprobs, entropy = policy.logprobs(batch, 1.0)
+        (logprobs.sum() + entropy.sum()).backward()
+    assert 0 < widest.rows <= 5 < len(batch.row)
 
 
 def test_an_entropy_that_does_not_count_has_no_gradient(policy: TransformersPolicy) -> None:
