@@ -19,6 +19,7 @@ from anchors import InternedRollouts
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
+Parts = Sequence[Sequence[int]]
 
 PASS = 128
 """The work of a pass that does not depend on its tokens, in tokens: a tiny model's is about 80, a sharded one's 300."""
@@ -173,7 +174,7 @@ class TokenBatch:
 def pad_left(prompts: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor | None]:
     """Prompt ids (B, P), padded on the left, and their mask (B, P); the mask is None where all have the same length."""
     width = max(len(prompt) for prompt in prompts)
-    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    ids = torch.tensor([[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts], dtype=torch.long)
     if all(len(prompt) == width for prompt in prompts):
         return ids, None
     return ids, torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
@@ -216,16 +217,13 @@ def micro_batches(
     number of passes, since all ranks run the passes of a sharded model together. A rank without turns in a pass gets
     one turn that does not count in the loss.
     """
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for place, row in enumerate(rows.tolist()):
-        places.setdefault(batch.turns[row].key, []).append(place)
-    distinct = [places[key] for key in sorted(places)]
+    distinct = _equal_turns(batch, rows)
     lengths = [batch.turns[rows[part[0]]].key[0] for part in distinct]
     for start, end in spans(lengths, PASS, size, ranks, tokens):
         chunk = distinct[start:end]
         mine = chunk[rank::ranks]
         turns = [batch.turns[rows[part[0]]] for part in mine or chunk[:1]]
-        yield _stack(batch, rows, np.zeros(len(rows)) if weights is None else weights, turns, mine, pad)
+        yield _stack(batch, rows, weights, turns, mine, pad)
 
 
 def spans(
@@ -239,12 +237,12 @@ def spans(
     long = np.asarray(lengths)
     best, cut = np.zeros(len(long) + 1), np.zeros(len(long) + 1, dtype=np.int64)
     for end in range(1, len(long) + 1):
-        rows = -(-np.arange(end, 0, -1) // ranks)  # of the first rank, by the beginning
+        first = 0 if size is None else max(0, end - size * ranks)
+        rows = -(-np.arange(end - first, 0, -1) // ranks)  # of the first rank, by the beginning
         cost = rows * long[end - 1]
-        wrong = (rows > 1) & ((rows > (size or end)) | (cost > (tokens or np.inf)))
-        total = np.where(wrong, np.inf, best[:end] + cost + beside)
-        cut[end] = int(total.argmin())
-        best[end] = total[cut[end]]
+        total = np.where((rows > 1) & (cost > (tokens or np.inf)), np.inf, best[first:end] + cost + beside)
+        cut[end] = first + int(total.argmin())
+        best[end] = total[cut[end] - first]
     made, end = [], len(long)
     while end:
         made.append((int(cut[end]), end))
@@ -252,13 +250,22 @@ def spans(
     return made[::-1]
 
 
+def _equal_turns(batch: RolloutBatch, rows: Ints) -> list[list[int]]:
+    """The indices into `rows` of each distinct turn, the shortest first."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, row in enumerate(rows.tolist()):
+        places.setdefault(batch.turns[row].key, []).append(place)
+    return [places[key] for key in sorted(places)]
+
+
 def collate(batch: RolloutBatch, pad: int, weights: Floats | None = None) -> TokenBatch:
     """All rows of the table as one `TokenBatch`."""
-    return next(micro_batches(batch, np.arange(len(batch)), weights, pad))
+    parts = _equal_turns(batch, rows := np.arange(len(batch)))
+    return _stack(batch, rows, weights, [batch.turns[part[0]] for part in parts], parts, pad)
 
 
 def _stack(
-    batch: RolloutBatch, rows: Ints, weights: Floats, turns: Sequence[Turn], parts: Sequence[Sequence[int]], pad: int
+    batch: RolloutBatch, rows: Ints, weights: Floats | None, turns: Sequence[Turn], parts: Parts, pad: int
 ) -> TokenBatch:
     """The `TokenBatch` of distinct `turns`; `parts` has, for each, the indices into `rows` of the turns equal to it."""
     length, width = max(turn.key[0] for turn in turns), max(len(turn.response) for turn in turns)
@@ -285,7 +292,7 @@ def _stack(
         response_mask=real[index].float(),
         old_logprobs=column(batch.old),
         advantages=by_step if batch.token_advantage is None else column(batch.token_advantage),
-        weights=torch.from_numpy(weights[order]).float(),
+        weights=torch.zeros(len(order)) if weights is None else torch.from_numpy(weights[order]).float(),
         correction=None if batch.correction is None else column(batch.correction),
         values=None if batch.value is None else column(batch.value),
         returns=None if batch.returns is None else column(batch.returns),

@@ -271,7 +271,7 @@ class OptimConfig(Section):
     """Which steps meet in a mini-batch: some of every group; all of a few groups; or those that verl-agent's trainer
     brings together on eight GPUs, where the last mini-batch is filled with copies."""
     microbatch: int | None = Field(None, ge=1)
-    """Distinct environment steps per rank and pass; all at once by default."""
+    """Distinct environment steps per rank and pass at most; by default as many as cost least."""
     microbatch_tokens: int | None = Field(None, ge=1)
     """Tokens per rank and pass, padding included, as far as a pass has more than one step."""
     score_microbatch: int | None = Field(None, ge=1)

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
-from crbc_rl.batches import spans
+from crbc_rl.batches import pad_left, positions_of, spans
 
 Ints = NDArray[np.int64]
 Path = list[int]
@@ -102,14 +102,14 @@ class Prefixes:
 
     def gather(self, paths: Sequence[Path], rows: Iterable[int]) -> tuple[DynamicCache, Tensor | None]:
         """A cache with the tokens of `rows` of `paths`, padded on the left, and its mask; None without padding."""
-        nodes, mask = _padded([paths[row] for row in rows])
+        nodes, mask = pad_left([paths[row] for row in rows], 0)
         cache = self.empty()
         if nodes.shape[1]:
-            where = torch.from_numpy(nodes).to(self.keys[0].device)
             for layer, keys, values in zip(cache.layers, self.keys, self.values, strict=True):
+                where = nodes.to(keys.device)
                 layer.lazy_initialization(keys[:0], values[:0])
                 layer.keys, layer.values = keys[where].transpose(1, 2), values[where].transpose(1, 2)
-        return cache, None if mask.all() else torch.from_numpy(mask)
+        return cache, mask
 
     def trim(self) -> None:
         """Drop what was used longest ago beyond `most_bytes`."""
@@ -140,21 +140,20 @@ class Prefixes:
         """One pass of the model over the tokens of `rows` that are not known; their paths are then whole."""
         cache, before = self.gather(paths, rows)
         rest = [prompts[row][len(paths[row]) :] for row in rows]
-        ids, new = _padded(rest)
+        ids, new = pad_left(rest, 0)
         past, width = cache.get_seq_length(), ids.shape[1]
-        mask = None
-        if before is not None or not new.all():
-            left = torch.ones((len(rows), past), dtype=torch.bool) if before is None else before
-            mask = torch.cat([left, torch.from_numpy(new)], dim=1).long()
-        place = np.array([[len(prompts[row])] for row in rows]) - width + np.arange(width)
-        positions = None if mask is None else torch.from_numpy(np.maximum(place, 0))
-        logits = forward(torch.from_numpy(ids), mask, positions, cache)
-        self.counts.read += int(new.sum())
-        self.counts.padding += int(new.size - new.sum())
+        mask = positions = None
+        if before is not None or new is not None:
+            left = ids.new_ones(len(rows), past) if before is None else before
+            mask = torch.cat([left, torch.ones_like(ids) if new is None else new], dim=1)
+            positions = positions_of(mask)[:, past:]
+        logits = forward(ids, mask, positions, cache)
+        self.counts.read += sum(map(len, rest))
+        self.counts.padding += ids.numel() - sum(map(len, rest))
         kept: list[tuple[int, int, int]] = []
         for place, (row, some) in enumerate(zip(rows, rest, strict=True)):
-            paths[row], new_nodes = self._nodes(paths[row], some)
-            kept += [(place, width - len(some) + index, node) for index, node in new_nodes]
+            paths[row], nodes = self._nodes(paths[row], some)
+            kept += [(place, width - len(some) + index, node) for index, node in nodes]
         self._copy(torch.tensor(kept, dtype=torch.long).reshape(-1, 3), cache, past)
         return logits
 
@@ -174,16 +173,20 @@ class Prefixes:
     def _copy(self, new: Tensor, cache: DynamicCache, past: int) -> None:
         """Copy keys and values of `new` tokens (n, 3), each a row, a column behind `past`, and its node."""
         row, column, node = new.unbind(1)
-        for layer in range(len(cache.layers)):
-            for pools, tensor in ((self.keys, cache.layers[layer].keys), (self.values, cache.layers[layer].values)):
-                if layer == len(pools):
+        for number, layer in enumerate(cache.layers):
+            for pools, tensor in ((self.keys, layer.keys), (self.values, layer.values)):
+                if number == len(pools):
                     pools.append(tensor.new_empty((0, tensor.shape[1], tensor.shape[3])))
-                if (have := len(pools[layer])) < len(self._edge):
-                    room = max(len(self._edge), min(2 * have, self._most_nodes()))
-                    grown = tensor.new_empty((room, *pools[layer].shape[1:]))
-                    grown[:have] = pools[layer]
-                    pools[layer] = grown
-                pools[layer][node.to(tensor.device)] = tensor.transpose(1, 2)[row, past + column]
+                pools[number] = self._grown(pools[number])
+                pools[number][node.to(tensor.device)] = tensor.transpose(1, 2)[row, past + column]
+
+    def _grown(self, pool: Tensor) -> Tensor:
+        """The pool with room for every node, doubled within the bound so that it rarely grows."""
+        if len(pool) >= len(self._edge):
+            return pool
+        grown = pool.new_empty((max(len(self._edge), min(2 * len(pool), self._most_nodes())), *pool.shape[1:]))
+        grown[: len(pool)] = pool
+        return grown
 
     def _node(self, before: int, token: int, depth: int) -> int:
         if self._free:
@@ -238,17 +241,6 @@ def _buckets(rows: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
     order = np.argsort(lengths, kind="stable")
     ordered = [rows[i] for i in order.tolist()]
     return [ordered[start:end] for start, end in spans(np.array(lengths)[order].tolist(), PASS)]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[Ints, NDArray[np.bool_]]:
-    """The numbers (n, L), zeros on the left, and which of them are no padding."""
-    width = max(map(len, rows))
-    numbers, real = np.zeros((len(rows), width), dtype=np.int64), np.zeros((len(rows), width), dtype=bool)
-    for i, row in enumerate(rows):
-        if row:
-            numbers[i, width - len(row) :] = row
-            real[i, width - len(row) :] = True
-    return numbers, real
 
 
 # ---- a key-value cache with room for the tokens to come -------------------------------------------------

@@ -241,7 +241,7 @@ class TransformersPolicy:
             cache, real = prefixes.gather(paths, rows)
             prefixes.trim()
             length = torch.tensor([[len(paths[row])] for row in rows], device=self.device)
-            return logits[index], cache, None if real is None else real.long().to(self.device), length
+            return logits[index], cache, None if real is None else real.to(self.device), length
         ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])

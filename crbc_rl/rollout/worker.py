@@ -40,6 +40,9 @@ class RolloutWorker:
         mine = self.replicas.part_of(config.rollout.num_groups, "groups (rollout.num_groups)")
         self.first, self.num_groups = mine.start, len(mine)
         self.engine = self._engine()
+        self.prefixes = self.engine.prefixes if isinstance(self.engine, TransformersPolicy) else None
+        if self.prefixes is not None:
+            self.prefixes.most_bytes = int(config.generator.prefix_cache * 2**30)
         self.read: dict[str, float] = {}
         """Metrics of the prompts that this rank read in the last update, where the engine counts them."""
         self.engine_is_policy = self.engine is actor.policy
@@ -55,12 +58,10 @@ class RolloutWorker:
 
     def _engine(self) -> Generator:
         actor, engine = self.actor, engine_of(self.config)
-        whole = engine.is_transformers and not actor.sharded
-        generator = actor.policy if whole else engine.create(self.config, actor.policy)
-        if isinstance(generator, TransformersPolicy) and generator.prefixes is not None:
-            generator.prefixes.most_bytes = int(self.config.generator.prefix_cache * 2**30)
-        if not whole:
-            generator.load_weights(actor.policy.weights())
+        if engine.is_transformers and not actor.sharded:
+            return actor.policy
+        generator = engine.create(self.config, actor.policy)
+        generator.load_weights(actor.policy.weights())
         return generator
 
     def sample(self, update: int) -> RolloutBatch:
@@ -76,8 +77,8 @@ class RolloutWorker:
             mixed = np.flatnonzero((rates > 0) & (rates < 1)).tolist()
             if len(mixed) >= rollout.num_groups:
                 break
-        if isinstance(self.engine, TransformersPolicy) and self.engine.prefixes is not None:
-            self.read = self.engine.prefixes.metrics()
+        if self.prefixes is not None:
+            self.read = self.prefixes.metrics()
         self.engine.sleep()
         batch = RolloutBatch.concat(played)
         if len(rates) == rollout.num_groups:
@@ -117,8 +118,8 @@ class RolloutWorker:
         played = play_panel(
             self.engine, self.config, split, tasks, seed, lambda done: progress(done, len(tasks)), panel.repeats[mine]
         )
-        if isinstance(self.engine, TransformersPolicy):
-            self.engine.forget()  # a resumed run has not evaluated, and goes on to the same bytes
+        if self.prefixes is not None:
+            self.prefixes.clear()  # a resumed run has not evaluated, and goes on to the same bytes
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))
 
     def refresh(self) -> None:

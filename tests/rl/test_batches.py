@@ -74,6 +74,13 @@ def test_at_the_papers_sizes_little_is_padding() -> None:
         assert 1 - real / sum(one.ids.numel() for one in passes) <= most
 
 
+def test_one_batch_has_all_rows_however_long_they_are() -> None:
+    turns = [Turn([1] * length, [length % 7], [0.0]) for length in (3, 5_000, 40, 900, 3)]
+    whole = RolloutBatch.of_turns(turns)
+    assert len(list(micro_batches(whole, np.arange(5), None, 0))) > 1
+    assert sorted(collate(whole, 0).rows) == list(range(5))
+
+
 def test_some_rows_in_any_order_are_read_with_their_own_weights() -> None:
     whole, rows = _rows(60), np.random.default_rng(1).permutation(60)[:25]
     weight, old = dict(zip(rows.tolist(), range(1, 26), strict=True)), by_turn(whole, whole.old)
