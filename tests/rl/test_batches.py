@@ -74,6 +74,11 @@ def test_at_the_papers_sizes_little_is_padding() -> None:
         assert 1 - real / sum(one.ids.numel() for one in passes) <= most
 
 
+def test_the_tokens_of_a_pass_are_those_of_one_process() -> None:
+    whole = RolloutBatch.of_turns([Turn([n] * 9, [1], [0.0]) for n in range(8)])
+    assert [len(part.ids) for part in micro_batches(whole, np.arange(8), None, 0, None, 0, 2, 40)] == [4]
+
+
 def test_one_batch_has_all_rows_however_long_they_are() -> None:
     turns = [Turn([1] * length, [length % 7], [0.0]) for length in (3, 5_000, 40, 900, 3)]
     whole = RolloutBatch.of_turns(turns)
