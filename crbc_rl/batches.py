@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchors import InternedRollouts
+from crbc_rl.trees import Tree, trees
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -131,17 +132,19 @@ class RolloutBatch:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """B turns as tensors: each row a prompt and its response, padded on the right to L tokens; at most R are responses.
+    """B turns as tensors, of which D <= B are distinct; at most R tokens of a turn are responses.
 
-    Members of a group often give the same reply at the same anchor. Equal turns are one row of tokens. A model reads
-    U <= B distinct rows, and `turn` (B,) is the row of each turn. Losses and gradients are those of all B turns.
+    Members of a group often give the same reply at the same anchor. Equal turns are read once, and `turn` (B,) is the
+    distinct one of each. Losses and gradients are those of all B turns.
 
-    `ids` (U, L): token ids. A causal model does not attend to padding on the right, so there is no mask. `prompt` (U,):
-    the length of each row's prompt. `real` (U, R): which response tokens are no padding. `row` and `column` (T,): where
-    each of these is in `ids`, row after row. `response_mask` (B, R): `real` of each turn, as numbers. `old_logprobs`,
-    `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none. `weights` (B,): the
-    weight of each token of a turn in the loss. `images`: the frames of each distinct row. `rows` (B,): the table's row
-    of each turn.
+    `ids` (U, L): token ids, padded on the right: each row a distinct turn, or a tree of some that begin alike
+    (`crbc_rl.trees`). `real` (D, R): which response tokens are no padding. `row` and `column` (T,): where each of these
+    is in `ids`, turn after turn, and `before` the column of the token before it. `position` (U, L) and `mask`
+    (U, 1, L, L), which tokens each one attends to, are None without trees: a causal model does not attend to padding on
+    the right. `prompt` (D,): the length of each prompt. `response_mask` (B, R): `real` of each turn, as numbers.
+    `old_logprobs`, `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none.
+    `weights` (B,): the weight of each token of a turn in the loss. `images`: the frames of each distinct turn. `rows`
+    (B,): the table's row of each turn.
     """
 
     ids: Tensor
@@ -149,11 +152,14 @@ class TokenBatch:
     real: Tensor
     row: Tensor
     column: Tensor
+    before: Tensor
     turn: Tensor
     response_mask: Tensor
     old_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    position: Tensor | None = None
+    mask: Tensor | None = None
     correction: Tensor | None = None
     values: Tensor | None = None
     returns: Tensor | None = None
@@ -209,35 +215,46 @@ def micro_batches(
     rank: int = 0,
     ranks: int = 1,
     tokens: int | None = None,
+    reach: float | None = None,
 ) -> Iterator[TokenBatch]:
     """The passes of rank `rank` of `ranks` over some `rows` of the table.
 
-    A pass has at most `size` distinct turns and `tokens` tokens with padding, or a single turn; their lengths are
+    A pass has at most `size` distinct turns and `tokens` tokens with padding, or a single row; their lengths are
     similar to keep padding small. `weights` (len(rows),) are the loss weights, 0 if None. Every rank gets the same
     number of passes, since all ranks run the passes of a sharded model together. A rank without turns in a pass gets
-    one turn that does not count in the loss.
+    a row that does not count in the loss. With `reach`, turns that begin alike share a row (`crbc_rl.trees`), where
+    none has frames.
     """
     distinct = _equal_turns(batch, rows)
-    lengths = [batch.turns[rows[part[0]]].key[0] for part in distinct]
-    for start, end in spans(lengths, PASS, size, ranks, tokens):
-        chunk = distinct[start:end]
-        mine = chunk[rank::ranks]
-        turns = [batch.turns[rows[part[0]]] for part in mine or chunk[:1]]
-        yield _stack(batch, rows, weights, turns, mine, pad)
+    if reach is None or any(batch.turns[row].images for row in rows.tolist()):
+        made = _alone(batch, rows, distinct)
+    else:
+        turns = [batch.turns[rows[part[0]]] for part in distinct]
+        made = sorted(trees([turn.prompt + turn.response for turn in turns], reach, size, tokens), key=len)
+    held = [len(tree.turns) for tree in made]
+    for start, end in spans([len(tree) for tree in made], PASS, size, ranks, tokens, held):
+        mine = made[start + rank : end : ranks]
+        yield _stack(batch, rows, weights, mine or made[start : start + 1], distinct, bool(mine), pad)
 
 
 def spans(
-    lengths: Sequence[int], beside: int, size: int | None = None, ranks: int = 1, tokens: int | None = None
+    lengths: Sequence[int],
+    beside: int,
+    size: int | None = None,
+    ranks: int = 1,
+    tokens: int | None = None,
+    turns: Sequence[int] | None = None,
 ) -> list[tuple[int, int]]:
     """The beginning and end of each pass over rows of rising `lengths`, so that all together cost least.
 
     A pass costs its rows on the first of `ranks` times the longest, and `beside`, the work that does not depend on its
-    tokens. It has at most `size` rows and `tokens` tokens a rank, or one row.
+    tokens. It has at most `size` turns and `tokens` tokens a rank, or one row; `turns` tells how many each row has.
     """
-    long = np.asarray(lengths)
+    long, held = np.asarray(lengths), np.cumsum([0, *(turns or [1] * len(lengths))])
     best, cut = np.zeros(len(long) + 1), np.zeros(len(long) + 1, dtype=np.int64)
     for end in range(1, len(long) + 1):
-        first = 0 if size is None else max(0, end - size * ranks)
+        few = 0 if size is None else int(np.searchsorted(held, held[end] - size * ranks))
+        first = min(few, end - 1)
         rows = -(-np.arange(end - first, 0, -1) // ranks)  # of the first rank, by the beginning
         cost = rows * long[end - 1]
         total = np.where((rows > 1) & (cost > (tokens or np.inf)), np.inf, best[first:end] + cost + beside)
@@ -258,19 +275,37 @@ def _equal_turns(batch: RolloutBatch, rows: Ints) -> list[list[int]]:
     return [places[key] for key in sorted(places)]
 
 
+def _alone(batch: RolloutBatch, rows: Ints, distinct: Parts) -> list[Tree]:
+    """Each distinct turn as a row of its own."""
+    turns = [batch.turns[rows[part[0]]] for part in distinct]
+    return [Tree([i], turn.prompt + turn.response, [np.arange(turn.key[0])]) for i, turn in enumerate(turns)]
+
+
 def collate(batch: RolloutBatch, pad: int, weights: Floats | None = None) -> TokenBatch:
     """All rows of the table as one `TokenBatch`."""
-    parts = _equal_turns(batch, rows := np.arange(len(batch)))
-    return _stack(batch, rows, weights, [batch.turns[part[0]] for part in parts], parts, pad)
+    distinct = _equal_turns(batch, rows := np.arange(len(batch)))
+    return _stack(batch, rows, weights, _alone(batch, rows, distinct), distinct, True, pad)
 
 
 def _stack(
-    batch: RolloutBatch, rows: Ints, weights: Floats | None, turns: Sequence[Turn], parts: Parts, pad: int
+    batch: RolloutBatch,
+    rows: Ints,
+    weights: Floats | None,
+    made: Sequence[Tree],
+    distinct: Parts,
+    counts: bool,
+    pad: int,
 ) -> TokenBatch:
-    """The `TokenBatch` of distinct `turns`; `parts` has, for each, the indices into `rows` of the turns equal to it."""
-    length, width = max(turn.key[0] for turn in turns), max(len(turn.response) for turn in turns)
-    ids = torch.tensor([[*turn.prompt, *turn.response, *[pad] * (length - turn.key[0])] for turn in turns])
-    real = torch.arange(width) < torch.tensor([[len(turn.response)] for turn in turns])
+    """The `TokenBatch` of some trees of the `distinct` turns, which are indices into `rows`. Where it does not count, it
+    has no turns."""
+    parts = [distinct[turn] for tree in made for turn in tree.turns]
+    turns = [batch.turns[rows[part[0]]] for part in parts]
+    paths = [path for tree in made for path in tree.paths]
+    length, width = max(map(len, made)), max(len(turn.response) for turn in turns)
+    spoken = torch.tensor([len(turn.response) for turn in turns])
+    real = torch.arange(width) < spoken[:, None]
+    of_row = np.repeat(np.arange(len(made)), [len(tree.turns) for tree in made])
+    parts = parts if counts else []
     index = torch.tensor([i for i, part in enumerate(parts) for _ in part], dtype=torch.long)
     order = np.array([place for part in parts for place in part], dtype=np.int64)
     chosen = rows[order]
@@ -282,17 +317,22 @@ def _stack(
         return torch.from_numpy(np.where(inside, values[np.minimum(at, len(values) - 1)], 0.0)).float()
 
     by_step = torch.from_numpy(batch.advantage[chosen]).float()[:, None].expand(-1, width)
+    shared = len(turns) > len(made)
+    both = list(zip(turns, paths, strict=True))
     return TokenBatch(
-        ids=ids,
+        ids=torch.tensor([[*tree.ids, *[pad] * (length - len(tree))] for tree in made]),
         prompt=torch.tensor([len(turn.prompt) for turn in turns]),
         real=real,
-        row=torch.tensor([row for row, turn in enumerate(turns) for _ in turn.response]),
-        column=torch.tensor([len(turn.prompt) + k for turn in turns for k in range(len(turn.response))]),
+        row=torch.from_numpy(of_row).repeat_interleave(spoken),
+        column=torch.from_numpy(np.concatenate([path[len(turn.prompt) :] for turn, path in both])),
+        before=torch.from_numpy(np.concatenate([path[len(turn.prompt) - 1 : -1] for turn, path in both])),
         turn=index,
         response_mask=real[index].float(),
         old_logprobs=column(batch.old),
         advantages=by_step if batch.token_advantage is None else column(batch.token_advantage),
         weights=torch.zeros(len(order)) if weights is None else torch.from_numpy(weights[order]).float(),
+        position=torch.from_numpy(np.stack([tree.position(length) for tree in made])) if shared else None,
+        mask=torch.from_numpy(np.stack([tree.mask(length) for tree in made]))[:, None] if shared else None,
         correction=None if batch.correction is None else column(batch.correction),
         values=None if batch.value is None else column(batch.value),
         returns=None if batch.returns is None else column(batch.returns),

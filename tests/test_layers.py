@@ -158,7 +158,7 @@ FLOORS = {
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers frames recorder group",
     "crbc_rl": (
-        "version errors names credit config distributed batches policies training rollout runs learner adapters"
+        "version errors names credit config distributed trees batches policies training rollout runs learner adapters"
     ),
     "crbc_lab": (
         "induction tiny interrupts evaluation model_server statistics plan agents child_runs report studies commands "

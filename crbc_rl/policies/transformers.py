@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache, PreTrainedModel
 from transformers import PreTrainedTokenizerBase as Tokenizer
@@ -30,20 +30,15 @@ from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
 Head = Callable[[Tensor], Tensor]
 """Maps hidden states (T, H) to logits (T, V)."""
 
+REACH = 3.0
+"""Tokens for each hidden unit at which attention with a mask takes as long as the other layers, on a CPU."""
+
 LOGITS_PER_CHUNK = 2**26
 """Logits whose log-probabilities are computed at a time. Each float32 tensor of that size takes 256 MiB."""
 
 
-@contextmanager
-def _without_cudnn() -> Iterator[None]:
-    """Leave cuDNN's kernels of attention out within the context, or in the function that this decorates. Torch prefers
-    them on some GPUs. They are planned anew for every length, so for every token that is sampled."""
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(False)
-    try:
-        yield
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
+KERNELS = (SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+"""Of attention in sampling. Torch prefers cuDNN's on some GPUs, which are planned anew for every token's length."""
 
 
 class TransformersPolicy:
@@ -218,7 +213,7 @@ class TransformersPolicy:
             logits = self._next(token, mask, position, cache)
             position = position + 1
 
-    @_without_cudnn()
+    @sdpa_kernel([*KERNELS])
     def _next(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
     ) -> Tensor:
@@ -272,6 +267,14 @@ class TransformersPolicy:
 
     # ---- scoring ------------------------------------------------------------------------------
 
+    @property
+    def reach(self) -> float | None:
+        """The tokens of a row at which attention costs as much as the rest of the model, where turns may share rows
+        (`crbc_rl.trees`). None where a kernel or a layer wants rows of one turn."""
+        config = self.model.config.get_text_config()
+        able = self.prefixes is not None and self.device.type == "cpu" and config._attn_implementation == "sdpa"
+        return REACH * config.hidden_size if able else None
+
     def logprobs(self, batch: TokenBatch, temperature: float, entropy_counts: bool = True) -> tuple[Tensor, Tensor]:
         """log pi(y_k | h, y_<k) of every response token at `temperature`, and the entropy there: both (B, R).
 
@@ -311,9 +314,11 @@ class TransformersPolicy:
         It takes the head's place within the model's own pass, where the weights of a sharded model are whole.
         """
         positions, beside = self.layout(batch.ids, None, batch.images, batch.prompt)
+        if batch.mask is not None:
+            positions, beside = batch.position, {"attention_mask": batch.mask}
         module: Any = self.model.get_output_embeddings()
         head = module.forward
-        module.forward = lambda hidden: what(head, hidden[batch.row, batch.column - 1])
+        module.forward = lambda hidden: what(head, hidden[batch.row, batch.before])
         try:
             made: Tensor = self.model(input_ids=batch.ids, position_ids=positions, use_cache=False, **beside).logits
         finally:

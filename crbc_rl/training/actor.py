@@ -39,6 +39,7 @@ class Actor(Trainable):
                 load_adapters(self.policy.model, checkpoint)
         self.objective = objective_of(config)
         super().__init__(self.policy.model, config, distributed, self.policy.pad, config.optim.lr)
+        self.reach = self.policy.reach
         self.reference: TransformersPolicy | None = None
         if (
             config.loss.kl and not lora

@@ -44,6 +44,7 @@ class Critic(Trainable):
         if checkpoint is not None:
             restore_weights(checkpoint / "critic" / FILE, model)
         super().__init__(model, config, distributed, self.reader.pad, config.critic.lr)
+        self.reach = self.reader.reach
         if checkpoint is not None:
             self.restore_optimizer(checkpoint / "critic")
 

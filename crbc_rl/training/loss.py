@@ -34,7 +34,7 @@ def check_objective(objective: Any, name: str, config: LossConfig, taken: Set[st
         raise ConfigError(f"loss.objective: {name} is no function, but {type(objective).__name__}")
     ones, advantages = torch.ones(2, 3), torch.tensor([[1.0], [-1.0]]).expand(2, 3)
     row, ids = torch.arange(2), torch.ones(2, 4, dtype=torch.long)
-    places = (row.repeat_interleave(3), torch.tensor([1, 2, 3, 1, 2, 3]))
+    places = (row.repeat_interleave(3), torch.tensor([1, 2, 3, 1, 2, 3]), torch.tensor([0, 1, 2, 0, 1, 2]))
     batch = TokenBatch(ids, 1 + 0 * row, ones.bool(), *places, row, ones, -ones, advantages, ones[:, 0] / 6)
     result = objective((-ones).requires_grad_(), ones, -ones if config.kl else None, batch, config)
     loss, metrics = result if isinstance(result, tuple) and len(result) == 2 else (result, None)

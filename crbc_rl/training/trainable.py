@@ -34,6 +34,8 @@ class Trainable:
         self.model, self.config, self.distributed, self.pad, self.lr = model, config, distributed, pad, lr
         self.rate = lr
         """The learning rate of the current update."""
+        self.reach: float | None = None
+        """How far turns may share rows (`TransformersPolicy.reach`)."""
         self.clock = Clock()
         """Times the phases of training; a learner puts its own here."""
         self.skipped = 0
@@ -120,7 +122,7 @@ class Trainable:
     def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
         rank, ranks, device = self.distributed.rank, self.distributed.size, self.distributed.device
         with self.clock.phase("tensors"):
-            limits = (size, rank, ranks, self.config.optim.microbatch_tokens)
+            limits = (size, rank, ranks, self.config.optim.microbatch_tokens, self.reach)
             return [part.to(device) for part in micro_batches(batch, rows, weights, self.pad, *limits)]
 
     def save_optimizer(self, folder: Path) -> None:
