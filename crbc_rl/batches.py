@@ -296,8 +296,8 @@ def _stack(
     counts: bool,
     pad: int,
 ) -> TokenBatch:
-    """The `TokenBatch` of some trees of the `distinct` turns, which are indices into `rows`. Where it does not count, it
-    has no turns."""
+    """The `TokenBatch` of some trees of `distinct` turns, which are indices into `rows`; without turns where it does not
+    count."""
     parts = [distinct[turn] for tree in made for turn in tree.turns]
     turns = [batch.turns[rows[part[0]]] for part in parts]
     paths = [path for tree in made for path in tree.paths]

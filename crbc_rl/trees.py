@@ -54,7 +54,7 @@ def trees(
     They are cut so that all together cost least. A tree of n tokens costs n + n * n / `reach`: with `reach` tokens,
     attention costs as much as the rest of the model.
     """
-    order = sorted(range(len(turns)), key=turns.__getitem__)
+    order = sorted(range(len(turns)), key=lambda turn: list(turns[turn]))
     arrays = [np.asarray(turns[turn]) for turn in order]
     length = np.array([len(array) for array in arrays])
     alike = np.array([0, *(_common(one, other) for one, other in pairwise(arrays))])
