@@ -51,6 +51,19 @@ class Turn:
         return len(self.prompt) + len(self.response), tuple(self.prompt), tuple(self.response), pixels
 
 
+@dataclass(slots=True, eq=False)
+class Reply:
+    """A reply of at most `most` tokens to `asked` that is drawn with the numbers of `random`, as far as it is. It has
+    `ended` after its last token, or where who asked says so."""
+
+    asked: Turn
+    random: np.random.Generator
+    most: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ended: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutBatch:
     """One update as one table of n environment steps in order.

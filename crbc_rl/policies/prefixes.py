@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
@@ -296,3 +297,13 @@ class _Room:
         whole[..., start:end, :] = new
         self.whole, self.used = whole, whole[..., :end, :]
         return self.used
+
+
+def joined(cache: DynamicCache, other: DynamicCache, width: int) -> DynamicCache:
+    """The rows of both, of `width` tokens: they are padded or cut on the left. The first cache is changed."""
+    for layer, more in zip(cache.layers, other.layers, strict=True):
+        layer.keys, layer.values = (
+            torch.cat([pad(part, (0, 0, width - part.shape[-2], 0)) for part in parts])
+            for parts in ((layer.keys, more.keys), (layer.values, more.values))
+        )
+    return cache

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -19,13 +19,13 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from crbc_envs.actions import LENGTH, OPEN_THINK
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
+from crbc_rl.batches import Reply, TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
 from crbc_rl.policies.files import write_model
 from crbc_rl.policies.lora import merged_tensors
-from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
+from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, joined, roomy_cache
 
 Head = Callable[[Tensor], Tensor]
 """Maps hidden states (T, H) to logits (T, V)."""
@@ -148,9 +148,15 @@ class TransformersPolicy:
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt (see `Policy.generate`)."""
-        asked = [self.asked(prompt) for prompt in prompts]
-        return [self.ended(turn) for turn in self.sample(asked, seeds, temperature, max_new_tokens)]
+        """Sample one reply to each prompt (see `Policy.generate`). One of `max_new_tokens` may have no end token."""
+        asked, draws = [self.asked(prompt) for prompt in prompts], map(np.random.default_rng, seeds)
+        replies = [Reply(turn, random, max_new_tokens) for turn, random in zip(asked, draws, strict=True)]
+        decoding = Decoding[Reply](self, temperature)
+        decoding.join(replies)
+        while decoding.step():
+            pass
+        turns = [replace(reply.asked, response=reply.tokens, logprobs=reply.logprobs) for reply in replies]
+        return [self.ended(replace(turn, text=self.text(turn.response))) for turn in turns]
 
     def ended(self, turn: Turn) -> Turn:
         """The turn of a chat with how it ended. Where the chat template opens the thought, its text begins with it."""
@@ -162,71 +168,16 @@ class TransformersPolicy:
         """Whether the chat template ends with an opened thought, which the reply goes on with."""
         return self.tokenizer.decode(self.encode_text("?")).rstrip().endswith(OPEN_THINK)
 
-    def sample(
-        self, asked: Sequence[Turn], seeds: Sequence[int], temperature: float, max_new_tokens: int
-    ) -> list[Turn]:
-        """Sample one reply to the prompt ids of each turn. A reply that reaches `max_new_tokens` is cut there and has
-        no end token."""
-        replies: list[tuple[list[int], list[float]]] = [([], []) for _ in asked]
-        for rows, tokens, logprobs in self.steps(asked, seeds, temperature, max_new_tokens):
-            for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
-                replies[row][0].append(token)
-                replies[row][1].append(logprob)
-        return [
-            replace(turn, response=reply, logprobs=values, text=self.text(reply))
-            for turn, (reply, values) in zip(asked, replies, strict=True)
-        ]
-
-    @torch.no_grad()
-    def steps(
-        self,
-        asked: Sequence[Turn],
-        seeds: Sequence[int],
-        temperature: float,
-        max_new_tokens: int,
-        top_p: float = 1.0,
-        goes_on: Callable[[int], bool] | None = None,
-    ) -> Iterator[tuple[list[int], list[int], list[float]]]:
-        """Sample replies a token at a time: the rows that have not ended, the next token of each, and its
-        log-probability before `top_p` cuts the improbable tokens off.
-
-        What prompts have in common is read once while the weights stay the same (`prefixes`). A row ends early
-        where `goes_on(row)` is false. Rows that have ended are dropped when they are half of all.
-        """
-        logits, cache, mask, position = self._read(asked)
-        draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
-        uniforms = torch.from_numpy(draws).to(self.device)
-        rows = torch.arange(len(asked), device=self.device)  # still computed; some of them have ended
-        alive = torch.ones_like(rows, dtype=torch.bool)
-        for step in range(max_new_tokens):
-            scores = self.scores(logits, temperature)
-            token = draw(scores if top_p == 1 else nucleus(scores, top_p), uniforms[rows, step, None])
-            yield rows[alive].tolist(), token[alive, 0].tolist(), scores.gather(1, token)[alive, 0].tolist()
-            alive &= token[:, 0] != self.eos
-            if goes_on is not None:
-                alive &= torch.tensor([goes_on(row) for row in rows.tolist()], device=self.device)
-            left = int(alive.sum())
-            if step + 1 == max_new_tokens or not left:
-                break
-            if mask is not None:
-                mask = torch.cat([mask, torch.ones_like(token)], dim=1)
-            if 2 * left <= len(rows):  # each time costs a copy of the cache
-                kept = alive.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                rows, alive, token, position = rows[kept], alive[kept], token[kept], position[..., kept, :]
-                mask = None if mask is None else mask[kept]
-            logits = self._next(token, mask, position, cache)
-            position = position + 1
-
     @_without_cudnn()
-    def _next(
+    def read_on(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
     ) -> Tensor:
         """The logits after the last of the new tokens `ids` (B, L), (B, V)."""
+        mask, positions = (None if given is None else given.to(self.device) for given in (mask, positions))
         kept = {"attention_mask": mask, "position_ids": positions, self._cache: cache, "logits_to_keep": 1}
-        return self.model(input_ids=ids, **kept, **beside).logits[:, -1]
+        return self.model(input_ids=ids.to(self.device), **kept, **beside).logits[:, -1]
 
-    def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
+    def read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
         """Read the prompts of n turns, and of these what `prefixes` does not know; prompts with frames equal ones once.
 
         Returns the logits after each (n, V), the cache, the mask (n, L) of tokens that are no padding, None where there
@@ -236,34 +187,23 @@ class TransformersPolicy:
         rows = [place[turn.key] for turn in asked]
         index = torch.tensor(rows, device=self.device)
         if self.prefixes is not None and not any(turn.images for turn in asked):
-            prefixes = self._known_prefixes(self.prefixes)
-            logits, paths = prefixes.read([turn.prompt for turn in distinct.values()], self._forward)
-            cache, real = prefixes.gather(paths, rows)
-            prefixes.trim()
+            version = sum(weight._version for weight in self.model.parameters())
+            if version != self._version:  # torch counts each change of a tensor in place
+                self.prefixes.clear()
+            self._version = version
+            logits, paths = self.prefixes.read([turn.prompt for turn in distinct.values()], self.read_on)
+            cache, real = self.prefixes.gather(paths, rows)
+            self.prefixes.trim()
             length = torch.tensor([[len(paths[row])] for row in rows], device=self.device)
             return logits[index], cache, None if real is None else real.to(self.device), length
         ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
         cache = roomy_cache(self.model.config.get_text_config())
-        logits = self._next(ids, mask, positions, cache, **beside)[index]
+        logits = self.read_on(ids, mask, positions, cache, **beside)[index]
         cache.batch_select_indices(index)
-        mask = None if mask is None else mask[index]
-        first = torch.full_like(index[:, None], ids.shape[1])
-        return logits, cache, mask, first if positions is None else positions[..., index, -1:] + 1
-
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache) -> Tensor:
-        """The logits after new tokens, all of them on the CPU."""
-        mask, positions = (None if given is None else given.to(self.device) for given in (mask, positions))
-        return self._next(ids.to(self.device), mask, positions, cache)
-
-    def _known_prefixes(self, prefixes: Prefixes) -> Prefixes:
-        """Those that were read with today's weights: torch counts each change of a tensor in place."""
-        version = sum(weight._version for weight in self.model.parameters())
-        if version != self._version:
-            prefixes.clear()
-        self._version = version
-        return prefixes
+        first = torch.full_like(index[:, None], ids.shape[1]) if positions is None else positions[..., index, -1:] + 1
+        return logits, cache, None if mask is None else mask[index], first
 
     def forget(self) -> None:
         """Forget the prompts that were read. What follows is then the same bytes, whatever was read before."""
@@ -377,6 +317,67 @@ class TransformersPolicy:
 
     def wake(self) -> None:
         """Do nothing; see `sleep`."""
+
+
+R = TypeVar("R", bound=Reply)
+
+
+class Decoding(Generic[R]):
+    """`replies` that share each forward pass of a policy; others may join them. Those that have ended are dropped when
+    they are half of all."""
+
+    def __init__(self, policy: TransformersPolicy, temperature: float, top_p: float = 1.0) -> None:
+        self.policy, self.temperature, self.top_p = policy, temperature, top_p
+        self.replies: list[R] = []
+        self._drawn: Tensor | None = None  # tokens (n, 1) that are not read yet
+        self._read: tuple[Tensor, DynamicCache, Tensor | None, Tensor]
+
+    @torch.no_grad()
+    def join(self, replies: Sequence[R]) -> None:
+        """Read the prompts of replies, which go on with the others. Beside others all layers attend to all tokens."""
+        self._read_on(1)
+        before, self._read = self._read if self.replies else None, self.policy.read([one.asked for one in replies])
+        self.replies += replies
+        if before is not None:
+            lengths = torch.tensor([[len(one.asked.prompt) + len(one.tokens)] for one in self.replies])
+            width = int(lengths.max())
+            mask = (torch.arange(width) >= width - lengths).long().to(self.policy.device)
+            (logits, cache, _, position), (more, other, _, places) = before, self._read
+            cache = joined(cache, other, width)
+            self._read = torch.cat([logits, more]), cache, mask, torch.cat([position, places], dim=-2)
+
+    @torch.no_grad()
+    def step(self) -> list[R]:
+        """Draw a token of each reply that has not ended: these replies, and none where all have. Its log-probability is
+        that before `top_p` cuts improbable tokens off."""
+        self._read_on(2)
+        if not self.replies:
+            return []
+        scores = self.policy.scores(self._read[0], self.temperature)
+        uniforms = torch.from_numpy(np.array([[one.random.random()] for one in self.replies])).to(scores.device)
+        self._drawn = draw(scores if self.top_p == 1 else nucleus(scores, self.top_p), uniforms)
+        drawn = zip(self.replies, self._drawn[:, 0].tolist(), scores.gather(1, self._drawn)[:, 0].tolist(), strict=True)
+        going = [(reply, token, logprob) for reply, token, logprob in drawn if not reply.ended]
+        for reply, token, logprob in going:
+            reply.tokens.append(token)
+            reply.logprobs.append(logprob)
+            reply.ended |= token == self.policy.eos or len(reply.tokens) == reply.most
+        return [reply for reply, _, _ in going]
+
+    def _read_on(self, part: int) -> None:
+        """Read what was drawn. Before it, replies that have ended are dropped where no more than one `part` of all is
+        left: each time costs a copy of the cache."""
+        if self._drawn is None:
+            return
+        (_, cache, mask, position), drawn, self._drawn = self._read, self._drawn, None
+        left = [place for place, reply in enumerate(self.replies) if not reply.ended]
+        if len(left) <= len(self.replies) // part:
+            self.replies = [self.replies[place] for place in left]
+            cache.batch_select_indices(kept := torch.tensor(left, dtype=torch.long, device=drawn.device))
+            drawn, mask, position = drawn[kept], None if mask is None else mask[kept], position[..., kept, :]
+        if left:
+            mask = None if mask is None else torch.cat([mask, torch.ones_like(drawn)], dim=1)
+            self._read = self.policy.read_on(drawn, mask, position, cache), cache, mask, position + 1
 
 
 def draw(scores: Tensor, uniforms: Tensor) -> Tensor:
