@@ -43,10 +43,6 @@ class _Job:
     rows: list[Row] = field(default_factory=list)
     size: int = 0
 
-    def weight(self) -> int:
-        """Equal for jobs whose rows are about as long."""
-        return max((row.size for row in self.rows), default=0).bit_length()
-
     def slice(self) -> bool:
         """Go on for a while. Whether there is more to do."""
         end = time.monotonic() + SLICE_SECONDS
@@ -115,7 +111,7 @@ class Batcher:
             self._take()
             if not self._jobs:
                 continue
-            job = min(self._jobs, key=_Job.weight) if smallest else self._jobs[0]
+            job = min(self._jobs, key=_weight) if smallest else self._jobs[0]
             smallest = not smallest or len(self._jobs) == 1
             self._jobs.remove(job)
             work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
@@ -135,34 +131,36 @@ class Batcher:
         self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
         held, most = sum(job.size for job in self._jobs), MOST_TOKENS
         at_once = READ_AT_ONCE.get(self.policy.device.type, MOST_TOKENS)
-        running = [job for job in self._jobs if not job.new and any(row.most for row in job.rows)]
-        if self.policy.prefixes is None:
-            running = []  # a layer forgets tokens, so padding cannot be added
 
         def fits(job: _Job, row: Row) -> bool:
-            return _size([*job.rows, row]) <= min(most, (MOST_TOKENS - held + job.size) // 2)
+            rows = [*job.rows, row]
+            return len(rows) <= MOST_ROWS and _size(rows) <= min(most, (MOST_TOKENS - held + job.size) // 2)
 
         new: list[Row] = []
         job = _Job(self._work(new), new)
         for row in self._waiting:
-            if id(row.order) in begun:
+            if id(row.order) in begun or (job.new and row.together != job.rows[0].together):
                 continue
+            if job.new and (not fits(job, row) or _reads([*job.new, row]) > at_once):
+                break
             if not job.new:
-                job = next((old for old in running if _together(old.rows, row) and fits(old, row)), job)
+                job = next((old for old in self._jobs if self._open(old, row) and fits(old, row)), job)
                 if not (job.rows or fits(job, row) or held <= SMALL):
                     most = SMALL  # it waits for room, and large ones wait behind it
                     continue
-            elif not _together(job.rows, row):
-                continue
-            elif not fits(job, row) or _reads([*job.new, row]) > at_once:
-                break
             job.new.append(row)
             job.rows.append(row)
         if job.new:
             self._turn = max(self._turn, job.new[0].turn)
             self._waiting = [row for row in self._waiting if row not in job.new]
             job.size = _size(job.rows)
-            self._jobs += [job] if job.new is new else []
+            if job not in self._jobs:
+                self._jobs.append(job)
+
+    def _open(self, job: _Job, row: Row) -> bool:
+        """Whether a row can join rows that are generated: padding can be added where no layer forgets tokens."""
+        alike = bool(job.rows) and job.rows[0].together == row.together
+        return alike and row.most > 0 and not job.new and self.policy.prefixes is not None
 
     # ---- in the thread ------------------------------------------------------------------------
 
@@ -225,19 +223,12 @@ def _reads(rows: Sequence[Row]) -> int:
     return len({id(row.asked) for row in rows}) * max(len(row.asked.prompt) for row in rows)
 
 
-def _length(row: Row) -> int:
-    """The positions that it takes by now."""
-    return len(row.asked.prompt) + len(row.tokens)
-
-
 def _size(rows: Sequence[Row]) -> int:
-    """The positions that a batch may take, each row padded on the left."""
-    return len(rows) * (max(map(_length, rows)) + max(row.most - len(row.tokens) for row in rows))
+    """The positions that a batch may come to take, padded on the left."""
+    longest = max(len(row.asked.prompt) + len(row.tokens) for row in rows)
+    return len(rows) * (longest + max(row.most - len(row.tokens) for row in rows))
 
 
-def _together(rows: Sequence[Row], row: Row) -> bool:
-    """Whether a row can be generated with others: no more than half of what they read is padding, or all is small."""
-    if len(rows) == MOST_ROWS or row.together != rows[0].together:
-        return False
-    lengths = [_length(one) for one in (*rows, row)]
-    return len(lengths) * max(lengths) <= max(SMALL, 2 * sum(lengths))
+def _weight(job: _Job) -> int:
+    """Equal for jobs whose rows are about as long."""
+    return max((row.size for row in job.rows), default=0).bit_length()

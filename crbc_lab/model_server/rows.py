@@ -33,10 +33,16 @@ class Row(Reply):
     _read: int = 0
 
     @property
-    def together(self) -> tuple[float, float, bool, bool]:
-        """Rows of one batch have this in common."""
-        asked = self.order.fields
-        return asked.temperature, asked.top_p, self.most > 0, bool(self.asked.images)
+    def together(self) -> tuple[float, float, bool, bool, int]:
+        """Rows of one batch have this in common: prompts of similar length, too."""
+        asked, prompt = self.order.fields, self.asked
+        return (
+            asked.temperature,
+            asked.top_p,
+            self.most > 0,
+            bool(prompt.images),
+            (len(prompt.prompt) >> 8).bit_length(),
+        )
 
     @property
     def size(self) -> int:
