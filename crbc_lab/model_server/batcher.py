@@ -127,8 +127,8 @@ class Batcher:
         It is one that goes on, or a new one, and has half of the room that the others leave, so that the next one finds
         some. A request has one at a time.
         """
-        begun = {id(row.order) for job in self._jobs for row in job.rows}
         self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
+        begun = {id(row.order) for job in self._jobs for row in job.rows}
         held, most = sum(job.size for job in self._jobs), MOST_TOKENS
         at_once = READ_AT_ONCE.get(self.policy.device.type, MOST_TOKENS)
 
@@ -136,6 +136,8 @@ class Batcher:
             rows = [*job.rows, row]
             return len(rows) <= MOST_ROWS and _size(rows) <= min(most, (MOST_TOKENS - held + job.size) // 2)
 
+        forgetful = self.policy.prefixes is None  # in some layer, so padding cannot be added
+        running = [] if forgetful else [one for one in self._jobs if not one.new and any(row.most for row in one.rows)]
         new: list[Row] = []
         job = _Job(self._work(new), new)
         for row in self._waiting:
@@ -144,7 +146,7 @@ class Batcher:
             if job.new and (not fits(job, row) or _reads([*job.new, row]) > at_once):
                 break
             if not job.new:
-                job = next((old for old in self._jobs if self._open(old, row) and fits(old, row)), job)
+                job = next((old for old in running if old.rows[0].together == row.together and fits(old, row)), job)
                 if not (job.rows or fits(job, row) or held <= SMALL):
                     most = SMALL  # it waits for room, and large ones wait behind it
                     continue
@@ -156,11 +158,6 @@ class Batcher:
             job.size = _size(job.rows)
             if job not in self._jobs:
                 self._jobs.append(job)
-
-    def _open(self, job: _Job, row: Row) -> bool:
-        """Whether a row can join rows that are generated: padding can be added where no layer forgets tokens."""
-        alike = bool(job.rows) and job.rows[0].together == row.together
-        return alike and row.most > 0 and not job.new and self.policy.prefixes is not None
 
     # ---- in the thread ------------------------------------------------------------------------
 
@@ -176,10 +173,9 @@ class Batcher:
             new.clear()
             for row in decoding.replies:
                 row.ended |= not row.awaited
-            for row in decoding.step():
+            for row in (drawn := decoding.step()):
                 row.write(self.policy.eos, self.policy.text)
-                if row.ended and not row.whole:
-                    ended.append(row)
+            ended += [row for row in drawn if row.ended and not row.whole]
             next(scoring)
             yield
 

@@ -35,14 +35,8 @@ class Row(Reply):
     @property
     def together(self) -> tuple[float, float, bool, bool, int]:
         """Rows of one batch have this in common: prompts of similar length, too."""
-        asked, prompt = self.order.fields, self.asked
-        return (
-            asked.temperature,
-            asked.top_p,
-            self.most > 0,
-            bool(prompt.images),
-            (len(prompt.prompt) >> 8).bit_length(),
-        )
+        asked, length = self.order.fields, (len(self.asked.prompt) >> 8).bit_length()
+        return asked.temperature, asked.top_p, self.most > 0, bool(self.asked.images), length
 
     @property
     def size(self) -> int:
