@@ -111,7 +111,8 @@ class Batcher:
             self._take()
             if not self._jobs:
                 continue
-            job = min(self._jobs, key=_weight) if smallest else self._jobs[0]
+            weights = [max((row.size for row in job.rows), default=0).bit_length() for job in self._jobs]
+            job = self._jobs[weights.index(min(weights)) if smallest else 0]
             smallest = not smallest or len(self._jobs) == 1
             self._jobs.remove(job)
             work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
@@ -136,8 +137,9 @@ class Batcher:
             rows = [*job.rows, row]
             return len(rows) <= MOST_ROWS and _size(rows) <= min(most, (MOST_TOKENS - held + job.size) // 2)
 
-        forgetful = self.policy.prefixes is None  # in some layer, so padding cannot be added
-        running = [] if forgetful else [one for one in self._jobs if not one.new and any(row.most for row in one.rows)]
+        running = [job for job in self._jobs if not job.new and any(row.most for row in job.rows)]
+        if self.policy.prefixes is None:
+            running = []  # a layer forgets tokens, so padding cannot be added
         new: list[Row] = []
         job = _Job(self._work(new), new)
         for row in self._waiting:
@@ -223,8 +225,3 @@ def _size(rows: Sequence[Row]) -> int:
     """The positions that a batch may come to take, padded on the left."""
     longest = max(len(row.asked.prompt) + len(row.tokens) for row in rows)
     return len(rows) * (longest + max(row.most - len(row.tokens) for row in rows))
-
-
-def _weight(job: _Job) -> int:
-    """Equal for jobs whose rows are about as long."""
-    return max((row.size for row in job.rows), default=0).bit_length()

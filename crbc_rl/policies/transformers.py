@@ -311,9 +311,7 @@ class TransformersPolicy:
             for name, tensor in weights:
                 own[name].copy_(tensor)
 
-    def sleep(self) -> None:
-        """Forget the prompts; the weights of a sampling copy are small compared with the trainer's memory."""
-        self.forget()
+    sleep = forget  # the weights of a sampling copy are small compared with the trainer's memory
 
     def wake(self) -> None:
         """Do nothing; see `sleep`."""
