@@ -26,10 +26,8 @@ READ_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}
 """Tokens of prompts that are read in one slice."""
 SLICE_SECONDS = 0.02
 """A slice ends with the first step after it. Meanwhile others wait."""
-PIECES = 64
-"""Pieces of an answer that are written at once."""
-SCORED_AT_ONCE = 1 << 23
-"""Logits that are sorted at once."""
+PIECES, SCORED_AT_ONCE = 64, 1 << 23
+"""Pieces of an answer that are written at once, and logits that are sorted at once."""
 COLDEST = 1e-6
 """The temperature of "temperature": 0. The most probable token then is as good as certain."""
 
@@ -102,8 +100,6 @@ class Batcher:
         while some := await loop.run_in_executor(self._thread, lambda: "".join(islice(pieces, PIECES))):
             yield some.encode()
 
-    # ---- the order of work --------------------------------------------------------------------
-
     async def _run(self) -> None:
         """Slice after slice, until there is nothing to do: of the job with the smallest rows, and of each in turn."""
         smallest = True
@@ -123,11 +119,8 @@ class Batcher:
         self._loop = None
 
     def _take(self) -> None:
-        """Give a job the row whose turn it is, and others that can be generated with it, where there is room.
-
-        It is one that goes on, or a new one, and has half of the room that the others leave, so that the next one finds
-        some. A request has one at a time.
-        """
+        """Give a job, one that goes on or a new one, the row whose turn it is and others that can be generated with it.
+        It has half of the room that other jobs leave, so that the next one finds some. A request has one at a time."""
         self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
         begun = {id(row.order) for job in self._jobs for row in job.rows}
         held, most = sum(job.size for job in self._jobs), MOST_TOKENS
@@ -140,8 +133,7 @@ class Batcher:
         running = [job for job in self._jobs if not job.new and any(row.most for row in job.rows)]
         if self.policy.prefixes is None:
             running = []  # a layer forgets tokens, so padding cannot be added
-        new: list[Row] = []
-        job = _Job(self._work(new), new)
+        job = _Job(self._work(new := list[Row]()), new)
         for row in self._waiting:
             if id(row.order) in begun or (job.new and row.together != job.rows[0].together):
                 continue
@@ -158,10 +150,7 @@ class Batcher:
             self._turn = max(self._turn, job.new[0].turn)
             self._waiting = [row for row in self._waiting if row not in job.new]
             job.size = _size(job.rows)
-            if job not in self._jobs:
-                self._jobs.append(job)
-
-    # ---- in the thread ------------------------------------------------------------------------
+            self._jobs += [job] if job.new is new else []
 
     def _work(self, new: list[Row]) -> Iterator[None]:
         """Generates the rows that come to be `new`, beside those that go on, and scores those that have ended."""
