@@ -52,6 +52,19 @@ class Turn:
         return len(self.prompt) + len(self.response), tuple(self.prompt), tuple(self.response), pixels
 
 
+@dataclass(slots=True, eq=False)
+class Reply:
+    """A reply of at most `most` tokens to `asked` that is drawn with the numbers of `random`, as far as it is. It has
+    `ended` after its last token, or where who asked says so."""
+
+    asked: Turn
+    random: np.random.Generator
+    most: int
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    ended: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RolloutBatch:
     """One update as one table of n environment steps in order.
@@ -296,8 +309,8 @@ def _stack(
     counts: bool,
     pad: int,
 ) -> TokenBatch:
-    """The `TokenBatch` of some trees of `distinct` turns, which are indices into `rows`; without turns where it does not
-    count."""
+    """The `TokenBatch` of trees of some `distinct` turns, each of which has indices into `rows`. It is without turns
+    where it does not count."""
     parts = [distinct[turn] for tree in made for turn in tree.turns]
     turns = [batch.turns[rows[part[0]]] for part in parts]
     paths = [path for tree in made for path in tree.paths]

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from crbc_lab.model_server.requests import Refused
 from crbc_lab.model_server.rows import Row
 from crbc_rl.batches import RolloutBatch, Turn, collate
+from crbc_rl.policies.decoding import Decoding
 from crbc_rl.policies.transformers import TransformersPolicy
 
 MOST_WAITING, MOST_ROWS = 1_024, 64
@@ -26,25 +27,20 @@ READ_AT_ONCE = {"cpu": 1 << 12, "cuda": 1 << 16}
 """Tokens of prompts that are read in one slice."""
 SLICE_SECONDS = 0.02
 """A slice ends with the first step after it. Meanwhile others wait."""
-PIECES = 64
-"""Pieces of an answer that are written at once."""
-SCORED_AT_ONCE = 1 << 23
-"""Logits that are sorted at once."""
+PIECES, SCORED_AT_ONCE = 64, 1 << 23
+"""Pieces of an answer that are written at once, and logits that are sorted at once."""
 COLDEST = 1e-6
 """The temperature of "temperature": 0. The most probable token then is as good as certain."""
 
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """Work in steps, for `rows` whose cache takes `size` positions."""
+    """Work in steps for `rows`, whose cache takes `size` positions at most. Rows that are `new` join at the next."""
 
     work: Iterator[None]
-    rows: Sequence[Row]
-    size: int
-
-    def weight(self) -> int:
-        """Equal for jobs whose rows are about as long."""
-        return max(row.size for row in self.rows).bit_length()
+    new: list[Row]
+    rows: list[Row] = field(default_factory=list)
+    size: int = 0
 
     def slice(self) -> bool:
         """Go on for a while. Whether there is more to do."""
@@ -60,6 +56,7 @@ class _Job:
                 row.done.set_result(None)
             if row.changed is not None:
                 row.changed.set()
+        self.rows = [row for row in self.rows if row.awaited]
 
 
 class Batcher:
@@ -104,17 +101,15 @@ class Batcher:
         while some := await loop.run_in_executor(self._thread, lambda: "".join(islice(pieces, PIECES))):
             yield some.encode()
 
-    # ---- the order of work --------------------------------------------------------------------
-
     async def _run(self) -> None:
         """Slice after slice, until there is nothing to do: of the job with the smallest rows, and of each in turn."""
         smallest = True
         while self._jobs or self._waiting:
-            if rows := self._take():
-                self._jobs.append(_Job(self._work(rows), rows, _size(rows)))
+            self._take()
             if not self._jobs:
                 continue
-            job = min(self._jobs, key=_Job.weight) if smallest else self._jobs[0]
+            weights = [max((row.size for row in job.rows), default=0).bit_length() for job in self._jobs]
+            job = self._jobs[weights.index(min(weights)) if smallest else 0]
             smallest = not smallest or len(self._jobs) == 1
             self._jobs.remove(job)
             work = asyncio.get_running_loop().run_in_executor(self._thread, job.slice)
@@ -124,62 +119,66 @@ class Batcher:
                 self._jobs.append(job)
         self._loop = None
 
-    def _take(self) -> list[Row]:
-        """The row whose turn it is, and others that can be generated with it; none where there is no room.
-
-        A batch has half of the room that is left, so that the next one finds some. A request has one batch at a time.
-        """
-        begun = {id(row.order) for job in self._jobs for row in job.rows}
+    def _take(self) -> None:
+        """Give a job, one that goes on or a new one, the row whose turn it is and others that can be generated with it.
+        It has half of the room that other jobs leave, so that the next one finds some. A request has one at a time."""
         self._waiting = sorted((row for row in self._waiting if row.awaited), key=lambda row: row.turn)
-        held = sum(job.size for job in self._jobs)
-        most = (MOST_TOKENS - held) // 2
+        begun = {id(row.order) for job in self._jobs for row in job.rows}
+        held, most = sum(job.size for job in self._jobs), MOST_TOKENS
         at_once = READ_AT_ONCE.get(self.policy.device.type, MOST_TOKENS)
-        batch: list[Row] = []
+
+        def fits(job: _Job, row: Row) -> bool:
+            rows = [*job.rows, row]
+            return len(rows) <= MOST_ROWS and _size(rows) <= min(most, (MOST_TOKENS - held + job.size) // 2)
+
+        running = [job for job in self._jobs if not job.new and any(row.most for row in job.rows)]
+        if self.policy.prefixes is None:
+            running = []  # a layer forgets tokens, so padding cannot be added
+        job = _Job(self._work(new := list[Row]()), new)
         for row in self._waiting:
-            if len(batch) == MOST_ROWS:
-                break
-            if id(row.order) in begun or (batch and row.together != batch[0].together):
+            if id(row.order) in begun or (job.new and row.together != job.rows[0].together):
                 continue
-            fits, reads = _size([*batch, row]) <= most, _reads([*batch, row]) <= at_once
-            if (fits and reads) or (not batch and (fits or held <= SMALL)):
-                batch.append(row)
-            elif batch:
+            if job.new and (not fits(job, row) or _reads([*job.new, row]) > at_once):
                 break
-            else:
-                most = min(most, SMALL)  # it waits for room, and large ones wait behind it
-        if batch:
-            self._turn = max(self._turn, batch[0].turn)
-            taken = set(batch)
-            self._waiting = [row for row in self._waiting if row not in taken]
-        return batch
+            if not job.new:
+                job = next((old for old in running if old.rows[0].together == row.together and fits(old, row)), job)
+                if not (job.rows or fits(job, row) or held <= SMALL):
+                    most = SMALL  # it waits for room, and large ones wait behind it
+                    continue
+            job.new.append(row)
+            job.rows.append(row)
+        if job.new:
+            self._turn = max(self._turn, job.new[0].turn)
+            self._waiting = [row for row in self._waiting if row not in job.new]
+            job.size = _size(job.rows)
+            self._jobs += [job] if job.new is new else []
 
-    # ---- in the thread ------------------------------------------------------------------------
+    def _work(self, new: list[Row]) -> Iterator[None]:
+        """Generates the rows that come to be `new`, beside those that go on, and scores those that have ended."""
+        asked, ended = new[0].order.fields, list[Row]()
+        decoding = Decoding[Row](self.policy, max(asked.temperature, COLDEST), asked.top_p)
+        scoring = self._scoring(ended)
+        while new or ended or decoding.replies:
+            ended += [row for row in new if not row.most]
+            if rows := [row for row in new if row.most]:
+                decoding.join(rows)
+            new.clear()
+            for row in decoding.replies:
+                row.ended |= not row.awaited
+            for row in (drawn := decoding.step()):
+                row.write(self.policy.eos, self.policy.text)
+            ended += [row for row in drawn if row.ended and not row.whole]
+            next(scoring)
+            yield
 
-    def _work(self, rows: Sequence[Row]) -> Iterator[None]:
-        """Generates rows of one batch, and scores each as soon as it has ended."""
-        left = list(rows)
-        most = max(row.order.most for row in rows)
-        if most:
-            prompts, seeds = [row.asked for row in rows], [row.seed for row in rows]
-            asked = rows[0].order.fields
-
-            def goes_on(place: int) -> bool:
-                return rows[place].awaited and not rows[place].ended
-
-            for drawn in self.policy.steps(prompts, seeds, max(asked.temperature, COLDEST), most, asked.top_p, goes_on):
-                for place, token, logprob in zip(*drawn, strict=True):
-                    rows[place].add(token, logprob, self.policy.eos, self.policy.text)
-                for row in [row for row in left if row.ended]:
-                    left.remove(row)
-                    yield from self._finish(row)
-                yield
-        for row in left:
-            yield from self._finish(row)
-
-    def _finish(self, row: Row) -> Iterator[None]:
-        if row.order.scored and row.awaited:
-            yield from self._score(row)
-        row.whole = True
+    def _scoring(self, ended: list[Row]) -> Iterator[None]:
+        """Scores rows, also those that come later, one after another; without end."""
+        while True:
+            while ended:
+                if ended[0].order.scored and ended[0].awaited:
+                    yield from self._score(ended[0])
+                ended.pop(0).whole = True
+            yield
 
     def _score(self, row: Row) -> Iterator[None]:
         """Scored alone, so the rest of the batch makes no difference; at temperature 0 by the model as it is."""
@@ -213,5 +212,6 @@ def _reads(rows: Sequence[Row]) -> int:
 
 
 def _size(rows: Sequence[Row]) -> int:
-    """The positions of a batch."""
-    return len(rows) * max(row.size for row in rows)
+    """The positions that a batch may come to take, padded on the left."""
+    longest = max(len(row.asked.prompt) + len(row.tokens) for row in rows)
+    return len(rows) * (longest + max(row.most - len(row.tokens) for row in rows))

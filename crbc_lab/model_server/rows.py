@@ -10,27 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from crbc_lab.model_server.requests import Order
-from crbc_rl.batches import Turn
+from crbc_rl.batches import Reply
 
 
-@dataclass(slots=True, eq=False)
-class Row:
-    """One reply of an order, to the prompt `asked`. `changed` is set whenever a stream may have more to say. `done` has
-    a result as soon as all is `whole`. Where tokens are scored, `logprobs` then has those of the scored ones."""
+@dataclass(slots=True, eq=False, kw_only=True)
+class Row(Reply):
+    """One reply of an order. `changed` is set whenever a stream may have more to say. `done` has a result as soon as
+    all is `whole`. Where tokens are scored, `logprobs` then has those of the scored ones."""
 
     order: Order
-    asked: Turn
-    seed: int
     changed: asyncio.Event | None = None
     done: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     turn: int = 0
     """Rows are begun in this order."""
-    tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
     text: str = ""
     best: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
     """Beside each token that is scored, the most probable ids and their log-probabilities, (T, top) each."""
-    ended: bool = False
     stopped: bool = False
     """It ended by itself, or at a stop text."""
     whole: bool = False
@@ -38,30 +33,28 @@ class Row:
     _read: int = 0
 
     @property
-    def together(self) -> tuple[float, float, bool, int]:
+    def together(self) -> tuple[float, float, bool, bool, int]:
         """Rows of one batch have this in common: prompts of similar length, too."""
-        asked = self.order.fields
-        return asked.temperature, asked.top_p, self.order.most > 0, len(self.asked.prompt).bit_length()
+        asked, length = self.order.fields, (len(self.asked.prompt) >> 8).bit_length()
+        return asked.temperature, asked.top_p, self.most > 0, bool(self.asked.images), length
 
     @property
     def size(self) -> int:
         """The positions that it may take."""
-        return len(self.asked.prompt) + self.order.most
+        return len(self.asked.prompt) + self.most
 
     @property
     def awaited(self) -> bool:
         return not self.done.done()
 
-    def add(self, token: int, logprob: float, eos: int, decode: Callable[[list[int]], str]) -> None:
-        """The next token. `decode` gives the text of tokens, without the end token."""
-        self.tokens.append(token)
-        self.logprobs.append(logprob)
-        self.stopped = token == eos
-        self.ended = self.stopped or len(self.tokens) == self.order.most
+    def write(self, eos: int, decode: Callable[[list[int]], str]) -> None:
+        """Write what the last token says. `decode` gives the text of tokens, without the end token."""
+        self.stopped = self.tokens[-1] == eos
         if self.order.stop or self.changed is not None:
             self._write(decode)
         elif self.ended:
             self.text = decode(self.tokens)
+        self.whole = self.ended and not self.order.scored
 
     def _write(self, decode: Callable[[list[int]], str]) -> None:
         """Add what the last tokens say, once they are whole characters.

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import pad
 from transformers import DynamicCache, PreTrainedConfig
 from transformers.cache_utils import DynamicLayer
 
@@ -254,20 +255,24 @@ class RoomyLayer(DynamicLayer):
 
     keys: Tensor | None
     values: Tensor | None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._keys, self._values = _Room(), _Room()
+    _whole: Sequence[Tensor] = ()
+    _used: Tensor | None = None  # the keys as they were handed out last
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        assert self.keys is not None and self.values is not None
-        self.keys, self.values = (
-            self._keys.append(self.keys, key_states),
-            self._values.append(self.values, value_states),
-        )
-        return self.keys, self.values
+        new, start = (key_states, value_states), self.get_seq_length()
+        end = start + key_states.shape[-2]
+        if self.keys is not self._used or self._whole[0].shape[-2] < end:  # others: rows were chosen or came
+            self._whole = [part.new_empty(*part.shape[:-2], end + ROOM, part.shape[-1]) for part in new]
+            for whole, old in zip(self._whole, (self.keys, self.values), strict=True):
+                if start and old is not None:
+                    whole[..., :start, :] = old
+        for whole, part in zip(self._whole, new, strict=True):
+            whole[..., start:end, :] = part
+        keys, values = (whole[..., :end, :] for whole in self._whole)
+        self.keys, self.values, self._used = keys, values, keys
+        return keys, values
 
 
 def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
@@ -277,22 +282,11 @@ def roomy_cache(config: PreTrainedConfig) -> DynamicCache:
     return cache
 
 
-@dataclass(slots=True)
-class _Room:
-    """A tensor with room, `whole`, and `used`, its beginning as it was handed out last."""
-
-    whole: Tensor | None = None
-    used: Tensor | None = None
-
-    def append(self, old: Tensor, new: Tensor) -> Tensor:
-        """`old` (B, H, n, D), which may be empty, with `new` (B, H, m, D) behind it."""
-        start = old.shape[-2] if old.numel() else 0
-        end = start + new.shape[-2]
-        whole = self.whole if old is self.used else None  # another tensor: rows were chosen, or there is none yet
-        if whole is None or whole.shape[-2] < end:
-            whole = new.new_empty(*new.shape[:-2], end + ROOM, new.shape[-1])
-            if start:
-                whole[..., :start, :] = old
-        whole[..., start:end, :] = new
-        self.whole, self.used = whole, whole[..., :end, :]
-        return self.used
+def joined(cache: DynamicCache, other: DynamicCache, width: int) -> DynamicCache:
+    """The rows of both, of `width` tokens: they are padded or cut on the left. The first cache is changed."""
+    for layer, more in zip(cache.layers, other.layers, strict=True):
+        layer.keys, layer.values = (
+            torch.cat([pad(part, (0, 0, width - part.shape[-2], 0)) for part in parts])
+            for parts in ((layer.keys, more.keys), (layer.values, more.values))
+        )
+    return cache

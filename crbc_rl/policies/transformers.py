@@ -19,10 +19,11 @@ from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from crbc_envs.actions import LENGTH, OPEN_THINK
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import TokenBatch, Turn, pad_left, positions_of
+from crbc_rl.batches import Reply, TokenBatch, Turn, pad_left, positions_of
 from crbc_rl.distributed import full_tensors
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.chat_tokens import ChatTokens
+from crbc_rl.policies.decoding import Decoding
 from crbc_rl.policies.files import write_model
 from crbc_rl.policies.lora import merged_tensors
 from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
@@ -143,9 +144,15 @@ class TransformersPolicy:
     def generate(
         self, prompts: Sequence[Prompt], seeds: Sequence[int], temperature: float, max_new_tokens: int
     ) -> list[Turn]:
-        """Sample one reply to each prompt (see `Policy.generate`)."""
-        asked = [self.asked(prompt) for prompt in prompts]
-        return [self.ended(turn) for turn in self.sample(asked, seeds, temperature, max_new_tokens)]
+        """Sample one reply to each prompt (see `Policy.generate`). One of `max_new_tokens` may have no end token."""
+        asked, draws = [self.asked(prompt) for prompt in prompts], map(np.random.default_rng, seeds)
+        replies = [Reply(turn, random, max_new_tokens) for turn, random in zip(asked, draws, strict=True)]
+        decoding = Decoding[Reply](self, temperature)
+        decoding.join(replies)
+        while decoding.step():
+            pass
+        turns = [replace(reply.asked, response=reply.tokens, logprobs=reply.logprobs) for reply in replies]
+        return [self.ended(replace(turn, text=self.text(turn.response))) for turn in turns]
 
     def ended(self, turn: Turn) -> Turn:
         """The turn of a chat with how it ended. Where the chat template opens the thought, its text begins with it."""
@@ -157,71 +164,16 @@ class TransformersPolicy:
         """Whether the chat template ends with an opened thought, which the reply goes on with."""
         return self.tokenizer.decode(self.encode_text("?")).rstrip().endswith(OPEN_THINK)
 
-    def sample(
-        self, asked: Sequence[Turn], seeds: Sequence[int], temperature: float, max_new_tokens: int
-    ) -> list[Turn]:
-        """Sample one reply to the prompt ids of each turn. A reply that reaches `max_new_tokens` is cut there and has
-        no end token."""
-        replies: list[tuple[list[int], list[float]]] = [([], []) for _ in asked]
-        for rows, tokens, logprobs in self.steps(asked, seeds, temperature, max_new_tokens):
-            for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
-                replies[row][0].append(token)
-                replies[row][1].append(logprob)
-        return [
-            replace(turn, response=reply, logprobs=values, text=self.text(reply))
-            for turn, (reply, values) in zip(asked, replies, strict=True)
-        ]
-
-    @torch.no_grad()
-    def steps(
-        self,
-        asked: Sequence[Turn],
-        seeds: Sequence[int],
-        temperature: float,
-        max_new_tokens: int,
-        top_p: float = 1.0,
-        goes_on: Callable[[int], bool] | None = None,
-    ) -> Iterator[tuple[list[int], list[int], list[float]]]:
-        """Sample replies a token at a time: the rows that have not ended, the next token of each, and its
-        log-probability before `top_p` cuts the improbable tokens off.
-
-        What prompts have in common is read once while the weights stay the same (`prefixes`). A row ends early
-        where `goes_on(row)` is false. Rows that have ended are dropped when they are half of all.
-        """
-        logits, cache, mask, position = self._read(asked)
-        draws = np.stack([np.random.default_rng(seed).random(max_new_tokens) for seed in seeds])
-        uniforms = torch.from_numpy(draws).to(self.device)
-        rows = torch.arange(len(asked), device=self.device)  # still computed; some of them have ended
-        alive = torch.ones_like(rows, dtype=torch.bool)
-        for step in range(max_new_tokens):
-            scores = self.scores(logits, temperature)
-            token = draw(scores if top_p == 1 else nucleus(scores, top_p), uniforms[rows, step, None])
-            yield rows[alive].tolist(), token[alive, 0].tolist(), scores.gather(1, token)[alive, 0].tolist()
-            alive &= token[:, 0] != self.eos
-            if goes_on is not None:
-                alive &= torch.tensor([goes_on(row) for row in rows.tolist()], device=self.device)
-            left = int(alive.sum())
-            if step + 1 == max_new_tokens or not left:
-                break
-            if mask is not None:
-                mask = torch.cat([mask, torch.ones_like(token)], dim=1)
-            if 2 * left <= len(rows):  # each time costs a copy of the cache
-                kept = alive.nonzero()[:, 0]
-                cache.batch_select_indices(kept)
-                rows, alive, token, position = rows[kept], alive[kept], token[kept], position[..., kept, :]
-                mask = None if mask is None else mask[kept]
-            logits = self._next(token, mask, position, cache)
-            position = position + 1
-
     @sdpa_kernel([*KERNELS])
-    def _next(
+    def read_on(
         self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache, **beside: Tensor
     ) -> Tensor:
         """The logits after the last of the new tokens `ids` (B, L), (B, V)."""
+        mask, positions = (None if given is None else given.to(self.device) for given in (mask, positions))
         kept = {"attention_mask": mask, "position_ids": positions, self._cache: cache, "logits_to_keep": 1}
-        return self.model(input_ids=ids, **kept, **beside).logits[:, -1]
+        return self.model(input_ids=ids.to(self.device), **kept, **beside).logits[:, -1]
 
-    def _read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
+    def read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
         """Read the prompts of n turns, and of these what `prefixes` does not know; prompts with frames equal ones once.
 
         Returns the logits after each (n, V), the cache, the mask (n, L) of tokens that are no padding, None where there
@@ -231,34 +183,23 @@ class TransformersPolicy:
         rows = [place[turn.key] for turn in asked]
         index = torch.tensor(rows, device=self.device)
         if self.prefixes is not None and not any(turn.images for turn in asked):
-            prefixes = self._known_prefixes(self.prefixes)
-            logits, paths = prefixes.read([turn.prompt for turn in distinct.values()], self._forward)
-            cache, real = prefixes.gather(paths, rows)
-            prefixes.trim()
+            version = sum(weight._version for weight in self.model.parameters())
+            if version != self._version:  # torch counts each change of a tensor in place
+                self.prefixes.clear()
+            self._version = version
+            logits, paths = self.prefixes.read([turn.prompt for turn in distinct.values()], self.read_on)
+            cache, real = self.prefixes.gather(paths, rows)
+            self.prefixes.trim()
             length = torch.tensor([[len(paths[row])] for row in rows], device=self.device)
             return logits[index], cache, None if real is None else real.to(self.device), length
         ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
         positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
         cache = roomy_cache(self.model.config.get_text_config())
-        logits = self._next(ids, mask, positions, cache, **beside)[index]
+        logits = self.read_on(ids, mask, positions, cache, **beside)[index]
         cache.batch_select_indices(index)
-        mask = None if mask is None else mask[index]
-        first = torch.full_like(index[:, None], ids.shape[1])
-        return logits, cache, mask, first if positions is None else positions[..., index, -1:] + 1
-
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache) -> Tensor:
-        """The logits after new tokens, all of them on the CPU."""
-        mask, positions = (None if given is None else given.to(self.device) for given in (mask, positions))
-        return self._next(ids.to(self.device), mask, positions, cache)
-
-    def _known_prefixes(self, prefixes: Prefixes) -> Prefixes:
-        """Those that were read with today's weights: torch counts each change of a tensor in place."""
-        version = sum(weight._version for weight in self.model.parameters())
-        if version != self._version:
-            prefixes.clear()
-        self._version = version
-        return prefixes
+        first = torch.full_like(index[:, None], ids.shape[1]) if positions is None else positions[..., index, -1:] + 1
+        return logits, cache, None if mask is None else mask[index], first
 
     def forget(self) -> None:
         """Forget the prompts that were read. What follows is then the same bytes, whatever was read before."""
@@ -376,28 +317,7 @@ class TransformersPolicy:
             for name, tensor in weights:
                 own[name].copy_(tensor)
 
-    def sleep(self) -> None:
-        """Forget the prompts; the weights of a sampling copy are small compared with the trainer's memory."""
-        self.forget()
+    sleep = forget  # the weights of a sampling copy are small compared with the trainer's memory
 
     def wake(self) -> None:
         """Do nothing; see `sleep`."""
-
-
-def draw(scores: Tensor, uniforms: Tensor) -> Tensor:
-    """Sample one token id per row, (B, 1), by inverting the cumulated probabilities.
-
-    `scores` (B, V) are log-probabilities, `uniforms` (B, 1) random numbers in [0, 1). The sum is in double precision,
-    since a vocabulary of 150,000 adds up many small numbers.
-    """
-    cumulated = scores.double().exp().cumsum(dim=-1)
-    last = cumulated.shape[-1] - 1
-    return torch.searchsorted(cumulated, uniforms * cumulated[:, -1:], right=True).clamp(max=last)
-
-
-def nucleus(scores: Tensor, top_p: float) -> Tensor:
-    """The log-probabilities `scores` (B, V), -inf for all but the most probable tokens that have `top_p` together."""
-    ordered, ids = scores.sort(dim=-1, descending=True, stable=True)
-    shares = ordered.double().exp()
-    beyond = shares.cumsum(dim=-1) - shares >= top_p
-    return scores.masked_fill(torch.empty_like(beyond).scatter(1, ids, beyond), -torch.inf)

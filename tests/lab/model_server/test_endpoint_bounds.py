@@ -208,20 +208,17 @@ def test_a_body_that_comes_slowly_ends(client: Client, monkeypatch: pytest.Monke
 
 def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) -> None:
     """The row ends at the next token, or is never begun."""
-    asked: list[int] = []
-    steps = policy.steps
+    passes: list[int] = []
     going = threading.Event()
+    read_on = policy.read_on
 
-    def watched(*given: Any) -> Any:
+    def watched(ids: Any, *given: Any) -> Any:
         going.set()
-        asked.append(0)
-        place = len(asked) - 1
-        for step in steps(*given):
-            asked[place] += 1
-            yield step
+        passes.append(len(ids))
+        return read_on(ids, *given)
 
     policy.eos, eos = -1, policy.eos  # so that no reply ends by itself
-    policy.steps = watched  # type: ignore[method-assign, assignment]
+    policy.read_on = watched  # type: ignore[method-assign]
     try:
         with serving(policy) as url:
             place = httpx.URL(url)
@@ -235,9 +232,9 @@ def test_a_client_that_went_away_costs_nothing_more(policy: TransformersPolicy) 
                 connection.close()
             policy.eos = eos
             assert Client(url).chat("Go.", max_tokens=2)["choices"]
-        assert asked and all(length < 2_000 for length in asked)
+        assert 0 < len(passes) < 2_000
     finally:
-        del policy.steps
+        del policy.read_on
         policy.eos = eos
 
 
@@ -248,11 +245,11 @@ def test_an_error_of_the_model_is_told_and_the_next_request_answered(policy: Tra
         def fail(*args: Any) -> Any:
             raise RuntimeError("no memory")
 
-        policy.steps = fail  # type: ignore[method-assign, assignment]
+        policy.read = fail  # type: ignore[method-assign]
         try:
             answer = client.post("chat/completions", ASK)
         finally:
-            del policy.steps
+            del policy.read
         assert answer.status_code == 500 and answer.json()["error"]["type"] == "server_error"
         assert answer.headers["connection"] == "close"  # the server ends it: the next request needs another
         assert client.chat("Go.", max_tokens=2)["choices"]
@@ -271,20 +268,49 @@ def test_requests_that_wait_together_keep_their_own_limits(policy: TransformersP
     assert replies == [longest[heat][:most] for most, heat in limits]
 
 
-def test_requests_that_wait_are_generated_together(policy: TransformersPolicy) -> None:
-    sizes: list[int] = []
-    steps = policy.steps
+def test_requests_that_wait_are_generated_together(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    rows: list[int] = []
+    own, scores = policy.read, policy.scores
+    monkeypatch.setattr(policy, "read", lambda asked: [read.append(len(asked)), own(asked)][1])
+    monkeypatch.setattr(policy, "scores", lambda logits, heat: [rows.append(len(logits)), scores(logits, heat)][1])
+    with serving(policy) as url, ThreadPoolExecutor(80) as pool:
+        client = Client(url)
+        answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=10), range(200)))
+    assert len(answers) == sum(read) == 200 and len(read) < 150
+    assert max(rows) <= batcher.MOST_ROWS == 64 and requests.MOST_CHOICES == 128
 
-    def watched(turns: Any, *rest: Any) -> Any:
-        sizes.append(len(turns))
-        return steps(turns, *rest)
 
-    policy.steps = watched  # type: ignore[method-assign, assignment]
-    try:
-        with serving(policy) as url, ThreadPoolExecutor(80) as pool:
-            client = Client(url)
-            answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=10), range(200)))
-    finally:
-        del policy.steps
-    assert len(answers) == sum(sizes) == 200 and len(sizes) < 150
-    assert max(sizes) <= batcher.MOST_ROWS == 64 and requests.MOST_CHOICES == 128
+def test_requests_that_come_later_join_those_that_go_on(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each comes when the one before has begun. The passes are those of one batch, and the replies those alone."""
+    passes: list[int] = []
+    most = 120
+    monkeypatch.setattr(policy, "eos", -1)  # so that no reply ends by itself
+    begun = threading.Event()
+
+    def watched(ids: Any, *given: Any, own: Any = policy.read_on) -> Any:
+        if ids.shape[1] == 1:
+            passes.append(len(ids))
+            begun.set()
+            time.sleep(0.002)
+        return own(ids, *given)
+
+    with serving(policy) as url, ThreadPoolExecutor(8) as pool:
+        client = Client(url)
+        ask = partial(client.chat, max_tokens=most, logprobs=True, return_token_ids=True)
+        texts = ["Go. " * (1 + k) for k in range(8)]
+        alone = [ask(text, seed=k)["choices"][0] for k, text in enumerate(texts)]
+        monkeypatch.setattr(policy, "read_on", watched)
+        waiting = []
+        for k, text in enumerate(texts):
+            begun.clear()
+            waiting.append(pool.submit(ask, text, seed=k, top_logprobs=int(k == 5)))
+            assert begun.wait(30)
+        told = [future.result()["choices"][0] for future in waiting]
+    assert len(passes) < 4 * most and max(passes) > 4
+    for one, other in zip(told, alone, strict=True):
+        assert one["token_ids"] == other["token_ids"]
+        values = [[token["logprob"] for token in choice["logprobs"]["content"]] for choice in (one, other)]
+        assert values[0] == pytest.approx(values[1], abs=1e-5)

@@ -23,7 +23,8 @@ from crbc_lab.model_server import server
 from crbc_lab.model_server.rows import Row
 from crbc_lab.model_server.server import serving
 from crbc_rl.batches import Turn
-from crbc_rl.policies.transformers import TransformersPolicy, nucleus
+from crbc_rl.policies.decoding import nucleus
+from crbc_rl.policies.transformers import TransformersPolicy
 
 BOARD = "Sokoban\n# # # #\n# @ $ .\n# # # #\nYour move?"
 LONG: dict[str, Any] = {"temperature": 2.0, "max_tokens": 60, "model": "model"}
@@ -78,7 +79,7 @@ def test_others_are_answered_during_a_stream(
 def test_an_error_of_the_model_ends_a_stream(
     policy: TransformersPolicy, own: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(policy, "steps", lambda *given: 1 / 0)
+    monkeypatch.setattr(policy, "read", lambda asked: 1 / 0)
     with pytest.raises(openai.APIError, match="ZeroDivisionError in the server"):
         list(own.chat.completions.create(messages=SAID, stream=True, **LONG))
 
@@ -92,12 +93,15 @@ def test_an_error_of_the_model_ends_a_stream(
 def test_a_text_is_written_in_whole_characters_up_to_a_stop(stop: tuple[str, ...], text: str) -> None:
     """A token is a byte here."""
     said = "ab é€ xEND y".encode()
-    order: Any = SimpleNamespace(most=len(said), stop=stop)
+    order: Any = SimpleNamespace(stop=stop, scored=False)
     done: Any = Future()
-    row, shown = Row(order, Turn([1], [], []), 0, asyncio.Event(), done), [""]
+    random = np.random.default_rng(0)
+    row, shown = Row(Turn([1], [], []), random, len(said), order=order, changed=asyncio.Event(), done=done), [""]
     for token in said:
         if not row.ended:
-            row.add(token, 0.0, -1, lambda tokens: bytes(tokens).decode(errors="replace"))
+            row.tokens.append(token)
+            row.ended = len(row.tokens) == row.most
+            row.write(-1, lambda tokens: bytes(tokens).decode(errors="replace"))
             shown.append(row.text[: row.ready()])
     row.whole = True
     assert row.text[: row.ready()] == text and row.stopped == (text != "ab é€ xEND y")

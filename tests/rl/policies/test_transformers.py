@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from learner_fixtures import fresh_policy
@@ -10,10 +11,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from crbc_envs.prompts import Prompt
-from crbc_rl.batches import TokenBatch
+from crbc_rl.batches import Reply, TokenBatch
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.decoding import Decoding, draw
 from crbc_rl.policies.load import load_policy
-from crbc_rl.policies.transformers import TransformersPolicy, draw
+from crbc_rl.policies.transformers import TransformersPolicy
 
 PROMPTS = ["Sokoban\n# # #\n# @ #\n# # #\nYour move?", "up", "Sokoban\n# _\nYour move?", "up"]
 
@@ -160,27 +162,27 @@ def test_rows_that_ended_are_dropped_and_the_others_go_on(
     texts, most = [f"{text} {n}" for n in range(4) for text in PROMPTS], 24
     limits = [1, 2, 2, 3, 3, 5, 8, 8, 9, 12, 13, 17, 20, 21, 22, 24]
     asked, seeds = [policy.asked(Prompt(text)) for text in texts], list(range(len(texts)))
-    alone = [policy.sample([turn], [seed], 1.0, most)[0] for turn, seed in zip(asked, seeds, strict=True)]
-    calls, sizes = [0] * len(texts), []
+    alone = [policy.generate([Prompt(text)], [seed], 1.0, most)[0] for text, seed in zip(texts, seeds, strict=True)]
+    sizes: list[int] = []
     forward = policy.model.forward
-
-    def wanted(row: int) -> bool:
-        calls[row] += 1
-        return calls[row] < limits[row]
 
     def counted(**inputs: torch.Tensor) -> object:
         sizes.append(len(inputs["input_ids"]))
         return forward(**inputs)
 
     monkeypatch.setattr(policy.model, "forward", counted)
-    together: list[list[tuple[int, float]]] = [[] for _ in texts]
-    for drawn in policy.steps(asked, seeds, 1.0, most, goes_on=wanted):
-        for row, token, logprob in zip(*drawn, strict=True):
-            together[row].append((token, logprob))
-    assert min(sizes) <= 4 < max(sizes)
-    for told, single, limit in zip(together, alone, limits, strict=True):
-        assert [token for token, _ in told] == single.response[:limit]
-        assert [value for _, value in told] == pytest.approx(single.logprobs[:limit], abs=1e-4)
+    replies = [Reply(turn, np.random.default_rng(seed), most) for turn, seed in zip(asked, seeds, strict=True)]
+    decoding = Decoding[Reply](policy, 1.0)
+    for step in range(2 * most):
+        if step in (0, 1, 7):  # the last of them join when rows of others have been dropped
+            decoding.join(replies[{0: slice(10), 1: slice(10, 13), 7: slice(13, 16)}[step]])
+        decoding.step()
+        for reply, limit in zip(replies, limits, strict=True):
+            reply.ended |= len(reply.tokens) >= limit
+    assert min(sizes) <= 4 < max(sizes) and not decoding.replies
+    for told, single, limit in zip(replies, alone, limits, strict=True):
+        assert told.tokens == single.response[:limit]
+        assert told.logprobs == pytest.approx(single.logprobs[:limit], abs=1e-5)
 
 
 @pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0 - 2**-53])
