@@ -186,7 +186,7 @@ def test_what_is_only_read_is_read_in_passes_of_its_own_size(model: Path) -> Non
     logprobs = actor.policy.logprobs
 
     def watched(part: TokenBatch, *rest: object, **more: object) -> object:
-        sizes.append(len(part.ids))
+        sizes.append(len(part.real))
         return logprobs(part, *rest, **more)
 
     actor.policy.logprobs = watched
@@ -194,7 +194,7 @@ def test_what_is_only_read_is_read_in_passes_of_its_own_size(model: Path) -> Non
     assert sum(sizes) == 12 and 2 < max(sizes) <= 5
     sizes.clear()
     actor.optimise(batch, rng("test"))
-    assert sizes == [2] * 6
+    assert sum(sizes) == 12 and max(sizes) == 2
 
 
 DIE = """
