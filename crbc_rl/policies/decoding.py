@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from crbc_rl.batches import Reply
+from crbc_rl.batches import Reply, Turn
 from crbc_rl.policies.prefixes import joined
 
-if TYPE_CHECKING:
-    from crbc_rl.policies.transformers import TransformersPolicy
+Read = tuple[Tensor, DynamicCache, Tensor | None, Tensor]
+"""What was read of n rows: see `TransformersPolicy.read`."""
+
+
+class Model(Protocol):
+    """What decoding needs of a `TransformersPolicy`."""
+
+    eos: int
+
+    def read(self, asked: Sequence[Turn]) -> Read: ...
+    def read_on(self, ids: Tensor, mask: Tensor | None, positions: Tensor | None, cache: DynamicCache) -> Tensor: ...
+    def scores(self, logits: Tensor, temperature: float) -> Tensor: ...
+
 
 R = TypeVar("R", bound=Reply)
 
@@ -23,11 +34,11 @@ class Decoding(Generic[R]):
     """`replies` that share each forward pass of a policy; others may join them. Those that have ended are dropped when
     they are half of all."""
 
-    def __init__(self, policy: TransformersPolicy, temperature: float, top_p: float = 1.0) -> None:
+    def __init__(self, policy: Model, temperature: float, top_p: float = 1.0) -> None:
         self.policy, self.temperature, self.top_p = policy, temperature, top_p
         self.replies: list[R] = []
         self._drawn: Tensor | None = None  # tokens (n, 1) that are not read yet
-        self._read: tuple[Tensor, DynamicCache, Tensor | None, Tensor]
+        self._read: Read
 
     @torch.no_grad()
     def join(self, replies: Sequence[R]) -> None:
@@ -38,7 +49,7 @@ class Decoding(Generic[R]):
         if before is not None:
             lengths = torch.tensor([[len(one.asked.prompt) + len(one.tokens)] for one in self.replies])
             width = int(lengths.max())
-            mask = (torch.arange(width) >= width - lengths).long().to(self.policy.device)
+            mask = (torch.arange(width) >= width - lengths).long().to(before[0].device)
             (logits, cache, _, position), (more, other, _, places) = before, self._read
             cache = joined(cache, other, width)
             self._read = torch.cat([logits, more]), cache, mask, torch.cat([position, places], dim=-2)
