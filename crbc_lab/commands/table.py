@@ -120,6 +120,7 @@ def agents(
     key_variable: str | None = None,
     run: MaybePath = None,
     again: bool = False,
+    transcripts: Index = None,
     set: Settings = (),
     dry_run: bool = False,
     allow_import: bool = False,
@@ -136,6 +137,7 @@ def agents(
         key_variable: the environment variable that holds the server's API key.
         run: run folder; default runs/NAME.
         again: play episodes again that ended without an answer of the model.
+        transcripts: how many episodes go into RUN/transcripts, half of them unsolved; default 16.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without a call, print the plan and the first prompt, and stop.
         allow_import: run the modules that the config names ("module:attribute").
@@ -152,7 +154,7 @@ def agents(
     folder = run or RUNS / settings.name
     if dry_run:
         module.dry_run(settings, folder, console)
-    elif not module.agents(settings, folder, again, console):
+    elif not module.agents(settings, folder, again, 16 if transcripts is None else transcripts, console):
         sys.exit(1)
 
 

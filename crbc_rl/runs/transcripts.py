@@ -29,6 +29,8 @@ from anchors import GroupError, RolloutGroup
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import WriteErrors
 from crbc_envs.storage.rollouts import Frame, RecordedTurn, Recording, decode_frame, read_recording, write_groups
+from crbc_rl import credit
+from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.rollout.panel import in_turns
 
 if TYPE_CHECKING:
@@ -213,9 +215,12 @@ def _start(folder: Path) -> list[Play]:
         return []
 
 
-def credit_of(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run computes credit, as a recording keeps it: plain data."""
-    return {"method": method, "options": json.loads(json.dumps(dict(options), default=str))}
+def credit_of(config: TrainConfig) -> dict[str, Any]:
+    """How a run computes credit, with all options, as a recording keeps it: plain data."""
+    method = config.credit.method
+    defaults = {} if method == CRITIC else credit.estimator_of(config.method()).options
+    options = {**defaults, **config.credit.options}
+    return {"method": method, "options": json.loads(json.dumps(options, default=str))}
 
 
 def mixed(rates: Any) -> int:
