@@ -59,7 +59,7 @@ OPTIONAL_COLUMNS = {"cause": "string", **TOKEN_COLUMNS, "image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | OPTIONAL_COLUMNS
 TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}
 
-REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/rollouts"
+REMEDY = "`crbc train CONFIG` writes such files into RUN/transcripts"
 
 
 def write_columns(
