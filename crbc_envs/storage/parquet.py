@@ -161,7 +161,7 @@ def read_table(path: Path, names: Iterable[str], groups: Iterable[int] | None = 
             table = table if groups is None else _rows_of_groups(table, header)
     except DataError:
         raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
     if wrong := _fault(table):

@@ -145,12 +145,11 @@ def write_plays(path: Path, plays: Sequence[Play], update: int = 0, room: int = 
     """
     fit = list(plays)
     while fit:
-        turns, frames = ([one for play in fit for one in getattr(play, what)] for what in ("turns", "frames"))
-        steps = sum(len(rollout) for play in fit for rollout in play.group.rollouts)
-        images = frames if len(frames) == steps else None
+        turns = [turn for play in fit for turn in play.turns]
+        told["frames"] = [frame for play in fit for frame in play.frames] if all(play.frames for play in fit) else None
         try:
             with WriteErrors(path):
-                write_groups(path, [play.group for play in fit], update=update, turns=turns, frames=images, **told)
+                write_groups(path, [play.group for play in fit], update=update, turns=turns, **told)
         except GroupError as error:
             log.warning("no transcripts: %s", error)
             break
