@@ -31,7 +31,7 @@ from crbc_rl.policies.prefixes import Prefixes, RoomyLayer, roomy_cache
 Head = Callable[[Tensor], Tensor]
 """Maps hidden states (T, H) to logits (T, V)."""
 
-REACH = 3.0
+REACH = 6.0
 """Tokens for each hidden unit at which attention with a mask takes as long as the other layers, on a CPU."""
 
 LOGITS_PER_CHUNK = 2**26

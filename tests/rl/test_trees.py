@@ -156,7 +156,7 @@ def test_log_probabilities_and_gradients_are_those_of_turns_alone(policy: Transf
 
 def test_only_layers_that_attend_to_all_tokens_share_rows() -> None:
     policy = fresh_policy()
-    assert policy.reach == 3.0 * policy.model.config.hidden_size
+    assert policy.reach == 6.0 * policy.model.config.hidden_size
     policy.prefixes = None
     assert policy.reach is None
     policy = fresh_policy()
