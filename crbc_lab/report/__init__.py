@@ -21,8 +21,9 @@ def write_report(run: Path, out: Path | None = None) -> Path:
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
+    from crbc_envs.actions import CLOSE_THINK
     from crbc_envs.storage.files import replace_file
-    from crbc_lab.report.content import content, ramps
+    from crbc_lab.report.content import PARTS, content, ramps
     from crbc_rl.runs.folder import Run
     from crbc_rl.runs.metrics import read_metrics
 
@@ -40,11 +41,11 @@ def write_report(run: Path, out: Path | None = None) -> Path:
         lstrip_blocks=True,
     )
     style = templates.get_template("style.html.j2").render(ramps=ramps())
-    script = templates.get_template("script.html.j2").render()
+    script = templates.get_template("script.html.j2").render(close_think=CLOSE_THINK)
     page = templates.get_template("report.html.j2")
     parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
     path = out or run / "report.html"
-    text = page.render(content(opened, records) | parts).encode(errors="replace")
+    text = page.render(dict.fromkeys(PARTS) | content(opened, records) | parts).encode(errors="replace")
     try:
         replace_file(path, text)
     except OSError as error:

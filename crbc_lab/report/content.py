@@ -8,7 +8,10 @@ from typing import Any
 
 from crbc_envs.actions import CAUSES
 from crbc_lab.report import charts
-from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
+from crbc_lab.report.failures import failures
+from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
+from crbc_lab.report.estimators import CLOSURES, told
+from crbc_lab.report.scenes import Scene, Texts, scenes_of
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.lines import Record
@@ -37,6 +40,8 @@ CREDIT_PANELS = {
     "Anchors per group": {"anchors": "anchors_per_group"},
 }
 """The lines of the charts of credit, by their names: metrics."""
+PARTS = ("intervals", "facts", "curves", "panels", "credit_panels", "phases", "totals", "invalid", "config_text", "seeds")
+"""Parts of a page that not every page has."""
 
 
 def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
@@ -47,11 +52,11 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
     planned = max(config.updates, done)
     versions = read_versions(run.folder)
     return {
-        "config": config,
-        "model": versions.get("model") or Path(config.model).name,  # the run's own copy has no name of its own
-        "done": done,
-        "planned": planned,
-        "options": {name: _value(value) for name, value in config.credit.options.items()},
+        "kind": "Run report",
+        "title": config.name,
+        "tags": _tags(run, done, versions.get("model")),
+        "compares": "" if config.credit.method in CLOSURES else config.credit.method,
+        "unfinished": _unfinished(done, planned),
         "intervals": charts.intervals(records, 560.0),
         "gain": _gain(records),
         "facts": _facts(records),
@@ -62,9 +67,44 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
         "invalid": _invalid(run, records),
-        "groups": [view_group(update, group, config.credit.options) for update, group in choose(run.groups())],
+        **shown(scenes_of(run)),
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
+    }
+
+
+def _tags(run: Run, done: int, model: str | None) -> list[tuple[str, str, str]]:
+    """What was trained, each as words before, in and after bold type."""
+    config = run.config
+    method, _, options = told(config.credit).partition(" ")
+    kwargs = "".join(f", {name} {value}" for name, value in config.env.kwargs.items())
+    groups = f"{config.rollout.num_groups} groups × {config.rollout.group_size} rollouts"
+    return [
+        ("", method, f" {options}"),
+        ("", config.env.id, kwargs),
+        ("model", model or Path(config.model).name, ""),  # the run's own copy has no name of its own
+        ("seed", str(config.seed), ""),
+        ("", str(done), f" updates of {groups}"),
+    ]
+
+
+def _unfinished(done: int, planned: int) -> str:
+    if done >= planned:
+        return ""
+    left = "What is not there yet is left out; the last policy is tested at update"
+    return f"Unfinished: update {done} of {planned}. {left} {planned}."
+
+
+def shown(scenes: Sequence[Scene]) -> Part:
+    """The part of the page about rollouts."""
+    texts = Texts()
+    groups = [view_group(scene, texts) for scene in scenes]
+    lost = next((scene for scene in reversed(scenes) if 0 < scene.group.success_rate < 1), None)
+    return {
+        "groups": groups,
+        "first": lost.key if lost else groups[-1]["key"] if groups else "",
+        "pieces": list(texts.pieces),
+        "failures": failures(scenes),
     }
 
 
@@ -156,6 +196,3 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))
     return facts
 
-
-def _value(value: Any) -> str:
-    return "full" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
