@@ -1,8 +1,9 @@
 """The Parquet file behind `crbc_envs.storage.rollouts`: its columns and header, writing, reading and checks.
 
 The schema's metadata hold one JSON object under "crbc": the format version, the environment id, and the
-number of steps of every rollout. The latter shows whether a row was lost. The whole file is sealed with a digest. What
-a reader would refuse is not written.
+number of steps of every rollout. The latter shows whether a row was lost. Each rollout group is one row group with a
+digest in the footer, and the footer is sealed with a digest: so one group is verified and read without the rest. What a
+reader would refuse is not written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import io
 import json
 import logging
 import mmap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,8 @@ STEP_COLUMNS = {
     "score": "double",
 }
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
-OPTIONAL_COLUMNS = {"cause": "string", "image": "image"}
+TOKEN_COLUMNS = {"logprobs": "numbers", "values": "numbers"}
+OPTIONAL_COLUMNS = {"cause": "string", **TOKEN_COLUMNS, "image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | OPTIONAL_COLUMNS
 TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}
 
@@ -65,18 +67,17 @@ def write_columns(
     columns: Mapping[str, Any],
     env_id: str,
     lengths: Lengths,
-    dynamics: str | None = None,
-    anchor: str | None = None,
+    **told: Any,
 ) -> None:
-    """Write columns of equal length to a temporary file, then rename it to `path`.
+    """Write columns of equal length to a temporary file, then rename it to `path`. `told` goes into the header, as far
+    as it is not None: "dynamics", "anchor" and "credit".
 
     Raises `GroupError` that names the column for values that the file could not give back: NaN, no value, another type.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     header: Row = {"version": RECORD_VERSION, "anchor_version": ANCHOR_VERSION, "env_id": env_id, "lengths": lengths}
-    header |= {name: value for name, value in (("dynamics", dynamics), ("anchor", anchor)) if value is not None}
+    header |= {name: value for name, value in told.items() if value is not None}
     arrays = {}
     for name in (name for name in COLUMNS if name in columns):
         values = columns[name]
@@ -96,9 +97,23 @@ def write_columns(
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as file:
-        content = io.BytesIO()
-        pq.write_table(table, content, compression="zstd", write_page_checksum=True)
-        file.write(sealed(content.getvalue()))
+        file.write(_file(table, [sum(members) for members in lengths]))
+
+
+def _file(table: pa.Table, sizes: Sequence[int]) -> bytes:
+    """A sealed Parquet file of one row group for each of `sizes`, in rows."""
+    import pyarrow.parquet as pq
+
+    options: Row = {"compression": "zstd", "write_page_checksum": True, "write_statistics": False}
+    content, parts, start = io.BytesIO(), list[tuple[int, str]](), 0
+    with pq.ParquetWriter(content, table.schema, **options) as writer:
+        for size in sizes:
+            begin = parts[-1][0] if parts else 0
+            writer.write_table(table.slice(start, size), row_group_size=size)
+            parts.append((content.tell(), _digest(content.getbuffer()[begin:]).hex()))
+            start += size
+        writer.add_key_value_metadata({PARTS: json.dumps(parts)})
+    return sealed(content.getvalue())
 
 
 MOST_ROWS = 1_000_000
@@ -108,12 +123,13 @@ LARGEST_TABLE = 8 << 30
 """The most bytes of a file's columns, unpacked, as its footer tells them."""
 
 
-def read_table(path: Path, names: Iterable[str]) -> tuple[pa.Table, Row]:
-    """The `names` columns that the file has, and its header: "env_id", "lengths", and "dynamics" and "anchor" or None.
+def read_table(path: Path, names: Iterable[str], groups: Iterable[int] | None = None) -> tuple[pa.Table, Row]:
+    """The `names` columns that the file has, and its header: "env_id", "lengths", the "groups" whose rows these are,
+    and "dynamics", "anchor" and "credit" or None. With `groups` these alone are read, in the order of the file.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
-    is missing, not Parquet, damaged, of another version or far too large, and for a wrong column. The caller
-    checks which rows there are.
+    is missing, not Parquet, damaged, of another version or far too large, for a group that it does not have, and for a
+    wrong column. The caller checks which rows there are.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -122,16 +138,27 @@ def read_table(path: Path, names: Iterable[str]) -> tuple[pa.Table, Row]:
         raise DataError(f"{path}: no such file; {REMEDY}")
     try:
         with path.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            whole = is_sealed(mapped)
-        metadata = pq.read_metadata(path)
-        _check_size(path, metadata)
-        texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
-        with pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True) as file:
-            header = _header(path, file.schema_arrow)
-            table = _plain_columns(file.read([name for name in names if name in file.schema_arrow.names]))
+            seal = seal_of(mapped)
+            metadata = pq.read_metadata(path)
+            _check_size(path, metadata)
+            texts = sorted(TEXTS & {metadata.schema.column(number).path for number in range(metadata.num_columns)})
+            with pq.ParquetFile(
+                path, metadata=metadata, read_dictionary=texts, page_checksum_verification=True
+            ) as file:
+                header = _header(path, file.schema_arrow)
+                parts: Sequence[int] = range(metadata.num_row_groups)
+                if seal == MARK:
+                    header["groups"] = parts = _wanted(path, groups, header)
+                    check_parts(mapped, metadata, parts)
+                columns = [name for name in names if name in file.schema_arrow.names]
+                # One by one: Arrow reads no structs with dictionaries from several.
+                table = _plain_columns(pa.concat_tables([file.read_row_group(part, columns) for part in parts]))
         table.validate(full=True)
         if "lengths" not in header:
             header["lengths"] = _lengths(table)
+        if "groups" not in header:
+            header["groups"] = _wanted(path, groups, header)
+            table = table if groups is None else _rows_of_groups(table, header)
     except DataError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -139,9 +166,27 @@ def read_table(path: Path, names: Iterable[str]) -> tuple[pa.Table, Row]:
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
     if wrong := _fault(table):
         raise DataError(f"{path}: {wrong}; {REMEDY}")
-    if not whole:
+    if seal is None:
         log.warning("%s was written by another tool: nothing tells whether a row was changed there", path)
     return table, header
+
+
+def _wanted(path: Path, groups: Iterable[int] | None, header: Row) -> list[int]:
+    """The numbers of the groups to read. Raises `DataError` for one that the file does not have."""
+    count = len(header["lengths"])
+    wanted = list(range(count)) if groups is None else sorted(set(groups))
+    if wrong := [number for number in wanted or [-1] if not 0 <= number < count]:
+        raise DataError(f"{path}: it has no group {wrong[0]}; choose from 0 to {count - 1}")
+    return wanted
+
+
+def _rows_of_groups(table: pa.Table, header: Row) -> pa.Table:
+    """The rows where those of some groups were written."""
+    import pyarrow as pa
+
+    sizes = [sum(members) for members in header["lengths"]]
+    starts = np.cumsum([0, *sizes]).tolist()
+    return pa.concat_tables([table.slice(starts[number], sizes[number]) for number in header["groups"]])
 
 
 def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
@@ -154,16 +199,16 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
 
 
 def rows_of(table: pa.Table) -> list[Row]:
-    """The rows as dictionaries. Equal texts of a file are one object."""
+    """The rows as dictionaries. Equal texts of a row group are one object."""
     names = table.column_names
-    columns = [_values(table.column(name).combine_chunks()) for name in names]
+    columns = [_values(table.column(name)) for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _values(array: Any) -> list[Any]:
     import pyarrow as pa
 
-    if isinstance(array, pa.ChunkedArray):  # what is left in chunks, such as none at all
+    if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in _values(chunk)]
     if isinstance(array, pa.DictionaryArray):
         known = array.dictionary.to_pylist()
@@ -179,8 +224,8 @@ def _type(name: str) -> pa.DataType:
     import pyarrow as pa
 
     kind = COLUMNS[name]
-    if kind == "ids":
-        return pa.list_(pa.int64())
+    if kind in ("ids", "numbers"):
+        return pa.list_(pa.int64() if kind == "ids" else pa.float64())
     if kind == "image":  # the storage type of the Image feature of `datasets`
         return pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     return pa.type_for_alias(kind)
@@ -189,14 +234,17 @@ def _type(name: str) -> pa.DataType:
 def _header(path: Path, schema: pa.Schema) -> Row:
     text = (schema.metadata or {}).get(b"crbc")
     if text is None and set(STEP_COLUMNS) <= set(schema.names):  # pandas keeps the columns alone
-        return {"env_id": "", "dynamics": None, "anchor": None}
+        return {"env_id": "", "dynamics": None, "anchor": None, "credit": None}
     if text is None:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
     try:
-        header: Row = {"dynamics": None, "anchor": None, **parse_json(text)}
+        header: Row = {"dynamics": None, "anchor": None, "credit": None, **parse_json(text)}
         version, anchor_version = header["version"], header.get("anchor_version", ANCHOR_VERSION)
         if version == RECORD_VERSION:
             _require_lengths(header["lengths"])
+        credit = header["credit"]
+        if credit is not None and not (isinstance(credit["method"], str) and isinstance(credit["options"], dict)):
+            raise ValueError("its credit is none")
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: its header is damaged; {REMEDY}") from error
     if version != RECORD_VERSION:
@@ -251,6 +299,8 @@ def _fault(table: pa.Table) -> str:
 
     It has all step columns, and all or none of the turn columns. Each has its type and no missing values.
     """
+    import pyarrow.compute as pc
+
     columns = table.schema.names
     turn = TURN_COLUMNS if set(TURN_COLUMNS) & set(columns) else {}
     for name in (*STEP_COLUMNS, *turn, *(OPTIONAL_COLUMNS.keys() & set(columns))):
@@ -266,6 +316,8 @@ def _fault(table: pa.Table) -> str:
             place = ", ".join(f"{part} {table.column(part)[row]}" for part in ("group", "rollout", "step"))
             expected = "a number from 0 to 1" if name == "score" else "a finite number"
             return f"{name} of {place} is {column[row]}, not {expected}"
+        if COLUMNS[name] == "numbers" and not np.isfinite(pc.list_flatten(column).to_numpy()).all():
+            return f"column {name!r} has a value that is no finite number"
     return ""
 
 
@@ -288,18 +340,28 @@ def _odd_number(name: str, values: NDArray[np.float64]) -> int | None:
     return int(wrong.argmax()) if wrong.any() else None
 
 
-# ---- the seal: a digest of the whole file, in the gap before its footer, which readers of Parquet pass over ------
+# ---- the seal: a digest in the gap before the footer, which readers of Parquet pass over -------------------------
 #
 # Pages of Parquet carry checksums, but its footer and the headers of pages carry none: a changed byte there can name
-# another environment, or read one column as another. A file that somebody's tool wrote again has no seal: a warning
-# says so, and its contents alone are checked.
+# another environment, or read one column as another. So the seal is a digest of the footer, and the footer has one of
+# each row group. In older files the seal is one of the whole file. A file that somebody's tool wrote again has no seal:
+# a warning says so, and its contents alone are checked.
 
-MARK = b"\xffcrbc\xfe\xfd\xfc"
-"""Begins the seal. It is no UTF-8, so no text of a recording holds it."""
+MARK, WHOLE_MARK = b"\xffcrbc\xfe\xfd\xfb", b"\xffcrbc\xfe\xfd\xfc"
+"""They begin the seal of a footer, and that of a whole file. Being no UTF-8, they are in no text of a recording."""
+PARTS = "crbc_parts"
+"""The key of the footer's metadata with the end of each row group in the file, and its digest."""
 
 _DIGEST = 16
 _TAIL = 8
 """The last bytes of a Parquet file: the length of the footer, and a mark."""
+
+
+def _digest(*parts: bytes | memoryview) -> bytes:
+    digest = blake2b(digest_size=_DIGEST)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
 
 
 def _footer(content: bytes | mmap.mmap) -> int:
@@ -310,17 +372,28 @@ def _footer(content: bytes | mmap.mmap) -> int:
 def sealed(content: bytes) -> bytes:
     """A Parquet file with its seal."""
     at = _footer(content)
-    return content[:at] + MARK + blake2b(content, digest_size=_DIGEST).digest() + content[at:]
+    return content[:at] + MARK + _digest(content[at:]) + content[at:]
 
 
-def is_sealed(content: mmap.mmap) -> bool:
-    """Whether a file has a seal. Raises `ValueError` where it is not as it was sealed."""
+def seal_of(content: mmap.mmap) -> bytes | None:
+    """The mark of a file's seal, None where it has none. Raises `ValueError` where it is not as it was sealed."""
     end = _footer(content)
     at = end - len(MARK) - _DIGEST
-    if at < 0 or content[at : at + len(MARK)] != MARK:
-        return False
-    digest = blake2b(content[:at], digest_size=_DIGEST)
-    digest.update(content[end:])
-    if digest.digest() != content[at + len(MARK) : end]:
+    mark = content[at : at + len(MARK)] if at >= 0 else b""
+    if mark not in (MARK, WHOLE_MARK):
+        return None
+    before = content[:at] if mark == WHOLE_MARK else b""
+    if _digest(before, content[end:]) != content[at + len(MARK) : end]:
         raise ValueError("it is not as it was written: its digest differs")
-    return True
+    return mark
+
+
+def check_parts(content: mmap.mmap, metadata: pq.FileMetaData, groups: Sequence[int]) -> None:
+    """Raise `ValueError` where a row group of `groups` is not as the footer says, or the last ends not at the seal."""
+    parts = parse_json(metadata.metadata[PARTS.encode()])
+    if len(parts) != metadata.num_row_groups or parts[-1][0] != _footer(content) - len(MARK) - _DIGEST:
+        raise ValueError("it is not as it was written: its length differs")
+    for number in groups:
+        begin, (end, digest) = parts[number - 1][0] if number else 0, parts[number]
+        if _digest(content[begin:end]).hex() != digest:
+            raise ValueError(f"it is not as it was written: the digest of group {number} differs")

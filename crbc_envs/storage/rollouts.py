@@ -10,19 +10,20 @@ pandas, `datasets` and every other Parquet reader can open the files. Columns:
     final_anchor                   of the rollout, null if unknown
     prompt, reply                  the policy's input and output, if turns were recorded
     logprob                        of the whole reply, in nats, if turns were recorded
+    logprobs, values               of each reply token, where they are known; values are those of a critic
     prompt_ids, reply_ids          token ids, if turns were recorded
     cause                          why the reply was invalid, or "", if turns were recorded
     image                          the observation as {bytes: PNG, path: null}, if frames were recorded
 
-A file holds a digest of itself (`seal`). A lone surrogate, half a character, is written as "?". The same input gives
-the same bytes with the same versions of pyarrow and pillow.
+Each group is a row group of its own, and has a digest: one group can be read without the others. A lone surrogate, half
+a character, is written as "?". The same input gives the same bytes with the same versions of pyarrow and pillow.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,6 +39,7 @@ from crbc_envs.storage.parquet import (
     COLUMNS,
     REMEDY,
     STEP_COLUMNS,
+    TOKEN_COLUMNS,
     TURN_COLUMNS,
     Lengths,
     Row,
@@ -57,7 +59,8 @@ Frame = NDArray[np.uint8]
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
     """The policy's input and output at one step. `logprob` is that of the whole reply, in nats. `cause` is why it was
-    invalid, one of `crbc_envs.actions.CAUSES`, or ""."""
+    invalid, one of `crbc_envs.actions.CAUSES`, or "". `logprobs` and `values`, those of a critic, have one number for
+    each reply token, or none where they are not known."""
 
     prompt: str
     reply: str
@@ -65,6 +68,8 @@ class RecordedTurn:
     prompt_ids: tuple[int, ...]
     reply_ids: tuple[int, ...]
     cause: str = ""
+    logprobs: tuple[float, ...] = ()
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Recording:
 
     `dynamics` and `anchor` are `dynamics` and `anchor_name` of the `GroupVectorEnv`: "shared" or "independent", and
     kind and version of the anchors, such as "situation-1". They are None if they were not written.
+    `credit` is how the run computes credit, {"method": "crbc", "options": {...}} with all options, None as well.
     `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order of groups,
     rollouts and steps. They are None if none were recorded.
     """
@@ -84,6 +90,7 @@ class Recording:
     images: list[bytes] | None
     dynamics: str | None = None
     anchor: str | None = None
+    credit: Mapping[str, Any] | None = None
 
     def row(self, group: int, rollout: int, step: int) -> int:
         """The index of a step in `turns` and `images`."""
@@ -101,13 +108,15 @@ def write_groups(
     frames: Sequence[Frame] | None = None,
     dynamics: str | None = None,
     anchor: str | None = None,
+    credit: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the groups of one update to a temporary file, then rename it to `path`.
 
     `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
-    observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`. Raises
-    `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step, for rollouts without
-    names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another shape.
+    observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`, `credit` is as
+    in `Recording`. Raises `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step,
+    for rollouts without names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another
+    shape.
     """
     path = Path(path)
     if not isinstance(groups, InternedRollouts):
@@ -118,13 +127,15 @@ def write_groups(
     if turns is not None:
         _check_count("turns", turns, groups)
         columns |= {name: [getattr(turn, name) for turn in turns] for name in (*TURN_COLUMNS, "cause")}
+        tokens = {name: [getattr(turn, name) for turn in turns] for name in TOKEN_COLUMNS}
+        columns |= {name: values for name, values in tokens.items() if any(values)}
     if frames is not None:
         _check_count("frames", frames, groups)
         columns["image"] = [{"bytes": png, "path": None} for png in _encode_frames(frames)]
     lengths: Lengths = [[] for _ in range(groups.num_groups)]
     for group, length in zip(groups.group.tolist(), groups.length.tolist(), strict=True):
         lengths[group].append(length)
-    write_columns(path, columns, env_id, lengths, dynamics, anchor)
+    write_columns(path, columns, env_id, lengths, dynamics=dynamics, anchor=anchor, credit=credit)
 
 
 def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGroup]:
@@ -138,27 +149,30 @@ def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGrou
     path = Path(path)
     table, header = read_table(path, STEP_COLUMNS)
     require_anchor(path, header, anchor)
-    _check_places(path, table, header["lengths"])
-    return _groups(path, rows_of(table), header["lengths"])
+    _check_places(path, table, header)
+    return _groups(path, rows_of(table), header)
 
 
-def read_recording(path: Path | str, anchor: str | None = None) -> Recording:
-    """The whole contents of a file. Takes `anchor` and raises `DataError` like `read_groups`."""
+def read_recording(path: Path | str, groups: Iterable[int] | None = None, *, anchor: str | None = None) -> Recording:
+    """The contents of a file, or of some `groups` alone, by number: these are read without the others, in the order of
+    the file. Takes `anchor` and raises `DataError` like `read_groups`, and for a group that the file does not have.
+    """
     path = Path(path)
-    table, header = read_table(path, COLUMNS)
+    table, header = read_table(path, COLUMNS, groups)
     require_anchor(path, header, anchor)
-    _check_places(path, table, header["lengths"])
+    _check_places(path, table, header)
     rows = rows_of(table)
-    groups = _groups(path, rows, header["lengths"])
+    found = _groups(path, rows, header)
     first = rows[0]
     return Recording(
         header["env_id"],
         first["update"],
-        groups,
+        found,
         [_turn(row) for row in rows] if "reply" in first else None,
         [row["image"]["bytes"] for row in rows] if "image" in first else None,
         header["dynamics"],
         header["anchor"],
+        header["credit"],
     )
 
 
@@ -227,11 +241,11 @@ def _check_count(name: str, values: Sequence[Any], rollouts: InternedRollouts) -
 # ---- from rows to groups --------------------------------------------------------------------------
 
 
-def _groups(path: Path, rows: list[Row], lengths: Lengths) -> list[RolloutGroup]:
+def _groups(path: Path, rows: list[Row], header: Row) -> list[RolloutGroup]:
     """The groups of these rows. Raises `DataError` that names the wrong row."""
     _check_equal(path, rows, "update")
     groups = []
-    for members in _nest(rows, lengths):
+    for members in _nest(rows, [header["lengths"][number] for number in header["groups"]]):
         _check_equal(path, [row for own in members for row in own], "task_id")
         first = members[0][0]
         try:
@@ -250,13 +264,14 @@ def _rollout(path: Path, rows: list[Row]) -> Rollout:
 
 def _turn(row: Row) -> RecordedTurn:
     ids = tuple(row["prompt_ids"]), tuple(row["reply_ids"])
-    return RecordedTurn(row["prompt"], row["reply"], row["logprob"], *ids, row.get("cause", ""))
+    tokens = (tuple(row.get(name, ())) for name in TOKEN_COLUMNS)
+    return RecordedTurn(row["prompt"], row["reply"], row["logprob"], *ids, row.get("cause", ""), *tokens)
 
 
-def _check_places(path: Path, table: pa.Table, lengths: Lengths) -> None:
+def _check_places(path: Path, table: pa.Table, header: Row) -> None:
     """Check that every row of every rollout is there once and in order. Otherwise the credit would be wrong."""
     places_read = np.stack([table.column(name).to_numpy() for name in ("group", "rollout", "step")])
-    written = _places(lengths)
+    written = _places([(number, header["lengths"][number]) for number in header["groups"]])
     both = min(places_read.shape[1], written.shape[1])
     wrong = np.flatnonzero((places_read[:, :both] != written[:, :both]).any(axis=0))
     at = int(wrong[0]) if wrong.size else both
@@ -268,11 +283,9 @@ def _check_places(path: Path, table: pa.Table, lengths: Lengths) -> None:
         raise DataError(f"{path}: row {at} is {there}, and {expected} was written there; {REMEDY}")
 
 
-def _places(lengths: Lengths) -> NDArray[np.int64]:
-    """Group, rollout and step of every row, (3, rows)."""
-    return np.array(
-        [(g, i, t) for g, members in enumerate(lengths) for i, count in enumerate(members) for t in range(count)]
-    ).T
+def _places(lengths: Sequence[tuple[int, list[int]]]) -> NDArray[np.int64]:
+    """Group, rollout and step of every row, (3, rows); `lengths` has groups and the lengths of their rollouts."""
+    return np.array([(g, i, t) for g, members in lengths for i, count in enumerate(members) for t in range(count)]).T
 
 
 def _check_equal(path: Path, rows: list[Row], *names: str) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import pytest
 from anchors import GroupError, InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
 from crbc_envs.storage import parquet
-from crbc_envs.storage.parquet import MARK
+from crbc_envs.storage.parquet import MARK, WHOLE_MARK
 from crbc_envs.storage.rollouts import RecordedTurn, Recording, read_groups, read_recording, write_groups
 
 HALF = "see \ud83d here"
@@ -25,14 +27,19 @@ GROUPS = [
     RolloutGroup([Rollout([Step("s", "a", -0.1, "one"), Step("t", "<invalid>", 0.5)], True, score=0.75)], "task"),
     RolloutGroup([Rollout([Step("s", "b")], False, True, "end"), Rollout([Step("s", "a")], False)], "other"),
 ]
-TURNS = [RecordedTurn(f"prompt {t}", "reply", -0.5, (1, 2), (3,)) for t in range(4)]
+OLD_TURNS = [RecordedTurn(f"prompt {t}", "reply", -0.5, (1, 2), (3,)) for t in range(4)]
+TURNS = [replace(turn, logprobs=(-0.5,), values=(0.25 * t,)) for t, turn in enumerate(OLD_TURNS)]
+CREDIT = {"method": "crbc", "options": {"beta": 0.9, "depth": None}}
+OLD = Path(__file__).parents[2] / "data/recording_whole_seal.parquet"
+"""A recording as it was written before groups had digests of their own: `GROUPS`, `OLD_TURNS` and `FRAMES`."""
 FRAMES = [np.full((2, 3, 3), t, np.uint8) for t in range(4)]
 
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
     path = tmp_path / "a.parquet"
-    write_groups(path, GROUPS, env_id="CRBC-Sokoban-v0", update=7, turns=TURNS, frames=FRAMES, dynamics="shared")
+    told: Any = {"env_id": "CRBC-Sokoban-v0", "update": 7, "dynamics": "shared", "credit": CREDIT}
+    write_groups(path, GROUPS, turns=TURNS, frames=FRAMES, **told)
     return path
 
 
@@ -61,14 +68,22 @@ def changed(content: bytes, at: int) -> bytes:
 
 
 def places(content: bytes) -> list[int]:
-    """Every byte of header and footer, and some of the middle."""
+    """Bytes of header, middle and footer: all where one of these ends."""
     footer = footer_of(content)
-    return [*range(64), *range(64, footer - 64, 7), *range(footer - 64, len(content))]
+    return [
+        *range(64),
+        *range(64, footer - 64, 7),
+        *range(footer - 64, footer + 64),
+        *range(footer + 64, len(content), 5),
+    ]
 
 
-def test_every_changed_byte_is_found(written: Path) -> None:
-    whole, content = read_recording(written), written.read_bytes()
-    mark = range(content.index(MARK), content.index(MARK) + len(MARK))
+@pytest.mark.parametrize("old", [False, True])
+def test_every_changed_byte_is_found(written: Path, old: bool) -> None:
+    if old:
+        shutil.copy(OLD, written)
+    whole, content, begun = read_recording(written), written.read_bytes(), WHOLE_MARK if old else MARK
+    mark = range(content.index(begun), content.index(begun) + len(begun))
     for at in places(content):
         # Without its mark the seal is none, and everything else is as it was.
         assert refused(written, changed(content, at), whole) == (at not in mark), at
@@ -80,6 +95,37 @@ def test_every_cut_is_found(written: Path) -> None:
         assert refused(written, content[:length], whole), length
     for end in (b"\0", content[-8:], content):
         assert refused(written, content + end, whole)
+
+
+def test_an_older_recording_opens_whole_and_in_part() -> None:
+    whole = read_recording(OLD)
+    assert (whole.groups, whole.turns, whole.update, whole.credit) == (GROUPS, OLD_TURNS, 7, None)
+    assert read_recording(OLD, [1]).groups == GROUPS[1:] and read_recording(OLD, [0]).turns == OLD_TURNS[:2]
+
+
+@pytest.mark.parametrize("again", [False, True])  # as it is, and as a tool wrote it
+def test_one_group_is_read_without_the_others(written: Path, again: bool) -> None:
+    whole = read_recording(written)
+    assert (whole.groups, whole.turns, whole.credit) == (GROUPS, TURNS, CREDIT) and whole.images
+    if again:
+        pq.write_table(pq.read_table(written), written)
+    second = read_recording(written, [1])
+    assert (second.groups, second.turns, second.images) == (GROUPS[1:], TURNS[2:], whole.images[2:])
+    assert second.row(0, 1, 0) == 1 and second.credit == CREDIT
+    assert read_recording(written, (1, 0, 1)) == whole
+    for wrong in ([2], [-1], []):
+        with pytest.raises(DataError, match=r"it has no group -?\d; choose from 0 to 1"):
+            read_recording(written, wrong)
+
+
+def test_damage_of_a_group_is_found_when_it_is_read(written: Path) -> None:
+    content, first = bytearray(written.read_bytes()), read_recording(written, [0])
+    content[content.index(MARK) - 1] ^= 1
+    written.write_bytes(content)
+    assert read_recording(written, [0]) == first
+    for groups in ([1], None):
+        with pytest.raises(DataError, match="the digest of group 1 differs"):
+            read_recording(written, groups)
 
 
 def test_a_file_that_a_tool_wrote_again_is_read_with_a_warning(
@@ -145,6 +191,7 @@ def test_half_a_character_is_written_as_a_question_mark(tmp_path: Path) -> None:
         (group(), {"update": 2**63}, "column 'update': "),
         (group(), {"turns": [RecordedTurn("", "", math.nan, (), ())] * 2}, "logprob of group 0, rollout 0, step 0"),
         (group(), {"turns": [RecordedTurn("", "", 0.0, (2**70,), ())] * 2}, "column 'prompt_ids': "),
+        (group(), {"turns": [replace(TURNS[0], values=(math.inf,))] * 2}, "'values' has a value that is no finite"),
         (group(), {"frames": [np.zeros((2, 3), np.uint8)] * 2}, "number 0 is (2, 3) uint8, not (height, width, 3)"),
     ],
 )
