@@ -157,16 +157,17 @@ def agents(
 
 
 def report(run: RunPath, /, out: MaybePath = None) -> None:
-    """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
+    """Write RUN/report.html: why rollouts failed, step by step, with what several estimators credit, and all curves.
 
     Args:
-        run: a run folder, or its name in runs/.
+        run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
         out: the file to write instead, such as where the run folder cannot be written.
     """
-    folder = find(run, "run").path
     from crbc_lab.report import write_report
+    from crbc_lab.report.others import reportable
 
-    print_line(console, str(write_report(folder, out)))
+    place = run if reportable(run) else find(run, "run").path
+    print_line(console, str(write_report(place, out)))
 
 
 def play(

@@ -8,9 +8,10 @@ from typing import Any
 
 from crbc_envs.actions import CAUSES
 from crbc_lab.report import charts
+from crbc_lab.report.diagnostics import FORMULA, diversity, notes
+from crbc_lab.report.estimators import CLOSURES, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
-from crbc_lab.report.estimators import CLOSURES, told
 from crbc_lab.report.scenes import Scene, Texts, scenes_of
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
@@ -40,7 +41,23 @@ CREDIT_PANELS = {
     "Anchors per group": {"anchors": "anchors_per_group"},
 }
 """The lines of the charts of credit, by their names: metrics."""
-PARTS = ("intervals", "facts", "curves", "panels", "credit_panels", "phases", "totals", "invalid", "config_text", "seeds")
+PARTS = (
+    "intervals",
+    "facts",
+    "curves",
+    "panels",
+    "credit_panels",
+    "phases",
+    "totals",
+    "invalid",
+    "config_text",
+    "seeds",
+    "unfinished",
+    "notes",
+    "compares",
+    "versions",
+    "smoothing",
+)
 """Parts of a page that not every page has."""
 
 
@@ -50,7 +67,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
     done = int(records[-1]["update"])
     # A resumed run may have more updates than its config file states.
     planned = max(config.updates, done)
-    versions = read_versions(run.folder)
+    versions, scenes = read_versions(run.folder), scenes_of(run)
     return {
         "kind": "Run report",
         "title": config.name,
@@ -62,12 +79,14 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "facts": _facts(records),
         "curves": charts.line_chart("Success", _success(records, planned), planned, CHART, ticks=6),
         "panels": _panels(records, planned),
-        "credit_panels": _credit_panels(records, planned),
+        "credit_panels": _credit_panels(records, planned) + _replies(scenes, planned),
+        "formula": FORMULA,
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
         "invalid": _invalid(run, records),
-        **shown(scenes_of(run)),
+        "notes": notes(records, config.credit),
+        **shown(scenes),
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
@@ -156,6 +175,12 @@ def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts
     return panels
 
 
+def _replies(scenes: Sequence[Scene], planned: int) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
+    series = diversity(scenes)
+    chart = charts.line_chart("Distance of replies", series, planned, SMALL)
+    return [(chart, [(one.style, one.name) for one in series])] if chart else []
+
+
 def _gain(records: Sequence[Record]) -> str | None:
     """The change of test success in percentage points; None before a trained policy was tested."""
     tested = evaluated(records, "test")
@@ -195,4 +220,3 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     if skipped.any():
         facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))
     return facts
-

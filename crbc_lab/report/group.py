@@ -144,7 +144,9 @@ def _rollouts(scene: Scene, process: EmpiricalProcess, texts: Texts) -> list[Par
     """The rollouts: how each ended, and of its steps the pair, the reward, and prompt, reply and cause if known."""
     rollouts, pair = process.steps()
     told = []
-    for number, (rollout, own) in enumerate(zip(scene.group.rollouts, rollouts.split(pair)[0], strict=True)):
+    for number, (rollout, own) in enumerate(
+        zip(scene.group.rollouts, np.split(pair, np.cumsum(rollouts.length)[:-1]), strict=True)
+    ):
         turns = scene.turns_of(number)
         told.append(
             {
@@ -175,9 +177,7 @@ def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.fl
     )
 
 
-def _figures(
-    process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], words: Sequence[str]
-) -> Part:
+def _figures(process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], words: Sequence[str]) -> Part:
     """The anchors [V, N, sigma, text], the pairs [anchor, action, N, mu, Q, Q - V, step credit], and the edges
     [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
     anchors = [

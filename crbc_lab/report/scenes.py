@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from anchors import Rollout, RolloutGroup
-from crbc_envs.storage.rollouts import RecordedTurn, Recording, read_recording
+from crbc_envs.storage.rollouts import RecordedTurn, read_recording
 from crbc_rl.config.sections import CreditConfig
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.transcripts import kept
 
 SHOWN = 5
-"""The number of groups that are shown of those without transcripts."""
-FILES = 24
-"""The most files of transcripts of an agents' folder that are shown."""
+"""The number of groups that are shown of a run without transcripts."""
 PIECE = re.compile(r"[^\n.]+[\n.]*|[\n.]+")
 """What texts are cut into, since prompts repeat each other's lines and sentences."""
-KINDS = {"training": "training", "validation": "validation", "start": "held out, at the start", "last": "held out, last"}
+KINDS = {"training": "training", "start": "held out, at the start", "last": "held out, last policy", "task": "tasks"}
+"""What was played, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,22 +81,35 @@ def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tup
 def scenes_of(run: Run, prefix: str = "") -> list[Scene]:
     """What a run kept: groups of training, by update, then held-out tasks at the start and by the last policy.
 
-    A run without transcripts has the groups of groups.jsonl.
+    Of a run without transcripts, the recorded groups of the most mixed outcomes, and those of groups.jsonl.
     """
-    own = run.config.credit
-    found = {}
-    for path in sorted((run.folder / "rollouts").glob("*.parquet")):
-        recording = read_recording(path)
-        number = max(range(len(recording.groups)), key=lambda i: -abs(recording.groups[i].success_rate - 0.5))
-        found[recording.update] = recorded(recording, number, f"{prefix}training-{recording.update}", "training", own)
-    bare = {update: group for update, group in run.groups().items() if update not in found}
-    for update, group in choose(bare)[: max(SHOWN - len(found), 0)]:
-        found[update] = Scene(f"{prefix}training-{update}", "training", update, group, None, own)
-    return [found[update] for update in sorted(found)]
+    own, files = run.config.credit, kept(run.folder)
+    training = [path for _, kind, path in files if kind == "training"]
+    tests = [(update, path) for update, kind, path in files if kind == "test"]
+    found: dict[int, list[Scene]] = {}
+    for path in training or sorted((run.folder / "rollouts").glob("*.parquet"))[-SHOWN:]:
+        scenes = read_scenes(path, "training", prefix, own)
+        scenes = scenes if training else [min(scenes, key=lambda scene: abs(scene.group.success_rate - 0.5))]
+        found[scenes[0].update] = scenes
+    for update, group in choose({u: group for u, group in run.groups().items() if u not in found}):
+        if len(found) < SHOWN:
+            found[update] = [Scene(f"{prefix}training-{update}", "training", update, group, None, own)]
+    held_out = [read_scenes(path, "last" if update else "start", prefix, own) for update, path in tests]
+    return [scene for scenes in [*(found[update] for update in sorted(found)), *held_out] for scene in scenes]
 
 
-def recorded(recording: Recording, number: int, key: str, kind: str, credit: CreditConfig | None) -> Scene:
-    """One group of a file."""
-    group, first = recording.groups[number], recording.row(number, 0, 0)
-    turns = recording.turns and recording.turns[first : first + sum(map(len, group.rollouts))]
-    return Scene(key, kind, recording.update, group, turns, credit)
+def read_scenes(path: Path, kind: str, prefix: str = "", own: CreditConfig | None = None) -> list[Scene]:
+    """The groups of a file of recorded rollouts. Without `own`, credit is as the file says that its run computes it."""
+    recording = read_recording(path)
+    if own is None and recording.credit is not None:
+        method, options = recording.credit["method"], recording.credit["options"]
+        own = CreditConfig.model_validate({"method": method, method.rpartition(":")[2]: options})
+    name = f"{prefix}{kind}-{recording.update}" if kind == "training" else f"{prefix}{kind}"
+    scenes, first = [], 0
+    for number, group in enumerate(recording.groups):
+        key = name if kind == "training" and len(recording.groups) == 1 else f"{name}-{number}"
+        size = sum(map(len, group.rollouts))
+        turns = recording.turns and recording.turns[first : first + size]
+        scenes.append(Scene(key, kind, recording.update, group, turns, own))
+        first += size
+    return scenes
