@@ -31,9 +31,10 @@ def random_group(seed: int, size: int = 8) -> RolloutGroup:
     return envs.groups()[0]
 
 
-def walk(*places: str, won: bool = False, task: str = "") -> RolloutGroup:
-    """A group of one rollout, by its anchors."""
-    return RolloutGroup([Rollout([Step(place, f"to {place}", 0.0, f"room {place}") for place in places], won)], task)
+def walk(*places: str, won: bool = False, task: str = "", more: str = "") -> RolloutGroup:
+    """A group of one rollout, by its anchors; `more` in every text."""
+    steps = [Step(place, f"to {place}{more}", 0.0, f"room {place}{more}") for place in places]
+    return RolloutGroup([Rollout(steps, won)], task + more)
 
 
 def turns_of(groups: Sequence[RolloutGroup], more: str = "") -> list[RecordedTurn]:
@@ -78,12 +79,8 @@ def kept_run(folder: Path, more: str = "") -> Path:
             own = zip(steps, group.rollouts, strict=True)
             group = RolloutGroup([Rollout(some, r.success, r.truncated) for some, r in own], group.task + more)
         keep(run.folder, f"training-{update:06d}", [group], more)
-    lost, won = walk("a", "b", "b", "b", "c", task="one" + more), walk("a", "d", won=True, task="two" + more)
-    keep(run.folder, "test-000000", [lost, won], more)
-    keep(
-        run.folder,
-        "test-000002",
-        [walk("a", "b", won=True, task="one" + more), walk("a", "e", task="two" + more)],
-        more,
-    )
+    first = [walk("a", "b", "b", "b", "c", task="one", more=more), walk("a", "d", won=True, task="two", more=more)]
+    later = [walk("a", "b", won=True, task="one", more=more), walk("a", "e", task="two", more=more)]
+    keep(run.folder, "test-000000", first, more)
+    keep(run.folder, "test-000002", later, more)
     return run.folder
