@@ -33,6 +33,7 @@ class Turn:
     log-probability of each response token when it was sampled, `text` the reply as text, `images` the prompt's frames.
     `shortened` tells that the prompt was too long and has lost records or lines. `finish_reason` is what the sampler
     says of the reply's end, and `cause` why the reply was invalid, one of `crbc_envs.actions.CAUSES`; "" if it was not.
+    `asked` is the prompt as text, where it has no token ids.
     """
 
     prompt: list[int]
@@ -43,6 +44,7 @@ class Turn:
     shortened: bool = field(default=False, compare=False)
     cause: str = field(default="", compare=False)
     finish_reason: str | None = field(default=None, compare=False)
+    asked: str = field(default="", compare=False)
 
     @property
     def key(self) -> tuple[Any, ...]:

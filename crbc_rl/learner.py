@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from anchors import EmpiricalProcess, RolloutGroup
+from anchors import EmpiricalProcess
 from crbc_envs.tasks import rng
 from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
@@ -33,6 +33,7 @@ from crbc_rl.runs.folder import Run
 from crbc_rl.runs.guard import Guard
 from crbc_rl.runs.initial_eval_cache import start_like
 from crbc_rl.runs.metrics import Metrics
+from crbc_rl.runs.transcripts import Plays, Transcripts, credit_of, mixed
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.checkpoint import read_state
 from crbc_rl.training.clock import Callback, Clock, Record, finished
@@ -80,6 +81,9 @@ class Learner:
         state: dict[str, Any] = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
         self.update: int = state["update"]
         self.best: float = state["best"]
+        told = {"dynamics": self.worker.envs.dynamics, "anchor": self.worker.envs.anchor_name, "credit": self._credit()}
+        decode, told["env_id"] = self.actor.policy.decode_prompt, config.env.id
+        self.transcripts = Transcripts(run.folder, config.transcripts, decode, told)
         self.metrics: Metrics | None = None
         if self.distributed.main:
             upto = self.update if self.resumed else -1
@@ -106,7 +110,7 @@ class Learner:
 
         # Line 19: with the advantages held fixed, maximise the clipped objective.
         with self._phase("train", "train"):
-            train_record = self._optimise(batch)
+            batch, train_record = self._optimise(batch)
             with self.clock.phase("weights"):
                 self.worker.refresh()
 
@@ -124,7 +128,7 @@ class Learner:
                 "memory_peak": peak_memory(self.distributed.device),
             }
 
-    def _optimise(self, batch: RolloutBatch) -> Record:
+    def _optimise(self, batch: RolloutBatch) -> tuple[RolloutBatch, Record]:
         for model in self._models().values():
             model.set_rate(self.update)
         record: Record = {"lr": self.actor.rate}
@@ -139,15 +143,18 @@ class Learner:
                 batch = self.critic.credit(batch)
             with self.clock.phase("critic"):
                 record |= self.critic.optimise(batch, rng(*shuffle))
-        return {**self.actor.optimise(batch, rng(*shuffle)), **record}
+        return batch, {**self.actor.optimise(batch, rng(*shuffle)), **record}
 
     def _keep(self, batch: RolloutBatch) -> None:
         """Keep a group of the update for the report, and all of it where the config asks for that."""
         if self.distributed.main:
-            self.run.keep_group(self.update, _most_mixed_group(batch))
+            number = mixed(batch.rollouts.success_rate)
+            self.run.keep_group(self.update, batch.rollouts.select([number]).groups()[0])
+            if self.config.transcripts and self._validates:
+                self.transcripts.keep_training(self.update, batch, number)
             self.run.keep_invalid(self.update, batch.turns)
             if self.config.record_every and self.update % self.config.record_every == 0:
-                self.run.keep_rollouts(self.update, batch, self.actor.policy, self.worker.envs)
+                self.run.keep_rollouts(self.update, batch, self.transcripts)
 
     # ---- the run --------------------------------------------------------------------
 
@@ -170,10 +177,9 @@ class Learner:
                 record = self.step()
                 self.guard.check(self.update, record, self._models())
                 self.guard.calibrate(self.update, self.slope, self.worker.envs.anchor_name)
-                last = self.update == self.config.updates
-                if last or self.update % self.config.eval.every == 0:
+                if self._validates:
                     record |= self._evaluate("validation")
-                if last:
+                if self.update == self.config.updates:
                     record |= self._evaluate("test")
                 over = self._finish_update(record)
 
@@ -207,6 +213,16 @@ class Learner:
             self.callback.record(record)
         return over
 
+    @property
+    def _validates(self) -> bool:
+        """Whether this update ends with a validation."""
+        return self.update == self.config.updates or self.update % self.config.eval.every == 0
+
+    def _credit(self) -> dict[str, Any]:
+        """How credit is computed, with all options, as recordings tell it."""
+        defaults = {} if self.estimator is None else self.estimator.options
+        return credit_of(self.config.credit.method, {**defaults, **self.credit_options})
+
     def _models(self) -> dict[str, Trainable]:
         """What is trained, by the config's key of its learning rate."""
         return {"optim.lr": self.actor} if self.critic is None else {"optim.lr": self.actor, "critic.lr": self.critic}
@@ -221,19 +237,27 @@ class Learner:
         like = start_like(self.run)
         if like is None:
             return {**self._evaluate("validation"), **self._evaluate("test")}
-        record, outcomes = like
+        record, outcomes, folder = like
         if self.distributed.main:
+            if self.config.transcripts:
+                self.transcripts.take_start(folder)
             for split, of_split in outcomes.items():
                 self.run.keep_outcomes(self.update, split, of_split)
         return record
 
     def _evaluate(self, split: str) -> Record:
         settings = self.config.eval
-        with self._phase("eval", "eval"):
+        plays = Plays(
+            self.config.transcripts if self.distributed.main and split == "test" else 0, self.transcripts.decode
+        )
+        with self._phase(split, "eval"):
             episodes = settings.episodes if split == "validation" else settings.test_episodes
-            result = self.worker.evaluate(split, episodes, self.callback.episodes)
+            result = self.worker.evaluate(split, episodes, self.callback.episodes, plays)
         if self.distributed.main:
             self.run.keep_outcomes(self.update, split, result.outcomes)
+        if plays.wanted:
+            with self.clock.phase("save"):
+                self.transcripts.keep_test(self.update, plays.all)
         return {f"{split}/{name}": value for name, value in result.to_dict().items() if name != "split"}
 
     @contextmanager
@@ -256,8 +280,3 @@ def rescored(batch: RolloutBatch, actor: Actor, config: TrainConfig) -> tuple[Ro
     corrected = loss.correction == "truncate" or (loss.correction == "auto" and not engine_of(config).is_transformers)
     mismatch = {"mismatch": float(np.abs(gap).mean()), "mismatch_max": float(np.abs(gap).max())}
     return replace(batch, old=old, correction=factor if corrected else None), mismatch
-
-
-def _most_mixed_group(batch: RolloutBatch) -> RolloutGroup:
-    """The group whose success rate is nearest to one half, for the report."""
-    return batch.rollouts.select([int(np.argmin(np.abs(batch.rollouts.success_rate - 0.5)))]).groups()[0]

@@ -344,6 +344,9 @@ class TrainConfig(RunConfig):
     save_every: int = Field(5, ge=1)
     record_every: int = Field(0, ge=0)
     """Every update whose number is a multiple of this writes its rollouts to RUN/rollouts/UPDATE.parquet; 0: none."""
+    transcripts: int = Field(16, ge=0, le=128)
+    """How many held-out tasks the run keeps in RUN/transcripts as they were played before and after training, with a
+    training group at each validation (`crbc_rl.runs.transcripts`); 0: nothing."""
     tracking: Literal["wandb", "trackio"] | None = None
     """Where metrics and config go besides the run folder: Weights & Biases, or Trackio. It may change in a resumed
     run."""

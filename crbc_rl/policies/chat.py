@@ -256,7 +256,8 @@ class Requests:
     async def _turn(self, prompt: Prompt, body: bytes) -> Turn:
         async with self._free:
             answer = await self.policy.ask(self.opened.client, body)
-        return Turn([], [], answer.logprobs, answer.text, prompt.images, finish_reason=answer.finish_reason)
+        told: Any = {"finish_reason": answer.finish_reason, "asked": prompt.text}
+        return Turn([], [], answer.logprobs, answer.text, prompt.images, **told)
 
 
 async def _close_at_end(client: AsyncOpenAI) -> None:

@@ -24,6 +24,8 @@ from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 
+OnBatch = Callable[[Columns, RolloutBatch], None]
+
 BATCH = 128
 """Tasks played at the same time. It affects speed and memory only, up to the rounding of floats."""
 
@@ -133,15 +135,21 @@ def play_panel(
     seed: int,
     progress: Callable[[int], None] = lambda done: None,
     repeats: Sequence[int] | None = None,
+    on_batch: OnBatch = lambda columns, batch: None,
 ) -> Columns:
-    """Play each of `tasks` once; a rollout is a function of its task, its number in `repeats` and `seed`.
+    """Play each of `tasks` once; a rollout is a function of its task, its number in `repeats` and `seed`. `on_batch`
+    gets what `play_tasks` yields.
 
     Returns columns (m,): `task`, `repeat`, `success`, `truncated`, `score`, `reward` (the return), `length`, `invalid`
     and `shortened` (the numbers of malformed replies and of shortened prompts) and, as `texts`, `kind`, `content` (the
     digest of the task) and `cluster` (`TaskPanel.cluster`).
     """
     options: Any = {"temperature": config.eval.temperature, "progress": progress, "repeats": repeats}
-    return joined([columns for columns, _ in play_tasks(policy, config, split, tasks, "evaluation", seed, **options)])
+    parts = []
+    for columns, batch in play_tasks(policy, config, split, tasks, "evaluation", seed, **options):
+        on_batch(columns, batch)
+        parts.append(columns)
+    return joined(parts)
 
 
 def play_tasks(

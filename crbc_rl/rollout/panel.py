@@ -24,12 +24,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from crbc_envs.tasks import TaskPanel, stream
 from crbc_envs.vector.members import make_member
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
+
+T = TypeVar("T")
 
 PANEL_VERSION = 1
 """It is raised whenever the same name, split and number of episodes come to choose other tasks."""
@@ -77,9 +79,9 @@ def choose(source: TaskPanel[Any], split: str, episodes: int, name: Name | None 
         raise ConfigError(wrong)
     chosen: Iterable[int] = range(episodes)
     if name == "even" and (source.has_kinds or source.listed):
-        chosen = islice(_in_turns(_by_kind(source)), episodes)
+        chosen = islice(in_turns(_by_kind(source)), episodes)
     elif name == "paper":
-        chosen = _in_turns(_drawn(source, apportioned(source.drawn_in_paper, episodes)))
+        chosen = in_turns(_drawn(source, apportioned(source.drawn_in_paper, episodes)))
     tasks = tuple(chosen)
     return EvalPanel(name, split, tasks, repeats_of(tasks))
 
@@ -140,7 +142,7 @@ def _shuffled(name: Name, kind: str, tasks: Sequence[int]) -> list[int]:
     return sorted(tasks, key=lambda task: (stream(f"panel/{name}/{PANEL_VERSION}/{kind}", task), task))
 
 
-def _in_turns(lists: Mapping[str, Sequence[int]]) -> Iterator[int]:
+def in_turns(lists: Mapping[str, Sequence[T]]) -> Iterator[T]:
     """The first of every list, then the second of every list that has one, and so on."""
     for turn in range(max(map(len, lists.values()), default=0)):
         yield from (tasks[turn] for tasks in lists.values() if turn < len(tasks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.collect import collect, open_groups
-from crbc_rl.rollout.evaluate import Evaluation, joined, play_panel, summarise
+from crbc_rl.rollout.evaluate import Evaluation, OnBatch, joined, play_panel, summarise
 from crbc_rl.rollout.exchange import pack, unpack
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
@@ -109,15 +110,20 @@ class RolloutWorker:
         return RolloutBatch.concat([unpack(part) for part in parts])
 
     def evaluate(
-        self, split: str, episodes: int, progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        split: str,
+        episodes: int,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        on_batch: OnBatch = lambda columns, batch: None,
     ) -> Evaluation:
         """Evaluate on `episodes` tasks of `split`, those of the config's panel, divided among the ranks. `progress` is
-        called with the number of this rank's tasks that are finished, and of all of them."""
+        called with the number of this rank's tasks that are finished, and of all of them, `on_batch` with this rank's
+        rollouts."""
         panel, mine = eval_panel(self.config, split, episodes), slice(self.replicas.rank, None, self.replicas.size)
         tasks, seed = panel.tasks[mine], self.config.seed
-        played = play_panel(
-            self.engine, self.config, split, tasks, seed, lambda done: progress(done, len(tasks)), panel.repeats[mine]
-        )
+        options: Any = {"repeats": panel.repeats[mine], "on_batch": on_batch}
+        options["progress"] = lambda done: progress(done, len(tasks))
+        played = play_panel(self.engine, self.config, split, tasks, seed, **options)
         if self.prefixes is not None:
             self.prefixes.clear()  # a resumed run has not evaluated, and goes on to the same bytes
         return summarise(split, joined(self.distributed.gather(played)[:: self.config.generator.tensor_parallel]))

@@ -9,6 +9,7 @@ train.log        what a run of several seeds says        train.yaml      the con
 invalid.jsonl    invalid replies as they came, by cause  outcomes.jsonl  each held-out task of every evaluation
 tracking.json    what the tracker has, with `tracking`   wandb/          its files, with tracking=wandb
 rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
+transcripts/     held-out tasks and training groups, as they were played (`crbc_rl.runs.transcripts`)
 
 No path in it leads out of it, except to modules and data sets that the config names, and where its user made links.
 So it may be moved.
@@ -20,7 +21,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import platform
 from collections.abc import Iterable, Mapping
 from functools import cache, cached_property, partial
@@ -35,29 +35,29 @@ import yaml
 from anchors import ANCHOR_VERSION, RolloutGroup
 from crbc_envs.actions import CAUSES
 from crbc_envs.storage.files import WriteErrors, append_line, read_json, replace_file
-from crbc_envs.storage.rollouts import RecordedTurn, write_groups
+from crbc_envs.storage.rollouts import write_groups
 from crbc_rl.config import TrainConfig, flat, parse_config, read_mapping
 from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.rollout.invalid import LONGEST, InvalidReplies
-from crbc_rl.runs import model
+from crbc_rl.runs import model, transcripts
 from crbc_rl.runs.lines import cut_lines, last_record, read_lines
 from crbc_rl.runs.outcomes import OUTCOMES
 from crbc_rl.runs.own import ASKED, LOG, clear_leftovers, lock, require_own, was_locked
 from crbc_rl.runs.tracking import Tracker
+from crbc_rl.runs.transcripts import Transcripts, recorded
 from crbc_rl.training.files import damage
 from crbc_rl.training.folders import newest, publish, published
 from crbc_rl.version import __version__
 
 if TYPE_CHECKING:
-    from crbc_envs import GroupVectorEnv
     from crbc_rl.batches import RolloutBatch, Turn
     from crbc_rl.distributed import Distributed
     from crbc_rl.policies.transformers import TransformersPolicy
 
 log = logging.getLogger(__name__)
 
-FREE = ("updates", "save_every", "record_every", "model", "revision", "env.revision", "tracking")
+FREE = ("updates", "save_every", "record_every", "transcripts", "model", "revision", "env.revision", "tracking")
 """Keys that may change in a resumed run: they do not affect what is trained. The model's files are compared."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
@@ -238,35 +238,16 @@ class Run:
         return kept
 
     def cut_lines(self, upto: int) -> None:
-        """Drop the groups, outcomes and invalid replies behind update `upto`, which training repeats."""
+        """Drop the groups, outcomes, transcripts and invalid replies behind `upto`, which training repeats."""
+        transcripts.cut(self.folder, upto)
         for name in ("groups.jsonl", "invalid.jsonl", OUTCOMES):
             cut_lines(self.folder / name, upto)
 
-    def keep_rollouts(self, update: int, batch: RolloutBatch, policy: TransformersPolicy, envs: GroupVectorEnv) -> None:
+    def keep_rollouts(self, update: int, batch: RolloutBatch, kept: Transcripts) -> None:
         """Write all rollouts of an update to rollouts/UPDATE.parquet, with prompts and replies as text and as ids."""
-
-        def recorded(turn: Turn) -> RecordedTurn:
-            return RecordedTurn(
-                prompt=policy.decode_prompt(turn),
-                reply=turn.text,
-                logprob=math.fsum(turn.logprobs),
-                prompt_ids=tuple(turn.prompt),
-                reply_ids=tuple(turn.response),
-                cause=turn.cause,
-            )
-
         path = self.folder / "rollouts" / f"{update:06d}.parquet"
-        turns = [recorded(turn) for turn in batch.turns]
         with WriteErrors(path):
-            write_groups(
-                path,
-                batch.rollouts,
-                update=update,
-                turns=turns,
-                env_id=self.config.env.id,
-                dynamics=envs.dynamics,
-                anchor=envs.anchor_name,
-            )
+            write_groups(path, batch.rollouts, update=update, turns=recorded(batch, kept.decode), **kept.told)
 
     def groups(self) -> dict[int, RolloutGroup]:
         """The groups of groups.jsonl by update, without damaged ones, of which a warning names the first."""

@@ -18,7 +18,7 @@ from crbc_rl.runs.outcomes import OUTCOMES
 LIKE = "CRBC_LIKE"
 """The environment variable with the folder of the other run, set by whoever starts several trainings."""
 LEARNING = {"credit", "loss", "optim", "critic", "updates", "protocol"}
-LEARNING |= {"name", "tracking", "save_every", "record_every"}
+LEARNING |= {"name", "tracking", "save_every", "record_every", "transcripts"}
 """Sections and keys without influence on how a policy plays."""
 SPLITS = ("validation", "test")
 
@@ -33,9 +33,10 @@ def evaluated_start(folder: Path) -> Record | None:
     return evaluation if whole else None
 
 
-def start_like(run: Run) -> tuple[Record, dict[str, Record]] | None:
-    """The evaluation of the start, and its outcomes by split, of the run that `LIKE` names. None where none is named,
-    where it was not evaluated yet, and where anything differs that the evaluation depends on: then this run plays it.
+def start_like(run: Run) -> tuple[Record, dict[str, Record], Path] | None:
+    """The evaluation of the start, its outcomes by split, and the folder of the run that `LIKE` names. None where none
+    is named, where it was not evaluated yet, and where anything differs that the evaluation depends on: then this run
+    plays it.
     """
     place = os.environ.get(LIKE)
     if not place or (evaluation := evaluated_start(other := Path(place))) is None:
@@ -44,7 +45,7 @@ def start_like(run: Run) -> tuple[Record, dict[str, Record]] | None:
         return None
     lines = [record for record in read_lines(other / OUTCOMES) if record["update"] == 0]
     outcomes = {line["split"]: {k: v for k, v in line.items() if k not in ("update", "split")} for line in lines}
-    return (evaluation, outcomes) if set(outcomes) == set(SPLITS) else None
+    return (evaluation, outcomes, other) if set(outcomes) == set(SPLITS) else None
 
 
 def _playing(run: Run) -> dict[str, Any]:

@@ -45,13 +45,14 @@ NAMES = (
     "rollouts",
     "tensorboard",
     "tracking.json",
+    "transcripts",
     ASKED,
     LOG,
     "versions.json",
 )
 """What a run writes. Other files in its folder are left alone."""
 _KEPT = "|".join(map(re.escape, sorted({*NAMES} - {"report.html"})))  # a reader may be writing a report
-_LEFT = re.compile(rf"\.({_KEPT}|[0-9]{{6,9}}(\.parquet)?)\.({LEFT_FILE}|{LEFT_FOLDER})")
+_LEFT = re.compile(rf"\.({_KEPT}|([a-z]+-)?[0-9]{{6,9}}(\.parquet)?)\.({LEFT_FILE}|{LEFT_FOLDER})")
 """What a killed process leaves of the files and folders that it was replacing."""
 
 
@@ -73,7 +74,7 @@ def require_own(folder: Path, follow_links: bool = False) -> None:
 
 def clear_leftovers(folder: Path) -> None:
     """Delete what killed processes left in a run's folder. Rank 0 calls this with the lock, before anybody writes."""
-    for place in (folder, *(folder / name for name in ("rollouts", "checkpoints", "best"))):
+    for place in (folder, *(folder / name for name in ("rollouts", "transcripts", "checkpoints", "best"))):
         for left in place.glob(".*.tmp"):
             if _LEFT.fullmatch(left.name) and not left.is_symlink():
                 shutil.rmtree(left) if left.is_dir() else left.unlink()

@@ -70,7 +70,7 @@ class Callback:
     """Receives the progress of a run; override any of the methods."""
 
     def phase(self, name: str) -> None:
-        """A phase of an update begins: "rollout", "credit", "train" or "eval"."""
+        """A phase of an update begins: "rollout", "credit", "train", "validation" or "test"."""
 
     def episodes(self, done: int, total: int) -> None:
         """`done` of the `total` episodes have ended that this rank plays in the current evaluation."""

@@ -36,6 +36,10 @@ def _same_weights(a: Path, b: Path) -> bool:
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
+def _transcripts(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (run / "transcripts").iterdir()}
+
+
 @pytest.fixture(scope="module")
 def whole(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run from its start to its end."""
@@ -100,6 +104,7 @@ def test_a_stopped_run_resumes_to_the_same_bytes(model: Path, whole: Path, tmp_p
 
     assert without_times(read_metrics(tmp_path / "cut")) == without_times(read_metrics(whole))
     assert _same_weights(tmp_path / "cut/checkpoints/000004", whole / "checkpoints/000004")
+    assert _transcripts(tmp_path / "cut") == _transcripts(whole)
 
 
 @pytest.mark.slow
@@ -127,6 +132,7 @@ def test_a_run_killed_at_any_moment_resumes_without_a_gap_or_a_repeat(warm: Warm
     assert [record["update"] for record in read_metrics(cut)] == list(range(9))
     assert without_times(read_metrics(cut)) == without_times(read_metrics(whole))
     assert _same_weights(cut / "checkpoints/000008", whole / "checkpoints/000008")
+    assert _transcripts(cut) == _transcripts(whole)
 
 
 def test_a_run_in_the_way_is_not_overwritten(model: Path, tmp_path: Path) -> None:
