@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +105,9 @@ def test_prompts_and_replies_come_back_whole_and_repeat_nothing(kept_page: Path,
     assert len(pieces) == len(set(pieces))
     data = blocks(kept_page)
     for scene in scenes_of(Run.open(folder)):
-        for number, one in enumerate(data[scene.key]["rollouts"]):
-            turns = scene.turns_of(number)
+        written = iter(turns_of([scene.group]))
+        for rollout, one in zip(scene.group.rollouts, data[scene.key]["rollouts"], strict=True):
+            turns = list(islice(written, len(rollout)))
             assert ["".join(pieces[i] for i in prompt) for prompt in one["prompts"]] == [turn.prompt for turn in turns]
             assert ["".join(pieces[i] for i in reply) for reply in one["replies"]] == [turn.reply for turn in turns]
             assert one["causes"] == [turn.cause for turn in turns]
