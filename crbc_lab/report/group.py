@@ -69,7 +69,7 @@ def view_group(scene: Scene, texts: Texts) -> Part:
         "largest": f"{largest:.2f}",
         "best": best,
         "data": {
-            **_figures(process, result, credit, words),
+            **_figures(process, result, credit, [texts.cut(word) for word in words]),
             "rollouts": _rollouts(scene, process, texts),
             "estimators": [one.name for one in estimators],
             "credit": credits(group, estimators),
@@ -177,11 +177,13 @@ def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.fl
     )
 
 
-def _figures(process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], words: Sequence[str]) -> Part:
-    """The anchors [V, N, sigma, text], the pairs [anchor, action, N, mu, Q, Q - V, step credit], and the edges
-    [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
+def _figures(
+    process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], words: Sequence[list[int]]
+) -> Part:
+    """The anchors [V, N, sigma, pieces of the text], the pairs [anchor, action, N, mu, Q, Q - V, step credit], and the
+    edges [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
     anchors = [
-        [plain(float(v), 3), f"{n:.0f}", f"{sigma:.3f}", shortened(text, LONGEST)]
+        [plain(float(v), 3), f"{n:.0f}", f"{sigma:.3f}", text]
         for v, n, sigma, text in zip(result.V, process.anchor_count, result.sigma, words, strict=True)
     ]
     pairs = [

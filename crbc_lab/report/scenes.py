@@ -15,8 +15,8 @@ from crbc_rl.runs.transcripts import kept
 
 SHOWN = 5
 """The number of groups that are shown of a run without transcripts."""
-PIECE = re.compile(r"[^\n.]+[\n.]*|[\n.]+")
-"""What texts are cut into, since prompts repeat each other's lines and sentences."""
+PIECE = re.compile(r"[^\n,]+[\n,]*|[\n,]+")
+"""What texts are cut into, since prompts repeat lines of each other, and parts of lists."""
 KINDS = {"training": "training", "start": "held out, at the start", "last": "held out, last policy", "task": "tasks"}
 """What was played, in words."""
 
@@ -91,9 +91,9 @@ def scenes_of(run: Run, prefix: str = "") -> list[Scene]:
         scenes = read_scenes(path, "training", prefix, own)
         scenes = scenes if training else [min(scenes, key=lambda scene: abs(scene.group.success_rate - 0.5))]
         found[scenes[0].update] = scenes
-    for update, group in choose({u: group for u, group in run.groups().items() if u not in found}):
-        if len(found) < SHOWN:
-            found[update] = [Scene(f"{prefix}training-{update}", "training", update, group, None, own)]
+    bare = {} if training else {update: group for update, group in run.groups().items() if update not in found}
+    for update, group in choose(bare)[: max(SHOWN - len(found), 0)]:
+        found[update] = [Scene(f"{prefix}training-{update}", "training", update, group, None, own)]
     held_out = [read_scenes(path, "last" if update else "start", prefix, own) for update, path in tests]
     return [scene for scenes in [*(found[update] for update in sorted(found)), *held_out] for scene in scenes]
 
