@@ -25,7 +25,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
 
     from crbc_envs.actions import CLOSE_THINK
     from crbc_envs.storage.files import replace_file
-    from crbc_lab.report.content import PARTS, ramps
+    from crbc_lab.report.content import ramps
     from crbc_lab.report.others import page_of
 
     content, place = page_of(run)
@@ -40,7 +40,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
     script = templates.get_template("script.html.j2").render(close_think=CLOSE_THINK)
     page = templates.get_template("report.html.j2")
     parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    text = page.render(dict.fromkeys(PARTS) | content | parts).encode(errors="replace")
+    text = page.render(content | parts).encode(errors="replace")
     try:
         replace_file(out or place, text)
     except OSError as error:

@@ -8,8 +8,8 @@ from typing import Any
 
 from crbc_envs.actions import CAUSES
 from crbc_lab.report import charts
-from crbc_lab.report.diagnostics import FORMULA, diversity, notes
-from crbc_lab.report.estimators import CLOSURES, told
+from crbc_lab.report.diagnostics import certified, diversity
+from crbc_lab.report.estimators import discount_of, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
 from crbc_lab.report.scenes import Scene, Texts, scenes_of
@@ -41,24 +41,6 @@ CREDIT_PANELS = {
     "Anchors per group": {"anchors": "anchors_per_group"},
 }
 """The lines of the charts of credit, by their names: metrics."""
-PARTS = (
-    "intervals",
-    "facts",
-    "curves",
-    "panels",
-    "credit_panels",
-    "phases",
-    "totals",
-    "invalid",
-    "config_text",
-    "seeds",
-    "unfinished",
-    "notes",
-    "compares",
-    "versions",
-    "smoothing",
-)
-"""Parts of a page that not every page has."""
 
 
 def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
@@ -69,49 +51,28 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
     planned = max(config.updates, done)
     versions, scenes = read_versions(run.folder), scenes_of(run)
     return {
-        "kind": "Run report",
-        "title": config.name,
-        "tags": _tags(run, done, versions.get("model")),
-        "compares": "" if config.credit.method in CLOSURES else config.credit.method,
-        "unfinished": _unfinished(done, planned),
+        "config": config,
+        "model": versions.get("model") or Path(config.model).name,  # the run's own copy has no name of its own
+        "done": done,
+        "planned": planned,
+        "credit": told(config.credit),
+        "beta": discount_of(config.credit),
         "intervals": charts.intervals(records, 560.0),
         "gain": _gain(records),
         "facts": _facts(records),
         "curves": charts.line_chart("Success", _success(records, planned), planned, CHART, ticks=6),
         "panels": _panels(records, planned),
-        "credit_panels": _credit_panels(records, planned) + _replies(scenes, planned),
-        "formula": FORMULA,
+        "credit_panels": _credit_panels(records, planned) + panel("Distance of replies", diversity(scenes), planned),
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
         "invalid": _invalid(run, records),
-        "notes": notes(records, config.credit),
+        "certified": certified(records, config.credit.method),
+        "mixed": charts.column(records, "mixed_groups")[1],
         **shown(scenes),
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
-
-
-def _tags(run: Run, done: int, model: str | None) -> list[tuple[str, str, str]]:
-    """What was trained, each as words before, in and after bold type."""
-    config = run.config
-    method, _, options = told(config.credit).partition(" ")
-    kwargs = "".join(f", {name} {value}" for name, value in config.env.kwargs.items())
-    groups = f"{config.rollout.num_groups} groups × {config.rollout.group_size} rollouts"
-    return [
-        ("", method, f" {options}"),
-        ("", config.env.id, kwargs),
-        ("model", model or Path(config.model).name, ""),  # the run's own copy has no name of its own
-        ("seed", str(config.seed), ""),
-        ("", str(done), f" updates of {groups}"),
-    ]
-
-
-def _unfinished(done: int, planned: int) -> str:
-    if done >= planned:
-        return ""
-    left = "What is not there yet is left out; the last policy is tested at update"
-    return f"Unfinished: update {done} of {planned}. {left} {planned}."
 
 
 def shown(scenes: Sequence[Scene]) -> Part:
@@ -159,8 +120,16 @@ def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
     return [panel for panel in panels if panel]
 
 
+def panel(
+    title: str, series: Sequence[charts.Series], planned: int, size: tuple[float, float] = SMALL
+) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
+    """A chart, with the style and the name of its lines where there are several; nothing where no line has a point."""
+    drawn = [one for one in series if len(one.x)]
+    chart = charts.line_chart(title, drawn, planned, size)
+    return [(chart, [(one.style, one.name) for one in drawn] if len(drawn) > 1 else [])] if chart else []
+
+
 def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
-    """The charts of credit, each with the style and the name of its lines where there are several."""
     panels = []
     for title, keys in CREDIT_PANELS.items():
         series = []
@@ -168,17 +137,8 @@ def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts
             x, y = charts.column(records, key)
             y = smooth(y, smoothing(planned))
             series.append(charts.Series(name, x, y, style, metric_of(key).unit == "share"))
-        drawn = [one for one in series if len(one.x)]
-        chart = charts.line_chart(title, drawn, planned, SMALL)
-        if chart:
-            panels.append((chart, [(one.style, one.name) for one in drawn] if len(drawn) > 1 else []))
+        panels += panel(title, series, planned)
     return panels
-
-
-def _replies(scenes: Sequence[Scene], planned: int) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
-    series = diversity(scenes)
-    chart = charts.line_chart("Distance of replies", series, planned, SMALL)
-    return [(chart, [(one.style, one.name) for one in series])] if chart else []
 
 
 def _gain(records: Sequence[Record]) -> str | None:

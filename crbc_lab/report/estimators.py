@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ COMPARED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 DIGITS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(NamedTuple):
     """An estimator with its options, under the name that the page gives it."""
 
     name: str
@@ -65,8 +63,8 @@ def compared(config: CreditConfig | None) -> list[Named]:
 
 def told(config: CreditConfig) -> str:
     """The method with its options in words."""
-    options = ", ".join(f"{name} {_value(value)}" for name, value in config.options.items())
-    return f"{config.method} {options}".rstrip()
+    values = {k: "full" if v is None else f"{v:g}" if isinstance(v, float) else v for k, v in config.options.items()}
+    return f"{config.method} {', '.join(f'{name} {value}' for name, value in values.items())}".rstrip()
 
 
 def discount_of(config: CreditConfig | None) -> Any:
@@ -77,20 +75,12 @@ def discount_of(config: CreditConfig | None) -> Any:
     return options.get("beta", options.get("gamma", BETA))
 
 
-def closure_options(config: CreditConfig | None) -> dict[str, Any]:
-    """`closure`'s options as the run's own method has them; of another method its discount alone."""
+def options_of(function: Callable[..., Any], config: CreditConfig | None) -> dict[str, Any]:
+    """The options of `closure` or `step_credit` as the run's own method has them; of another method the discount."""
     if config is None or config.method not in CLOSURES:
         return {"beta": discount_of(config)}
     options = {**credit.METHODS[config.method].options, **config.options}
-    return {name: options[name] for name in inspect.signature(credit.closure).parameters if name in options}
-
-
-def step_options(config: CreditConfig | None) -> dict[str, Any]:
-    """`step_credit`'s options, likewise."""
-    if config is None or config.method not in CLOSURES:
-        return closure_options(config)
-    options = {**credit.METHODS[config.method].options, **config.options}
-    return closure_options(config) | {name: options[name] for name in ("sigma_min", "normalise")}
+    return {name: options[name] for name in inspect.signature(function).parameters if name in options}
 
 
 def credits(group: RolloutGroup, estimators: Sequence[Named]) -> list[list[str] | str]:
@@ -121,7 +111,3 @@ def signed(value: float, digits: int) -> str:
 def plain(value: float, digits: int) -> str:
     """A number, without a plus."""
     return signed(value, digits).lstrip("+")
-
-
-def _value(value: Any) -> str:
-    return "full" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

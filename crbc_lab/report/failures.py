@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from anchors import Rollout
 from crbc_lab.report.board import pictures
-from crbc_lab.report.scenes import Scene, ending, shortened
+from crbc_lab.report.scenes import Scene, shortened
 
 MOST, LINKS = 5, 4
 """Rows of a table, and links of a row, the first of each."""
@@ -40,12 +39,13 @@ def failures(scenes: Sequence[Scene]) -> Part:
                 causes.setdefault(cause or "cause not kept", []).append((scene, number, t))
         if rollout.success:
             continue
-        ends.setdefault(_label(rollout, -1), []).append((scene, number, len(rollout) - 1))
+        labels = [step.label or step.anchor for step in rollout.steps]
+        ends.setdefault(labels[-1], []).append((scene, number, len(rollout) - 1))
         anchor, visits = Counter(step.anchor for step in rollout.steps).most_common(1)[0]
         if visits >= REVISITS:
             at = max(t for t, step in enumerate(rollout.steps) if step.anchor == anchor)
-            loops.setdefault(label := _label(rollout, at), []).append((scene, number, at))
-            longest[label] = max(longest[label], visits)
+            loops.setdefault(labels[at], []).append((scene, number, at))
+            longest[labels[at]] = max(longest[labels[at]], visits)
     return {
         "rollouts": len(rollouts),
         "failed": sum(not rollout.success for *_, rollout in rollouts),
@@ -54,10 +54,6 @@ def failures(scenes: Sequence[Scene]) -> Part:
         "invalid": _rows(causes),
         "tasks": _tasks(scenes),
     }
-
-
-def _label(rollout: Rollout, step: int) -> str:
-    return rollout.steps[step].label or rollout.steps[step].anchor
 
 
 def _rows(found: dict[str, list[Place]], visits: Counter[str] | None = None) -> list[Part]:
@@ -70,29 +66,19 @@ def _rows(found: dict[str, list[Place]], visits: Counter[str] | None = None) -> 
             "picture": picture if picture.shapes else None,
             "count": len(places),
             "visits": visits[label] if visits else 0,
-            "links": [_address(*place) for place in places[:LINKS]],
+            "links": [f"{scene.key}/{number}/{t}" for scene, number, t in places[:LINKS]],
         }
         for (label, places), picture in zip(ordered, drawn, strict=True)
     ]
 
 
-def _address(scene: Scene, rollout: int, step: int) -> str:
-    """What stands behind # in the address of the page, where that shows this step."""
-    return f"{scene.key}/{rollout}/{step}"
-
-
-def _tasks(scenes: Sequence[Scene]) -> list[Part]:
-    """Held-out tasks that were played both at the start and by the last policy, those that the last one lost first."""
+def _tasks(scenes: Sequence[Scene]) -> list[tuple[str, str, str, str, str]]:
+    """Held-out tasks that were played at the start and by the last policy, what the last one lost first: the task, and
+    of both plays the address and the ending."""
     first = {scene.group.task: scene for scene in scenes if scene.kind == "start"}
+    last = [scene for scene in scenes if scene.kind == "last" and scene.group.task in first]
     rows = []
-    for scene in scenes:
-        if scene.kind == "last" and scene.group.task in first:
-            plays = {name: _play(played) for name, played in (("start", first[scene.group.task]), ("last", scene))}
-            rows.append({"task": shortened(scene.group.task, LONGEST), "won": plays["last"]["won"], **plays})
-    return sorted(rows, key=lambda row: row["won"])
-
-
-def _play(scene: Scene) -> Part:
-    rollout = scene.group.rollouts[0]
-    to = _address(scene, 0, 0 if rollout.success else len(rollout) - 1)
-    return {"to": to, "won": rollout.success, "text": f"{ending(rollout)}, {len(rollout)} steps"}
+    for scene in sorted(last, key=lambda scene: scene.group.success_rate):
+        plays = [(f"{s.key}/0/{len(s.group.rollouts[0]) - 1}", s.ending) for s in (first[scene.group.task], scene)]
+        rows.append((shortened(scene.group.task, LONGEST), *plays[0], *plays[1]))
+    return rows

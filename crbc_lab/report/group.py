@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, EmpiricalProcess, RolloutGroup
 from crbc_lab.report.board import Picture, pictures
-from crbc_lab.report.estimators import closure_options, compared, credits, plain, signed, step_options
+from crbc_lab.report.estimators import compared, credits, options_of, plain, signed
 from crbc_lab.report.graph import BOUNDARY_WIDTH, Layout, Link, lay_out
 from crbc_lab.report.scenes import KINDS, Scene, Texts, ending, shortened
 from crbc_rl.credit import Closure, closure, step_credit
@@ -41,8 +41,8 @@ def view_group(scene: Scene, texts: Texts) -> Part:
     """
     group = scene.group
     process = EmpiricalProcess.from_group(group)
-    result = closure(process, **closure_options(scene.credit))
-    credit = step_credit(process, **step_options(scene.credit))
+    result = closure(process, **options_of(closure, scene.credit))
+    credit = step_credit(process, **options_of(step_credit, scene.credit))
     largest = float(np.abs(result.A).max())
     names = {step.anchor: step.label or step.anchor[:12] for r in group.rollouts for step in r.steps}
     labels = [names[anchor] for anchor in process.anchors]

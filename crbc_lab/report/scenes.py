@@ -33,17 +33,18 @@ class Scene:
     credit: CreditConfig | None = None
 
     @property
-    def outcome(self) -> str:
-        return f"{sum(r.success for r in self.group.rollouts)} of {len(self.group)}"
+    def ending(self) -> str:
+        """How the group ended, or its only rollout."""
+        if len(self.group) > 1:
+            return f"{sum(r.success for r in self.group.rollouts)} of {len(self.group)} solved"
+        return f"{ending(self.group.rollouts[0])}, {len(self.group.rollouts[0])} steps"
 
     @property
     def title(self) -> str:
         """What tells it apart in a list."""
         if self.kind == "training":
-            return f"update {self.update}: {self.outcome} solved"
-        first = self.group.rollouts[0]
-        how = ending(first) if len(self.group) == 1 else f"{self.outcome} solved"
-        return f"{self.key}: {how}, {shortened(self.group.task, 60)}"
+            return f"update {self.update}: {self.ending}"
+        return f"{self.key}: {self.ending}, {shortened(self.group.task, 60)}"
 
     def turns_of(self, rollout: int) -> Sequence[RecordedTurn]:
         """The turns of one rollout; empty where none were kept."""

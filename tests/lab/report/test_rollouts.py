@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kept_rollouts import keep, kept_run, random_group, turns_of, walk
+from kept_rollouts import MODEL, keep, kept_run, random_group, turns_of, walk
 
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.evaluation.record import FORMAT
 from crbc_lab.report import write_report
-from crbc_lab.report.diagnostics import distances, notes
+from crbc_lab.report.diagnostics import distances
 from crbc_lab.report.estimators import compared, credits
 from crbc_lab.report.failures import failures
 from crbc_lab.report.others import reportable
 from crbc_lab.report.scenes import PIECE, Scene, Texts, read_scenes, scenes_of
 from crbc_rl import credit
+from crbc_rl.config import TrainConfig
 from crbc_rl.config.sections import CreditConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
@@ -118,8 +119,8 @@ def test_prompts_and_replies_come_back_whole_and_repeat_nothing(kept_page: Path,
 def test_the_groups_of_a_run_have_names_in_order(folder: Path, tmp_path: Path) -> None:
     scenes = scenes_of(Run.open(folder))
     assert [scene.key for scene in scenes] == ["training-1", "training-2", "start-0", "start-1", "last-0", "last-1"]
-    assert [scene.title for scene in scenes[2:4]] == ["start-0: failed, one", "start-1: solved, two"]
-    assert scenes[1].title == f"update 2: {scenes[1].outcome} solved"
+    assert [scene.title for scene in scenes[2:4]] == ["start-0: failed, 5 steps, one", "start-1: solved, 2 steps, two"]
+    assert scenes[1].title == "update 2: 3 of 8 solved"
     prefixed = scenes_of(Run.open(folder), "x-")
     assert [scene.key for scene in prefixed][:3] == ["x-training-1", "x-training-2", "x-start-0"]
 
@@ -150,12 +151,10 @@ def test_failures_are_gathered_by_where_they_ended_and_turned(folder: Path) -> N
         ("room d", 1, ["s/0/5"]),
     ]
     assert [(row["label"], row["visits"], row["links"]) for row in found["loops"]] == [("room b", 3, ["s/0/4"])]
-    (task,) = found["tasks"]
-    assert task["start"] == {"to": "s/0/5", "won": False, "text": "failed, 6 steps"}
-    assert task["last"] == {"to": "l/0/0", "won": True, "text": "solved, 2 steps"}
+    assert found["tasks"] == [("t", "s/0/5", "failed, 6 steps", "l/0/1", "solved, 2 steps")]
     kept = failures(scenes_of(Run.open(folder)))
     assert [row["label"] for row in kept["invalid"]] == ["not admissible"]
-    assert [row["task"] for row in kept["tasks"]] == ["two", "one"], "what the last policy lost comes first"
+    assert [row[0] for row in kept["tasks"]] == ["two", "one"], "what the last policy lost comes first"
 
 
 def test_the_distance_of_replies_by_hand() -> None:
@@ -171,19 +170,21 @@ def test_the_distance_of_replies_by_hand() -> None:
         (0.9, {"certified/0": 0.0, "certified/3": 0.0}, "2 β³ / (1 − β) = 14.6 times"),
         (0.9, {}, "no anchor had actions of different value"),
         (1.0, {}, "β is 1"),
-        ("auto", {"certified/3": 0.0}, "at every anchor"),
+        ("auto", {"certified/0": 0.0}, "lies above σ(s) at every anchor. It is"),
         (0.9, {"certified/3": 0.1}, ""),
     ],
 )
-def test_credit_that_is_never_certified_says_why(beta: Any, shares: dict[str, float], said: str) -> None:
-    config = CreditConfig.model_validate({"method": "crbc", "crbc": {"beta": beta}})
-    told = notes(
-        [{"update": 1, "gate_open": 0.5, "mixed_groups": 0.75, **shares}, {"update": 2, "mixed_groups": 0.25}], config
-    )
-    assert said in told[0] if said else len(told) == 1
-    assert told[-1].startswith(
-        "Groups without signal: 50% of all groups had one outcome, 25% in the first update and 75%"
-    )
+def test_credit_that_is_never_certified_says_why(
+    beta: Any, shares: dict[str, float], said: str, tmp_path: Path
+) -> None:
+    credit = {"method": "crbc", "crbc": {"beta": beta}}
+    run = Run.start(tmp_path, TrainConfig.model_validate({"name": "n", "model": MODEL, "credit": credit}), resume=False)
+    records = [{"update": 1, "gate_open": 0.5, "mixed_groups": 0.75, **shares}]
+    records.append({"update": 2, "mixed_groups": 0.25, **dict.fromkeys(shares, 0.0)})
+    (run.folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    text = write_report(run.folder).read_text()
+    assert said in text and ("Certified anchors:" in text) == bool(said)
+    assert "Groups without signal: 50% of all groups had one outcome, 25% in the first update and 75%" in text
 
 
 # ---- other places than a run -----------------------------------------------------------------------------
