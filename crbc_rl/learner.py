@@ -81,9 +81,9 @@ class Learner:
         state: dict[str, Any] = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
         self.update: int = state["update"]
         self.best: float = state["best"]
-        told = {"dynamics": self.worker.envs.dynamics, "anchor": self.worker.envs.anchor_name, "credit": self._credit()}
-        decode, told["env_id"] = self.actor.policy.decode_prompt, config.env.id
-        self.transcripts = Transcripts(run.folder, config.transcripts, decode, told)
+        played = {"dynamics": self.worker.envs.dynamics, "anchor": self.worker.envs.anchor_name}
+        told = {"env_id": config.env.id, "credit": credit_of(config), **played}
+        self.transcripts = Transcripts(run.folder, config.transcripts, self.actor.policy.decode_prompt, told)
         self.metrics: Metrics | None = None
         if self.distributed.main:
             upto = self.update if self.resumed else -1
@@ -217,11 +217,6 @@ class Learner:
     def _validates(self) -> bool:
         """Whether this update ends with a validation."""
         return self.update == self.config.updates or self.update % self.config.eval.every == 0
-
-    def _credit(self) -> dict[str, Any]:
-        """How credit is computed, with all options, as recordings tell it."""
-        defaults = {} if self.estimator is None else self.estimator.options
-        return credit_of(self.config.credit.method, {**defaults, **self.credit_options})
 
     def _models(self) -> dict[str, Trainable]:
         """What is trained, by the config's key of its learning rate."""

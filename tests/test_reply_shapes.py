@@ -15,7 +15,7 @@ from chat_server import Server
 from paths import ROOT
 from reply_shapes import SHAPES, Shape, expert_moves, expert_replies, known_move
 
-from crbc_envs import ChatEpisode
+from crbc_envs import ChatEpisode, read_recording
 from crbc_lab import cli
 from crbc_lab.evaluation.record import read_evaluation
 from crbc_rl.adapters.trl_rollouts import GroupRollouts
@@ -86,6 +86,10 @@ def test_an_evaluation_by_endpoint_tells_the_success(
     asked = server.bodies[0]
     assert "<action>" in asked["messages"][-1]["content"] and asked["max_tokens"] == 4_096
     assert ("how to reply is added" in printed) == (prompt == "compact")
+    kept = read_recording("x.transcripts.parquet")
+    assert len(kept.groups) == 2 and kept.env_id == "CRBC-Sokoban-v0" and kept.turns
+    assert asked["messages"][-1]["content"] in [turn.prompt for turn in kept.turns]
+    assert {turn.cause for turn in kept.turns} == {shape.cause or ""}
 
 
 @shapes
@@ -98,6 +102,9 @@ def test_a_prompting_agent_tells_the_success(
     assert status == (1 if shape.cause else 0)
     result = json.loads(Path("run/agents.json").read_text())
     assert result["success"]["success"] == (0.0 if shape.cause else 1.0)
+    kept = read_recording("run/transcripts/test-000000.parquet")
+    files = [read_recording(f"run/rollouts/seed0/{task:06d}.parquet") for task in range(2)]
+    assert [one for file in files for one in file.groups] == kept.groups and kept.anchor == files[0].anchor
     assert result["invalid_by_cause"] == ({shape.cause: 1.0} if shape.cause else {})
     kept = result["invalid_replies"].get(shape.cause, ())
     assert bool(kept) == bool(shape.cause) and len(kept) == len(set(kept)) <= 3

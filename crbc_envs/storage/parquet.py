@@ -59,7 +59,7 @@ OPTIONAL_COLUMNS = {"cause": "string", **TOKEN_COLUMNS, "image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | OPTIONAL_COLUMNS
 TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}
 
-REMEDY = "`crbc train CONFIG --set record_every=10` writes such files into RUN/rollouts"
+REMEDY = "`crbc train CONFIG` writes such files into RUN/transcripts"
 
 
 def write_columns(
@@ -161,7 +161,7 @@ def read_table(path: Path, names: Iterable[str], groups: Iterable[int] | None = 
             table = table if groups is None else _rows_of_groups(table, header)
     except DataError:
         raise
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} is damaged, cut short or no Parquet file ({reason}); {REMEDY}") from error
     if wrong := _fault(table):

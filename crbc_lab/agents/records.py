@@ -9,10 +9,11 @@ from typing import Any
 
 from anchors import RolloutGroup
 from crbc_envs.storage.files import append_line
-from crbc_envs.storage.rollouts import write_groups
+from crbc_envs.storage.rollouts import read_recording, write_groups
 from crbc_lab.agents.episode import Episode, Trial
 from crbc_lab.agents.journal import read_journal
 from crbc_rl.rollout.invalid import InvalidReplies
+from crbc_rl.runs.transcripts import CANDIDATES, FOLDER, Play, chosen, plays_of, write_plays
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,16 @@ class Records:
                 log.warning(warning)
         append_line(self._path, record)
         self.episodes[episode.seed, episode.task] = record
+
+    def keep_transcripts(self, wanted: int) -> None:
+        """Write the recordings of up to `wanted` episodes into one file of transcripts, half of them unsolved."""
+        plays, told = list[Play](), dict[str, Any](env_id=self.env_id)
+        for (seed, task), record in sorted(self.episodes.items())[: CANDIDATES * wanted]:
+            if (path := self.recording(seed, task)).is_file():
+                recording = read_recording(path)
+                plays += [play._replace(kind=record["kind"]) for play in plays_of(recording)]
+                told["anchor"] = recording.anchor
+        write_plays(self.folder / FOLDER / "test-000000.parquet", chosen(plays, wanted), **told)
 
     def _write(self, episode: Episode, task_id: str) -> None:
         """One group, the task, with a rollout for each trial that has a step."""

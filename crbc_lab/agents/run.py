@@ -2,7 +2,8 @@
 
 settings.json    the config, and the panel that is played      calls.jsonl      every call, the cache and the account
 episodes.jsonl   one record for each finished episode          rollouts/        their transcripts, seedS/TASK.parquet
-agents.json      the result                                    .lock            who writes here
+agents.json      the result                                    transcripts/     some of them, half of them unsolved
+.lock            who writes here
 """
 
 from __future__ import annotations
@@ -90,7 +91,12 @@ class Run:
         return {**played, "data": getattr(env, "data", ""), "tasks": episodes, "digest": digest}
 
     def play(
-        self, folder: Path, model: ChatPolicy | Policy, again: bool, progress: Callable[[int, Ledger], None]
+        self,
+        folder: Path,
+        model: ChatPolicy | Policy,
+        again: bool,
+        progress: Callable[[int, Ledger], None],
+        transcripts: int = 16,
     ) -> dict[str, Any]:
         """Play what is not finished yet in a run folder, and write its result, also after an interruption.
 
@@ -116,6 +122,7 @@ class Run:
                 tell()
                 with line_to(model, config, answered=ledger.spent.calls > ledger.spent.failed) as line:
                     play.run(line, todo)
+                records.keep_transcripts(transcripts)
             stopped = play.stopped
         finally:
             kept = [known[place] for place in places if place in known]

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 Result = dict[str, Any]
 
 
-def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) -> bool:
+def agents(config: AgentsConfig, folder: Path, again: bool, transcripts: int, console: Console) -> bool:
     """Play what is not finished in `folder` and print the result. Returns whether every episode is finished, with a
     valid reply among all."""
     check(config)
@@ -48,7 +48,7 @@ def agents(config: AgentsConfig, folder: Path, again: bool, console: Console) ->
             done, account = ended, ledger
             bars.update(bar, completed=ended)
 
-        result = run.play(folder, model, again, tell)
+        result = run.play(folder, model, again, tell, transcripts)
     for line in lines(config, result, folder):
         print_line(console, line)
     if result["episodes"] and result["invalid_share"] == 1.0:

@@ -39,6 +39,7 @@ from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.progress import Bars
+from crbc_rl.runs.transcripts import Plays, chosen, credit_of, write_plays
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +56,15 @@ MAX_TOKENS = 4_096
 class Player:
     """Who is evaluated: its name, what tells it apart, and how it plays tasks with their repeats.
 
-    `invalid` has the replies of this start. A model without one valid reply is no success: `must_reply`.
+    `invalid` has the replies of this start, `plays` its first tasks. A model without one valid reply is no success:
+    `must_reply`.
     """
 
     name: str
     identity: Mapping[str, Any]
     play: Callable[[Sequence[int], Sequence[int], Progress], Iterator[Columns]]
     invalid: InvalidReplies
+    plays: Plays
     must_reply: bool = False
 
 
@@ -75,21 +78,22 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     found, config = order.read(given, policy)
     policy = policy or ("last" if found.kind == "run" else "start")
     check_run(config, evaluation=(order.played_split, order.count(config))).require()
-    chosen, digest = order.chosen(config)
+    panel, digest = order.chosen(config)
     torch.set_num_threads(config.threads)
-    player = _player(policy, Run(found.path, config), chosen, order, console)
+    player = _player(policy, Run(found.path, config), panel, order, console)
     if order.out is None:
-        rows = _played(player, chosen, None, console)
+        rows = _played(player, panel, None, console)
     else:
-        played = identity(config, chosen, digest, player.identity)
+        played = identity(config, panel, digest, player.identity)
         document = finished(order.out, played)
         if document is None:
-            with recording(order.out, played, chosen, order.resume) as kept:
-                _played(player, chosen, kept, console)
+            with recording(order.out, played, panel, order.resume) as kept:
+                _played(player, panel, kept, console)
                 document = kept.finish()
+            _keep_transcripts(config, player.plays, order.out, console)
         rows = document["rows"]
         player.invalid.kept.update(document.get("invalid_replies", {}))
-    _show(player, chosen, rows, console)
+    _show(player, panel, rows, console)
     if order.out is not None:
         print_written(console, order.out)
     counts = not player.must_reply or any(row["invalid"] < row["length"] for row in rows)
@@ -98,11 +102,20 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     return counts
 
 
+def _keep_transcripts(config: TrainConfig, plays: Plays, out: Path, console: Console) -> None:
+    """Write the tasks that this start has played beside `out`, as far as they are wanted."""
+    told: dict[str, Any] = {"env_id": config.env.id, "credit": credit_of(config)}
+    path = out.with_suffix(".transcripts.parquet")
+    if plays.all and (written := write_plays(path, chosen(plays.all, plays.wanted), **told)):
+        print_line(console, f"{len(written)} of the tasks, replies and all: crbc play --replay {path}")
+
+
 HINT = "The lines above say what is wrong with the replies; docs/evaluation.md has the forms that are read"
 
 
 def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: Order, console: Console) -> Player:
     config, split, invalid = run.config, panel.split, InvalidReplies()
+    plays = Plays(order.transcripts if order.out is not None else 0, lambda turn: "")
 
     def watch(turn: Turn) -> None:
         invalid.add(turn.text, turn.cause)
@@ -114,8 +127,8 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
         asking = _asking(config, trained, order.max_tokens, MAX_TOKENS)
         print_line(console, _asked(policy.model, config, asking, trained, panel))
         endpoint = {"which": "endpoint", "url": redacted(policy.url), "model": policy.model, **asdict(asking)}
-        play = partial(_play, policy, config, split, asking, watch)
-        return Player(policy.model, {**endpoint, "extra_body": policy.extra}, play, invalid, must_reply=True)
+        play = partial(_play, policy, config, split, asking, watch, plays)
+        return Player(policy.model, {**endpoint, "extra_body": policy.extra}, play, invalid, plays, must_reply=True)
     if isinstance(policy, Path):
         trained, model = (policy / WARMSTART).is_file(), load_policy(policy)
         room: int = model.model.config.get_text_config().max_position_embeddings
@@ -123,15 +136,16 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
         model.max_prompt_tokens = room - asking.max_new_tokens
         print_line(console, _asked(policy.name, config, asking, trained, panel))
         told = {"which": "model", "name": policy.name, "digest": model_digest(policy), **asdict(asking)}
-        play = partial(_play, model, config, split, asking, watch)
-        return Player(policy.name, told, play, invalid, must_reply=True)
+        plays.decode = model.decode_prompt
+        play = partial(_play, model, config, split, asking, watch, plays)
+        return Player(policy.name, told, play, invalid, plays, must_reply=True)
     if policy in SCRIPTS:
 
         def script(tasks: Sequence[int], repeats: Sequence[int], progress: Progress) -> Iterator[Columns]:
             which: Any = policy
             return play_scripted(which, config, split, tasks, repeats, config.seed, progress, CHUNK)
 
-        return Player(policy, {"which": policy}, script, invalid)
+        return Player(policy, {"which": policy}, script, invalid, plays)
     folder = run.policy_folder(policy)
     update = int(folder.name) if policy != "start" else 0
     checkpoint = {"which": policy, "update": update, "digest": model_digest(folder)}
@@ -139,7 +153,9 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
     if order.max_tokens is not None:
         asking = replace(asking, max_new_tokens=order.max_tokens)
         checkpoint["max_tokens"] = order.max_tokens
-    return Player(policy, checkpoint, partial(_play, run.policy(policy), config, split, asking, watch), invalid)
+    player = run.policy(policy)
+    plays.decode = player.decode_prompt
+    return Player(policy, checkpoint, partial(_play, player, config, split, asking, watch, plays), invalid, plays)
 
 
 def _asking(config: TrainConfig, trained: bool, max_tokens: int | None, usual: int) -> Asking:
@@ -172,11 +188,12 @@ def _play(
     split: str,
     asking: Asking,
     on_turn: Callable[[Turn], None],
+    plays: Plays,
     tasks: Sequence[int],
     repeats: Sequence[int],
     progress: Progress,
 ) -> Iterator[Columns]:
-    for columns, _ in play_tasks(
+    for columns, batch in play_tasks(
         policy,
         config,
         split,
@@ -190,6 +207,7 @@ def _play(
         asking=asking,
         on_turn=on_turn,
     ):
+        plays(columns, batch)
         yield columns
 
 

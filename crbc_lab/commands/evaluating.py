@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from crbc_lab.commands.console import console
-from crbc_lab.commands.parse import Count, MaybePath, RunPath, Settings, Size, permit
+from crbc_lab.commands.parse import Count, Index, MaybePath, RunPath, Settings, Size, permit
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import find
 
@@ -25,6 +25,7 @@ def evaluate(
     set: Settings = (),
     out: MaybePath = None,
     resume: bool = False,
+    transcripts: Index = None,
     endpoint: str | None = None,
     model: str | None = None,
     key_variable: str | None = None,
@@ -49,6 +50,8 @@ def evaluate(
         set: replaces config values, each as section.key=value.
         out: a JSON file for what was played, the figures, and a row for each episode.
         resume: continue the evaluation of --out that was stopped.
+        transcripts: how many tasks are kept beside --out FILE.json, in FILE.transcripts.parquet, half of them lost;
+            default 16.
         endpoint: evaluate a model behind an OpenAI-compatible server instead, such as http://localhost:8000/v1. Where
             the config's prompt does not say how to reply, that is added to it.
         model: the name of that model; without an endpoint, the folder of a model, which plays in this process.
@@ -77,7 +80,8 @@ def evaluate(
     fields = _extra_body(extra_body)
     player: Any = policy if model is None or endpoint is not None else model_folder(model)
     chosen = None if tasks is None else ChosenTasks.read(tasks)
-    order = Order(split, episodes, panel, chosen, list(chain.from_iterable(set)), max_tokens, out, resume)
+    settings, kept = list(chain.from_iterable(set)), 16 if transcripts is None else transcripts
+    order = Order(split, episodes, panel, chosen, settings, max_tokens, out, resume, kept)
     order.read(run, player)
 
     from crbc_lab.commands.evaluate import evaluate as play

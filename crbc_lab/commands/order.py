@@ -24,7 +24,8 @@ SUFFIX = ".json"
 @dataclass(frozen=True, slots=True)
 class Order:
     """What is to be evaluated: so many `episodes` of `split`, by default as many as the config says, on its panel or
-    `panel`; or `tasks`. `settings` replace values of the config. `out` and `resume` are the JSON file's."""
+    `panel`; or `tasks`. `settings` replace values of the config. `out` and `resume` are the JSON file's, beside which
+    so many `transcripts` are kept."""
 
     split: str | None = None
     episodes: int | None = None
@@ -34,6 +35,7 @@ class Order:
     max_tokens: int | None = None
     out: Path | None = None
     resume: bool = False
+    transcripts: int = 16
 
     def __post_init__(self) -> None:
         if self.tasks is not None and (self.episodes, self.panel) != (None, None):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,9 @@ from crbc_rl.errors import ConfigError
 Floats = NDArray[np.float64]
 
 BETA = 0.98
-"""Discount of the closure, as in the paper."""
+"""Discount of the closure, as in the paper, where a file tells none."""
+OPTIONS = ("beta", "depth", "horizon", "truncation", "invalid_cost")
+"""Options of the closure that CRBC's credit has, too."""
 LONGEST_REPLY = 4_000
 """The longest reply that is shown in full, in characters."""
 LONGEST_TITLE = 300
@@ -44,19 +48,28 @@ class Position:
 def replay(path: Path, group: int, rollout: int, console: Console, read: Callable[[str], str] = input) -> None:
     """Show steps until the user quits. `read` returns the user's input for a prompt.
 
-    Raises `DataError` for a file without rollouts, and `ConfigError` for a group or rollout it does not have.
+    Raises `DataError` for a file without rollouts, and `ConfigError` for a group or rollout that it does not have, and
+    for credit that cannot be computed.
     """
     recording = read_recording(path)
     groups = recording.groups
     _check(path, "group", group, len(groups))
     _check(path, "rollout", rollout, len(groups[group]))
-    values = cache(lambda g: step_values(groups[g]))
+    options, told = closure_options(recording.credit)
+
+    @cache
+    def values(number: int) -> list[Floats]:
+        try:
+            return step_values(groups[number], options)
+        except (credit.CreditError, TypeError) as error:
+            raise ConfigError(f"{path}: no {told}: {error}") from error
+
     anchor = f"anchors {escape(printable(recording.anchor[:LONGEST_TITLE]))}  " if recording.anchor else ""
     number = f"{len(groups)} group" + "s" * (len(groups) > 1)
     console.print(
         f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {number}  {anchor}"
-        f"closure at beta {BETA}\n[dim]Enter or 'n' is the next step, 'b' the one before, 'r' the next rollout, "
-        "'g' the next group, 'p' the prompt, 'q' ends.[/]",
+        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Enter or 'n' is the next step, 'b' the one before, "
+        "'r' the next rollout, 'g' the next group, 'f' the next failure, 'p' the prompt, 'q' ends.[/]",
         highlight=False,
     )
     position = Position(group, rollout)
@@ -72,11 +85,29 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
         position = _moved(console, groups, position, line)
 
 
-def step_values(group: RolloutGroup) -> list[Floats]:
-    """V(s_t), Q(s_t, a_t) and Q - V of every step, by the full closure at `BETA`: one array (steps, 3) per rollout."""
+def closure_options(told: Mapping[str, Any] | None) -> tuple[dict[str, Any], str]:
+    """The options of the closure that stands for a run's credit, and what it is, in words."""
+    if told is None:
+        return {"beta": BETA}, f"closure at beta {BETA}; the file does not tell the run's credit"
+    method, options = told["method"], told["options"]
+    if method in ("crbc", "crbc_plus"):
+        own = {name: options[name] for name in OPTIONS if name in options}
+        depth = own.get("depth")
+        return (
+            own,
+            f"closure at beta {own.get('beta', BETA)}, depth {'full' if depth is None else depth}, as in the run",
+        )
+    beta = options.get("gamma", BETA)
+    return {
+        "beta": beta
+    }, f"closure at beta {beta} ({method} {'had this' if 'gamma' in options else 'has no'} discount)"
+
+
+def step_values(group: RolloutGroup, options: Mapping[str, Any] = {"beta": BETA}) -> list[Floats]:
+    """V(s_t), Q(s_t, a_t) and Q - V of every step, by the closure with `options`: one array (steps, 3) per rollout."""
     process = EmpiricalProcess.from_group(group)
     rollouts, pair = process.steps()
-    result = credit.closure(process, BETA)
+    result = credit.closure(process, **options)
     per_pair = np.stack([result.V[process.pair_anchor], result.Q, result.A], axis=1)
     return rollouts.split(per_pair[pair])[0]
 
@@ -99,8 +130,21 @@ def _moved(console: Console, groups: list[RolloutGroup], position: Position, lin
         return Position(position.group, (position.rollout + 1) % len(members))
     elif line in ("g", "group"):
         return Position((position.group + 1) % len(groups), 0)
+    elif line in ("f", "failure"):
+        return _next_failure(console, groups, position)
     else:
-        console.print("[yellow]Enter or 'n', 'b', 'r', 'g', 'p', 'q'.[/]")
+        console.print("[yellow]Enter or 'n', 'b', 'r', 'g', 'f', 'p', 'q'.[/]")
+    return position
+
+
+def _next_failure(console: Console, groups: list[RolloutGroup], position: Position) -> Position:
+    """The first step of the next rollout that failed, in the order of the file; behind the last comes the first."""
+    places = [Position(g, r) for g, group in enumerate(groups) for r in range(len(group))]
+    here = places.index(Position(position.group, position.rollout))
+    for place in chain(places[here + 1 :], places[: here + 1]):
+        if not groups[place.group].rollouts[place.rollout].success:
+            return place
+    console.print("[yellow]Every rollout of this file succeeded.[/]")
     return position
 
 
@@ -118,7 +162,8 @@ def _show(console: Console, recording: Recording, position: Position, values: Fl
     if recording.turns is not None:
         turn = recording.turns[recording.row(position.group, position.rollout, position.step)]
         known = f"  logprob {turn.logprob:.2f}" if turn.reply_ids else ""  # a model behind a server may tell none
-        console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (known, "dim")))
+        wrong = f"  invalid: {turn.cause}" if turn.cause else ""
+        console.print(Text.assemble(("reply   ", "dim"), _reply(turn.reply), (known, "dim"), (wrong, "yellow")))
     ended = position.step + 1 == len(rollout)
     how = "solved" if rollout.success else "out of steps" if rollout.truncated else "failed"
     console.print(

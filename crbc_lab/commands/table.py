@@ -120,6 +120,7 @@ def agents(
     key_variable: str | None = None,
     run: MaybePath = None,
     again: bool = False,
+    transcripts: Index = None,
     set: Settings = (),
     dry_run: bool = False,
     allow_import: bool = False,
@@ -136,6 +137,7 @@ def agents(
         key_variable: the environment variable that holds the server's API key.
         run: run folder; default runs/NAME.
         again: play episodes again that ended without an answer of the model.
+        transcripts: how many episodes go into RUN/transcripts, half of them unsolved; default 16.
         set: replaces config values, each as section.key=value.
         dry_run: check everything that can be checked without a call, print the plan and the first prompt, and stop.
         allow_import: run the modules that the config names ("module:attribute").
@@ -152,7 +154,7 @@ def agents(
     folder = run or RUNS / settings.name
     if dry_run:
         module.dry_run(settings, folder, console)
-    elif not module.agents(settings, folder, again, console):
+    elif not module.agents(settings, folder, again, 16 if transcripts is None else transcripts, console):
         sys.exit(1)
 
 
@@ -173,9 +175,9 @@ def report(run: RunPath, /, out: MaybePath = None) -> None:
 def play(
     env: Positional[str | None] = None,
     /,
-    split: Literal["train", "validation", "test"] = "train",
+    split: Literal["train", "validation", "test"] | None = None,
     task: Index = None,
-    seed: Index = 0,
+    seed: Index = None,
     set: Settings = (),
     replay: MaybePath = None,
     group: Index = None,
@@ -188,11 +190,11 @@ def play(
 
     Args:
         env: an environment id such as CRBC-Sokoban-v0, or a config or a run for its environment; not with --replay.
-        split: the split of the tasks.
+        split: the split of the tasks; default train.
         task: index of the first task; by default drawn with the seed.
-        seed: seed of the draw.
+        seed: seed of the draw; default 0.
         set: the environment's options, each as key=value, such as slippery=true or data=official.
-        replay: a file of recorded rollouts, RUN/rollouts/000010.parquet; training with record_every=10 writes them.
+        replay: a file of recorded rollouts, such as RUN/transcripts/test-000060.parquet, which training writes.
         group: the first group shown of that file.
         rollout: the first rollout shown of that group.
         unsafe_root: let CRBC-WebShopSite-v0 run its browser as root, without a sandbox.
@@ -200,6 +202,10 @@ def play(
     """
     permit(allow_import)
     if replay is not None:
+        given = {"the environment": env, "--split": split, "--task": task, "--seed": seed, "--set": set or None}
+        given["--unsafe-root"] = unsafe_root or None
+        if odd := [name for name, value in given.items() if value is not None]:
+            raise ConfigError(f"--replay shows what was recorded, all of it in the file: leave {', '.join(odd)} out")
         from crbc_lab.commands.replay import replay as step_through
 
         step_through(replay, group or 0, rollout or 0, console)
@@ -211,7 +217,7 @@ def play(
     from crbc_lab.commands.play import play as play_env
 
     settings = tuple(chain(*set))
-    play_env(env, split, task, seed or 0, console, settings=settings, unsafe_root=unsafe_root)
+    play_env(env, split or "train", task, seed or 0, console, settings=settings, unsafe_root=unsafe_root)
 
 
 def warmstart(

@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from crbc_lab.commands.console import print_line
 from crbc_lab.interrupts import Interrupts, stop_with_parent
 from crbc_lab.plan.check import check_run
 from crbc_lab.report import write_report
@@ -18,6 +19,7 @@ from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.progress import TrainProgress
+from crbc_rl.runs.transcripts import kept
 
 
 def train(config: TrainConfig, folder: Path, resume: bool, console: Console, follow_links: bool = False) -> None:
@@ -84,3 +86,5 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
             kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
             console.print(f"    {escape(kind):8} {before:6.1%} before, {after:6.1%} after", highlight=False)
     console.print(f"report {escape(str(report_path))}", soft_wrap=True)
+    for last in [one.path for one in kept(folder) if one.kind == "test" and one.update][-1:]:
+        print_line(console, f"look first at what it lost: crbc play --replay {last}  ('f' is the next failure)")

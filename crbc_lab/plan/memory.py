@@ -18,6 +18,7 @@ from crbc_lab.plan.architecture import Architecture
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
+from crbc_rl.runs.transcripts import MOST_BYTES
 
 GIB = 2**30
 
@@ -211,6 +212,7 @@ def disk(config: TrainConfig, model: Architecture) -> Disk:
     if config.credit.method == CRITIC:
         checkpoint += 3 * weights
     copied = weights if Path(config.model).is_dir() else 0
+    copied += MOST_BYTES if config.transcripts else 0
     return Disk(weights, checkpoint, peak=(KEEP + 1) * checkpoint + 2 * weights + copied)
 
 

@@ -19,6 +19,7 @@ from crbc_lab.plan.workload import workload_of
 from crbc_rl.config import KEEP, TrainConfig
 from crbc_rl.config.protocols import choices, deviations
 from crbc_rl.policies.engines import engine_of
+from crbc_rl.runs.transcripts import MOST_BYTES
 
 _NOISE = {SHARED: "one stream of noise together", INDEPENDENT: "their own noise each"}
 
@@ -77,6 +78,9 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
         f"at most {batches.optimizer_steps:,} optimizer steps of {config.optim.minibatch} rows; "
         f"on each process {batches.rows_per_rank} of them, passes: {batches.passes} of {batches.microbatch}",
     )
+    if config.transcripts:
+        kept = f"{config.transcripts} held-out tasks before and after, and a training group at each validation"
+        yield "transcripts", f"{kept}: at most {MOST_BYTES // 10**6} MB (transcripts=0: none)"
     validations = config.updates // config.eval.every + 1
     yield (
         "the run",

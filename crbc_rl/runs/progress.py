@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -72,14 +73,19 @@ class TrainProgress(Bars, Callback):
     def __init__(self, console: Console, updates: int) -> None:
         super().__init__(console, self._state)
         self._updates = updates
-        self._phase, self._begun, self._done, self._episodes = "start", time.monotonic(), 0, (0, 0)
+        self._phase, self._begun, self._episodes = "start", time.monotonic(), (0, 0)
+        self._first, self._done, self._at, self._since = 0, 0, 0, 0.0
         self._note = ""
         self._run = self.add("start", total=updates)
         self._part = self.add("episodes", visible=False)
 
     def begin(self, done: int) -> None:
         """Training begins after update `done`."""
-        self._done = done
+        self._first, self._since = done, time.monotonic()
+        self._show(done)
+
+    def _show(self, done: int) -> None:
+        self._done = self._at = done
         self.update(self._run, completed=done)
 
     def stopping(self) -> None:
@@ -92,6 +98,7 @@ class TrainProgress(Bars, Callback):
 
     def phase(self, name: str) -> None:
         self._phase, self._begun, self._episodes = name, time.monotonic(), (0, 0)
+        self._at = self._done + 1 if name == "rollout" else self._at
         self.update(self._run, description=self._note or name)
         self.reset(self._part, visible=False)
 
@@ -100,37 +107,51 @@ class TrainProgress(Bars, Callback):
         self.update(self._part, completed=done, total=total, visible=True)
 
     def record(self, record: Record) -> None:
-        self.begin(record["update"])
-        self.print(update_line(record, self._console.width - 1, len(str(self._updates))))
+        done = record["update"]
+        if done <= self._first:
+            self.begin(done)  # what came before is no update
+        self._show(done)
+        width = self._console.width - 1 if self._console.is_terminal else WIDEST
+        self.print(update_line(record, width, self._updates, self._left()))
+
+    def _left(self) -> float | None:
+        """Seconds that the other updates take, if they take as long as those of this start; None before the first."""
+        made = self._done - self._first
+        return (time.monotonic() - self._since) / made * (self._updates - self._done) if made else None
 
     def _state(self) -> str:
         done, total = self._episodes
         episodes = f"{done} of {total} episodes, " if total else ""
-        place = f"after update {self._done}: " if self._phase != "start" else ""
+        place = f"update {self._at} of {self._updates}: " if self._phase != "start" else ""
         return f"  {place}{self._phase}, {episodes}{time.monotonic() - self._begun:.0f} s"
 
 
-def update_line(record: Record, width: int, digits: int = 3) -> str:
-    """One update in one line of at most `width` characters. What does not fit is in metrics.jsonl alone."""
-    # In the order of the line, each with its rank: parts of a high rank are left out first.
-    parts = [(0, f"[bold]update {record['update']:{max(3, digits)}d}[/]")]
-    if "success" in record:
-        parts += [
-            (1, f"success [bold]{record['success']:6.1%}[/]"),
-            (7, f"reward {record['reward']:6.2f}"),
-            (8, f"length {record['length']:5.1f}"),
-            (6, f"invalid {record['invalid']:6.1%}"),
-        ]
-    if "clip_share" in record:  # a loss of one's own may have none
-        parts.append((9, f"clip {record['clip_share']:6.1%}"))
-    if "kl" in record:
-        parts.append((5, f"kl {record['kl']:.4f}"))
-    for rank, split, short in ((2, "validation", "val"), (3, "test", "test")):
-        if f"{split}/success" in record:
-            parts.append((rank, f"[cyan]{short} {record[f'{split}/success']:.1%}[/]"))
+COLUMNS = (
+    (1, "success", "success", "6.1%"),
+    (7, "reward", "reward", "7.2f"),
+    (8, "length", "length", "6.1f"),
+    (6, "invalid", "invalid", "6.1%"),
+    (10, "clip", "clip_share", "6.1%"),
+    (9, "kl", "kl", "7.4f"),
+    (2, "validation", "validation/success", "6.1%"),
+    (3, "test", "test/success", "6.1%"),
+)
+"""Of a line: rank, name, metric and format. Those of a high rank are left out where the width has no room for all."""
+WIDEST = 400
+"""Characters of a line where nobody sees it end."""
+
+
+def update_line(record: Record, width: int, updates: int, left: float | None = None) -> str:
+    """One update of `updates` in one line of at most `width` characters, with the seconds that are `left`. Lines have
+    the same columns, "-" where there is no figure. What does not fit is in metrics.jsonl alone."""
+    parts = [(0, f"[bold]update {record['update']:{len(str(updates))}d} of {updates}[/]")]
+    for rank, name, key, form in COLUMNS:
+        figure = f"{record[key]:{form}}" if key in record else f"{'-':>{form.partition('.')[0]}}"
+        parts.append((rank, f"{name} [cyan]{figure}[/]" if "/" in key else f"{name} {figure}"))
     seconds = blocks(record)
-    parts.append((4, f"[dim]{sum(seconds.values()):.1f} s[/]"))
-    parts.append((10, f"[dim]{', '.join(f'{phase} {value:.1f}' for phase, value in seconds.items())}[/]"))
+    parts.append((4, f"[dim]{sum(seconds.values()):6.1f} s[/]"))
+    parts.append((5, f"[dim]{'-' if left is None else str(timedelta(seconds=round(left))):>8} left[/]"))
+    parts.append((11, f"[dim]{', '.join(f'{phase} {value:.1f}' for phase, value in seconds.items())}[/]"))
     kept, room = set(), width
     for rank, shown in sorted(parts):
         room -= len(Text.from_markup(shown)) + 2 * (rank > 0)

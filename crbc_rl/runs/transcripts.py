@@ -29,6 +29,8 @@ from anchors import GroupError, RolloutGroup
 from crbc_envs.errors import DataError
 from crbc_envs.storage.files import WriteErrors
 from crbc_envs.storage.rollouts import Frame, RecordedTurn, Recording, decode_frame, read_recording, write_groups
+from crbc_rl import credit
+from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.rollout.panel import in_turns
 
 if TYPE_CHECKING:
@@ -143,12 +145,11 @@ def write_plays(path: Path, plays: Sequence[Play], update: int = 0, room: int = 
     """
     fit = list(plays)
     while fit:
-        turns, frames = ([one for play in fit for one in getattr(play, what)] for what in ("turns", "frames"))
-        steps = sum(len(rollout) for play in fit for rollout in play.group.rollouts)
-        images = frames if len(frames) == steps else None
+        turns = [turn for play in fit for turn in play.turns]
+        told["frames"] = [frame for play in fit for frame in play.frames] if all(play.frames for play in fit) else None
         try:
             with WriteErrors(path):
-                write_groups(path, [play.group for play in fit], update=update, turns=turns, frames=images, **told)
+                write_groups(path, [play.group for play in fit], update=update, turns=turns, **told)
         except GroupError as error:
             log.warning("no transcripts: %s", error)
             break
@@ -213,9 +214,12 @@ def _start(folder: Path) -> list[Play]:
         return []
 
 
-def credit_of(method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """How a run computes credit, as a recording keeps it: plain data."""
-    return {"method": method, "options": json.loads(json.dumps(dict(options), default=str))}
+def credit_of(config: TrainConfig) -> dict[str, Any]:
+    """How a run computes credit, with all options, as a recording keeps it: plain data."""
+    method = config.credit.method
+    defaults = {} if method == CRITIC else credit.estimator_of(config.method()).options
+    options = {**defaults, **config.credit.options}
+    return {"method": method, "options": json.loads(json.dumps(options, default=str))}
 
 
 def mixed(rates: Any) -> int:

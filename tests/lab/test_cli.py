@@ -32,7 +32,12 @@ def test_train_eval_and_report_from_the_command_line(
     train = ("train", str(config), "--run", "r", "--seed", "5", "--set", "credit.crbc.w_step=2")
     done = warm.run(train, tmp_path, {"COLUMNS": "200"})
     assert done.status == 0, done.err
-    assert "update   2" in done.out and "warm start" in done.out and "95 % interval" in done.out
+    assert (
+        "update 2 of 2" in done.out
+        and "crbc play --replay r/transcripts/test-000002.parquet" in done.out
+        and "warm start" in done.out
+        and "95 % interval" in done.out
+    )
     assert (tmp_path / "r/report.html").stat().st_size > 10_000
 
     monkeypatch.chdir(tmp_path)

@@ -250,7 +250,10 @@ def undisturbed(model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "count"),
-    [("eval", 2), ("eval", 3), ("rollout", 3), ("credit", 1), ("train", 2), ("replace", 4), ("fsync", 35)],
+    [
+        *[("validation", 2), ("test", 1), ("test", 2), ("rollout", 3), ("credit", 1), ("train", 2)],
+        *[("replace", 4), ("fsync", 35), ("fsync", 55)],
+    ],
 )
 def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
     warm: Warm, undisturbed: tuple[Path, Path], tmp_path: Path, where: str, count: int
@@ -261,4 +264,5 @@ def test_a_run_killed_in_any_phase_resumes_to_the_same_bytes(
     Learner(load_config(path), Run.start(tmp_path, load_config(path), resume=True)).train()
     assert without_times(read_metrics(tmp_path)) == without_times(read_metrics(whole))
     assert _same_weights(tmp_path / "checkpoints/000003", whole / "checkpoints/000003")
+    assert _transcripts(tmp_path) == _transcripts(whole)
     assert not list(tmp_path.rglob("*.tmp"))

@@ -60,7 +60,7 @@ class Watched:
         self.done.append(("optimise", (batch, dice.random())))
         return {"loss": 1.0}
 
-    def _evaluate(self, split: str, episodes: int, progress: object = None) -> Evaluation:
+    def _evaluate(self, split: str, episodes: int, progress: object = None, on_batch: object = None) -> Evaluation:
         self.done.append((split, (self.learner.update, episodes)))
         won = next(self.wins) if split == "validation" else 0
         return Evaluation(split, episodes, won, 0.0, 0.0, 0.0, 1.0, 0.0)

@@ -128,6 +128,17 @@ def test_damage_of_a_group_is_found_when_it_is_read(written: Path) -> None:
             read_recording(written, groups)
 
 
+@pytest.mark.parametrize("parts", [b"7", b"[]", b"[[1]]", b"{}", b'[["a", 2], [3, 4]]'])
+def test_parts_that_are_none_are_damage(written: Path, monkeypatch: pytest.MonkeyPatch, parts: bytes) -> None:
+    dumps = json.dumps
+    monkeypatch.setattr(
+        parquet.json, "dumps", lambda value: parts.decode() if isinstance(value, list) else dumps(value)
+    )
+    write_groups(written, GROUPS)
+    with pytest.raises(DataError, match="is damaged, cut short or no Parquet file"):
+        read_recording(written)
+
+
 def test_a_file_that_a_tool_wrote_again_is_read_with_a_warning(
     written: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -196,7 +196,7 @@ def test_what_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"nowhere\.parquet: no such file; `crbc train CONFIG --set record_every"):
+    with pytest.raises(DataError, match=r"nowhere\.parquet: no such file; `crbc train CONFIG` writes"):
         read_groups(tmp_path / "nowhere.parquet")
 
 

@@ -14,6 +14,7 @@ from learner_fixtures import fresh_policy, small, write_config
 from refusals import refusal
 from warm import Warm
 
+from crbc_envs.storage.rollouts import read_recording
 from crbc_envs.tasks import rng
 from crbc_envs.vector.members import make_member
 from crbc_lab import cli
@@ -110,6 +111,14 @@ def test_a_killed_evaluation_comes_to_the_same_file(
     cli.main([*asked, "cut.json", "--resume"])
     assert Path("cut.json").read_bytes() == Path("whole.json").read_bytes()
     assert not Path("cut.partial.jsonl").exists()
+    if policy == "random":  # its replies are no model's
+        assert not Path("whole.transcripts.parquet").exists()
+    else:  # those of this start alone
+        whole, rest = (read_recording(f"{name}.transcripts.parquet") for name in ("whole", "cut"))
+        assert len(whole.groups) == 10 and len(rest.groups) == 6 and rest.credit["method"] == "crbc"
+        assert {one.task for one in rest.groups} < {one.task for one in whole.groups}
+        cli.main([*asked, "two.json", "--transcripts", "2"])
+        assert len(read_recording("two.transcripts.parquet").groups) == 2
     capsys.readouterr()
     monkeypatch.setattr(evaluate, "_played", None)  # it is finished: nothing is played
     cli.main([*asked, "cut.json", "--resume"])

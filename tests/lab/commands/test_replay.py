@@ -63,6 +63,42 @@ def test_a_reader_sees_every_step(recorded: Path) -> None:
     assert end == ""
 
 
+def test_the_next_failure_is_found_in_any_group(recorded: Path, tmp_path: Path) -> None:
+    first, cut, odd, again, _ = session(recorded, "f", "f", "failure", "q")
+    assert "'f' the" in first and "group 0 of 2  rollout 1 of 2" in cut
+    assert "group 1 of 2  rollout 0 of 1" in odd and "group 0 of 2  rollout 1 of 2" in again
+    write_groups(tmp_path / "won.parquet", [RolloutGroup([GROUPS[0].rollouts[0]] * 2, "t")])
+    _, none, _ = session(tmp_path / "won.parquet", "f", "q")
+    assert "Every rollout of this file succeeded." in none and "rollout 0 of 2  step 0" in none
+
+
+@pytest.mark.parametrize(
+    ("told", "header", "value"),
+    [
+        (None, "closure at beta 0.98; the file does not tell the run's credit", "V 0.480  Q 0.960"),
+        (
+            ("crbc", {"beta": 0.5, "depth": None, "w_step": 5.0}),
+            "closure at beta 0.5, depth full, as",
+            "V 0.125  Q 0.250",
+        ),
+        (("crbc", {"beta": 0.5, "depth": 0}), "closure at beta 0.5, depth 0, as in the run", "V 0.125  Q 0.250"),
+        (("gigpo", {"gamma": 0.5}), "closure at beta 0.5 (gigpo had this discount)", "V 0.125"),
+        (("grpo", {}), "closure at beta 0.98 (grpo has no discount)", "V 0.480"),
+    ],
+)
+def test_credit_is_the_runs_own(tmp_path: Path, told: tuple | None, header: str, value: str) -> None:
+    kept = None if told is None else dict(zip(("method", "options"), told, strict=True))
+    write_groups(tmp_path / "a.parquet", GROUPS, credit=kept)
+    shown = session(tmp_path / "a.parquet", "q")[0]
+    assert header in shown and value in shown
+
+
+def test_credit_that_cannot_be_computed_is_one_sentence(tmp_path: Path) -> None:
+    write_groups(tmp_path / "a.parquet", GROUPS, credit={"method": "crbc", "options": {"beta": 7}})
+    with pytest.raises(ConfigError, match=r"a\.parquet: no closure at beta 7, depth full, as in the run: "):
+        session(tmp_path / "a.parquet", "q")
+
+
 def test_rollouts_and_groups_go_round(recorded: Path) -> None:
     _, other, again, next_group, first_group, odd, _ = session(recorded, "r", "r", "G", "g", "what", "quit")
     assert "rollout 1 of 2" in other and "out of steps" in other and "Q - V -0.480" in other
@@ -74,8 +110,14 @@ def test_rollouts_and_groups_go_round(recorded: Path) -> None:
 
 def test_a_reply_is_shown_and_cannot_steer_the_terminal(recorded: Path) -> None:
     shown = session(recorded)[0]
-    assert "<think>t0</think>" in shown and "logprob -1.50" in shown
+    assert "<think>t0</think>" in shown and "logprob -1.50" in shown and "invalid: tags" not in shown
     assert "\x1b" not in shown and "\ufffd[2J" in shown
+
+
+def test_the_cause_of_an_invalid_reply_is_shown(tmp_path: Path) -> None:
+    turns = [RecordedTurn("p", "up", 0.0, (), (), "tags")] * 4
+    write_groups(tmp_path / "a.parquet", GROUPS, turns=turns)
+    assert "reply   up  invalid: tags" in session(tmp_path / "a.parquet", "q")[0]
 
 
 def test_the_prompt_of_a_step_is_shown_on_demand(tmp_path: Path) -> None:
@@ -110,4 +152,7 @@ def test_values_are_those_of_the_groups_closure() -> None:
         for step, (v, q, a) in zip(rollout.steps, values, strict=True):
             pair = pairs[index[step.anchor], step.action]
             assert (v, q, a) == (result.V[index[step.anchor]], result.Q[pair], result.A[pair])
+    first = EmpiricalProcess.from_group(drawn).steps()[1][0]
+    result = credit.closure(process, 0.5, 1)
+    assert step_values(drawn, {"beta": 0.5, "depth": 1})[0][0, 1] == result.Q[first]
     assert step_values(group("s:a -"))[0].tolist() == [[0.0, 0.0, 0.0]]

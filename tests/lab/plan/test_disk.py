@@ -48,6 +48,9 @@ def test_a_paper_dry_run_says_its_disk(path: Path, tmp_path: Path) -> None:
     fits = plan.disk.peak <= free(tmp_path)
     assert ("fits on the disk" in told) == fits and ("does not fit on this disk" in told) == (not fits)
     assert "several nodes" not in told
+    assert "16 held-out tasks before and after, and a training group at each validation: at most 20 MB" in told
+    none = make_plan(config.model_copy(update={"transcripts": 0})).disk
+    assert plan.disk.peak - none.peak == 20_000_000
     if "7b" in path.stem:
         assert plan.disk.checkpoint / GIB == pytest.approx(85.1, abs=0.2)
         assert plan.disk.peak / GIB == pytest.approx(312, abs=1)
