@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from anchors import Rollout, RolloutGroup
+from crbc_envs.errors import DataError
 from crbc_envs.storage.rollouts import RecordedTurn, read_recording
 from crbc_rl.config.sections import CreditConfig
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.transcripts import kept
 
+log = logging.getLogger(__name__)
+
 SHOWN = 5
 """The number of groups that are shown of a run without transcripts."""
+TASKS = 16
+"""The most held-out tasks of a file that are shown; a run that has not ended keeps more."""
 PIECE = re.compile(r"[^\n,]+[\n,]*|[\n,]+")
 """What texts are cut into, since prompts repeat lines of each other, and parts of lists."""
 KINDS = {"training": "training", "start": "held out, at the start", "last": "held out, last policy", "task": "tasks"}
@@ -86,17 +93,26 @@ def scenes_of(run: Run, prefix: str = "") -> list[Scene]:
     """
     own, files = run.config.credit, kept(run.folder)
     training = [path for _, kind, path in files if kind == "training"]
-    tests = [(update, path) for update, kind, path in files if kind == "test"]
     found: dict[int, list[Scene]] = {}
     for path in training or sorted((run.folder / "rollouts").glob("*.parquet"))[-SHOWN:]:
-        scenes = read_scenes(path, "training", prefix, own)
-        scenes = scenes if training else [min(scenes, key=lambda scene: abs(scene.group.success_rate - 0.5))]
-        found[scenes[0].update] = scenes
+        if scenes := _sound(path, "training", prefix, own):
+            mixed = min(scenes, key=lambda scene: abs(scene.group.success_rate - 0.5))
+            found[mixed.update] = scenes if training else [mixed]
     bare = {} if training else {update: group for update, group in run.groups().items() if update not in found}
     for update, group in choose(bare)[: max(SHOWN - len(found), 0)]:
         found[update] = [Scene(f"{prefix}training-{update}", "training", update, group, None, own)]
-    held_out = [read_scenes(path, "last" if update else "start", prefix, own) for update, path in tests]
+    tests = [(path, "last" if update else "start") for update, kind, path in files if kind == "test"]
+    held_out = [_sound(path, kind, prefix, own)[:TASKS] for path, kind in tests]
     return [scene for scenes in [*(found[update] for update in sorted(found)), *held_out] for scene in scenes]
+
+
+def _sound(path: Path, *more: Any) -> list[Scene]:
+    """`read_scenes`, or nothing and a warning where the file is damaged: the other files of a run are shown."""
+    try:
+        return read_scenes(path, *more)
+    except DataError as error:
+        log.warning("left out of the report: %s", error)
+        return []
 
 
 def read_scenes(path: Path, kind: str, prefix: str = "", own: CreditConfig | None = None) -> list[Scene]:

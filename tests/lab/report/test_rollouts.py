@@ -140,6 +140,14 @@ def test_old_runs_have_recorded_groups_or_bare_ones(tmp_path: Path) -> None:
     assert 0 < recorded.group.success_rate < 1
 
 
+def test_a_damaged_file_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = kept_run(tmp_path / "run")
+    (folder / "transcripts/training-000001.parquet").write_bytes(b"PAR1")
+    keep(folder, "test-000002", [walk("a", task=str(i)) for i in range(20)])
+    assert list(blocks(write_report(folder))) == ["training-2", "start-0", "start-1", *(f"last-{i}" for i in range(16))]
+    assert "training-000001.parquet" in caplog.text and "left out" in caplog.text
+
+
 def test_failures_are_gathered_by_where_they_ended_and_turned(folder: Path) -> None:
     start, won = walk("a", "b", "c", "b", "b", "d", task="t"), walk("a", "d", won=True, task="t")
     invalid = RolloutGroup([*walk("a", "e").rollouts, *walk("a", "e").rollouts])
