@@ -138,7 +138,7 @@ def test_the_peak_is_the_largest_phase() -> None:
     [([], 144_000), (["credit.method=gae"], 288_000), (["policy.lora_rank=2"], 48_000 + 12 * 1_216)],
 )
 def test_disk_by_hand(overrides: list[str], checkpoint: int, tmp_path: Path) -> None:
-    """12 bytes a weight, or 4 a weight and 12 a factor; three checkpoints, two best policies, perhaps a copy."""
-    peak = 3 * checkpoint + 2 * 48_000
+    """12 bytes a weight, or 4 a weight and 12 a factor; three checkpoints, two best policies, transcripts, a copy."""
+    peak = 3 * checkpoint + 2 * 48_000 + 20_000_000
     assert disk(config_of(*overrides), TOY) == Disk(48_000, checkpoint, peak)
     assert disk(config_of(*overrides, f"model={tmp_path}"), TOY).peak == peak + 48_000
