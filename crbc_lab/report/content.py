@@ -79,10 +79,11 @@ def shown(scenes: Sequence[Scene]) -> Part:
     """The part of the page about rollouts."""
     texts = Texts()
     groups = [view_group(scene, texts) for scene in scenes]
-    lost = next((scene for scene in reversed(scenes) if 0 < scene.group.success_rate < 1), None)
+    rates = [scene.group.success_rate for scene in scenes]
+    best = max(range(len(scenes)), key=lambda i: (0 < rates[i] < 1, rates[i] < 1, i), default=None)
     return {
         "groups": groups,
-        "first": lost.key if lost else groups[-1]["key"] if groups else "",
+        "first": "" if best is None else scenes[best].key,  # the newest of mixed outcomes, else of failures
         "pieces": list(texts.pieces),
         "failures": failures(scenes),
     }
