@@ -165,10 +165,10 @@ def report(run: RunPath, /, out: MaybePath = None) -> None:
         run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
         out: the file to write instead, such as where the run folder cannot be written.
     """
+    other = run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml"))
+    place = run if other else find(run, "run").path
     from crbc_lab.report import write_report
-    from crbc_lab.report.others import reportable
 
-    place = run if reportable(run) else find(run, "run").path
     print_line(console, str(write_report(place, out)))
 
 

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from crbc_envs.storage.files import read_json
-from crbc_lab.agents.results import FILE
-from crbc_lab.evaluation.record import read_evaluation
 from crbc_lab.report import charts
 from crbc_lab.report.content import CHART, LINES, content, panel, shown
 from crbc_lab.report.group import Part
@@ -19,6 +17,7 @@ from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.smoothing import smooth, smoothing
 from crbc_rl.runs.transcripts import kept
 
+FILE = "agents.json"
 AGENT_FILES = 24
 """The most recordings of an agent's single tasks that are read, where it kept no transcripts."""
 
@@ -28,7 +27,7 @@ def page_of(place: Path) -> tuple[Part, Path]:
 
     Raises `ConfigError` for what is none of them.
     """
-    if place.is_file() and place.suffix == ".json":
+    if place.suffix == ".json" and not place.is_dir():
         return _evaluation(place), place.with_suffix(".html")
     if (place / FILE).is_file():
         return _agents(place), place / "report.html"
@@ -43,11 +42,6 @@ def page_of(place: Path) -> tuple[Part, Path]:
     return content(run, records), place / "report.html"
 
 
-def reportable(place: Path) -> bool:
-    """Whether a page can be made of a path that is no run."""
-    return place.suffix == ".json" or (place / FILE).is_file() or bool(children(place))
-
-
 def children(place: Path) -> list[Path]:
     """The runs in a folder that have metrics."""
     found = sorted(path.parent for path in place.glob("*/config.yaml"))
@@ -55,6 +49,8 @@ def children(place: Path) -> list[Path]:
 
 
 def _evaluation(place: Path) -> Part:
+    from crbc_lab.evaluation.record import read_evaluation  # it waits for torch
+
     transcripts = place.with_suffix(".transcripts.parquet")
     scenes = read_scenes(transcripts, "task") if transcripts.is_file() else []
     return {"title": place.stem, "evaluation": read_evaluation(place), **shown(scenes)}
