@@ -24,8 +24,10 @@ from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.webshop.site.browser import find_program
 from crbc_lab.report.content import ramps
 from crbc_lab.report.group import view_group
+from crbc_lab.report.scenes import Scene, Texts
 from crbc_lab.studies.comparison.definition import load_study
 from crbc_lab.studies.comparison.markdown import rows
+from crbc_rl.config.sections import CreditConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH, HEIGHT = 1240, 460
@@ -95,7 +97,8 @@ def forest() -> str:
 def main() -> None:
     templates = Environment(loader=PackageLoader("crbc_lab", "report"), autoescape=True, trim_blocks=True)
     style = templates.get_template("style.html.j2").render(ramps=ramps())
-    group = view_group(0, merged(), {"beta": 0.9})
+    credit = CreditConfig.model_validate({"method": "crbc", "crbc": {"beta": 0.9}})
+    group = view_group(Scene("front", "training", 0, merged(), None, credit), Texts())
     page = templates.from_string(PAGE).render(style=style, group=group, forest=forest())
     program = find_program("chromium") or sys.exit("the picture needs Chromium: apt-get install -y chromium")
     with tempfile.TemporaryDirectory() as folder:

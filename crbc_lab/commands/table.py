@@ -159,16 +159,17 @@ def agents(
 
 
 def report(run: RunPath, /, out: MaybePath = None) -> None:
-    """Write RUN/report.html: curves, times, and one group's merged graph with V, Q and Q - V.
+    """Write RUN/report.html: why rollouts failed, step by step, with what several estimators credit, and all curves.
 
     Args:
-        run: a run folder, or its name in runs/.
+        run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
         out: the file to write instead, such as where the run folder cannot be written.
     """
-    folder = find(run, "run").path
+    other = run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml"))
+    place = run if other else find(run, "run").path
     from crbc_lab.report import write_report
 
-    print_line(console, str(write_report(folder, out)))
+    print_line(console, str(write_report(place, out)))
 
 
 def play(

@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained HTML file. The same run folder gives the same bytes."""
+"""The report of a run: one self-contained HTML file, with its rollouts. The same folder gives the same bytes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,22 @@ __all__ = ["write_report"]
 
 
 def write_report(run: Path, out: Path | None = None) -> Path:
-    """Write RUN/report.html, or the file `out`, from the run's config, metrics and recorded groups; return its path.
+    """Write RUN/report.html, or the file `out`, of a run's config, metrics and kept rollouts; return its path.
 
-    A browser runs and loads nothing of it but the script and the style of the template, which its policy names by their
-    digests. Raises `ConfigError` where `run` is no run folder, has no metrics yet, or cannot be written.
+    `run` may also be an evaluation's F.json, whose page is F.html, the folder of a prompting agent, or the folder of
+    several runs. A browser runs and loads nothing of the page but the script and the style of the template, which its
+    policy names by their digests. Raises `ConfigError` where `run` is none of these, has no metrics yet, or cannot be
+    written.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
+    from crbc_envs.actions import CLOSE_THINK
     from crbc_envs.storage.files import replace_file
-    from crbc_lab.report.content import content, ramps
-    from crbc_rl.runs.folder import Run
-    from crbc_rl.runs.metrics import read_metrics
+    from crbc_lab.report.content import ramps
+    from crbc_lab.report.others import page_of
 
-    opened, records = Run.open(run), read_metrics(run)
-    if not records:
-        raise ConfigError(
-            f"{run} has no metrics yet: {run / 'metrics.jsonl'} holds no record; continue the run with "
-            f"`crbc train CONFIG --run {run} --resume`, then `crbc report {run}`"
-        )
+    content, place = page_of(run)
     templates = Environment(
         loader=PackageLoader("crbc_lab", "report"),
         autoescape=True,
@@ -40,18 +37,17 @@ def write_report(run: Path, out: Path | None = None) -> Path:
         lstrip_blocks=True,
     )
     style = templates.get_template("style.html.j2").render(ramps=ramps())
-    script = templates.get_template("script.html.j2").render()
+    script = templates.get_template("script.html.j2").render(close_think=CLOSE_THINK)
     page = templates.get_template("report.html.j2")
     parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    path = out or run / "report.html"
-    text = page.render(content(opened, records) | parts).encode(errors="replace")
+    text = page.render(content | parts).encode(errors="replace")
     try:
-        replace_file(path, text)
+        replace_file(out or place, text)
     except OSError as error:
         if out is None and error.errno in (errno.EROFS, errno.EACCES):
-            raise ConfigError(f"{run} cannot be written ({error.strerror}): add --out FILE") from error
+            raise ConfigError(f"{place.parent} cannot be written ({error.strerror}): add --out FILE") from error
         raise
-    return path
+    return out or place
 
 
 def policy(style: str, script: str) -> str:

@@ -8,7 +8,11 @@ from typing import Any
 
 from crbc_envs.actions import CAUSES
 from crbc_lab.report import charts
-from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, choose, ramp, view_group
+from crbc_lab.report.diagnostics import certified, diversity
+from crbc_lab.report.estimators import discount_of, told
+from crbc_lab.report.failures import failures
+from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
+from crbc_lab.report.scenes import Scene, Texts, scenes_of
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.lines import Record
@@ -45,26 +49,43 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
     done = int(records[-1]["update"])
     # A resumed run may have more updates than its config file states.
     planned = max(config.updates, done)
-    versions = read_versions(run.folder)
+    versions, scenes = read_versions(run.folder), scenes_of(run)
     return {
         "config": config,
         "model": versions.get("model") or Path(config.model).name,  # the run's own copy has no name of its own
         "done": done,
         "planned": planned,
-        "options": {name: _value(value) for name, value in config.credit.options.items()},
+        "credit": told(config.credit),
+        "beta": discount_of(config.credit),
         "intervals": charts.intervals(records, 560.0),
         "gain": _gain(records),
         "facts": _facts(records),
         "curves": charts.line_chart("Success", _success(records, planned), planned, CHART, ticks=6),
         "panels": _panels(records, planned),
-        "credit_panels": _credit_panels(records, planned),
+        "credit_panels": _credit_panels(records, planned) + panel("Distance of replies", diversity(scenes), planned),
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "totals": charts.phase_totals(records),
         "invalid": _invalid(run, records),
-        "groups": [view_group(update, group, config.credit.options) for update, group in choose(run.groups())],
+        "certified": certified(records, config.credit.method),
+        "mixed": charts.column(records, "mixed_groups")[1],
+        **shown(scenes),
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
+    }
+
+
+def shown(scenes: Sequence[Scene]) -> Part:
+    """The part of the page about rollouts."""
+    texts = Texts()
+    groups = [view_group(scene, texts) for scene in scenes]
+    rates = [scene.group.success_rate for scene in scenes]
+    best = max(range(len(scenes)), key=lambda i: (0 < rates[i] < 1, rates[i] < 1, i), default=None)
+    return {
+        "groups": groups,
+        "first": "" if best is None else scenes[best].key,  # the newest of mixed outcomes, else of failures
+        "pieces": list(texts.pieces),
+        "failures": failures(scenes),
     }
 
 
@@ -100,8 +121,16 @@ def _panels(records: Sequence[Record], planned: int) -> list[charts.Chart]:
     return [panel for panel in panels if panel]
 
 
+def panel(
+    title: str, series: Sequence[charts.Series], planned: int, size: tuple[float, float] = SMALL
+) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
+    """A chart, with the style and the name of its lines where there are several; nothing where no line has a point."""
+    drawn = [one for one in series if len(one.x)]
+    chart = charts.line_chart(title, drawn, planned, size)
+    return [(chart, [(one.style, one.name) for one in drawn] if len(drawn) > 1 else [])] if chart else []
+
+
 def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts.Chart, list[tuple[str, str]]]]:
-    """The charts of credit, each with the style and the name of its lines where there are several."""
     panels = []
     for title, keys in CREDIT_PANELS.items():
         series = []
@@ -109,10 +138,7 @@ def _credit_panels(records: Sequence[Record], planned: int) -> list[tuple[charts
             x, y = charts.column(records, key)
             y = smooth(y, smoothing(planned))
             series.append(charts.Series(name, x, y, style, metric_of(key).unit == "share"))
-        drawn = [one for one in series if len(one.x)]
-        chart = charts.line_chart(title, drawn, planned, SMALL)
-        if chart:
-            panels.append((chart, [(one.style, one.name) for one in drawn] if len(drawn) > 1 else []))
+        panels += panel(title, series, planned)
     return panels
 
 
@@ -155,7 +181,3 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     if skipped.any():
         facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))
     return facts
-
-
-def _value(value: Any) -> str:
-    return "full" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

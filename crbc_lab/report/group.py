@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, EmpiricalProcess, RolloutGroup
 from crbc_lab.report.board import Picture, pictures
+from crbc_lab.report.estimators import compared, credits, options_of, plain, signed
 from crbc_lab.report.graph import BOUNDARY_WIDTH, Layout, Link, lay_out
+from crbc_lab.report.scenes import KINDS, Scene, Texts, ending, shortened
 from crbc_rl.credit import Closure, closure, step_credit
 
 Colour = tuple[int, int, int]
@@ -23,8 +25,6 @@ CREDIT_COLOURS: tuple[Colour, ...] = ((201, 88, 0), (232, 160, 92), (184, 189, 1
 ARROWS = {"up": "↑", "down": "↓", "left": "←", "right": "→", INVALID: "invalid"}
 FRAME = 9.0
 """The width that the ring and the outer frame add to the sides of a picture."""
-SHOWN = 5
-"""The number of groups in a report."""
 LONGEST = 400
 """The most characters of a label or an action that are shown."""
 
@@ -33,50 +33,47 @@ Part = dict[str, Any]
 """What the template draws or writes of one thing, by its names there."""
 
 
-def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tuple[int, RolloutGroup]]:
-    """At most `at_most` groups: the first, the last and evenly between, with mixed outcomes if there are any."""
-    mixed = [u for u in sorted(groups) if 0 < groups[u].success_rate < 1]
-    updates = mixed or sorted(groups)
-    if len(updates) > at_most:
-        updates = [updates[round(i * (len(updates) - 1) / (at_most - 1))] for i in range(at_most)]
-    return [(update, groups[update]) for update in updates]
-
-
-def view_group(update: int, group: RolloutGroup, options: Mapping[str, Any]) -> Part:
-    """Draw `group`. `options` are those of the run's credit method; the closure's options among them are used.
+def view_group(scene: Scene, texts: Texts) -> Part:
+    """Draw the group of `scene`, and tell its rollouts. The closure has the options of the run's own method.
 
     Of the numbers, `width` and `height` are those of the drawing, and `node_width` and `node_height` of each anchor.
-    `hover` is JSON for the script, with text values only.
+    `data` is JSON for the script: texts alone where something is shown, `texts` the pieces of prompts and replies.
     """
-    closing = {name: options[name] for name in ("beta", "depth") if name in options}
-    gate = {"sigma_min": options["sigma_min"]} if "sigma_min" in options else {}
+    group = scene.group
     process = EmpiricalProcess.from_group(group)
-    result = closure(process, **closing)
-    credit = step_credit(process, **closing, **gate)
+    result = closure(process, **options_of(closure, scene.credit))
+    credit = step_credit(process, **options_of(step_credit, scene.credit))
     largest = float(np.abs(result.A).max())
     names = {step.anchor: step.label or step.anchor[:12] for r in group.rollouts for step in r.steps}
     labels = [names[anchor] for anchor in process.anchors]
     drawn = pictures(labels)
     width, height = drawn[0].width, drawn[0].height
     layout = lay_out(len(process.anchors), _links(process), width + FRAME, height + FRAME)
-    rows = [_row(process, result, credit, pair, largest) for pair in range(len(process.pairs))]
-    best = int(result.sigma.argmax())
+    best = int(result.sigma.argmax()) if largest else -1
+    estimators = compared(scene.credit)
+    words = ["" if drawn[i].shapes else label for i, label in enumerate(labels)]
     return {
-        "number": update,
+        "key": scene.key,
+        "kind": KINDS[scene.kind],
+        "title": scene.title,
         "task": _short(group.task, LONGEST),
-        "outcome": f"{sum(r.success for r in group.rollouts)} of {len(group)}",
         "width": layout.width,
         "height": layout.height,
         "node_width": width,
         "node_height": height,
         "boundary_width": max(width, BOUNDARY_WIDTH),
-        "nodes": _nodes(process, result, drawn, layout, best if largest else -1),
+        "nodes": _nodes(process, result, drawn, layout, best),
         "edges": _edges(process, result, layout, largest),
         "boundaries": _boundaries(process, layout),
         "facts": _facts(group, process, credit),
-        "highlight": _highlight(process, result, rows, drawn, best) if largest else None,
         "largest": f"{largest:.2f}",
-        "hover": _hover(process, result, rows, ["" if drawn[i].shapes else label for i, label in enumerate(labels)]),
+        "best": best,
+        "data": {
+            **_figures(process, result, credit, [texts.cut(word) for word in words]),
+            "rollouts": _rollouts(scene, process, texts),
+            "estimators": [one.name for one in estimators],
+            "credit": credits(group, estimators),
+        },
     }
 
 
@@ -106,7 +103,7 @@ def _nodes(
             "x": x - picture.width / 2,
             "y": y - picture.height / 2,
             "ring": ramp(VALUE_COLOURS, float(result.V[i])),
-            "value": f"{abs(result.V[i]):.2f}",
+            "value": plain(float(result.V[i]), 2),
             "picture": picture,
             "gated": bool(process.actions_per_anchor[i] > 1),
             "highlight": i == best,
@@ -143,19 +140,25 @@ def _boundaries(process: EmpiricalProcess, layout: Layout) -> list[Part]:
     return [{"name": name, "x": x, "y": y, "index": i} for i, (name, (x, y)) in places if i in reached]
 
 
-def _row(process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], pair: int, largest: float) -> Part:
-    """One action at an anchor, as a table row; `bar` is Q - V divided by the group's largest, in [-1, 1]."""
-    strength = float(result.A[pair])
-    return {
-        "action": _short(process.pairs[pair][1], LONGEST),
-        "count": f"{process.pair_count[pair]:.0f}",
-        "mu": f"{process.mu[pair]:.2f}",
-        "q": f"{abs(result.Q[pair]):.3f}",
-        "a": _signed(strength, 3),
-        "credit": _signed(float(credit[pair]), 2),
-        "bar": strength / largest if largest else 0.0,
-        "colour": _credit_colour(strength, largest),
-    }
+def _rollouts(scene: Scene, process: EmpiricalProcess, texts: Texts) -> list[Part]:
+    """The rollouts: how each ended, and of its steps the pair, the reward, and prompt, reply and cause if known."""
+    rollouts, pair = process.steps()
+    told = []
+    for number, (rollout, own) in enumerate(
+        zip(scene.group.rollouts, np.split(pair, np.cumsum(rollouts.length)[:-1]), strict=True)
+    ):
+        turns = scene.turns_of(number)
+        told.append(
+            {
+                "ending": ending(rollout),
+                "pairs": own.tolist(),
+                "rewards": [signed(step.reward, 1) for step in rollout.steps],
+                "prompts": [texts.cut(turn.prompt) for turn in turns],
+                "replies": [texts.cut(turn.reply) for turn in turns],
+                "causes": [turn.cause for turn in turns],
+            }
+        )
+    return told
 
 
 def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.float64]) -> tuple[tuple[str, str], ...]:
@@ -174,28 +177,27 @@ def _facts(group: RolloutGroup, process: EmpiricalProcess, credit: NDArray[np.fl
     )
 
 
-def _highlight(
-    process: EmpiricalProcess, result: Closure, rows: Sequence[Part], drawn: Sequence[Picture], best: int
+def _figures(
+    process: EmpiricalProcess, result: Closure, credit: NDArray[np.float64], words: Sequence[list[int]]
 ) -> Part:
-    """The anchor whose actions differ most: the largest sigma."""
-    own = [row for row, (anchor, _) in zip(rows, process.pairs, strict=True) if anchor == best]
-    return {
-        "picture": drawn[best],
-        "value": f"{abs(result.V[best]):.3f}",
-        "sigma": f"{result.sigma[best]:.3f}",
-        "rows": sorted(own, key=lambda row: -row["bar"]),
-    }
-
-
-def _hover(process: EmpiricalProcess, result: Closure, rows: Sequence[Part], words: Sequence[str]) -> Part:
-    """The tooltips: anchors [V, N, sigma, text], pairs [anchor, action, ...], and edges
-    [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
+    """The anchors [V, N, sigma, pieces of the text], the pairs [anchor, action, N, mu, Q, Q - V, step credit], and the
+    edges [pair, N(s, a, x), P(x | s, a)], each in the process's order."""
     anchors = [
-        [f"{abs(v):.3f}", f"{n:.0f}", f"{sigma:.3f}", text[:LONGEST]]
+        [plain(float(v), 3), f"{n:.0f}", f"{sigma:.3f}", text]
         for v, n, sigma, text in zip(result.V, process.anchor_count, result.sigma, words, strict=True)
     ]
-    told = ("action", "count", "mu", "q", "a", "credit")
-    pairs = [[anchor, *(row[name] for name in told)] for row, (anchor, _) in zip(rows, process.pairs, strict=True)]
+    pairs = [
+        [
+            anchor,
+            _short(action, LONGEST),
+            f"{process.pair_count[i]:.0f}",
+            f"{process.mu[i]:.2f}",
+            plain(float(result.Q[i]), 3),
+            signed(float(result.A[i]), 3),
+            signed(float(credit[i]), 2),
+        ]
+        for i, (anchor, action) in enumerate(process.pairs)
+    ]
     counts, P = process.counts, process.P
     edges = [
         [pair, str(n), f"{p:.2f}"]
@@ -210,10 +212,4 @@ def _credit_colour(strength: float, largest: float) -> str:
 
 
 def _short(action: str, length: int) -> str:
-    text = ARROWS.get(action, action)
-    return text if len(text) <= length else text[: length - 1] + "…"
-
-
-def _signed(value: float, digits: int) -> str:
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return text[1:] if float(text[1:]) == 0 else text
+    return shortened(ARROWS.get(action, action), length)

@@ -18,7 +18,7 @@ from crbc_rl.rollout.evaluate import wilson
 @pytest.mark.slow
 def test_looking_at_runs_waits_for_no_torch() -> None:
     code = "import sys, crbc_lab.studies.comparison.run, crbc_lab.commands.compare, crbc_lab.commands.replay\n"
-    code += "import crbc_lab.report.content\n"
+    code += "import crbc_lab.report.others\n"
     code += "sys.exit(bool({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 

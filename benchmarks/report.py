@@ -1,0 +1,111 @@
+"""Measures the page of a run, its bytes and the time to open it: `python -m benchmarks.report [RUN]`.
+
+Without a run, one is made up of household rollouts in full rooms with the prompts of training: 16 held-out tasks at the
+start, the same at the end, and five groups of eight, as a training keeps by default. Half of the play is the expert's,
+half of it random to the last of 50 steps. A browser with a new profile opens the page five times.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import crbc_envs  # noqa: F401  registers the ids
+from anchors import Rollout, RolloutGroup, Step
+from benchmarks.credit import table
+from crbc_envs.demonstrations import random_reply
+from crbc_envs.prompts import Conversation, PromptWindow
+from crbc_envs.storage.rollouts import RecordedTurn, write_groups
+from crbc_envs.vector.members import make_member
+from crbc_envs.webshop.site.browser import Browser, is_root
+from crbc_lab.report import write_report
+from crbc_rl.config import TrainConfig
+from crbc_rl.names import shipped
+from crbc_rl.runs.folder import Run
+
+ENV, KWARGS = "CRBC-ALFWorld-v0", {"rooms": "full", "max_steps": 50}
+GROUPS, SIZE, TASKS, TIMES = 5, 8, 16, 5
+LOADED = """const [one] = performance.getEntriesByType("navigation");
+const [paint] = performance.getEntriesByName("first-contentful-paint");
+return one && one.loadEventEnd && paint ? [paint.startTime, one.loadEventEnd] : null"""
+
+
+def play(env: Any, task: int, seed: int) -> tuple[Rollout, list[RecordedTurn]]:
+    """One episode: by the expert for an even seed, else random."""
+    rng = np.random.default_rng(seed)
+    observation, info = env.reset(seed=task, options={"task": task})
+    talk = Conversation(PromptWindow.of(env, "text"), observation, info)
+    player, steps, turns, over, truncated = env.expert(rng), list[Step](), list[RecordedTurn](), False, False
+    while not over and not truncated:
+        reply = random_reply(env, info, rng) if seed % 2 else player(observation, info)
+        turns.append(RecordedTurn(talk.prompt().text, reply, -1.0, (), ()))
+        anchor, label = info["anchor"], info["label"]
+        observation, reward, over, truncated, info = env.step(reply)
+        steps.append(Step(anchor, info["action"], float(reward), label))
+        talk.observe(observation, info)
+    return Rollout(steps, info["success"], truncated and not info["success"]), turns
+
+
+def make_run(folder: Path) -> Path:
+    """A run with the transcripts that a training keeps."""
+    model = str(shipped() / "warmstarts/alfworld-tiny")
+    run = Run.start(folder, TrainConfig(name="household", model=model, updates=GROUPS), resume=False)
+    rows = [{"update": update, "success": 0.5} for update in range(GROUPS + 1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "transcripts").mkdir()
+    with closing(make_member(gymnasium.registry[ENV], {**KWARGS, "split": "train", "replies": "tags"})) as env:
+
+        def keep(kind: str, update: int, tasks: list[list[tuple[int, int]]]) -> None:
+            played = [[play(env, *one) for one in members] for members in tasks]
+            groups = [RolloutGroup([rollout for rollout, _ in own], f"task {i}") for i, own in enumerate(played)]
+            turns = [turn for own in played for _, some in own for turn in some]
+            write_groups(
+                run.folder / "transcripts" / f"{kind}-{update:06d}.parquet", groups, update=update, turns=turns
+            )
+
+        for update in range(1, GROUPS + 1):
+            keep("training", update, [[(update, seed) for seed in range(SIZE)]])
+        keep("test", 0, [[(100 + task, task + 1)] for task in range(TASKS)])
+        keep("test", GROUPS, [[(100 + task, task)] for task in range(TASKS)])
+    return folder
+
+
+def seconds_to_open(page: Path) -> tuple[float, float]:
+    """From the address to the first paint, and to the end of the load event: the page's script has run by then."""
+    with closing(Browser(unsafe_root=is_root())) as browser:
+        browser.driver.get(page.as_uri())
+        while not (loaded := browser.driver.execute_script(LOADED)):
+            time.sleep(0.02)
+    return loaded[0] / 1000, loaded[1] / 1000
+
+
+def main(run: Path) -> None:
+    began = time.perf_counter()
+    page = write_report(run, run / "benchmark.html")
+    written = time.perf_counter() - began
+    painted, opened = (sorted(some) for some in zip(*(seconds_to_open(page) for _ in range(TIMES)), strict=True))
+    rows = [
+        ("size", f"{page.stat().st_size / 1e6:.2f} MB"),
+        ("seconds to write it", f"{written:.2f}"),
+        (f"seconds to its first paint, median of {TIMES}", f"{median(painted):.2f}"),
+        (f"seconds to open it, median of {TIMES}", f"{median(opened):.2f} ({opened[0]:.2f} to {opened[-1]:.2f})"),
+    ]
+    table(f"the page of {run.name}", rows)
+    page.unlink()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        main(Path(sys.argv[1]))
+    else:
+        with TemporaryDirectory() as made:
+            main(make_run(Path(made) / "household"))
