@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def shown(scenes: Sequence[Scene]) -> Part:
         "groups": groups,
         "first": "" if best is None else scenes[best].key,  # the newest of mixed outcomes, else of failures
         "pieces": list(texts.pieces),
+        "frames": [b64encode(png).decode() for png in texts.frames],
         "failures": failures(scenes),
     }
 

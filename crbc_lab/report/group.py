@@ -153,6 +153,7 @@ def _rollouts(scene: Scene, process: EmpiricalProcess, texts: Texts) -> list[Par
                 "ending": ending(rollout),
                 "pairs": own.tolist(),
                 "rewards": [signed(step.reward, 1) for step in rollout.steps],
+                "frames": [texts.frame(png) for png in scene.images_of(number)],
                 "prompts": [texts.cut(turn.prompt) for turn in turns],
                 "replies": [texts.cut(turn.reply) for turn in turns],
                 "causes": [turn.cause for turn in turns],

@@ -30,7 +30,8 @@ KINDS = {"training": "training", "start": "held out, at the start", "last": "hel
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One group under its name in links. `turns` has one entry for each step, in the order of rollouts and steps."""
+    """One group under its name in links. `turns` and `images` (PNG) have one entry for each step, in the order of
+    rollouts and steps."""
 
     key: str
     kind: str
@@ -38,6 +39,7 @@ class Scene:
     group: RolloutGroup
     turns: Sequence[RecordedTurn] | None = None
     credit: CreditConfig | None = None
+    images: Sequence[bytes] = ()
 
     @property
     def ending(self) -> str:
@@ -55,18 +57,29 @@ class Scene:
 
     def turns_of(self, rollout: int) -> Sequence[RecordedTurn]:
         """The turns of one rollout; empty where none were kept."""
+        return (self.turns or ())[self._steps(rollout)]
+
+    def images_of(self, rollout: int) -> Sequence[bytes]:
+        """What the agent saw in one rollout; empty where no frames were kept."""
+        return self.images[self._steps(rollout)]
+
+    def _steps(self, rollout: int) -> slice:
         first = sum(map(len, self.group.rollouts[:rollout]))
-        return (self.turns or ())[first : first + len(self.group.rollouts[rollout])]
+        return slice(first, first + len(self.group.rollouts[rollout]))
 
 
 @dataclass
 class Texts:
-    """Texts as lists of numbered pieces, each of which is kept once."""
+    """Texts as lists of numbered pieces, and numbered frames, each of which is kept once."""
 
     pieces: dict[str, int] = field(default_factory=dict)
+    frames: dict[bytes, int] = field(default_factory=dict)
 
     def cut(self, text: str) -> list[int]:
         return [self.pieces.setdefault(piece, len(self.pieces)) for piece in PIECE.findall(text)]
+
+    def frame(self, png: bytes) -> int:
+        return self.frames.setdefault(png, len(self.frames))
 
 
 def ending(rollout: Rollout) -> str:
@@ -127,6 +140,7 @@ def read_scenes(path: Path, kind: str, prefix: str = "", own: CreditConfig | Non
         key = name if kind == "training" and len(recording.groups) == 1 else f"{name}-{number}"
         size = sum(map(len, group.rollouts))
         turns = recording.turns and recording.turns[first : first + size]
-        scenes.append(Scene(key, kind, recording.update, group, turns, own))
+        images = (recording.images or ())[first : first + size]
+        scenes.append(Scene(key, kind, recording.update, group, turns, own, images))
         first += size
     return scenes

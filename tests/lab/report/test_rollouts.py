@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from kept_rollouts import MODEL, keep, kept_run, random_group, turns_of, walk
 
 from anchors import EmpiricalProcess, RolloutGroup
-from crbc_envs.storage.rollouts import write_groups
+from crbc_envs.storage.rollouts import decode_frame, write_groups
 from crbc_lab.evaluation.record import FORMAT
 from crbc_lab.report import write_report
 from crbc_lab.report.diagnostics import distances
@@ -274,3 +275,22 @@ def test_the_page_of_two_hundred_steps_stays_small(tmp_path: Path) -> None:
     folder = kept_run(tmp_path / "run")
     keep(folder, "training-000002", [group])
     assert write_report(folder).stat().st_size < 700_000
+
+
+def test_frames_stand_in_the_page_once_each(tmp_path: Path) -> None:
+    run = kept_run(tmp_path)
+    group = random_group(41)
+    steps = [(number, t) for number, rollout in enumerate(group.rollouts) for t in range(len(rollout))]
+    frames = [np.full((2, 3, 3), t, np.uint8) for _, t in steps]
+    write_groups(
+        run / "transcripts" / "training-000001.parquet", [group], update=1, turns=turns_of([group]), frames=frames
+    )
+    page = write_report(run)
+    kept = json.loads(re.findall(r'id="frames">(.*?)</script>', page.read_text(), re.S)[0])
+    assert len(kept) == len(set(kept)) == max(map(len, group.rollouts))
+    for number, one in enumerate(blocks(page)["training-1"]["rollouts"]):
+        shown = [decode_frame(b64decode(kept[frame])) for frame in one["frames"]]
+        assert [frame.tobytes() for frame in shown] == [
+            frame.tobytes() for frame, (rollout, _) in zip(frames, steps, strict=True) if rollout == number
+        ]
+    assert not blocks(page)["training-2"]["rollouts"][0]["frames"]

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from kept_rollouts import HOSTILE, kept_run
+from kept_rollouts import HOSTILE, kept_run, random_group, turns_of
 
+from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.report import write_report
 from crbc_lab.report.scenes import Scene, scenes_of
 from crbc_rl import credit
@@ -232,6 +234,23 @@ def test_every_pair_of_estimators_of_every_group(chromium: Any, kept_page: Path,
             assert len(chromium.find_elements("css selector", "#steps tr")) == 1 + int(
                 text(chromium, "where").split()[7].strip(",")
             )
+    quiet(chromium)
+
+
+@pytest.mark.full
+def test_a_link_opens_its_step_with_what_the_agent_saw(chromium: Any, tmp_path: Path) -> None:
+    group = random_group(41)
+    frames = [np.full((2, 3, 3), t, np.uint8) for rollout in group.rollouts for t in range(len(rollout))]
+    run = kept_run(tmp_path)
+    path = run / "transcripts" / "training-000001.parquet"
+    write_groups(path, [group], update=1, turns=turns_of([group]), frames=frames)
+    visit(chromium, write_report(run), "#training-1/2/3")
+    assert chromium.execute_script("return document.getElementById('viewer').getBoundingClientRect().top < 100")
+    assert one(chromium, "#frame").is_displayed()
+    seen = "const seen = document.querySelector('#frame img'); return seen.decode().then(() => seen.naturalWidth)"
+    assert chromium.execute_script(seen) == 3
+    visit(chromium, write_report(run), "#training-2/0/0")
+    assert not one(chromium, "#frame").is_displayed()
     quiet(chromium)
 
 
