@@ -317,8 +317,8 @@ def _stack(
     turns = [batch.turns[rows[part[0]]] for part in parts]
     paths = [path for tree in made for path in tree.paths]
     length, width = max(map(len, made)), max(len(turn.response) for turn in turns)
-    spoken = torch.tensor([len(turn.response) for turn in turns])
-    real = torch.arange(width) < spoken[:, None]
+    spoken = [len(turn.response) for turn in turns]
+    real = torch.arange(width) < torch.tensor(spoken)[:, None]
     of_row = np.repeat(np.arange(len(made)), [len(tree.turns) for tree in made])
     parts = parts if counts else []
     index = torch.tensor([i for i, part in enumerate(parts) for _ in part], dtype=torch.long)
@@ -338,7 +338,7 @@ def _stack(
         ids=torch.tensor([[*tree.ids, *[pad] * (length - len(tree))] for tree in made]),
         prompt=torch.tensor([len(turn.prompt) for turn in turns]),
         real=real,
-        row=torch.from_numpy(of_row).repeat_interleave(spoken),
+        row=torch.from_numpy(np.repeat(of_row, spoken)),
         column=torch.from_numpy(np.concatenate([path[len(turn.prompt) :] for turn, path in both])),
         before=torch.from_numpy(np.concatenate([path[len(turn.prompt) - 1 : -1] for turn, path in both])),
         turn=index,

@@ -111,7 +111,7 @@ def test_a_run_of_one_s_own_modules_goes_on_from_any_folder(crbc, world, tmp_pat
     elsewhere.mkdir()
     config, run = str(world / "config.yaml"), str(world / "run")
     status, shown = crbc("train", config, "--run", run, "--set", "updates=1", cwd=elsewhere, allowed=True)
-    assert status == 0 and "update   1" in shown, shown
+    assert status == 0 and "update 1 of" in shown, shown
     assert (world.parent / "trace").exists()
     kept = yaml.safe_load((world / "run/config.yaml").read_text())["modules"]["own_world"]
     assert kept["file"] == str(world / "own_world.py")
