@@ -117,7 +117,7 @@ def test_a_run_of_one_s_own_modules_goes_on_from_any_folder(crbc, world, tmp_pat
     assert kept["file"] == str(world / "own_world.py")
 
     status, shown = crbc("train", config, "--run", run, "--resume", cwd=elsewhere, allowed=True)
-    assert status == 0 and "update   2" in shown, shown
+    assert status == 0 and "update 2 of" in shown, shown
     records = [json.loads(line) for line in (world / "run/metrics.jsonl").read_text().splitlines()]
     assert records[-1]["update"] == 2 and records[-1]["whole"] == records[-1]["loss"]
 
