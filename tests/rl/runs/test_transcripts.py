@@ -116,6 +116,15 @@ def names(plays: list[Play]) -> list[str]:
     return [one.group.task for one in plays]
 
 
+def test_the_start_is_reduced_to_the_tasks_of_the_last_policy(tmp_path: Path) -> None:
+    (tmp_path / "transcripts").mkdir()
+    keeps = Transcripts(tmp_path, 2, lambda turn: "p", {})
+    keeps.keep_test(0, [play(f"task {n}", False) for n in range(6)])
+    keeps.keep_test(5, [play(f"task {n}", n != 3) for n in range(6)])
+    tasks = [[group.task for group in read_recording(path).groups] for _, _, path in kept(tmp_path)]
+    assert tasks == [["task 3", "task 0"]] * 2
+
+
 def test_lost_tasks_come_first_and_kinds_take_turns() -> None:
     plays = [play(f"lost {kind}{n}", False, kind) for kind in "ab" for n in range(3)]
     plays += [play(f"won {n}", True) for n in range(9)]
