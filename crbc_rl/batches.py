@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchors import InternedRollouts
-from crbc_rl.trees import Tree, trees
+from crbc_rl.trees import Tree, packed, trees
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -152,11 +152,12 @@ class TokenBatch:
     Members of a group often give the same reply at the same anchor. Equal turns are read once, and `turn` (B,) is the
     distinct one of each. Losses and gradients are those of all B turns.
 
-    `ids` (U, L): token ids, padded on the right: each row a distinct turn, or a tree of some that begin alike
-    (`crbc_rl.trees`). `real` (D, R): which response tokens are no padding. `row` and `column` (T,): where each of these
-    is in `ids`, turn after turn, and `before` the column of the token before it. `position` (U, L) and `mask`
-    (U, 1, L, L), which tokens each one attends to, are None without trees: a causal model does not attend to padding on
-    the right. `prompt` (D,): the length of each prompt. `response_mask` (B, R): `real` of each turn, as numbers.
+    `ids` (U, L): token ids, padded on the right: each row a distinct turn, a tree of some that begin alike
+    (`crbc_rl.trees`), or turns that are packed one behind the other. `real` (D, R): which response tokens are no padding.
+    `row` and `column` (T,): where each of these is in `ids`, turn after turn, and `before` the column of the token before
+    it. `position` (U, L) and `mask` (U, 1, L, L), which tokens each one attends to, are None where a row is a turn: a
+    causal model does not attend to padding on the right. Packed turns have no mask: the model knows them by their
+    positions. `prompt` (D,): the length of each prompt. `response_mask` (B, R): `real` of each turn, as numbers.
     `old_logprobs`, `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none.
     `weights` (B,): the weight of each token of a turn in the loss. `images`: the frames of each distinct turn. `rows`
     (B,): the table's row of each turn.
@@ -231,6 +232,7 @@ def micro_batches(
     ranks: int = 1,
     tokens: int | None = None,
     reach: float | None = None,
+    packs: bool = False,
 ) -> Iterator[TokenBatch]:
     """The passes of rank `rank` of `ranks` over some `rows` of the table.
 
@@ -238,10 +240,11 @@ def micro_batches(
     similar to keep padding small. `weights` (len(rows),) are the loss weights, 0 if None. Every rank gets the same
     number of passes, since all ranks run the passes of a sharded model together. A rank without turns in a pass gets
     a row that does not count in the loss. With `reach`, turns that begin alike share a row (`crbc_rl.trees`), where
-    none has frames.
+    none has frames. Where the model `packs`, a pass is one row of turns, whose positions begin anew, without padding.
     """
     distinct = _equal_turns(batch, rows)
-    if reach is None or any(batch.turns[row].images for row in rows.tolist()):
+    frames = any(batch.turns[row].images for row in rows.tolist())
+    if reach is None or frames:
         made = _alone(batch, rows, distinct)
     else:
         turns = [batch.turns[rows[part[0]]] for part in distinct]
@@ -249,7 +252,9 @@ def micro_batches(
     held = [len(tree.turns) for tree in made]
     for start, end in spans([len(tree) for tree in made], PASS, size, ranks, tokens, held):
         mine = made[start + rank : end : ranks]
-        yield _stack(batch, rows, weights, mine or made[start : start + 1], distinct, bool(mine), pad)
+        own = mine or made[start : start + 1]
+        own = [packed(own)] if packs and not frames else own
+        yield _stack(batch, rows, weights, own, distinct, bool(mine), pad, masked=not packs)
 
 
 def spans(
@@ -310,6 +315,7 @@ def _stack(
     distinct: Parts,
     counts: bool,
     pad: int,
+    masked: bool = True,
 ) -> TokenBatch:
     """The `TokenBatch` of trees of some `distinct` turns, each of which has indices into `rows`. It is without turns
     where it does not count."""
@@ -347,7 +353,7 @@ def _stack(
         advantages=by_step if batch.token_advantage is None else column(batch.token_advantage),
         weights=torch.zeros(len(order)) if weights is None else torch.from_numpy(weights[order]).float(),
         position=torch.from_numpy(np.stack([tree.position(length) for tree in made])) if shared else None,
-        mask=torch.from_numpy(np.stack([tree.mask(length) for tree in made]))[:, None] if shared else None,
+        mask=torch.from_numpy(np.stack([tree.mask(length) for tree in made]))[:, None] if shared and masked else None,
         correction=None if batch.correction is None else column(batch.correction),
         values=None if batch.value is None else column(batch.value),
         returns=None if batch.returns is None else column(batch.returns),

@@ -46,6 +46,16 @@ class Tree:
         return mask
 
 
+def packed(rows: Sequence[Tree]) -> Tree:
+    """The turns of all rows one behind the other, in one row: their positions begin anew."""
+    starts = np.cumsum([0, *map(len, rows)])
+    return Tree(
+        [turn for row in rows for turn in row.turns],
+        [token for row in rows for token in row.ids],
+        [path + start for row, start in zip(rows, starts, strict=False) for path in row.paths],
+    )
+
+
 def trees(
     turns: Sequence[Sequence[int]], reach: float, size: int | None = None, tokens: int | None = None
 ) -> list[Tree]:

@@ -27,10 +27,14 @@ from crbc_rl.policies.vision import VisionPolicy, image_processor
 
 
 def load_policy(
-    source: Path | str, device: torch.device | str = "cpu", rollout: RolloutConfig | None = None
+    source: Path | str,
+    device: torch.device | str = "cpu",
+    rollout: RolloutConfig | None = None,
+    attention: str | None = None,
 ) -> TransformersPolicy:
     """Load a checkpoint folder or a model of the Hugging Face hub in float32; a vision-language model as a
     `VisionPolicy`. `rollout` limits its prompts; where it sets no limit, the model's positions less a reply's do.
+    `attention` is a name of the library's implementations; None is its own choice.
 
     A model is data: no code beside it runs, its weights are safetensors, and it is checked before memory is taken for
     it. Raises `ConfigError` where the model is missing, or its weights do not match its architecture.
@@ -42,7 +46,13 @@ def load_policy(
     with quiet(), as_config_error(f"{source} cannot be loaded as a causal language model"):
         tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
         model, report = family(config).from_pretrained(
-            folder, config=config, dtype=torch.float32, use_safetensors=True, output_loading_info=True, **SAFE
+            folder,
+            config=config,
+            dtype=torch.float32,
+            attn_implementation=attention,
+            use_safetensors=True,
+            output_loading_info=True,
+            **SAFE,
         )
         processor = image_processor(folder) if hasattr(config, "vision_config") else None
     wrong = [*report["missing_keys"], *report["unexpected_keys"], *report["mismatched_keys"]]

@@ -216,6 +216,12 @@ class TransformersPolicy:
         able = self.prefixes is not None and self.device.type == "cpu" and config._attn_implementation == "sdpa"
         return REACH * config.hidden_size if able else None
 
+    @property
+    def packs(self) -> bool:
+        """Whether attention takes rows of several turns, which it knows by their positions."""
+        how = str(self.model.config.get_text_config()._attn_implementation)
+        return self.prefixes is not None and how.startswith("flash")
+
     def logprobs(self, batch: TokenBatch, temperature: float, entropy_counts: bool = True) -> tuple[Tensor, Tensor]:
         """log pi(y_k | h, y_<k) of every response token at `temperature`, and the entropy there: both (B, R).
 
@@ -255,8 +261,8 @@ class TransformersPolicy:
         It takes the head's place within the model's own pass, where the weights of a sharded model are whole.
         """
         positions, beside = self.layout(batch.ids, None, batch.images, batch.prompt)
-        if batch.mask is not None:
-            positions, beside = batch.position, {"attention_mask": batch.mask}
+        if batch.position is not None:
+            positions, beside = batch.position, {} if batch.mask is None else {"attention_mask": batch.mask}
         module: Any = self.model.get_output_embeddings()
         head = module.forward
         module.forward = lambda hidden: what(head, hidden[batch.row, batch.before])

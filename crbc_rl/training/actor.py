@@ -31,7 +31,7 @@ class Actor(Trainable):
     def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
         lora = config.policy.lora_rank
         source = config.model if lora else checkpoint or config.model
-        self.policy = load_policy(source, distributed.device, config.rollout)
+        self.policy = load_policy(source, distributed.device, config.rollout, config.policy.attention)
         if lora:
             adapt(self.policy.model, lora, config.seed)
             self.policy.adapted = True
@@ -39,12 +39,12 @@ class Actor(Trainable):
                 load_adapters(self.policy.model, checkpoint)
         self.objective = objective_of(config)
         super().__init__(self.policy.model, config, distributed, self.policy.pad, config.optim.lr)
-        self.reach = self.policy.reach
+        self.reach, self.packs = self.policy.reach, self.policy.packs
         self.reference: TransformersPolicy | None = None
         if (
             config.loss.kl and not lora
         ):  # loaded after the policy is sharded, so that only one model at a time is unsharded
-            self.reference = load_policy(config.model, distributed.device)
+            self.reference = load_policy(config.model, distributed.device, None, config.policy.attention)
             self.reference.model.requires_grad_(False)
             if self.sharded:
                 distributed.shard(self.reference.model, config.policy.precision, config.policy.offload_reference)

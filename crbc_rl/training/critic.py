@@ -35,7 +35,7 @@ class Critic(Trainable):
     so all values do."""
 
     def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
-        self.reader = load_policy(config.model, distributed.device)
+        self.reader = load_policy(config.model, distributed.device, None, config.policy.attention)
         model = self.reader.model
         head = nn.Linear(model.config.get_text_config().hidden_size, 1, device=distributed.device)
         for weight in head.parameters():
@@ -44,7 +44,7 @@ class Critic(Trainable):
         if checkpoint is not None:
             restore_weights(checkpoint / "critic" / FILE, model)
         super().__init__(model, config, distributed, self.reader.pad, config.critic.lr)
-        self.reach = self.reader.reach
+        self.reach, self.packs = self.reader.reach, self.reader.packs
         if checkpoint is not None:
             self.restore_optimizer(checkpoint / "critic")
 

@@ -36,6 +36,8 @@ class Trainable:
         """The learning rate of the current update."""
         self.reach: float | None = None
         """How far turns may share rows (`TransformersPolicy.reach`)."""
+        self.packs = False
+        """Whether a pass is one row (`TransformersPolicy.packs`)."""
         self.clock = Clock()
         """Times the phases of training; a learner puts its own here."""
         self.skipped = 0
@@ -122,7 +124,7 @@ class Trainable:
     def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
         rank, ranks, device = self.distributed.rank, self.distributed.size, self.distributed.device
         with self.clock.phase("tensors"):
-            limits = (size, rank, ranks, self.config.optim.microbatch_tokens, self.reach)
+            limits = (size, rank, ranks, self.config.optim.microbatch_tokens, self.reach, self.packs)
             return [part.to(device) for part in micro_batches(batch, rows, weights, self.pad, *limits)]
 
     def save_optimizer(self, folder: Path) -> None:

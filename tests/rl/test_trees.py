@@ -154,6 +154,30 @@ def test_log_probabilities_and_gradients_are_those_of_turns_alone(policy: Transf
         assert (one - other).abs().max() <= (1e-6 if exact else 1e-5) * largest
 
 
+def test_packed_turns_are_read_like_turns_alone(policy: TransformersPolicy) -> None:
+    """The library finds packed turns by their positions, with kernels for GPUs as with this one."""
+    whole, exact = table(turns := _turns()), policy.model.dtype == torch.float64
+    passes = list(micro_batches(whole, np.arange(40), None, policy.pad, 9, packs=True))
+    assert all(len(one.ids) == 1 and one.mask is None for one in passes) and max(len(one.real) for one in passes) == 9
+    distinct = {turn.key: turn.key[0] for turn in turns}
+    assert sum(one.ids.numel() for one in passes) == sum(distinct.values()), "nothing is padding"
+    values, gradients = _found(policy, passes)
+    expected, plain = _found(policy, [collate(whole, policy.pad)])
+    for row, turn in enumerate(turns):
+        n = len(turn.response)
+        assert values[row][:n] == pytest.approx(expected[row][:n], abs=1e-6 if exact else 1e-4)
+    largest = max(gradient.abs().max().item() for gradient in plain)
+    for one, other in zip(gradients, plain, strict=True):
+        assert (one - other).abs().max() <= (1e-6 if exact else 1e-5) * largest
+
+
+def test_passes_are_packed_where_the_config_asks_for_kernels_that_take_them() -> None:
+    policy = fresh_policy()
+    assert not policy.packs
+    policy.model.config._attn_implementation_internal = "flash_attention_2"  # its package wants a GPU
+    assert policy.packs and policy.reach is None
+
+
 def test_only_layers_that_attend_to_all_tokens_share_rows() -> None:
     policy = fresh_policy()
     assert policy.reach == 6.0 * policy.model.config.hidden_size
