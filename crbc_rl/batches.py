@@ -153,9 +153,9 @@ class TokenBatch:
     distinct one of each. Losses and gradients are those of all B turns.
 
     `ids` (U, L): token ids, padded on the right: each row a distinct turn, a tree of some that begin alike
-    (`crbc_rl.trees`), or turns that are packed one behind the other. `real` (D, R): which response tokens are no padding.
-    `row` and `column` (T,): where each of these is in `ids`, turn after turn, and `before` the column of the token before
-    it. `position` (U, L) and `mask` (U, 1, L, L), which tokens each one attends to, are None where a row is a turn: a
+    (`crbc_rl.trees`), or turns packed one behind the other. `real` (D, R): which response tokens are no padding. `row`
+    and `column` (T,): where each of these is in `ids`, turn after turn, and `before` the column of the token before it.
+    `position` (U, L) and `mask` (U, 1, L, L), which tokens each one attends to, are None where a row is a turn: a
     causal model does not attend to padding on the right. Packed turns have no mask: the model knows them by their
     positions. `prompt` (D,): the length of each prompt. `response_mask` (B, R): `real` of each turn, as numbers.
     `old_logprobs`, `advantages` (B, R). `correction`, `values`, `returns` (B, R), or None where the table has none.

@@ -92,8 +92,8 @@ class PolicyConfig(Section):
     """bfloat16: passes in bfloat16 over float32 weights, which are sharded over all ranks."""
     gradient_checkpointing: bool = False
     attention: str | None = None
-    """transformers' implementation of attention, such as "flash_attention_2", with which a pass has no padding. It wants
-    its package, a GPU and bfloat16. None: the library's choice."""
+    """transformers' implementation of attention, such as "flash_attention_2", with which a pass has no padding. It
+    wants its package, a GPU and bfloat16. None: the library's choice."""
     lora_rank: int = Field(0, ge=0)
     """Rank of LoRA factors for every block, which are trained instead of the weights; 0 trains the weights."""
     offload_reference: bool = False
