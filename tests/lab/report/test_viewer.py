@@ -188,6 +188,7 @@ def test_strangers_texts_stay_texts(chromium: Any, tmp_path: Path) -> None:
 
 SMALL = """return [...document.querySelectorAll("svg text")].filter(one => one.getBoundingClientRect().width)
   .map(one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
+TOP = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
 BROAD = "return document.documentElement.scrollWidth - innerWidth"
 
 
@@ -202,6 +203,9 @@ def test_every_view_fits_and_can_be_read(chromium: Any, kept_page: Path, width: 
             canvas = one(chromium, ".group:not([hidden]) .canvas")
             assert canvas.size["width"] > 300 and canvas.size["height"] > 100
             assert one(chromium, ".chosen").is_displayed()
+            if width == 400 and key:
+                part = "anchor" if "/a" in key else "step"
+                assert abs(chromium.execute_script(TOP, part)) < 5, "a link leads there"
 
 
 @pytest.mark.full
