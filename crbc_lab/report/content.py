@@ -66,6 +66,7 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "credit_panels": _credit_panels(records, planned) + panel("Distance of replies", diversity(scenes), planned),
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
+        "tested": evaluated(records, "test"),
         "totals": charts.phase_totals(records),
         "invalid": _invalid(run, records),
         "certified": certified(records, config.credit.method),
@@ -178,7 +179,7 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         facts.append(("environment steps played", f"{int(steps.sum()):,}"))
     credit = [row for row in charts.phase_totals(records) if row[0] == "credit"]
     if credit:
-        facts.append(("credit block per update", f"{credit[0][3]}, {credit[0][2]:.2%} of all time"))
+        facts.append(("credit block per update", f"{credit[0][3]}, {credit[0][2]} of all time"))
     skipped = charts.column(records, "skipped_steps")[1]
     if skipped.any():
         facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))

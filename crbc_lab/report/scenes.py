@@ -46,7 +46,8 @@ class Scene:
         """How the group ended, or its only rollout."""
         if len(self.group) > 1:
             return f"{sum(r.success for r in self.group.rollouts)} of {len(self.group)} solved"
-        return f"{ending(self.group.rollouts[0])}, {len(self.group.rollouts[0])} steps"
+        steps = len(self.group.rollouts[0])
+        return f"{ending(self.group.rollouts[0])}, {steps} step{'s' * (steps > 1)}"
 
     @property
     def title(self) -> str:

@@ -154,15 +154,35 @@ def test_failures_are_gathered_by_where_they_ended_and_turned(folder: Path) -> N
     scenes = [Scene("g", "training", 1, invalid), Scene("s", "start", 0, start), Scene("l", "last", 2, won)]
     found = failures(scenes)
     assert (found["rollouts"], found["failed"]) == (4, 3)
-    assert [(row["label"], row["count"], row["links"]) for row in found["lost"]] == [
+    assert [(row["label"], row["count"], row["links"]) for row in found["lost"]["rows"]] == [
         ("room e", 2, ["g/0/1", "g/1/1"]),
         ("room d", 1, ["s/0/5"]),
     ]
-    assert [(row["label"], row["visits"], row["links"]) for row in found["loops"]] == [("room b", 3, ["s/0/4"])]
+    assert [(row["label"], row["visits"], row["links"]) for row in found["loops"]["rows"]] == [("room b", 3, ["s/0/4"])]
     assert found["tasks"] == [("t", "s/0/5", "failed, 6 steps", "l/0/1", "solved, 2 steps")]
+    assert (found["lost"]["total"], found["lost"]["more"], found["won"]) == (3, (0, 0), 1)
     kept = failures(scenes_of(Run.open(folder)))
-    assert [row["label"] for row in kept["invalid"]] == ["not admissible"]
+    assert [row["label"] for row in kept["invalid"]["rows"]] == ["not admissible"]
     assert [row[0] for row in kept["tasks"]] == ["two", "one"], "what the last policy lost comes first"
+
+
+def test_what_a_table_leaves_out_is_counted(tmp_path: Path) -> None:
+    """Seven rollouts end at seven anchors and six at an eighth; of a hundred held-out tasks ten were lost."""
+    folder = kept_run(tmp_path / "run")
+    lost = [walk("a", f"end {i}", task=str(i)) for i in (*range(7), *[7] * 6)]
+    keep(folder, "training-000002", [RolloutGroup([group.rollouts[0] for group in lost])])
+    keep(folder, "training-000001", [walk("a", won=True)])
+    keep(folder, "test-000000", tasks := [walk("a", won=True, task="one"), walk("a", won=True, task="two")])
+    keep(folder, "test-000002", tasks)
+    with (folder / "metrics.jsonl").open("a") as file:
+        share = {"test/success": 0.9, "test/low": 0.8, "test/high": 0.95, "test/episodes": 100}
+        file.write(json.dumps({"update": 2, **share, "seconds/rollout": 100.0, "seconds/credit": 0.001}) + "\n")
+    text = write_report(folder).read_text()
+    assert "ended (all 13)" in text and '<tr><td>and 3 more</td><td class="n">3</td>' in text
+    assert "</a> and 2 more</td>" in text, "four links of six"
+    assert "2 of the 100 tasks, chosen: 0 of the 10 that the last policy lost and 2 of the 90 that it solved" in text
+    assert "solved, 1 step<" in text and "solved, 1 steps" not in text
+    assert "less than 0.01% of all time" in text and ">0.00%" not in text
 
 
 def test_the_distance_of_replies_by_hand() -> None:

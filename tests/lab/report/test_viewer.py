@@ -87,7 +87,7 @@ def test_by_mouse_in_three_clicks(chromium: Any, kept_page: Path, folder: Path) 
     played = group.rollouts[int(rollout)]
     last = len(played) - 1
     assert where(chromium) == f"{key}/{rollout}/{last}" and not played.success
-    assert text(chromium, "where") == f"Rollout {rollout} of 8, step {last} of {len(played)}, out of steps"
+    assert text(chromium, "where") == f"Rollout {rollout} (of 0 to 7), step {last} (of 0 to {last}), out of steps"
     assert f"<think>step {last}</think>" in text(chromium, "reply") and "Your move?" in text(chromium, "prompt")
     assert one(chromium, "#reply .thought").text.endswith("</think>")
 
@@ -105,7 +105,7 @@ def test_by_mouse_in_three_clicks(chromium: Any, kept_page: Path, folder: Path) 
     assert f"{own[step]:+.3f}".replace("-", "−") in text(chromium, "numbers")
 
     chromium.refresh()
-    assert where(chromium) == f"{key}/{rollout}/{step}" and f"step {step} of" in text(chromium, "where")
+    assert where(chromium) == f"{key}/{rollout}/{step}" and f"step {step} (of 0 to" in text(chromium, "where")
 
     node = one(chromium, ".group:not([hidden]) .node[data-node='0'] .floor")
     chromium.execute_script("arguments[0].closest('.canvas').scrollTo(0, arguments[0].getBBox().y)", node)
@@ -235,9 +235,8 @@ def test_every_pair_of_estimators_of_every_group(chromium: Any, kept_page: Path,
         Select(one(chromium, "#group")).select_by_value(shown.key)
         for name in [option.text for option in Select(one(chromium, "#two")).options]:
             Select(one(chromium, "#two")).select_by_visible_text(name)
-            assert len(chromium.find_elements("css selector", "#steps tr")) == 1 + int(
-                text(chromium, "where").split()[7].strip(",")
-            )
+            steps = int(text(chromium, "where").rpartition(" to ")[2].partition(")")[0]) + 1
+            assert len(chromium.find_elements("css selector", "#steps tr")) == 1 + steps
     quiet(chromium)
 
 
