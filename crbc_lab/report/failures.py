@@ -22,8 +22,8 @@ Place = tuple[Scene, int, int]
 
 
 def failures(scenes: Sequence[Scene]) -> Part:
-    """Tables for the template: `lost`, `loops` and `invalid` as in `_rows`; `tasks`, both plays of held-out tasks, of which
-    `won` were solved by the last policy.
+    """Tables for the template: `lost`, `loops` and `invalid` as in `_rows`; `tasks`, both plays of held-out tasks, of
+    which the last policy solved `won`.
 
     `lost` and `loops` have a row for each anchor, by how many failed rollouts ended or turned there.
     """

@@ -34,6 +34,15 @@ OWN: list[dict[str, Any]] = [
     {"method": "graphgpo", "graphgpo": {"omega": 0.8}},
 ]
 
+AGENT = {
+    "name": "react",
+    "agent": "react",
+    "model": "m",
+    "episodes": 2,
+    "stopped": "the budget ended it",
+    "success": None,
+}
+
 
 def blocks(page: Path) -> dict[str, Any]:
     """The data of each group of a page, by its key."""
@@ -146,6 +155,26 @@ def test_a_damaged_file_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogC
     keep(folder, "test-000002", [walk("a", task=str(i)) for i in range(20)])
     assert list(blocks(write_report(folder))) == ["training-2", "start-0", "start-1", *(f"last-{i}" for i in range(16))]
     assert "training-000001.parquet" in caplog.text and "left out" in caplog.text
+    assert re.search("Left out of this page: .*training-000001.parquet", (folder / "report.html").read_text())
+
+
+def test_a_page_without_rollouts_says_why(tmp_path: Path) -> None:
+    run = kept_run(tmp_path / "run")
+    for path in (run / "transcripts").iterdir():
+        path.unlink()
+    assert "this run has no files in its folder <code>transcripts</code>" in write_report(run).read_text()
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("transcripts: 16", "transcripts: 0"))
+    assert "as its config says (<code>transcripts: 0</code>)" in write_report(run).read_text()
+    evaluation(tmp_path / "F.json")
+    assert "--out F.json --transcripts N" in write_report(tmp_path / "F.json").read_text()
+    (tmp_path / "F.transcripts.parquet").write_bytes(b"PAR1")
+    text = write_report(tmp_path / "F.json").read_text()
+    assert re.search("Left out of this page: .*F.transcripts.parquet", text) and "kept no transcripts" not in text
+    (tmp_path / "agents.json").write_text(json.dumps(AGENT))
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts/test-000000.parquet").write_bytes(b"PAR1")
+    assert "Left out of this page" in write_report(tmp_path).read_text()
 
 
 def test_failures_are_gathered_by_where_they_ended_and_turned(folder: Path) -> None:
@@ -260,15 +289,7 @@ def test_an_evaluation_has_a_page_beside_its_file(tmp_path: Path) -> None:
 
 
 def test_an_agent_s_folder_has_a_page(tmp_path: Path) -> None:
-    head = {
-        "name": "react",
-        "agent": "react",
-        "model": "m",
-        "episodes": 2,
-        "stopped": "the budget ended it",
-        "success": None,
-    }
-    (tmp_path / "agents.json").write_text(json.dumps({**head, "success": {"success": 0.5, "low": 0.1, "high": 0.9}}))
+    (tmp_path / "agents.json").write_text(json.dumps({**AGENT, "success": {"success": 0.5, "low": 0.1, "high": 0.9}}))
     keep(tmp_path, "test-000000", [walk("a", "b", task="one"), walk("a", won=True, task="two")])
     text = write_report(tmp_path).read_text()
     assert "the budget ended it" in text and "50.0% (10.0% to 90.0%)" in text
