@@ -203,9 +203,14 @@ def test_every_view_fits_and_can_be_read(chromium: Any, kept_page: Path, width: 
             canvas = one(chromium, ".group:not([hidden]) .canvas")
             assert canvas.size["width"] > 300 and canvas.size["height"] > 100
             assert one(chromium, ".chosen").is_displayed()
+            named = chromium.find_elements("css selector", ".group:not([hidden]) .name")
+            shown = [set(name.get_attribute("class").split()) for name in named if name.is_displayed()]
+            assert shown and all(style & {"walk", "from"} for style in shown), "the rollout's, and the anchor's"
             if width == 400 and key:
                 part = "anchor" if "/a" in key else "step"
                 assert abs(chromium.execute_script(TOP, part)) < 5, "a link leads there"
+            one(chromium, ".group:not([hidden]) [data-zoom=fit]").click()
+            assert min(chromium.execute_script(SMALL)) >= 10, "what does not fit scrolls"
 
 
 @pytest.mark.full
