@@ -207,6 +207,8 @@ def test_what_a_table_leaves_out_is_counted(tmp_path: Path) -> None:
         share = {"test/success": 0.9, "test/low": 0.8, "test/high": 0.95, "test/episodes": 100}
         file.write(json.dumps({"update": 2, **share, "seconds/rollout": 100.0, "seconds/credit": 0.001}) + "\n")
     text = write_report(folder).read_text()
+    above, _, viewer = text.partition('<div id="viewer">')
+    assert "compare signs and order" in above and "N(s): visits of the anchor" in viewer and '"step credit"' in viewer
     assert "ended (all 13)" in text and '<tr><td>and 3 more</td><td class="n">3</td>' in text
     assert "</a> and 2 more</td>" in text, "four links of six"
     assert "2 of the 100 tasks, chosen: 0 of the 10 that the last policy lost and 2 of the 90 that it solved" in text
