@@ -193,8 +193,8 @@ def phase_chart(records: Sequence[Record], updates: int, size: tuple[float, floa
     )
 
 
-def phase_totals(records: Sequence[Record]) -> list[tuple[str, str, float, str]]:
-    """(phase, total, fraction of all seconds, median over the updates that have it) of each timed phase."""
+def phase_totals(records: Sequence[Record]) -> list[tuple[str, str, str, str]]:
+    """(phase, total, share of all seconds, median over the updates that have it) of each timed phase."""
     totals = []
     spent = [blocks(record) for record in records]
     for phase in PHASES:
@@ -202,7 +202,11 @@ def phase_totals(records: Sequence[Record]) -> list[tuple[str, str, float, str]]
         if len(seconds):
             totals.append((phase, float(seconds.sum()), float(np.median(seconds))))
     whole = sum(total for _, total, _ in totals) or 1.0
-    return [(phase, _seconds(total), total / whole, _seconds(median)) for phase, total, median in totals]
+    return [(phase, _seconds(total), _share(total / whole), _seconds(median)) for phase, total, median in totals]
+
+
+def _share(value: float) -> str:
+    return "less than 0.01%" if 0 < value < 0.0001 else f"{value:.2%}"
 
 
 def intervals(records: Sequence[Record], width: float) -> dict[str, Any] | None:

@@ -50,7 +50,8 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
     done = int(records[-1]["update"])
     # A resumed run may have more updates than its config file states.
     planned = max(config.updates, done)
-    versions, scenes = read_versions(run.folder), scenes_of(run)
+    left_out: list[str] = []
+    versions, scenes = read_versions(run.folder), scenes_of(run, left_out=left_out)
     return {
         "config": config,
         "model": versions.get("model") or Path(config.model).name,  # the run's own copy has no name of its own
@@ -66,18 +67,19 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "credit_panels": _credit_panels(records, planned) + panel("Distance of replies", diversity(scenes), planned),
         "smoothing": smoothing(planned),
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
+        "tested": evaluated(records, "test"),
         "totals": charts.phase_totals(records),
         "invalid": _invalid(run, records),
         "certified": certified(records, config.credit.method),
         "mixed": charts.column(records, "mixed_groups")[1],
-        **shown(scenes),
+        **shown(scenes, left_out),
         "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
 
 
-def shown(scenes: Sequence[Scene]) -> Part:
-    """The part of the page about rollouts."""
+def shown(scenes: Sequence[Scene], left_out: Sequence[str]) -> Part:
+    """The part of the page about rollouts, and about files that were left out."""
     texts = Texts()
     groups = [view_group(scene, texts) for scene in scenes]
     rates = [scene.group.success_rate for scene in scenes]
@@ -88,6 +90,7 @@ def shown(scenes: Sequence[Scene]) -> Part:
         "pieces": list(texts.pieces),
         "frames": [b64encode(png).decode() for png in texts.frames],
         "failures": failures(scenes),
+        "left_out": left_out,
     }
 
 
@@ -178,7 +181,7 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
         facts.append(("environment steps played", f"{int(steps.sum()):,}"))
     credit = [row for row in charts.phase_totals(records) if row[0] == "credit"]
     if credit:
-        facts.append(("credit block per update", f"{credit[0][3]}, {credit[0][2]:.2%} of all time"))
+        facts.append(("credit block per update", f"{credit[0][3]}, {credit[0][2]} of all time"))
     skipped = charts.column(records, "skipped_steps")[1]
     if skipped.any():
         facts.append(("mini-batches skipped, gradient not finite", f"{int(skipped.sum()):,}"))

@@ -22,7 +22,8 @@ Place = tuple[Scene, int, int]
 
 
 def failures(scenes: Sequence[Scene]) -> Part:
-    """Tables for the template: `lost`, `loops` and `invalid` as rows of places; `tasks`, both plays of held-out tasks.
+    """Tables for the template: `lost`, `loops` and `invalid` as in `_rows`; `tasks`, both plays of held-out tasks, of
+    which the last policy solved `won`.
 
     `lost` and `loops` have a row for each anchor, by how many failed rollouts ended or turned there.
     """
@@ -46,21 +47,25 @@ def failures(scenes: Sequence[Scene]) -> Part:
             at = max(t for t, step in enumerate(rollout.steps) if step.anchor == anchor)
             loops.setdefault(labels[at], []).append((scene, number, at))
             longest[labels[at]] = max(longest[labels[at]], visits)
+    tasks = _tasks(scenes)
     return {
         "rollouts": len(rollouts),
         "failed": sum(not rollout.success for *_, rollout in rollouts),
         "lost": _rows(ends),
         "loops": _rows(loops, longest),
         "invalid": _rows(causes),
-        "tasks": _tasks(scenes),
+        "tasks": tasks,
+        "won": sum(row[-1].startswith("solved") for row in tasks),
     }
 
 
-def _rows(found: dict[str, list[Place]], visits: Counter[str] | None = None) -> list[Part]:
-    """The most frequent first; each with its picture, or with words where anchors have none."""
-    ordered = sorted(found.items(), key=lambda item: -len(item[1]))[:MOST]
+def _rows(found: dict[str, list[Place]], visits: Counter[str] | None = None) -> Part:
+    """`rows`, the most frequent first, each with its picture, or with words where anchors have none; `total`, the
+    number of places; `more`, the number of rows that are left out, and of the places in them."""
+    every = sorted(found.items(), key=lambda item: -len(item[1]))
+    ordered, left = every[:MOST], every[MOST:]
     drawn = pictures([label for label, _ in ordered]) if ordered else []
-    return [
+    rows = [
         {
             "label": shortened(label, LONGEST),
             "picture": picture if picture.shapes else None,
@@ -70,6 +75,8 @@ def _rows(found: dict[str, list[Place]], visits: Counter[str] | None = None) -> 
         }
         for (label, places), picture in zip(ordered, drawn, strict=True)
     ]
+    total, more = (sum(len(places) for _, places in some) for some in (every, left))
+    return {"rows": rows, "total": total, "more": (len(left), more)}
 
 
 def _tasks(scenes: Sequence[Scene]) -> list[tuple[str, str, str, str, str]]:

@@ -12,7 +12,7 @@ from itertools import accumulate, pairwise
 
 GAP = 84.0
 """The least gap between two columns: space for crossing curves and short labels."""
-LETTER = 5.8
+LETTER = 6.2
 """The mean width of a character of a label."""
 HEADROOM = 15.0
 """Space above a node, for its value."""
@@ -88,9 +88,9 @@ def lay_out(anchors: int, links: Sequence[Link], width: float, height: float) ->
 
 
 def _gap(anchors: int, links: Sequence[Link]) -> float:
-    """The gap between two columns, wide enough for the labels of one arrow in each direction."""
+    """The gap between two columns, wide enough for a label; those of arrows back are at other heights."""
     between = (len(link.label) for link in links if link.source != link.target < anchors)
-    return max(GAP, 2 * LETTER * max(between, default=0) + 30)
+    return max(GAP, 1.4 * LETTER * max(between, default=0) + 30)
 
 
 # ---- columns ---------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def _ports(
             ends.setdefault((link.target, into), []).append((at[link.source][1], i, "target"))
     ports = {}
     for group in ends.values():
-        step = min(11.0, (height - 6) / max(len(group) - 1, 1))
+        step = min(13.0, (height - 6) / max(len(group) - 1, 1))
         for k, (_, i, end) in enumerate(sorted(group)):
             ports[i, end] = (k - (len(group) - 1) / 2) * step
     return ports
@@ -270,7 +270,7 @@ def _curve(link: Link, start: Point, end: Point, ways: tuple[int, int], gap: flo
     c0, c1 = x0 + out * gap * 0.55, x1 - into * gap * 0.55
     path = f"M{x0:.1f} {y0:.1f}C{c0:.1f} {y0:.1f} {c1:.1f} {y1:.1f} {x1:.1f} {y1:.1f}H{foot:.1f}"
     head = f"M{tip:.1f} {y1:.1f}l{-8 * into} -4v8Z"
-    beside = max(0.26 * gap, 8 + LETTER * len(link.label) / 2)
+    beside = max(0.26 * gap, 11 + LETTER * len(link.label) / 2)
     t = min(beside / gap / 1.3, 0.45)  # the curve is that much faster at its start
     a, b, c, d = (1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3
     return Route(path, head, (x0 + out * beside, (a + b) * y0 + (c + d) * y1))

@@ -90,7 +90,7 @@ def _links(process: EmpiricalProcess) -> list[Link]:
     links = []
     for pair, target in zip(process.counts.row.tolist(), process.counts.col.tolist(), strict=True):
         source, action = process.pairs[pair]
-        links.append(Link(source, target, _short(action, 8 if source == target else 14)))
+        links.append(Link(source, target, _short(action, 8 if source == target else 12)))
     return links
 
 

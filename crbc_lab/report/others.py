@@ -10,7 +10,7 @@ from crbc_envs.storage.files import read_json
 from crbc_lab.report import charts
 from crbc_lab.report.content import CHART, LINES, content, panel, shown
 from crbc_lab.report.group import Part
-from crbc_lab.report.scenes import Scene, read_scenes, scenes_of
+from crbc_lab.report.scenes import Scene, scenes_of, sound_scenes
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import evaluated, read_metrics
@@ -52,23 +52,26 @@ def _evaluation(place: Path) -> Part:
     from crbc_lab.evaluation.record import read_evaluation  # it waits for torch
 
     transcripts = place.with_suffix(".transcripts.parquet")
-    scenes = read_scenes(transcripts, "task") if transcripts.is_file() else []
-    return {"title": place.stem, "evaluation": read_evaluation(place), **shown(scenes)}
+    left_out: list[str] = []
+    scenes = sound_scenes(transcripts, left_out, "task") if transcripts.is_file() else []
+    return {"title": place.stem, "evaluation": read_evaluation(place), **shown(scenes, left_out)}
 
 
 def _agents(place: Path) -> Part:
     result = read_json(place / FILE)
     files = [path for *_, path in kept(place)] or sorted((place / "rollouts").rglob("*.parquet"))[:AGENT_FILES]
-    scenes = [scene for i, path in enumerate(files) for scene in read_scenes(path, "task", f"{i}-" if i else "")]
-    return {"title": result["name"], "agent": result, **shown(scenes)}
+    left_out: list[str] = []
+    found = [sound_scenes(path, left_out, "task", f"{i}-" if i else "") for i, path in enumerate(files)]
+    scenes = [scene for some in found for scene in some]
+    return {"title": result["name"], "agent": result, **shown(scenes, left_out)}
 
 
 def _seeds(place: Path, folders: Sequence[Path]) -> Part:
     """Of each run its curve, and what failed last: two groups of training, and four held-out tasks."""
-    scenes, rows, series, last = list[Scene](), [], [], 1
+    scenes, left_out, rows, series, last = list[Scene](), list[str](), [], [], 1
     for number, folder in enumerate(folders):
         records = read_metrics(folder)
-        own = scenes_of(Run.open(folder), re.sub(r"[^\w-]+", "-", folder.name) + "-")
+        own = scenes_of(Run.open(folder), re.sub(r"[^\w-]+", "-", folder.name) + "-", left_out)
         training = [scene for scene in own if scene.kind == "training"][-2:]
         lost = [scene for scene in own if scene.kind == "last" and not scene.group.success_rate][:4]
         scenes += training + lost
@@ -83,5 +86,5 @@ def _seeds(place: Path, folders: Sequence[Path]) -> Part:
         "title": place.resolve().name,
         "seeds": rows,
         "credit_panels": panel("Success", series, last, CHART),
-        **shown(scenes),
+        **shown(scenes, left_out),
     }

@@ -46,7 +46,8 @@ class Scene:
         """How the group ended, or its only rollout."""
         if len(self.group) > 1:
             return f"{sum(r.success for r in self.group.rollouts)} of {len(self.group)} solved"
-        return f"{ending(self.group.rollouts[0])}, {len(self.group.rollouts[0])} steps"
+        steps = len(self.group.rollouts[0])
+        return f"{ending(self.group.rollouts[0])}, {steps} step{'s' * (steps > 1)}"
 
     @property
     def title(self) -> str:
@@ -99,32 +100,36 @@ def choose(groups: Mapping[int, RolloutGroup], at_most: int = SHOWN) -> list[tup
     return [(update, groups[update]) for update in updates]
 
 
-def scenes_of(run: Run, prefix: str = "") -> list[Scene]:
+def scenes_of(run: Run, prefix: str = "", left_out: list[str] | None = None) -> list[Scene]:
     """What a run kept: groups of training, by update, then held-out tasks at the start and by the last policy.
 
+    What damaged files say is added to `left_out`.
     Of a run without transcripts, the recorded groups of the most mixed outcomes, and those of groups.jsonl.
     """
     own, files = run.config.credit, kept(run.folder)
+    damaged = [] if left_out is None else left_out
     training = [path for _, kind, path in files if kind == "training"]
     found: dict[int, list[Scene]] = {}
     for path in training or sorted((run.folder / "rollouts").glob("*.parquet"))[-SHOWN:]:
-        if scenes := _sound(path, "training", prefix, own):
+        if scenes := sound_scenes(path, damaged, "training", prefix, own):
             mixed = min(scenes, key=lambda scene: abs(scene.group.success_rate - 0.5))
             found[mixed.update] = scenes if training else [mixed]
     bare = {} if training else {update: group for update, group in run.groups().items() if update not in found}
     for update, group in choose(bare)[: max(SHOWN - len(found), 0)]:
         found[update] = [Scene(f"{prefix}training-{update}", "training", update, group, None, own)]
     tests = [(path, "last" if update else "start") for update, kind, path in files if kind == "test"]
-    held_out = [_sound(path, kind, prefix, own)[:TASKS] for path, kind in tests]
+    held_out = [sound_scenes(path, damaged, kind, prefix, own)[:TASKS] for path, kind in tests]
     return [scene for scenes in [*(found[update] for update in sorted(found)), *held_out] for scene in scenes]
 
 
-def _sound(path: Path, *more: Any) -> list[Scene]:
-    """`read_scenes`, or nothing and a warning where the file is damaged: the other files of a run are shown."""
+def sound_scenes(path: Path, left_out: list[str], *more: Any) -> list[Scene]:
+    """`read_scenes`, or nothing where the file is damaged, which is warned of and added to `left_out`: other files are
+    shown."""
     try:
         return read_scenes(path, *more)
     except DataError as error:
         log.warning("left out of the report: %s", error)
+        left_out.append(str(error))
         return []
 
 

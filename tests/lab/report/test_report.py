@@ -118,7 +118,7 @@ def test_a_finished_run_is_a_small_page(finished: Path) -> None:
 def test_unfinished_run_says_so(tmp_path: Path) -> None:
     page = Page(write_report(make_run(tmp_path, 7, {})).read_text())
     assert "Unfinished: update 7 of 12" in page.text
-    assert "No group was kept yet" in page.text
+    assert "this run has no files in its folder transcripts" in page.text
     assert "points on the test split" not in page.text
 
 

@@ -34,6 +34,15 @@ OWN: list[dict[str, Any]] = [
     {"method": "graphgpo", "graphgpo": {"omega": 0.8}},
 ]
 
+AGENT = {
+    "name": "react",
+    "agent": "react",
+    "model": "m",
+    "episodes": 2,
+    "stopped": "the budget ended it",
+    "success": None,
+}
+
 
 def blocks(page: Path) -> dict[str, Any]:
     """The data of each group of a page, by its key."""
@@ -146,6 +155,26 @@ def test_a_damaged_file_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogC
     keep(folder, "test-000002", [walk("a", task=str(i)) for i in range(20)])
     assert list(blocks(write_report(folder))) == ["training-2", "start-0", "start-1", *(f"last-{i}" for i in range(16))]
     assert "training-000001.parquet" in caplog.text and "left out" in caplog.text
+    assert re.search("Left out of this page: .*training-000001.parquet", (folder / "report.html").read_text())
+
+
+def test_a_page_without_rollouts_says_why(tmp_path: Path) -> None:
+    run = kept_run(tmp_path / "run")
+    for path in (run / "transcripts").iterdir():
+        path.unlink()
+    assert "this run has no files in its folder <code>transcripts</code>" in write_report(run).read_text()
+    config = (run / "config.yaml").read_text()
+    (run / "config.yaml").write_text(config.replace("transcripts: 16", "transcripts: 0"))
+    assert "as its config says (<code>transcripts: 0</code>)" in write_report(run).read_text()
+    evaluation(tmp_path / "F.json")
+    assert "--out F.json --transcripts N" in write_report(tmp_path / "F.json").read_text()
+    (tmp_path / "F.transcripts.parquet").write_bytes(b"PAR1")
+    text = write_report(tmp_path / "F.json").read_text()
+    assert re.search("Left out of this page: .*F.transcripts.parquet", text) and "kept no transcripts" not in text
+    (tmp_path / "agents.json").write_text(json.dumps(AGENT))
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts/test-000000.parquet").write_bytes(b"PAR1")
+    assert "Left out of this page" in write_report(tmp_path).read_text()
 
 
 def test_failures_are_gathered_by_where_they_ended_and_turned(folder: Path) -> None:
@@ -154,15 +183,37 @@ def test_failures_are_gathered_by_where_they_ended_and_turned(folder: Path) -> N
     scenes = [Scene("g", "training", 1, invalid), Scene("s", "start", 0, start), Scene("l", "last", 2, won)]
     found = failures(scenes)
     assert (found["rollouts"], found["failed"]) == (4, 3)
-    assert [(row["label"], row["count"], row["links"]) for row in found["lost"]] == [
+    assert [(row["label"], row["count"], row["links"]) for row in found["lost"]["rows"]] == [
         ("room e", 2, ["g/0/1", "g/1/1"]),
         ("room d", 1, ["s/0/5"]),
     ]
-    assert [(row["label"], row["visits"], row["links"]) for row in found["loops"]] == [("room b", 3, ["s/0/4"])]
+    assert [(row["label"], row["visits"], row["links"]) for row in found["loops"]["rows"]] == [("room b", 3, ["s/0/4"])]
     assert found["tasks"] == [("t", "s/0/5", "failed, 6 steps", "l/0/1", "solved, 2 steps")]
+    assert (found["lost"]["total"], found["lost"]["more"], found["won"]) == (3, (0, 0), 1)
     kept = failures(scenes_of(Run.open(folder)))
-    assert [row["label"] for row in kept["invalid"]] == ["not admissible"]
+    assert [row["label"] for row in kept["invalid"]["rows"]] == ["not admissible"]
     assert [row[0] for row in kept["tasks"]] == ["two", "one"], "what the last policy lost comes first"
+
+
+def test_what_a_table_leaves_out_is_counted(tmp_path: Path) -> None:
+    """Seven rollouts end at seven anchors and six at an eighth; of a hundred held-out tasks ten were lost."""
+    folder = kept_run(tmp_path / "run")
+    lost = [walk("a", f"end {i}", task=str(i)) for i in (*range(7), *[7] * 6)]
+    keep(folder, "training-000002", [RolloutGroup([group.rollouts[0] for group in lost])])
+    keep(folder, "training-000001", [walk("a", won=True)])
+    keep(folder, "test-000000", tasks := [walk("a", won=True, task="one"), walk("a", won=True, task="two")])
+    keep(folder, "test-000002", tasks)
+    with (folder / "metrics.jsonl").open("a") as file:
+        share = {"test/success": 0.9, "test/low": 0.8, "test/high": 0.95, "test/episodes": 100}
+        file.write(json.dumps({"update": 2, **share, "seconds/rollout": 100.0, "seconds/credit": 0.001}) + "\n")
+    text = write_report(folder).read_text()
+    above, _, viewer = text.partition('<div id="viewer">')
+    assert "compare signs and order" in above and "N(s): visits of the anchor" in viewer and '"step credit"' in viewer
+    assert "ended (all 13)" in text and '<tr><td>and 3 more</td><td class="n">3</td>' in text
+    assert "</a> and 2 more</td>" in text, "four links of six"
+    assert "2 of the 100 tasks, chosen: 0 of the 10 that the last policy lost and 2 of the 90 that it solved" in text
+    assert "solved, 1 step<" in text and "solved, 1 steps" not in text
+    assert "less than 0.01% of all time" in text and ">0.00%" not in text
 
 
 def test_the_distance_of_replies_by_hand() -> None:
@@ -240,15 +291,7 @@ def test_an_evaluation_has_a_page_beside_its_file(tmp_path: Path) -> None:
 
 
 def test_an_agent_s_folder_has_a_page(tmp_path: Path) -> None:
-    head = {
-        "name": "react",
-        "agent": "react",
-        "model": "m",
-        "episodes": 2,
-        "stopped": "the budget ended it",
-        "success": None,
-    }
-    (tmp_path / "agents.json").write_text(json.dumps({**head, "success": {"success": 0.5, "low": 0.1, "high": 0.9}}))
+    (tmp_path / "agents.json").write_text(json.dumps({**AGENT, "success": {"success": 0.5, "low": 0.1, "high": 0.9}}))
     keep(tmp_path, "test-000000", [walk("a", "b", task="one"), walk("a", won=True, task="two")])
     text = write_report(tmp_path).read_text()
     assert "the budget ended it" in text and "50.0% (10.0% to 90.0%)" in text

@@ -87,7 +87,7 @@ def test_by_mouse_in_three_clicks(chromium: Any, kept_page: Path, folder: Path) 
     played = group.rollouts[int(rollout)]
     last = len(played) - 1
     assert where(chromium) == f"{key}/{rollout}/{last}" and not played.success
-    assert text(chromium, "where") == f"Rollout {rollout} of 8, step {last} of {len(played)}, out of steps"
+    assert text(chromium, "where") == f"Rollout {rollout} (of 0 to 7), step {last} (of 0 to {last}), out of steps"
     assert f"<think>step {last}</think>" in text(chromium, "reply") and "Your move?" in text(chromium, "prompt")
     assert one(chromium, "#reply .thought").text.endswith("</think>")
 
@@ -105,7 +105,7 @@ def test_by_mouse_in_three_clicks(chromium: Any, kept_page: Path, folder: Path) 
     assert f"{own[step]:+.3f}".replace("-", "−") in text(chromium, "numbers")
 
     chromium.refresh()
-    assert where(chromium) == f"{key}/{rollout}/{step}" and f"step {step} of" in text(chromium, "where")
+    assert where(chromium) == f"{key}/{rollout}/{step}" and f"step {step} (of 0 to" in text(chromium, "where")
 
     node = one(chromium, ".group:not([hidden]) .node[data-node='0'] .floor")
     chromium.execute_script("arguments[0].closest('.canvas').scrollTo(0, arguments[0].getBBox().y)", node)
@@ -188,6 +188,7 @@ def test_strangers_texts_stay_texts(chromium: Any, tmp_path: Path) -> None:
 
 SMALL = """return [...document.querySelectorAll("svg text")].filter(one => one.getBoundingClientRect().width)
   .map(one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
+TOP = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
 BROAD = "return document.documentElement.scrollWidth - innerWidth"
 
 
@@ -202,6 +203,14 @@ def test_every_view_fits_and_can_be_read(chromium: Any, kept_page: Path, width: 
             canvas = one(chromium, ".group:not([hidden]) .canvas")
             assert canvas.size["width"] > 300 and canvas.size["height"] > 100
             assert one(chromium, ".chosen").is_displayed()
+            named = chromium.find_elements("css selector", ".group:not([hidden]) .name")
+            shown = [set(name.get_attribute("class").split()) for name in named if name.is_displayed()]
+            assert shown and all(style & {"walk", "from"} for style in shown), "the rollout's, and the anchor's"
+            if width == 400 and key:
+                part = "anchor" if "/a" in key else "step"
+                assert abs(chromium.execute_script(TOP, part)) < 5, "a link leads there"
+            one(chromium, ".group:not([hidden]) [data-zoom=fit]").click()
+            assert min(chromium.execute_script(SMALL)) >= 10, "what does not fit scrolls"
 
 
 @pytest.mark.full
@@ -231,9 +240,8 @@ def test_every_pair_of_estimators_of_every_group(chromium: Any, kept_page: Path,
         Select(one(chromium, "#group")).select_by_value(shown.key)
         for name in [option.text for option in Select(one(chromium, "#two")).options]:
             Select(one(chromium, "#two")).select_by_visible_text(name)
-            assert len(chromium.find_elements("css selector", "#steps tr")) == 1 + int(
-                text(chromium, "where").split()[7].strip(",")
-            )
+            steps = int(text(chromium, "where").rpartition(" to ")[2].partition(")")[0]) + 1
+            assert len(chromium.find_elements("css selector", "#steps tr")) == 1 + steps
     quiet(chromium)
 
 
