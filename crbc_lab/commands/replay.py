@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ LONGEST_TITLE = 300
 """The longest name of a task or an anchor."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Position:
     """The current step of a recording; all counted from 0."""
 
@@ -68,8 +67,9 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     number = f"{len(groups)} group" + "s" * (len(groups) > 1)
     console.print(
         f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {number}  {anchor}"
-        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Enter or 'n' is the next step, 'b' the one before, "
-        "'r' the next rollout, 'g' the next group, 'f' the next failure, 'p' the prompt, 'q' ends.[/]",
+        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Enter is the next step, as 'n' is; 'b' the one before, "
+        "'r' the next rollout, 'g' the next group, 'f' the end of the next failure, 'p' the prompt, 'q' ends. "
+        "Press Enter behind each letter.[/]",
         highlight=False,
     )
     position = Position(group, rollout)
@@ -138,14 +138,15 @@ def _moved(console: Console, groups: list[RolloutGroup], position: Position, lin
 
 
 def _next_failure(console: Console, groups: list[RolloutGroup], position: Position) -> Position:
-    """The first step of the next rollout that failed, in the order of the file; behind the last comes the first."""
-    places = [Position(g, r) for g, group in enumerate(groups) for r in range(len(group))]
-    here = places.index(Position(position.group, position.rollout))
-    for place in chain(places[here + 1 :], places[: here + 1]):
-        if not groups[place.group].rollouts[place.rollout].success:
-            return place
-    console.print("[yellow]Every rollout of this file succeeded.[/]")
-    return position
+    """Where the next rollout that failed ended, in the order of the file; behind the last comes the first."""
+    rollouts = [(g, r, one) for g, group in enumerate(groups) for r, one in enumerate(group.rollouts)]
+    ends = [Position(g, r, len(one) - 1) for g, r, one in rollouts if not one.success]
+    if not ends:
+        console.print("[yellow]Every rollout of this file succeeded.[/]")
+        return position
+    if position >= ends[-1]:
+        console.print("[yellow]There is no failure behind this step; this is the first of the file.[/]")
+    return next((end for end in ends if end > position), ends[0])
 
 
 def _show(console: Console, recording: Recording, position: Position, values: Floats) -> None:
