@@ -90,7 +90,7 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
             with recording(order.out, played, panel, order.resume) as kept:
                 _played(player, panel, kept, console)
                 document = kept.finish()
-            _keep_transcripts(config, player.plays, order.out, console)
+            _keep_transcripts(config, player, order.out, console)
         rows = document["rows"]
         player.invalid.kept.update(document.get("invalid_replies", {}))
     _show(player, panel, rows, console)
@@ -102,9 +102,11 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     return counts
 
 
-def _keep_transcripts(config: TrainConfig, plays: Plays, out: Path, console: Console) -> None:
+def _keep_transcripts(config: TrainConfig, player: Player, out: Path, console: Console) -> None:
     """Write the tasks that this start has played beside `out`, as far as they are wanted."""
-    told: dict[str, Any] = {"env_id": config.env.id, "credit": credit_of(config)}
+    plays, update = player.plays, player.identity.get("update", 0)
+    policy = f"{player.name}, update {update}" if update else player.name
+    told: dict[str, Any] = {"env_id": config.env.id, "update": update, "policy": policy, "credit": credit_of(config)}
     path = out.with_suffix(".transcripts.parquet")
     if plays.all and (written := write_plays(path, chosen(plays.all, plays.wanted), **told)):
         print_line(console, f"{len(written)} of the tasks, replies and all: {replay_command(path)}")

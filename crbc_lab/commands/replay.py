@@ -64,9 +64,10 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
             raise ConfigError(f"{path}: no {told}: {error}") from error
 
     anchor = f"anchors {escape(printable(recording.anchor[:LONGEST_TITLE]))}  " if recording.anchor else ""
+    played = f"update {recording.update}" if recording.policy is None else f"policy {printable(recording.policy)}"
     number = f"{len(groups)} group" + "s" * (len(groups) > 1)
     console.print(
-        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {number}  {anchor}"
+        f"{escape(printable(recording.env_id or path.name))}  {escape(played[:LONGEST_TITLE])}  {number}  {anchor}"
         f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Enter is the next step, as 'n' is; 'b' the one before, "
         "'r' the next rollout, 'g' the next group, 'f' the end of the next failure, 'p' the prompt, 'q' ends. "
         "Press Enter behind each letter.[/]",

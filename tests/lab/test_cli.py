@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -45,8 +46,11 @@ def test_train_eval_and_report_from_the_command_line(
     assert "already holds a run" in refusal(capsys, "train", str(config), "--run", "my run")
     cli.main([*train, "--resume"])
     assert "trained" in capsys.readouterr().out
-    cli.main(["eval", "my run", "--policy", "best", "--episodes", "5"])
+    cli.main(["eval", "my run", "--policy", "last", "--episodes", "5", "--out", "a.json"])
     assert "5 test tasks" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    cli.main(["play", "--replay", "a.transcripts.parquet"])
+    assert "CRBC-Sokoban-v0  policy last, update 2  5 groups" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,7 @@ def test_a_killed_evaluation_comes_to_the_same_file(
     else:  # those of this start alone
         whole, rest = (read_recording(f"{name}.transcripts.parquet") for name in ("whole", "cut"))
         assert len(whole.groups) == 10 and len(rest.groups) == 6 and rest.credit["method"] == "crbc"
+        assert (whole.policy, whole.update) == ("start", 0)
         assert {one.task for one in rest.groups} < {one.task for one in whole.groups}
         cli.main([*asked, "two.json", "--transcripts", "2"])
         assert len(read_recording("two.transcripts.parquet").groups) == 2

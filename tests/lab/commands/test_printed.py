@@ -122,7 +122,7 @@ def test_a_recording_is_shown(tmp_path: Path, text: str) -> None:
     text = text.replace("\ud800", "\ufffd")  # cannot be stored
     file = tmp_path / "r.parquet"
     group = RolloutGroup([Rollout([Step(text, text, 0.0, text)], True)], text)
-    write_groups(file, [group], env_id=text, update=1, turns=[RecordedTurn("p", text, -1.0, (1,), (2,))])
+    write_groups(file, [group], env_id=text, policy=text, turns=[RecordedTurn("p", text, -1.0, (1,), (2,))])
     out = io.StringIO()
     replay(file, 0, 0, Console(file=out, width=400), typed(out, ["x", "n", "q"]))
     fits(out.getvalue(), text)
