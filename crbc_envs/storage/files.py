@@ -53,7 +53,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Context manager: a new binary file that becomes `path` at the end, once it has reached the disk.
 
     After an error `path` is as it was. The temporary file's name is unpredictable, and no other process can have
-    made it. Raises `DataError` if `path` is a link.
+    made it. Raises `DataError` if `path` is a link, and `OSError` naming `path`.
     """
     fresh = refuse_link(path).with_name(f".{path.name}.{token_hex(8)}.tmp")
     try:
@@ -62,6 +62,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
+    except OSError as error:
+        if error.filename == str(fresh):  # a name that nobody gave
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
         fresh.unlink(missing_ok=True)
 
