@@ -19,9 +19,11 @@ from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
 from crbc_envs.printable import printable
 from crbc_envs.storage.rollouts import Recording, read_recording
+from crbc_lab.commands.console import replay_command
 from crbc_lab.commands.screen import legend_of, picture
 from crbc_rl import credit
 from crbc_rl.errors import ConfigError
+from crbc_rl.runs.transcripts import kept
 
 Floats = NDArray[np.float64]
 
@@ -47,9 +49,13 @@ class Position:
 def replay(path: Path, group: int, rollout: int, console: Console, read: Callable[[str], str] = input) -> None:
     """Show steps until the user quits. `read` returns the user's input for a prompt.
 
-    Raises `DataError` for a file without rollouts, and `ConfigError` for a group or rollout that it does not have, and
-    for credit that cannot be computed.
+    Raises `DataError` for a file without rollouts, and `ConfigError` for a folder, for a group or rollout that it does
+    not have, and for credit that cannot be computed.
     """
+    if path.is_dir():
+        tests = [file for _, kind, file in kept(path) if kind == "test"]
+        files = tests or sorted(path.glob("rollouts/*.parquet")) or sorted(path.glob("*.parquet"))
+        raise ConfigError(f"{path} is a folder, and --replay takes a file: {replay_command((files or ['FILE'])[-1])}")
     recording = read_recording(path)
     groups = recording.groups
     _check(path, "group", group, len(groups))

@@ -166,6 +166,10 @@ def report(run: RunPath, /, out: MaybePath = None) -> None:
         out: the file to write instead, such as where the run folder cannot be written.
     """
     other = run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml"))
+    if run.is_file() and run.suffix not in (".json", ".yaml", ".yml"):
+        from crbc_lab.report.others import no_page
+
+        raise ConfigError(no_page(run))
     place = run if other else find(run, "run").path
     from crbc_lab.report import write_report
 
