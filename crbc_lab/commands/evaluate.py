@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -38,7 +39,7 @@ from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.progress import Bars
+from crbc_rl.runs.progress import Bars, spent
 from crbc_rl.runs.transcripts import Plays, chosen, credit_of, write_plays
 
 log = logging.getLogger(__name__)
@@ -217,8 +218,12 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
     """The rows of all episodes. Those that are kept already are not played again."""
     rows = [] if kept is None else list(kept.rows)
     begun, total = len(rows), len(panel.tasks)
-    done = begun
-    with Interrupts(), Bars(console, lambda: f"  {done} of {total} {panel.split} tasks") as bars:
+    done, since = begun, monotonic()
+
+    def said() -> str:
+        return f"  {done} of {total} {panel.split} tasks, {spent(since, done - begun, total - begun)}"
+
+    with Interrupts(), Bars(console, said) as bars:
         bar = bars.add(f"{panel.split} tasks", total=total)
 
         def tell(ended: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -93,11 +94,15 @@ class _Progress(Bars):
                 self.update(self._tasks[child.name], description=f"{child.name}, stopping")
 
     def _state(self) -> str:
-        running = [child for child in self._cells if child.running]
-        return "  " + ", ".join(
-            f"{child.name}: update {last_record(child.folder / 'metrics.jsonl').get('update', 0)} of {self._updates}"
-            for child in running
-        )
+        return "  " + "; ".join(f"{child.name}: {self._doing(child)}" for child in self._cells if child.running)
+
+    def _doing(self, child: ChildRun) -> str:
+        """What its log says last of its progress, or the update that follows the last one there."""
+        told = re.findall(r"^ *update +(\d+) of \d+(: .*)?", child.log_end(), re.M)
+        if not told:
+            return "starting"
+        update, phase = told[-1]
+        return f"update {update if phase else min(int(update) + 1, self._updates)} of {self._updates}{phase}"
 
 
 def _outcome(child: ChildRun, updates: int) -> str:

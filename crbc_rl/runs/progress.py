@@ -67,6 +67,12 @@ class Bars:
                 self.print(self._say())
 
 
+def spent(begun: float, done: int, total: int) -> str:
+    """The seconds since `begun`, and how many are left if the other parts of `total` take as long as those `done`."""
+    seconds = time.monotonic() - begun
+    return f"{seconds:.0f} s" + (f", about {seconds / done * (total - done):.0f} s left" if done else "")
+
+
 class TrainProgress(Bars, Callback):
     """Prints every finished update. Use it as a context manager around the run."""
 
@@ -123,7 +129,7 @@ class TrainProgress(Bars, Callback):
         done, total = self._episodes
         episodes = f"{done} of {total} episodes, " if total else ""
         place = f"update {self._at} of {self._updates}: " if self._phase != "start" else ""
-        return f"  {place}{self._phase}, {episodes}{time.monotonic() - self._begun:.0f} s"
+        return f"  {place}{self._phase}, {episodes}{spent(self._begun, done, total)}"
 
 
 COLUMNS = (
