@@ -96,13 +96,9 @@ class ChildRun:
                 start_new_session=True,  # a Ctrl-C at the terminal comes to this process alone
             )
 
-    def log_end(self) -> str:
-        """The last characters of its log, which it has once it was started."""
-        return (self.folder / LOG).read_text(encoding="utf-8", errors="replace")[-2_000:]
-
     def last_log_line(self) -> str:
         """The last line of its log."""
-        lines = self.log_end().splitlines()
+        lines = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")[-2_000:].splitlines()
         return lines[-1].strip() if lines else ""
 
 

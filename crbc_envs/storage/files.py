@@ -29,7 +29,7 @@ def refuse_link(path: Path) -> Path:
 
 
 class WriteErrors:
-    """Context manager: an error of writing `path` or below it is an `OSError` with a file name.
+    """Context manager: an error of writing `path` or below it is an `OSError` with a file name, no temporary one.
 
     safetensors and tokenizers raise errors of their own, whose message ends with "(os error 28)".
     """
@@ -41,7 +41,7 @@ class WriteErrors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        number = error.errno if isinstance(error, OSError) and error.filename is None else None
+        number = error.errno if isinstance(error, OSError) and str(error.filename or ".tmp").endswith(".tmp") else None
         if error is not None and (match := re.search(r"\(os error (\d+)\)", str(error))):
             number = int(match[1])
         if number:
@@ -53,7 +53,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     """Context manager: a new binary file that becomes `path` at the end, once it has reached the disk.
 
     After an error `path` is as it was. The temporary file's name is unpredictable, and no other process can have
-    made it. Raises `DataError` if `path` is a link, and `OSError` naming `path`.
+    made it. Raises `DataError` if `path` is a link.
     """
     fresh = refuse_link(path).with_name(f".{path.name}.{token_hex(8)}.tmp")
     try:
@@ -62,10 +62,6 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(fresh, path)
-    except OSError as error:
-        if error.filename == str(fresh):  # a name that nobody gave
-            error.filename, error.filename2 = str(path), None
-        raise
     finally:
         fresh.unlink(missing_ok=True)
 

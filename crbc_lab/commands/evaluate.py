@@ -218,13 +218,10 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
     """The rows of all episodes. Those that are kept already are not played again."""
     rows = [] if kept is None else list(kept.rows)
     begun, total = len(rows), len(panel.tasks)
-    done, since = begun, monotonic()
-
-    def said() -> str:
-        return f"  {done} of {total} {panel.split} tasks, {spent(since, done - begun, total - begun)}"
-
-    with Interrupts(), Bars(console, said) as bars:
-        bar = bars.add(f"{panel.split} tasks", total=total)
+    done, since, name = begun, monotonic(), f"{panel.split} tasks"
+    new = total - begun
+    with Interrupts(), Bars(console, lambda: f"  {done} of {total} {name}, {spent(since, done - begun, new)}") as bars:
+        bar = bars.add(name, total=total)
 
         def tell(ended: int) -> None:
             nonlocal done

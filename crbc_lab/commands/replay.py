@@ -53,9 +53,8 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     not have, and for credit that cannot be computed.
     """
     if path.is_dir():
-        tests = [file for _, kind, file in kept(path) if kind == "test"]
-        files = tests or sorted(path.glob("rollouts/*.parquet")) or sorted(path.glob("*.parquet"))
-        raise ConfigError(f"{path} is a folder, and --replay takes a file: {replay_command((files or ['FILE'])[-1])}")
+        files = ["FILE", *path.glob("*/*.parquet"), *(file for _, kind, file in kept(path) if kind == "test")]
+        raise ConfigError(f"{path} is a folder, and --replay takes a file: {replay_command(files[-1])}")
     recording = read_recording(path)
     groups = recording.groups
     _check(path, "group", group, len(groups))

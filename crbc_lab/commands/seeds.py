@@ -98,10 +98,8 @@ class _Progress(Bars):
 
     def _doing(self, child: ChildRun) -> str:
         """What its log says last of its progress, or the update that follows the last one there."""
-        told = re.findall(r"^ *update +(\d+) of \d+(: .*)?", child.log_end(), re.M)
-        if not told:
-            return "starting"
-        update, phase = told[-1]
+        log = (child.folder / LOG).read_text(encoding="utf-8", errors="replace")[-2_000:]
+        update, phase = [("0", ": start"), *re.findall(r"^ *update +(\d+) of \d+(: .*)?", log, re.M)][-1]
         return f"update {update if phase else min(int(update) + 1, self._updates)} of {self._updates}{phase}"
 
 

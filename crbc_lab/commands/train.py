@@ -89,14 +89,7 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
             kind, before, after = name.rpartition("/")[2], tested[0][name], tested[-1][name]
             console.print(f"    {escape(kind):8} {before:6.1%} before, {after:6.1%} after", highlight=False)
     console.print(f"report {escape(str(report_path))}", soft_wrap=True)
-    if last := first_look(folder):
-        print_line(console, f"look first at what it lost: {replay_command(last)}  ('f' is the next failure)")
-
-
-def first_look(folder: Path) -> Path | None:
-    """The held-out tasks as a run's last policy played them, if there are lost ones among them."""
-    tests = [path for update, kind, path in kept(folder) if kind == "test" and update]
-    with suppress(DataError):  # a damaged file, of which the report has warned
-        if any(group.success_rate < 1 for path in tests[-1:] for group in read_groups(path)):
-            return tests[-1]
-    return None
+    for last in [one.path for one in kept(folder) if one.kind == "test" and one.update][-1:]:
+        with suppress(DataError):  # a damaged file, of which the report has warned
+            if any(group.success_rate < 1 for group in read_groups(last)):
+                print_line(console, f"look first at what it lost: {replay_command(last)}  ('f' is the next failure)")

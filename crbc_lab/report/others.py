@@ -19,8 +19,6 @@ from crbc_rl.runs.smoothing import smooth, smoothing
 from crbc_rl.runs.transcripts import kept
 
 FILE = "agents.json"
-TRANSCRIPTS = ".transcripts.parquet"
-"""How the name of what an evaluation kept ends, beside F.json."""
 AGENT_FILES = 24
 """The most recordings of an agent's single tasks that are read, where it kept no transcripts."""
 
@@ -45,18 +43,6 @@ def page_of(place: Path) -> tuple[Part, Path]:
     return content(run, records), place / "report.html"
 
 
-def no_page(file: Path) -> str:
-    """Why there is no page of a file that is no evaluation, and the command for what it may belong to."""
-    if file.suffix != ".parquet":
-        return f"{file} is no run folder and no evaluation: crbc report RUN, or crbc report FILE.json"
-    whole = file.parent.parent
-    if file.name.endswith(TRANSCRIPTS):
-        whole = file.with_name(file.name.removesuffix(TRANSCRIPTS) + ".json")
-    elif not (whole / "config.yaml").is_file():
-        whole = Path("RUN")
-    return f"{file} is a recording, and a page is of all that it belongs to: crbc report {quote(str(whole))}"
-
-
 def children(place: Path) -> list[Path]:
     """The runs in a folder that have metrics."""
     found = sorted(path.parent for path in place.glob("*/config.yaml"))
@@ -66,7 +52,7 @@ def children(place: Path) -> list[Path]:
 def _evaluation(place: Path) -> Part:
     from crbc_lab.evaluation.record import read_evaluation  # it waits for torch
 
-    transcripts = place.with_suffix(TRANSCRIPTS)
+    transcripts = place.with_suffix(".transcripts.parquet")
     scenes = read_scenes(transcripts, "task") if transcripts.is_file() else []
     return {"title": place.stem, "evaluation": read_evaluation(place), **shown(scenes)}
 

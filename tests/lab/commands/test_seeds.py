@@ -116,8 +116,8 @@ def test_a_mistake_in_the_config_starts_nothing(
 @pytest.mark.parametrize(
     ("log", "said"),
     [
-        ("", "starting"),
-        ("c  crbc on CRBC-Sokoban-v0\n  start, 9 s\n", "starting"),
+        ("", "update 0 of 9: start"),
+        ("c  crbc on CRBC-Sokoban-v0\n  start, 9 s\n", "update 0 of 9: start"),
         (
             "  start, 9 s\n  update 0 of 9: test, 2 of 4 episodes, 9 s, about 9 s left\nwarning: slow\n",
             "update 0 of 9: test, 2 of 4 episodes, 9 s, about 9 s left",
