@@ -44,7 +44,7 @@ def print_written(console: Console, *paths: Path) -> None:
         print_line(console, f"wrote {path}")
 
 
-def replay_command(path: Path | str) -> str:
+def replay_command(path: Path) -> str:
     """What a shell takes to step through a recording."""
     return shlex.join(["crbc", "play", "--replay", str(path)])
 

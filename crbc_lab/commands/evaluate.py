@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import torch
@@ -39,7 +38,7 @@ from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.progress import Bars, spent
+from crbc_rl.runs.progress import Bars
 from crbc_rl.runs.transcripts import Plays, chosen, credit_of, write_plays
 
 log = logging.getLogger(__name__)
@@ -218,9 +217,8 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
     """The rows of all episodes. Those that are kept already are not played again."""
     rows = [] if kept is None else list(kept.rows)
     begun, total = len(rows), len(panel.tasks)
-    done, since, name = begun, monotonic(), f"{panel.split} tasks"
-    new = total - begun
-    with Interrupts(), Bars(console, lambda: f"  {done} of {total} {name}, {spent(since, done - begun, new)}") as bars:
+    done, new, name = begun, total - begun, f"{panel.split} tasks"
+    with Interrupts(), Bars(console, lambda: f"  {done} of {total} {name}, {bars.spent(done - begun, new)}") as bars:
         bar = bars.add(name, total=total)
 
         def tell(ended: int) -> None:

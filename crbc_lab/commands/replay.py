@@ -53,7 +53,7 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     not have, and for credit that cannot be computed.
     """
     if path.is_dir():
-        files = ["FILE", *path.glob("*/*.parquet"), *(file for _, kind, file in kept(path) if kind == "test")]
+        files = [Path("FILE"), *path.glob("*/*.parquet"), *(file for _, kind, file in kept(path) if kind == "test")]
         raise ConfigError(f"{path} is a folder, and --replay takes a file: {replay_command(files[-1])}")
     recording = read_recording(path)
     groups = recording.groups
@@ -73,9 +73,8 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
     number = f"{len(groups)} group" + "s" * (len(groups) > 1)
     console.print(
         f"{escape(printable(recording.env_id or path.name))}  {escape(played[:LONGEST_TITLE])}  {number}  {anchor}"
-        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Enter is the next step, as 'n' is; 'b' the one before, "
-        "'r' the next rollout, 'g' the next group, 'f' the end of the next failure, 'p' the prompt, 'q' ends. "
-        "Press Enter behind each letter.[/]",
+        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Letter and Enter: 'n' or none is the next step, 'b' the one "
+        "before, 'r' the next rollout, 'g' the next group, 'f' the next failure's end, 'p' the prompt, 'q' ends.[/]",
         highlight=False,
     )
     position = Position(group, rollout)

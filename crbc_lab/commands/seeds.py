@@ -75,12 +75,12 @@ class _Progress(Bars):
         self._updates = updates
         self._tasks = {child.name: self.add(child.name, total=updates, start=False) for child in self._cells}
         self._ended: set[str] = set()
-        self._begun: set[str] = set()
+        self._started: set[str] = set()
 
     def look(self) -> None:
         for child in self._cells:
-            if child.process is not None and child.name not in self._begun:
-                self._begun.add(child.name)
+            if child.process is not None and child.name not in self._started:
+                self._started.add(child.name)
                 self._bars.start_task(self._tasks[child.name])
             record = last_record(child.folder / "metrics.jsonl")
             self.update(self._tasks[child.name], completed=record.get("update", 0))

@@ -111,7 +111,6 @@ def read_recipe(folder: Path) -> TrainConfig:
     """How the warm start in a model folder plays, by its warmstart.json. Raises `ConfigError` where there is none."""
     place = folder / WARMSTART
     if not place.is_file():
-        command = f"crbc eval CONFIG --model {quote(str(folder))}"
-        raise ConfigError(f"{folder} names no environment, as it has no {WARMSTART}: {command}")
+        raise ConfigError(f"{folder} has no {WARMSTART}: name a config, crbc eval CONFIG --model {quote(str(folder))}")
     data = {name: value for name, value in read_mapping(place).items() if name in WarmstartConfig.model_fields}
     return parse(WarmstartConfig, {**data, "out": str(folder.resolve())}, str(place), folder).as_run()

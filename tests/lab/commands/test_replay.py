@@ -67,7 +67,7 @@ def test_the_next_failure_is_found_in_any_group_where_it_ended(recorded: Path, t
     round_again = "no failure behind this step; this is the first"
     first, cut, odd, again, _ = session(recorded, "f", "f", "failure", "q")
     told = " ".join(first.split())
-    assert "'f' the end of the next failure" in told and "Press Enter behind each letter" in told
+    assert "Letter and Enter: 'n' or none" in told and "'f' the next failure's end" in told
     assert "group 0 of 2  rollout 1 of 2" in cut and round_again not in cut + odd
     assert "group 1 of 2  rollout 0 of 1" in odd and "group 0 of 2  rollout 1 of 2" in again and round_again in again
     lost = Rollout([Step("hall", "up", -0.1), Step("yard", "go", -0.1), Step("hall", "up", -0.1)], False)
