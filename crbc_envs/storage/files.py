@@ -29,7 +29,7 @@ def refuse_link(path: Path) -> Path:
 
 
 class WriteErrors:
-    """Context manager: an error of writing `path` or below it is an `OSError` with a file name.
+    """Context manager: an error of writing `path` or below it is an `OSError` with a file name, no temporary one.
 
     safetensors and tokenizers raise errors of their own, whose message ends with "(os error 28)".
     """
@@ -41,7 +41,7 @@ class WriteErrors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        number = error.errno if isinstance(error, OSError) and error.filename is None else None
+        number = error.errno if isinstance(error, OSError) and str(error.filename or ".tmp").endswith(".tmp") else None
         if error is not None and (match := re.search(r"\(os error (\d+)\)", str(error))):
             number = int(match[1])
         if number:

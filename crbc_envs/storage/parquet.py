@@ -59,18 +59,15 @@ OPTIONAL_COLUMNS = {"cause": "string", **TOKEN_COLUMNS, "image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | OPTIONAL_COLUMNS
 TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}
 
+TOLD: Row = dict.fromkeys(("dynamics", "anchor", "policy", "credit"))
+"""What a header tells beyond environment and lengths, all of it optional."""
+
 REMEDY = "`crbc train CONFIG` writes such files into RUN/transcripts"
 
 
-def write_columns(
-    path: Path,
-    columns: Mapping[str, Any],
-    env_id: str,
-    lengths: Lengths,
-    **told: Any,
-) -> None:
-    """Write columns of equal length to a temporary file, then rename it to `path`. `told` goes into the header, as far
-    as it is not None: "dynamics", "anchor" and "credit".
+def write_columns(path: Path, columns: Mapping[str, Any], env_id: str, lengths: Lengths, **told: Any) -> None:
+    """Write columns of equal length to a temporary file, then rename it to `path`. `told`, of which `TOLD` has the
+    names, goes into the header as far as it is not None.
 
     Raises `GroupError` that names the column for values that the file could not give back: NaN, no value, another type.
     """
@@ -125,7 +122,7 @@ LARGEST_TABLE = 8 << 30
 
 def read_table(path: Path, names: Iterable[str], groups: Iterable[int] | None = None) -> tuple[pa.Table, Row]:
     """The `names` columns that the file has, and its header: "env_id", "lengths", the "groups" whose rows these are,
-    and "dynamics", "anchor" and "credit" or None. With `groups` these alone are read, in the order of the file.
+    and what `TOLD` names, or None. With `groups` these alone are read, in the order of the file.
 
     Texts and images are dictionary arrays, so that what repeats is in memory once. Raises `DataError` for a file that
     is missing, not Parquet, damaged, of another version or far too large, for a group that it does not have, and for a
@@ -234,17 +231,19 @@ def _type(name: str) -> pa.DataType:
 def _header(path: Path, schema: pa.Schema) -> Row:
     text = (schema.metadata or {}).get(b"crbc")
     if text is None and set(STEP_COLUMNS) <= set(schema.names):  # pandas keeps the columns alone
-        return {"env_id": "", "dynamics": None, "anchor": None, "credit": None}
+        return {"env_id": "", **TOLD}
     if text is None:
         raise DataError(f"{path} is a Parquet file without recorded rollouts; {REMEDY}")
     try:
-        header: Row = {"dynamics": None, "anchor": None, "credit": None, **parse_json(text)}
+        header: Row = {**TOLD, **parse_json(text)}
         version, anchor_version = header["version"], header.get("anchor_version", ANCHOR_VERSION)
         if version == RECORD_VERSION:
             _require_lengths(header["lengths"])
         credit = header["credit"]
         if credit is not None and not (isinstance(credit["method"], str) and isinstance(credit["options"], dict)):
             raise ValueError("its credit is none")
+        if not isinstance(header["policy"], str | None):
+            raise ValueError("its policy is no text")
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: its header is damaged; {REMEDY}") from error
     if version != RECORD_VERSION:

@@ -78,6 +78,7 @@ class Recording:
 
     `dynamics` and `anchor` are `dynamics` and `anchor_name` of the `GroupVectorEnv`: "shared" or "independent", and
     kind and version of the anchors, such as "situation-1". They are None if they were not written.
+    `policy` is what played in an evaluation, such as "last, update 60", and None in training.
     `credit` is how the run computes credit, {"method": "crbc", "options": {...}} with all options, None as well.
     `turns` and `images` (PNG bytes, see `decode_frame`) have one entry per step, in the order of groups,
     rollouts and steps. They are None if none were recorded.
@@ -91,6 +92,7 @@ class Recording:
     dynamics: str | None = None
     anchor: str | None = None
     credit: Mapping[str, Any] | None = None
+    policy: str | None = None
 
     def row(self, group: int, rollout: int, step: int) -> int:
         """The index of a step in `turns` and `images`."""
@@ -109,14 +111,15 @@ def write_groups(
     dynamics: str | None = None,
     anchor: str | None = None,
     credit: Mapping[str, Any] | None = None,
+    policy: str | None = None,
 ) -> None:
     """Write the groups of one update to a temporary file, then rename it to `path`.
 
     `turns` and `frames` have one entry per step, in the order of groups, rollouts and steps. A frame is the
-    observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`, `credit` is as
-    in `Recording`. Raises `GroupError` if there are no groups, if `turns` or `frames` do not have one entry per step,
-    for rollouts without names, and for what could not be read again: NaN, a score outside 0 to 1, a frame of another
-    shape.
+    observation before the step, (height, width, 3) uint8. `anchor` is the environments' `anchor_name`; `credit` and
+    `policy` are as in `Recording`. Raises `GroupError` if there are no groups, if `turns` or `frames` do not have one
+    entry per step, for rollouts without names, and for what could not be read again: NaN, a score outside 0 to 1, a
+    frame of another shape.
     """
     path = Path(path)
     if not isinstance(groups, InternedRollouts):
@@ -135,7 +138,7 @@ def write_groups(
     lengths: Lengths = [[] for _ in range(groups.num_groups)]
     for group, length in zip(groups.group.tolist(), groups.length.tolist(), strict=True):
         lengths[group].append(length)
-    write_columns(path, columns, env_id, lengths, dynamics=dynamics, anchor=anchor, credit=credit)
+    write_columns(path, columns, env_id, lengths, dynamics=dynamics, anchor=anchor, credit=credit, policy=policy)
 
 
 def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGroup]:
@@ -173,6 +176,7 @@ def read_recording(path: Path | str, groups: Iterable[int] | None = None, *, anc
         header["dynamics"],
         header["anchor"],
         header["credit"],
+        header["policy"],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,11 @@ def print_line(console: Console, text: str) -> None:
 def print_written(console: Console, *paths: Path) -> None:
     for path in paths:
         print_line(console, f"wrote {path}")
+
+
+def replay_command(path: Path) -> str:
+    """What a shell takes to step through a recording."""
+    return shlex.join(["crbc", "play", "--replay", str(path)])
 
 
 @contextmanager

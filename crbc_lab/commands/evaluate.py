@@ -17,7 +17,7 @@ from rich.markup import escape
 from crbc_envs.actions import OPEN_ACTION
 from crbc_envs.chat import ChatEpisode
 from crbc_envs.vector.members import make_member
-from crbc_lab.commands.console import print_line, print_written
+from crbc_lab.commands.console import print_line, print_written, replay_command
 from crbc_lab.commands.order import Order
 from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording
 from crbc_lab.evaluation.record import Row, columns_of, record_metrics, rows_of
@@ -90,7 +90,7 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
             with recording(order.out, played, panel, order.resume) as kept:
                 _played(player, panel, kept, console)
                 document = kept.finish()
-            _keep_transcripts(config, player.plays, order.out, console)
+            _keep_transcripts(config, player, order.out, console)
         rows = document["rows"]
         player.invalid.kept.update(document.get("invalid_replies", {}))
     _show(player, panel, rows, console)
@@ -102,12 +102,14 @@ def evaluate(given: Path, policy: str | Path | ChatPolicy | None, order: Order, 
     return counts
 
 
-def _keep_transcripts(config: TrainConfig, plays: Plays, out: Path, console: Console) -> None:
+def _keep_transcripts(config: TrainConfig, player: Player, out: Path, console: Console) -> None:
     """Write the tasks that this start has played beside `out`, as far as they are wanted."""
-    told: dict[str, Any] = {"env_id": config.env.id, "credit": credit_of(config)}
+    plays, update = player.plays, player.identity.get("update", 0)
+    policy = f"{player.name}, update {update}" if update else player.name
+    told: dict[str, Any] = {"env_id": config.env.id, "update": update, "policy": policy, "credit": credit_of(config)}
     path = out.with_suffix(".transcripts.parquet")
     if plays.all and (written := write_plays(path, chosen(plays.all, plays.wanted), **told)):
-        print_line(console, f"{len(written)} of the tasks, replies and all: crbc play --replay {path}")
+        print_line(console, f"{len(written)} of the tasks, replies and all: {replay_command(path)}")
 
 
 HINT = "The lines above say what is wrong with the replies; docs/evaluation.md has the forms that are read"
@@ -215,9 +217,9 @@ def _played(player: Player, panel: EvalPanel, kept: Recording | None, console: C
     """The rows of all episodes. Those that are kept already are not played again."""
     rows = [] if kept is None else list(kept.rows)
     begun, total = len(rows), len(panel.tasks)
-    done = begun
-    with Interrupts(), Bars(console, lambda: f"  {done} of {total} {panel.split} tasks") as bars:
-        bar = bars.add(f"{panel.split} tasks", total=total)
+    done, new, name = begun, total - begun, f"{panel.split} tasks"
+    with Interrupts(), Bars(console, lambda: f"  {done} of {total} {name}, {bars.spent(done - begun, new)}") as bars:
+        bar = bars.add(name, total=total)
 
         def tell(ended: int) -> None:
             nonlocal done

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,11 @@ from anchors import EmpiricalProcess, RolloutGroup
 from crbc_envs.actions import CLOSE_THINK, OPEN_THINK
 from crbc_envs.printable import printable
 from crbc_envs.storage.rollouts import Recording, read_recording
+from crbc_lab.commands.console import replay_command
 from crbc_lab.commands.screen import legend_of, picture
 from crbc_rl import credit
 from crbc_rl.errors import ConfigError
+from crbc_rl.runs.transcripts import kept
 
 Floats = NDArray[np.float64]
 
@@ -36,7 +37,7 @@ LONGEST_TITLE = 300
 """The longest name of a task or an anchor."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Position:
     """The current step of a recording; all counted from 0."""
 
@@ -48,9 +49,12 @@ class Position:
 def replay(path: Path, group: int, rollout: int, console: Console, read: Callable[[str], str] = input) -> None:
     """Show steps until the user quits. `read` returns the user's input for a prompt.
 
-    Raises `DataError` for a file without rollouts, and `ConfigError` for a group or rollout that it does not have, and
-    for credit that cannot be computed.
+    Raises `DataError` for a file without rollouts, and `ConfigError` for a folder, for a group or rollout that it does
+    not have, and for credit that cannot be computed.
     """
+    if path.is_dir():
+        files = [Path("FILE"), *path.glob("*/*.parquet"), *(file for _, kind, file in kept(path) if kind == "test")]
+        raise ConfigError(f"{path} is a folder, and --replay takes a file: {replay_command(files[-1])}")
     recording = read_recording(path)
     groups = recording.groups
     _check(path, "group", group, len(groups))
@@ -65,11 +69,12 @@ def replay(path: Path, group: int, rollout: int, console: Console, read: Callabl
             raise ConfigError(f"{path}: no {told}: {error}") from error
 
     anchor = f"anchors {escape(printable(recording.anchor[:LONGEST_TITLE]))}  " if recording.anchor else ""
+    played = f"update {recording.update}" if recording.policy is None else f"policy {printable(recording.policy)}"
     number = f"{len(groups)} group" + "s" * (len(groups) > 1)
     console.print(
-        f"{escape(printable(recording.env_id or path.name))}  update {recording.update}  {number}  {anchor}"
-        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Enter or 'n' is the next step, 'b' the one before, "
-        "'r' the next rollout, 'g' the next group, 'f' the next failure, 'p' the prompt, 'q' ends.[/]",
+        f"{escape(printable(recording.env_id or path.name))}  {escape(played[:LONGEST_TITLE])}  {number}  {anchor}"
+        f"{escape(printable(told, LONGEST_TITLE))}\n[dim]Letter and Enter: 'n' or none is the next step, 'b' the one "
+        "before, 'r' the next rollout, 'g' the next group, 'f' the next failure's end, 'p' the prompt, 'q' ends.[/]",
         highlight=False,
     )
     position = Position(group, rollout)
@@ -138,14 +143,15 @@ def _moved(console: Console, groups: list[RolloutGroup], position: Position, lin
 
 
 def _next_failure(console: Console, groups: list[RolloutGroup], position: Position) -> Position:
-    """The first step of the next rollout that failed, in the order of the file; behind the last comes the first."""
-    places = [Position(g, r) for g, group in enumerate(groups) for r in range(len(group))]
-    here = places.index(Position(position.group, position.rollout))
-    for place in chain(places[here + 1 :], places[: here + 1]):
-        if not groups[place.group].rollouts[place.rollout].success:
-            return place
-    console.print("[yellow]Every rollout of this file succeeded.[/]")
-    return position
+    """Where the next rollout that failed ended, in the order of the file; behind the last comes the first."""
+    rollouts = [(g, r, one) for g, group in enumerate(groups) for r, one in enumerate(group.rollouts)]
+    ends = [Position(g, r, len(one) - 1) for g, r, one in rollouts if not one.success]
+    if not ends:
+        console.print("[yellow]Every rollout of this file succeeded.[/]")
+        return position
+    if position >= ends[-1]:
+        console.print("[yellow]There is no failure behind this step; this is the first of the file.[/]")
+    return next((end for end in ends if end > position), ends[0])
 
 
 def _show(console: Console, recording: Recording, position: Position, values: Floats) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -74,12 +75,12 @@ class _Progress(Bars):
         self._updates = updates
         self._tasks = {child.name: self.add(child.name, total=updates, start=False) for child in self._cells}
         self._ended: set[str] = set()
-        self._begun: set[str] = set()
+        self._started: set[str] = set()
 
     def look(self) -> None:
         for child in self._cells:
-            if child.process is not None and child.name not in self._begun:
-                self._begun.add(child.name)
+            if child.process is not None and child.name not in self._started:
+                self._started.add(child.name)
                 self._bars.start_task(self._tasks[child.name])
             record = last_record(child.folder / "metrics.jsonl")
             self.update(self._tasks[child.name], completed=record.get("update", 0))
@@ -93,11 +94,13 @@ class _Progress(Bars):
                 self.update(self._tasks[child.name], description=f"{child.name}, stopping")
 
     def _state(self) -> str:
-        running = [child for child in self._cells if child.running]
-        return "  " + ", ".join(
-            f"{child.name}: update {last_record(child.folder / 'metrics.jsonl').get('update', 0)} of {self._updates}"
-            for child in running
-        )
+        return "  " + "; ".join(f"{child.name}: {self._doing(child)}" for child in self._cells if child.running)
+
+    def _doing(self, child: ChildRun) -> str:
+        """What its log says last of its progress, or the update that follows the last one there."""
+        log = (child.folder / LOG).read_text(encoding="utf-8", errors="replace")[-2_000:]
+        update, phase = [("0", ": start"), *re.findall(r"^ *update +(\d+) of \d+(: .*)?", log, re.M)][-1]
+        return f"update {update if phase else min(int(update) + 1, self._updates)} of {self._updates}{phase}"
 
 
 def _outcome(child: ChildRun, updates: int) -> str:

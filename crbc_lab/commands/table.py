@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import Any, Literal
 
 from rich.markup import escape
@@ -166,6 +167,11 @@ def report(run: RunPath, /, out: MaybePath = None) -> None:
         out: the file to write instead, such as where the run folder cannot be written.
     """
     other = run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml"))
+    if run.is_file() and run.suffix not in (".json", ".yaml", ".yml"):
+        stem, kept, _ = run.name.partition(".transcripts.parquet")
+        whole = quote(str(run.with_name(f"{stem}.json"))) if kept else "RUN"
+        what = "a recording, and a page is of all it belongs to" if run.suffix == ".parquet" else "no run or evaluation"
+        raise ConfigError(f"{run} is {what}: crbc report {whole}")
     place = run if other else find(run, "run").path
     from crbc_lab.report import write_report
 

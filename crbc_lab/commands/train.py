@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 
-from crbc_lab.commands.console import print_line
+from crbc_envs.errors import DataError
+from crbc_envs.storage.rollouts import read_groups
+from crbc_lab.commands.console import print_line, replay_command
 from crbc_lab.interrupts import Interrupts, stop_with_parent
 from crbc_lab.plan.check import check_run
 from crbc_lab.report import write_report
@@ -87,4 +90,6 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
             console.print(f"    {escape(kind):8} {before:6.1%} before, {after:6.1%} after", highlight=False)
     console.print(f"report {escape(str(report_path))}", soft_wrap=True)
     for last in [one.path for one in kept(folder) if one.kind == "test" and one.update][-1:]:
-        print_line(console, f"look first at what it lost: crbc play --replay {last}  ('f' is the next failure)")
+        with suppress(DataError):  # a damaged file, of which the report has warned
+            if any(group.success_rate < 1 for group in read_groups(last)):
+                print_line(console, f"look first at what it lost: {replay_command(last)}  ('f' is the next failure)")

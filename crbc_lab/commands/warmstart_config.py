@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from pydantic import Field
@@ -95,7 +96,7 @@ def load_warmstart_config(path: Path, overrides: Sequence[str] = ()) -> Warmstar
     path = find_config(path)
     data = read_mapping(path)
     if "model" in data and "out" not in data:
-        raise ConfigError(f"{path} is the config of a training: crbc train {path}")
+        raise ConfigError(f"{path} is the config of a training: crbc train {quote(str(path))}")
     for override in overrides:
         set_value(data, override)
     config = parse(WarmstartConfig, data, f"{path} with --set" if overrides else str(path), path.parent)
@@ -110,6 +111,6 @@ def read_recipe(folder: Path) -> TrainConfig:
     """How the warm start in a model folder plays, by its warmstart.json. Raises `ConfigError` where there is none."""
     place = folder / WARMSTART
     if not place.is_file():
-        raise ConfigError(f"{folder} names no environment, as it has no {WARMSTART}: crbc eval CONFIG --model {folder}")
+        raise ConfigError(f"{folder} has no {WARMSTART}: name a config, crbc eval CONFIG --model {quote(str(folder))}")
     data = {name: value for name, value in read_mapping(place).items() if name in WarmstartConfig.model_fields}
     return parse(WarmstartConfig, {**data, "out": str(folder.resolve())}, str(place), folder).as_run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from crbc_envs.storage.files import read_json
 from crbc_lab.report import charts
@@ -37,7 +38,7 @@ def page_of(place: Path) -> tuple[Part, Path]:
     if not records:
         raise ConfigError(
             f"{place} has no metrics yet: {place / 'metrics.jsonl'} holds no record; continue the run with "
-            f"`crbc train CONFIG --run {place} --resume`, then `crbc report {place}`"
+            f"`crbc train CONFIG --run {quote(str(place))} --resume`, then `crbc report {quote(str(place))}`"
         )
     return content(run, records), place / "report.html"
 

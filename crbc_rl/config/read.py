@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -31,7 +32,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     if "out" in data and "model" not in data:
         raise ConfigError(f"{path} is the config of a warm start: crbc warmstart {path}")
     if "agent" in data:
-        raise ConfigError(f"{path} is the config of a prompting agent: crbc agents {path}")
+        raise ConfigError(f"{path} is the config of a prompting agent: crbc agents {quote(str(path))}")
     for override in overrides:
         set_value(data, override)
     base = Path() if path.is_fifo() else path.parent

@@ -42,7 +42,7 @@ class Bars:
         )
         self.add, self.update, self.reset = self._bars.add_task, self._bars.update, self._bars.reset
         self._over = threading.Event()
-        self._printed = time.monotonic()
+        self._printed = self._begun = time.monotonic()
         self._watch = threading.Thread(target=self._tell, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
@@ -60,6 +60,11 @@ class Bars:
     def print(self, line: str) -> None:
         self._printed = time.monotonic()
         self._console.print(line, highlight=False, soft_wrap=True)
+
+    def spent(self, done: int, total: int) -> str:
+        """The seconds since it began, and how many are left if the rest of `total` takes as long as what is done."""
+        seconds = time.monotonic() - self._begun
+        return f"{seconds:.0f} s" + (f", about {seconds / done * (total - done):.0f} s left" if done else "")
 
     def _tell(self) -> None:
         while not self._over.wait(max(0.1, self._printed + SILENCE - time.monotonic())):
@@ -123,7 +128,7 @@ class TrainProgress(Bars, Callback):
         done, total = self._episodes
         episodes = f"{done} of {total} episodes, " if total else ""
         place = f"update {self._at} of {self._updates}: " if self._phase != "start" else ""
-        return f"  {place}{self._phase}, {episodes}{time.monotonic() - self._begun:.0f} s"
+        return f"  {place}{self._phase}, {episodes}{self.spent(done, total)}"
 
 
 COLUMNS = (

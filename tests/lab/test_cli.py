@@ -1,3 +1,4 @@
+import io
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -29,24 +30,27 @@ def test_train_eval_and_report_from_the_command_line(
 ) -> None:
     """The first command in a process of its own, the others in this one."""
     config = write_config(tmp_path / "c.yaml", model, updates=2)
-    train = ("train", str(config), "--run", "r", "--seed", "5", "--set", "credit.crbc.w_step=2")
+    train = ("train", str(config), "--run", "my run", "--seed", "5", "--set", "credit.crbc.w_step=2")
     done = warm.run(train, tmp_path, {"COLUMNS": "200"})
     assert done.status == 0, done.err
     assert (
         "update 2 of 2" in done.out
-        and "crbc play --replay r/transcripts/test-000002.parquet" in done.out
+        and "crbc play --replay 'my run/transcripts/test-000002.parquet'  (" in done.out
         and "warm start" in done.out
         and "95 % interval" in done.out
     )
-    assert (tmp_path / "r/report.html").stat().st_size > 10_000
+    assert (tmp_path / "my run/report.html").stat().st_size > 10_000
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    assert "already holds a run" in refusal(capsys, "train", str(config), "--run", "r")
+    assert "already holds a run" in refusal(capsys, "train", str(config), "--run", "my run")
     cli.main([*train, "--resume"])
     assert "trained" in capsys.readouterr().out
-    cli.main(["eval", "r", "--policy", "best", "--episodes", "5"])
+    cli.main(["eval", "my run", "--policy", "last", "--episodes", "5", "--out", "a.json"])
     assert "5 test tasks" in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
+    cli.main(["play", "--replay", "a.transcripts.parquet"])
+    assert "CRBC-Sokoban-v0  policy last, update 2  5 groups" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crbc_envs.errors import DataError
-from crbc_envs.storage.files import parse_json, read_bytes, read_json, replacing, replacing_folder
+from crbc_envs.storage.files import parse_json, read_bytes, read_json, replace_file, replacing, replacing_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -90,3 +90,12 @@ def test_what_is_no_json_or_too_large_is_a_value_error(tmp_path: Path) -> None:
     path.write_bytes(b'"\xff"')
     with pytest.raises(ValueError, match="utf-8"):
         read_json(path)
+
+
+def test_an_error_names_the_path_that_was_given(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "nowhere/a.html", tmp_path / "folder"):
+        with pytest.raises(OSError, match="directory") as refused:
+            replace_file(path, b"page")
+        assert (refused.value.filename, refused.value.filename2) == (str(path), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

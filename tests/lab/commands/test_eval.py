@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import signal
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ import numpy as np
 import pytest
 from learner_fixtures import fresh_policy, small, write_config
 from refusals import refusal
+from rich.console import Console
 from warm import Warm
 
 from crbc_envs.storage.rollouts import read_recording
@@ -23,6 +27,7 @@ from crbc_lab.evaluation.record import columns_of, read_evaluation, record_metri
 from crbc_lab.evaluation.scripted import play_scripted
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import play_tasks, rollout_seed
+from crbc_rl.runs import progress
 from crbc_rl.runs.folder import Run
 
 ROOMS = {"kwargs": {"max_steps": 3, "observation": "text"}}
@@ -68,6 +73,24 @@ def test_the_file_says_what_was_played_and_how_each_episode_ended(
     assert not Path("a.partial.jsonl").exists()
     assert written(data) == Path("a.json").read_bytes()
     assert rows_of(columns_of(data["rows"])) == data["rows"]
+
+
+def test_a_pipe_is_told_how_long_it_takes_yet(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its text is looked at in the middle, by a clock of 2 s for each look."""
+    said, clock = list[str](), itertools.count(0.0, 2.0)
+
+    class Spied(evaluate.Bars):
+        def __init__(self, console: Console, say: Callable[[], str]) -> None:
+            super().__init__(console, say)
+            self._begun, self.update = 0.0, lambda *args, **told: said.append(say())
+
+    monkeypatch.setattr(evaluate, "Bars", Spied)
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    cli.main(["eval", str(config), "--policy", "random", "--episodes", "8"])
+    assert len(said) > 1 and re.fullmatch(r"  \d of 8 test tasks, \d+ s, about \d+ s left", said[0]), said
+    assert said[-1].startswith("  8 of 8 test tasks, ") and said[-1].endswith("about 0 s left")
 
 
 KILLED = """
@@ -116,6 +139,7 @@ def test_a_killed_evaluation_comes_to_the_same_file(
     else:  # those of this start alone
         whole, rest = (read_recording(f"{name}.transcripts.parquet") for name in ("whole", "cut"))
         assert len(whole.groups) == 10 and len(rest.groups) == 6 and rest.credit["method"] == "crbc"
+        assert (whole.policy, whole.update) == ("start", 0)
         assert {one.task for one in rest.groups} < {one.task for one in whole.groups}
         cli.main([*asked, "two.json", "--transcripts", "2"])
         assert len(read_recording("two.transcripts.parquet").groups) == 2

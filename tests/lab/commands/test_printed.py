@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_envs.tasks import Task, TaskPanel
 from crbc_lab import cli
 from crbc_lab.commands import evaluate, train
-from crbc_lab.commands.console import PlainConsole
+from crbc_lab.commands.console import PlainConsole, replay_command
 from crbc_lab.commands.replay import replay
 from crbc_lab.plan.show import print_plan
 from crbc_rl.policies.chat import ChatPolicy
@@ -121,7 +122,7 @@ def test_a_recording_is_shown(tmp_path: Path, text: str) -> None:
     text = text.replace("\ud800", "\ufffd")  # cannot be stored
     file = tmp_path / "r.parquet"
     group = RolloutGroup([Rollout([Step(text, text, 0.0, text)], True)], text)
-    write_groups(file, [group], env_id=text, update=1, turns=[RecordedTurn("p", text, -1.0, (1,), (2,))])
+    write_groups(file, [group], env_id=text, policy=text, turns=[RecordedTurn("p", text, -1.0, (1,), (2,))])
     out = io.StringIO()
     replay(file, 0, 0, Console(file=out, width=400), typed(out, ["x", "n", "q"]))
     fits(out.getvalue(), text)
@@ -245,3 +246,9 @@ def test_warnings_logs_and_bugs_are_one_line_each_without_keys(warm: Warm, name:
     (kept,) = tmp_path.glob("crbc-error-*.log")
     assert "hush" not in kept.read_text()
     assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_a_printed_command_is_one_that_a_shell_takes() -> None:
+    assert replay_command(Path("r/a.parquet")) == "crbc play --replay r/a.parquet"
+    path = "my run/it's $(mine).parquet"
+    assert shlex.split(replay_command(Path(path))) == ["crbc", "play", "--replay", path]

@@ -63,10 +63,18 @@ def test_a_reader_sees_every_step(recorded: Path) -> None:
     assert end == ""
 
 
-def test_the_next_failure_is_found_in_any_group(recorded: Path, tmp_path: Path) -> None:
+def test_the_next_failure_is_found_in_any_group_where_it_ended(recorded: Path, tmp_path: Path) -> None:
+    round_again = "no failure behind this step; this is the first"
     first, cut, odd, again, _ = session(recorded, "f", "f", "failure", "q")
-    assert "'f' the" in first and "group 0 of 2  rollout 1 of 2" in cut
-    assert "group 1 of 2  rollout 0 of 1" in odd and "group 0 of 2  rollout 1 of 2" in again
+    told = " ".join(first.split())
+    assert "Letter and Enter: 'n' or none" in told and "'f' the next failure's end" in told
+    assert "group 0 of 2  rollout 1 of 2" in cut and round_again not in cut + odd
+    assert "group 1 of 2  rollout 0 of 1" in odd and "group 0 of 2  rollout 1 of 2" in again and round_again in again
+    lost = Rollout([Step("hall", "up", -0.1), Step("yard", "go", -0.1), Step("hall", "up", -0.1)], False)
+    write_groups(tmp_path / "lost.parquet", [RolloutGroup([lost, lost], "t")])
+    first, own, other, _ = session(tmp_path / "lost.parquet", "f", "f", "q")
+    assert "rollout 0 of 2  step 0 of 3" in first and "rollout 0 of 2  step 2 of 3" in own
+    assert "rollout 1 of 2  step 2 of 3" in other and "failed" in other
     write_groups(tmp_path / "won.parquet", [RolloutGroup([GROUPS[0].rollouts[0]] * 2, "t")])
     _, none, _ = session(tmp_path / "won.parquet", "f", "q")
     assert "Every rollout of this file succeeded." in none and "rollout 0 of 2  step 0" in none

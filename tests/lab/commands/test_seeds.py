@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from learner_fixtures import small_config, write_config
 from refusals import refusal
+from rich.console import Console
 
 from crbc_lab.child_runs import ChildRun
 from crbc_lab.cli import main
-from crbc_lab.commands import parse
+from crbc_lab.commands import parse, seeds
+from crbc_rl.config import TrainConfig
 from crbc_rl.runs.folder import finished
 from crbc_rl.runs.metrics import read_metrics
-from crbc_rl.runs.own import lock
+from crbc_rl.runs.own import LOG, lock
 
 
 @pytest.mark.parametrize(
@@ -107,3 +111,27 @@ def test_a_mistake_in_the_config_starts_nothing(
     assert tiny("--seeds", "0-2", "--set", "eval.test_episodes=100000") == 2
     assert "can never work" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", "update 0 of 9: start"),
+        ("c  crbc on CRBC-Sokoban-v0\n  start, 9 s\n", "update 0 of 9: start"),
+        (
+            "  start, 9 s\n  update 0 of 9: test, 2 of 4 episodes, 9 s, about 9 s left\nwarning: slow\n",
+            "update 0 of 9: test, 2 of 4 episodes, 9 s, about 9 s left",
+        ),
+        ("  update 1 of 9: train, 9 s\nupdate 1 of 9  success 0.0%\n", "update 2 of 9"),
+        ("update 9 of 9  success 0.0%\n", "update 9 of 9"),
+    ],
+)
+def test_a_line_says_what_each_seed_is_doing(tmp_path: Path, log: str, said: str) -> None:
+    children = [ChildRun(f"seed {seed}", TrainConfig(name="c", model="m"), tmp_path / f"{seed}") for seed in range(3)]
+    for child in children[:2]:
+        child.folder.mkdir()
+        (child.folder / LOG).write_text(log)
+        child.process = subprocess.Popen(["true"])
+        child.process.wait()
+    told = seeds._Progress(children, 9, Console(file=io.StringIO()))
+    assert told._state() == f"  seed 0: {said}; seed 1: {said}"

@@ -80,7 +80,7 @@ def test_a_pipe_is_not_silent_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
             if out.getvalue().count("\n") > 1:
                 break
             time.sleep(0.01)
-    assert "  update 0 of 60: test, 64 of 512 episodes, 0 s" in out.getvalue()
+    assert "  update 0 of 60: test, 64 of 512 episodes, 0 s, about" in out.getvalue()
 
 
 @pytest.mark.parametrize("done", [0, 7])  # from the start, and resumed
@@ -100,6 +100,13 @@ def test_work_is_called_by_its_own_update_and_time_left_is_that_of_this_start(
     now[0] += 10.0
     told.phase("validation")
     assert told._state() == f"  update {done + 1} of 60: validation, 0 s"
+    told.episodes(0, 12)
+    now[0] += 1.0
+    assert told._state() == f"  update {done + 1} of 60: validation, 0 of 12 episodes, 1 s"
+    told.episodes(4, 12)
+    now[0] += 1.0
+    assert told._state() == f"  update {done + 1} of 60: validation, 4 of 12 episodes, 2 s, about 4 s left"
+    now[0] -= 2.0
     told.record({"update": done + 1, **FIGURES, **SECONDS, **VALIDATED})
     now[0] += 2.0
     told.record({"update": done + 2, **FIGURES, **SECONDS})

@@ -1,0 +1,41 @@
+"""What `crbc train` says at its end."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from strategies import group
+
+from crbc_envs.storage.rollouts import write_groups
+from crbc_lab.commands import train
+
+
+def outcome(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(train, "write_report", lambda folder: folder / "report.html")
+    out = io.StringIO()
+    train.show_outcome(folder, 60, Console(file=out, width=200))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("ended", "shown"), [("+-", True), ("++", False)])
+def test_it_shows_what_was_lost_where_something_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str, shown: bool
+) -> None:
+    folder = tmp_path / "my run"
+    (folder / "transcripts").mkdir(parents=True)
+    figures = {
+        f"test/{name}": value for name, value in (("success", 0.5), ("low", 0.1), ("high", 0.9), ("episodes", 2))
+    }
+    (folder / "metrics.jsonl").write_text("".join(json.dumps({"update": n, **figures}) + "\n" for n in (0, 60)))
+    write_groups(folder / "transcripts/test-000000.parquet", [group("s:a -")])
+    assert "look first" not in outcome(folder, monkeypatch), "the last policy is meant"
+    last = folder / "transcripts/test-000060.parquet"
+    write_groups(last, [group(f"s:a {end}") for end in ended], update=60)
+    said = f"look first at what it lost: crbc play --replay '{last}'  ('f' is the next failure)"
+    assert (said in outcome(folder, monkeypatch)) == shown
+    last.write_bytes(b"damaged")
+    assert "look first" not in outcome(folder, monkeypatch)
