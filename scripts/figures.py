@@ -23,9 +23,9 @@ from crbc_envs.webshop.site.browser import find_program
 from crbc_lab.commands.train import show_outcome
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDTH, HEIGHT = 1100, 1760
-"""Of the report's first part, in pixels: success, failures, one rollout beside its group's graph."""
-LEFT_OUT = r'<h2 id="training">.*?(?=</main>)'
+WIDTH, HEIGHT = 1300, 1250
+"""Of a failed rollout beside its group's graph, in pixels."""
+ABOVE = r'<h2 id="failures">.*?(?=<h2 id="rollouts">)'
 
 PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage", "gain_small")
 """The metrics of the credit study that the document shows."""
@@ -47,8 +47,7 @@ def main_job(run: Path) -> None:
     put(ROOT / "README.md", "main job", f"```\n{shown}\n```")
     with tempfile.TemporaryDirectory() as folder:
         picture, page = Path(folder) / "report.png", Path(folder) / "report.html"
-        # Charts and times are left out: the rollouts are what to look at.
-        page.write_text(re.sub(LEFT_OUT, "", (run / "report.html").read_text(), flags=re.DOTALL))
+        page.write_text(re.sub(ABOVE, "", (run / "report.html").read_text(), flags=re.DOTALL))
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", f"--window-size={WIDTH},{HEIGHT}"]
         program = find_program("chromium") or sys.exit("the picture needs Chromium: apt-get install -y chromium")
         subprocess.run([program, *options, f"--screenshot={picture}", page.as_uri()], check=True, capture_output=True)
