@@ -39,5 +39,5 @@ def elsewhere(device: torch.device) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Distributed.__init__, "__defaults__", (0, 1, device, None))
-        patch.setattr(load_policy, "__defaults__", (device, None))
+        patch.setattr(load_policy, "__defaults__", (device, None, None))
         yield
