@@ -25,12 +25,12 @@ import numpy as np
 import torch
 
 from anchors import EmpiricalProcess
-from crbc_rl.batches import Floats, Ints, RolloutBatch, micro_batches
+from crbc_rl.batches import Floats, Ints, RolloutBatch, equal_turns, micro_batches
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.minibatches import MiniBatch, equal_turns, mini_batches
+from crbc_rl.training.minibatches import MiniBatch, mini_batches
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 AGENTS = ("sokoban_tiny", "webshop_tiny", "alfworld_tiny")
@@ -55,7 +55,7 @@ def sampled(config: TrainConfig, folder: Path) -> tuple[Actor, RolloutBatch]:
 def sketches(actor: Actor, batch: RolloutBatch) -> tuple[Ints, Floats]:
     """The number of each row's distinct turn, (n,), and the sketch of the gradient of each distinct turn's
     log-probability, (U, BUCKETS)."""
-    sets = equal_turns(batch)
+    sets = list(equal_turns(batch.turns).values())
     turn = np.empty(len(batch), dtype=np.int64)
     for number, rows in enumerate(sets):
         turn[rows] = number

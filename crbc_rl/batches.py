@@ -287,11 +287,17 @@ def spans(
     return made[::-1]
 
 
+def equal_turns(turns: Sequence[Turn]) -> dict[tuple[Any, ...], list[int]]:
+    """The places of turns that are the same input to a model, by their key, in order of the first of each."""
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for place, turn in enumerate(turns):
+        places.setdefault(turn.key, []).append(place)
+    return places
+
+
 def _equal_turns(batch: RolloutBatch, rows: Ints) -> list[list[int]]:
     """The indices into `rows` of each distinct turn, the shortest first."""
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for place, row in enumerate(rows.tolist()):
-        places.setdefault(batch.turns[row].key, []).append(place)
+    places = equal_turns([batch.turns[row] for row in rows.tolist()])
     return [places[key] for key in sorted(places)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from crbc_rl.batches import Bools, Floats, Ints, RolloutBatch, token_weights
+from crbc_rl.batches import Bools, Floats, Ints, RolloutBatch, equal_turns, token_weights
 from crbc_rl.config import TrainConfig
 
 RANKS = 8
@@ -63,7 +63,7 @@ def spread(batch: RolloutBatch, size: int, rng: np.random.Generator) -> list[Int
     optimizer step without policy gradient would follow the KL term alone.
     """
     most = max(1, size // 8)
-    sets = [rows[k : k + most] for rows in equal_turns(batch) for k in range(0, len(rows), most)]
+    sets = [rows[k : k + most] for rows in equal_turns(batch.turns).values() for k in range(0, len(rows), most)]
     signal = has_gradient(batch)
     active = [bool(signal[part].any()) for part in sets]
     count = min(-(-len(batch) // size), sum(active) or len(sets))
@@ -128,14 +128,6 @@ def balanced(sizes: Ints, parts: int) -> list[Ints]:
         pairs = zip(one, reversed(other), strict=True)  # the largest set with the smallest
         push([(a + b, m + n, items + more) for (a, m, items), (b, n, more) in pairs])
     return [np.sort(np.array(items, dtype=np.int64)) for _, _, items in states[0][-1]]
-
-
-def equal_turns(batch: RolloutBatch) -> list[list[int]]:
-    """The rows of each set of turns that are the same input to a model, in order of their first row."""
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for row, turn in enumerate(batch.turns):
-        places.setdefault(turn.key, []).append(row)
-    return list(places.values())
 
 
 def _weights(batch: RolloutBatch, rows: Ints, aggregation: str) -> Floats:

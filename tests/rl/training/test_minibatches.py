@@ -15,11 +15,11 @@ from tables import table
 
 from crbc_envs.prompts import Prompt
 from crbc_envs.tasks import rng
-from crbc_rl.batches import RolloutBatch, Turn, token_weights
+from crbc_rl.batches import RolloutBatch, Turn, equal_turns, token_weights
 from crbc_rl.config import OptimConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.minibatches import MiniBatch, balanced, equal_turns, has_gradient, mini_batches
+from crbc_rl.training.minibatches import MiniBatch, balanced, has_gradient, mini_batches
 from crbc_rl.training.trainable import rate
 
 
@@ -55,7 +55,7 @@ def test_spread_mini_batches_are_even_whole_and_never_without_a_gradient(
     assert sorted(row for part in parts for row in part.rows.tolist()) == list(range(len(batch)))
     home = {row: i for i, part in enumerate(parts) for row in part.rows.tolist()}
     most = max(1, size // 8)
-    for rows in equal_turns(batch):
+    for rows in equal_turns(batch.turns).values():
         assert len({home[row] for row in rows}) <= -(-len(rows) // most), "equal turns move together"
     lengths = [len(part.rows) for part in parts]
     assert min(lengths) > 0
