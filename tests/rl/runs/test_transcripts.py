@@ -14,11 +14,12 @@ from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import RecordedTurn, decode_frame, read_recording
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.learner import Learner
+from crbc_rl.rollout.exchange import texts
 from crbc_rl.runs import transcripts
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.initial_eval_cache import LIKE
 from crbc_rl.runs.outcomes import read_outcomes
-from crbc_rl.runs.transcripts import Play, Transcripts, chosen, kept, play_of, plays_of, write_plays
+from crbc_rl.runs.transcripts import Play, Plays, Transcripts, chosen, kept, play_of, plays_of, write_plays
 
 
 def train(folder: Path, model: Path, resume: bool = False, **changes: Any) -> Path:
@@ -114,6 +115,16 @@ def play(task: str, won: bool, kind: str = "", reply: str = "r") -> Play:
 
 def names(plays: list[Play]) -> list[str]:
     return [one.group.task for one in plays]
+
+
+def test_a_task_that_comes_again_is_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcripts, "play_of", lambda batch, number, decode, kind: (number, kind))
+    plays = Plays(4, lambda turn: "p")
+    plays(
+        {"repeat": np.array([0, 1, 0]), **texts("kind", ["a", "a", "b"])},
+        RolloutBatch.of_turns([Turn([1], [2], [0.0])] * 3),
+    )
+    assert plays.all == [(0, "a"), (2, "b")]
 
 
 def test_the_start_is_reduced_to_the_tasks_of_the_last_policy(tmp_path: Path) -> None:
