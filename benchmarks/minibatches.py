@@ -65,7 +65,7 @@ def sketches(actor: Actor, batch: RolloutBatch) -> tuple[Ints, Floats]:
     sign = torch.randint(2, (size,), generator=draws) * 2.0 - 1.0
     found = np.empty((len(sets), BUCKETS))
     for number, rows in enumerate(sets):
-        (tokens,) = micro_batches(batch, np.array(rows[:1]), np.ones(1), actor.pad)
+        (tokens,) = micro_batches(batch, np.array(rows[:1]), np.ones(1), actor.policy.pad)
         logprobs, _ = actor.policy.logprobs(tokens, actor.config.rollout.temperature, entropy_counts=False)
         actor.optimizer.zero_grad()
         logprobs.sum().backward()

@@ -161,8 +161,8 @@ FLOORS = {
         "version errors names credit config distributed trees batches policies training rollout runs learner adapters"
     ),
     "crbc_lab": (
-        "induction tiny interrupts evaluation model_server statistics plan agents child_runs report studies commands "
-        "cli"
+        "induction tiny interrupts progress evaluation model_server statistics plan agents child_runs report studies "
+        "commands cli"
     ),
 }
 """What lies directly in a folder, from the ground up: each imports what stands before it, and nothing behind.

@@ -23,6 +23,7 @@ from crbc_lab.commands.bench import arguments, environment_errors
 from crbc_lab.commands.console import print_line, print_written
 from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.check import check_run
+from crbc_lab.progress import Bars
 from crbc_lab.studies import agent_tables
 from crbc_lab.studies.agent import CAUSES, Episode, Exploration, Findings, Reply, analyse, exploration, words_of
 from crbc_rl.batches import RolloutBatch, Turn
@@ -33,7 +34,6 @@ from crbc_rl.rollout.evaluate import Evaluation, joined, play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns, read_texts
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.progress import Bars
 
 EXPLORED = 64
 """Tasks that are sampled in groups, at most."""

@@ -17,11 +17,11 @@ from crbc_lab.agents.run import Run, first_prompts
 from crbc_lab.commands.console import print_line, replay_command
 from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.environment import check_env
+from crbc_lab.progress import Bars
 from crbc_rl.errors import ConfigError, redacted
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.rollout.invalid import by_cause, quotes
-from crbc_rl.runs.progress import Bars
 
 log = logging.getLogger(__name__)
 

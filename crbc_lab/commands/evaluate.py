@@ -24,6 +24,7 @@ from crbc_lab.evaluation.record import Row, columns_of, record_metrics, rows_of
 from crbc_lab.evaluation.scripted import play_scripted
 from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.check import check_run
+from crbc_lab.progress import Bars
 from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import model_digest
@@ -38,7 +39,6 @@ from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.progress import Bars
 from crbc_rl.runs.transcripts import Plays, chosen, credit_of, write_plays
 
 log = logging.getLogger(__name__)

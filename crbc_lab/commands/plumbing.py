@@ -24,7 +24,6 @@ from crbc_envs.vector.members import creator, make_member
 from crbc_lab import tiny
 from crbc_rl.config.sections import TrainConfig
 from crbc_rl.learner import Learner
-from crbc_rl.policies.vision import build_vision
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -71,7 +70,7 @@ def _random_model(config: TrainConfig, folder: Path) -> None:
             texts.append(text)
     tokenizer = tiny.train_tokenizer(texts * 20, VOCABULARY)
     generator = torch.Generator().manual_seed(0)
-    policy = build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
+    policy = tiny.build_vision(tokenizer, generator) if frames else tiny.build(tokenizer, generator)
     policy.save(folder)
 
 

@@ -15,13 +15,13 @@ from rich.table import Table
 from crbc_lab.child_runs import ChildRun, run_children, side_by_side
 from crbc_lab.commands.console import print_line
 from crbc_lab.plan.check import check_run
+from crbc_lab.progress import Bars
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import begun, finished, is_run, own_model, require_same
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.own import LOG
-from crbc_rl.runs.progress import Bars
 
 
 def train_seeds(

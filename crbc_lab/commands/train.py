@@ -14,6 +14,7 @@ from crbc_envs.storage.rollouts import read_groups
 from crbc_lab.commands.console import print_line, replay_command
 from crbc_lab.interrupts import Interrupts, stop_with_parent
 from crbc_lab.plan.check import check_run
+from crbc_lab.progress import TrainProgress
 from crbc_lab.report import write_report
 from crbc_rl.config import TrainConfig
 from crbc_rl.distributed import Distributed
@@ -21,7 +22,6 @@ from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
 from crbc_rl.runs.metrics import evaluated, read_metrics
-from crbc_rl.runs.progress import TrainProgress
 from crbc_rl.runs.transcripts import kept
 
 

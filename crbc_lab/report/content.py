@@ -14,12 +14,12 @@ from crbc_lab.report.estimators import discount_of, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
 from crbc_lab.report.scenes import Scene, Texts, scenes_of
+from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
 from crbc_rl.runs.lines import Record
 from crbc_rl.runs.metric_table import METRICS, metric_of
 from crbc_rl.runs.metrics import evaluated
-from crbc_rl.runs.smoothing import smooth, smoothing
 
 CHART = (760.0, 376.0)
 SMALL = (280.0, 168.0)

@@ -12,10 +12,10 @@ from crbc_lab.report import charts
 from crbc_lab.report.content import CHART, LINES, content, panel, shown
 from crbc_lab.report.group import Part
 from crbc_lab.report.scenes import Scene, scenes_of, sound_scenes
+from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import evaluated, read_metrics
-from crbc_rl.runs.smoothing import smooth, smoothing
 from crbc_rl.runs.transcripts import kept
 
 FILE = "agents.json"

@@ -1,4 +1,4 @@
-"""Learning curves of several seeds: one band, and the area under each."""
+"""Learning curves of several seeds: one band, and the area under each. And smoothed curves, as the paper draws them."""
 
 from __future__ import annotations
 
@@ -49,6 +49,21 @@ def area(updates: ArrayLike, values: ArrayLike) -> float:
     """The area under a curve over the length of its updates: the mean height, in the unit of the values."""
     at, height = _read((updates, values), 0)
     return float(np.trapezoid(height, at) / (at[-1] - at[0])) if len(at) > 1 else float(height[0])
+
+
+def smoothing(updates: int) -> float:
+    """The weight of the past in the smoothed curves: the paper's 0.95 for its 150 updates, and for a shorter run the
+    weight that averages over the same fraction of the run."""
+    return min(0.95, max(0.5, 1.0 - 7.5 / max(updates, 1)))
+
+
+def smooth(y: Floats, weight: float) -> Floats:
+    """Exponential moving average with Adam's bias correction, same shape."""
+    out, total, mass = np.empty_like(y), 0.0, 0.0
+    for i, value in enumerate(y):
+        total, mass = weight * total + (1 - weight) * value, weight * mass + (1 - weight)
+        out[i] = total / mass
+    return out
 
 
 def _read(curve: Curve, seed: int) -> tuple[Floats, Floats]:

@@ -41,8 +41,7 @@ from crbc_rl.config.revisions import data_digest
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.rollout.invalid import LONGEST, InvalidReplies
 from crbc_rl.runs import model, transcripts
-from crbc_rl.runs.lines import cut_lines, last_record, read_lines
-from crbc_rl.runs.outcomes import OUTCOMES
+from crbc_rl.runs.lines import OUTCOMES, cut_lines, last_record, read_lines
 from crbc_rl.runs.own import ASKED, LOG, clear_leftovers, lock, require_own, was_locked
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.runs.transcripts import Transcripts, recorded

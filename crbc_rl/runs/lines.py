@@ -13,6 +13,8 @@ log = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 
+OUTCOMES = "outcomes.jsonl"
+"""In a run's folder: what each held-out task came to, one line an evaluation, its columns sorted by task."""
 LAST = 1 << 16
 """Bytes at the end of a file in which its last record is looked for."""
 

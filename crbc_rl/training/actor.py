@@ -31,15 +31,14 @@ class Actor(Trainable):
     def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
         lora = config.policy.lora_rank
         source = config.model if lora else checkpoint or config.model
-        self.policy = load_policy(source, distributed.device, config.rollout, config.policy.attention)
+        policy = load_policy(source, distributed.device, config.rollout, config.policy.attention)
         if lora:
-            adapt(self.policy.model, lora, config.seed)
-            self.policy.adapted = True
+            adapt(policy.model, lora, config.seed)
+            policy.adapted = True
             if checkpoint is not None:
-                load_adapters(self.policy.model, checkpoint)
+                load_adapters(policy.model, checkpoint)
         self.objective = objective_of(config)
-        super().__init__(self.policy.model, config, distributed, self.policy.pad, config.optim.lr)
-        self.reach, self.packs = self.policy.reach, self.policy.packs
+        super().__init__(policy, config, distributed, config.optim.lr)
         self.reference: TransformersPolicy | None = None
         if (
             config.loss.kl and not lora

@@ -35,16 +35,15 @@ class Critic(Trainable):
     so all values do."""
 
     def __init__(self, config: TrainConfig, distributed: Distributed, checkpoint: Path | None = None) -> None:
-        self.reader = load_policy(config.model, distributed.device, None, config.policy.attention)
-        model = self.reader.model
+        reader = load_policy(config.model, distributed.device, None, config.policy.attention)
+        model = reader.model
         head = nn.Linear(model.config.get_text_config().hidden_size, 1, device=distributed.device)
         for weight in head.parameters():
             nn.init.zeros_(weight)
         model.set_output_embeddings(head)
         if checkpoint is not None:
             restore_weights(checkpoint / "critic" / FILE, model)
-        super().__init__(model, config, distributed, self.reader.pad, config.critic.lr)
-        self.reach, self.packs = self.reader.reach, self.reader.packs
+        super().__init__(reader, config, distributed, config.critic.lr)
         if checkpoint is not None:
             self.restore_optimizer(checkpoint / "critic")
 
@@ -63,8 +62,8 @@ class Critic(Trainable):
 
     def values(self, batch: TokenBatch) -> Tensor:
         """The value at each response token, before it is generated, (B, R)."""
-        values = self.reader.at_responses(batch, lambda head, hidden: head(hidden))
-        return self.reader.by_row(batch, values[:, 0].float())[batch.turn]
+        values = self.policy.at_responses(batch, lambda head, hidden: head(hidden))
+        return self.policy.by_row(batch, values[:, 0].float())[batch.turn]
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         """Half the squared error, of the value or of the value clipped to `VALUE_CLIP` around the old one, whichever is

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
 
 from crbc_rl.batches import Floats, Ints, RolloutBatch, TokenBatch, micro_batches
 from crbc_rl.config import OptimConfig, TrainConfig
 from crbc_rl.distributed import Distributed
+from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import restore_optimizer, save_optimizer
 from crbc_rl.training.clock import Clock
 from crbc_rl.training.minibatches import MiniBatch, mini_batches
@@ -26,18 +26,13 @@ IN_A_ROW = 3
 
 
 class Trainable:
-    """`model` and its optimizer, sharded over the ranks of `distributed`. Subclasses define `loss`."""
+    """The model of `policy` and its optimizer, sharded over the ranks of `distributed`. Subclasses define `loss`."""
 
-    def __init__(
-        self, model: PreTrainedModel, config: TrainConfig, distributed: Distributed, pad: int, lr: float
-    ) -> None:
-        self.model, self.config, self.distributed, self.pad, self.lr = model, config, distributed, pad, lr
+    def __init__(self, policy: TransformersPolicy, config: TrainConfig, distributed: Distributed, lr: float) -> None:
+        self.policy, self.config, self.distributed, self.lr = policy, config, distributed, lr
+        self.model = model = policy.model
         self.rate = lr
         """The learning rate of the current update."""
-        self.reach: float | None = None
-        """How far turns may share rows (`TransformersPolicy.reach`)."""
-        self.packs = False
-        """Whether a pass is one row (`TransformersPolicy.packs`)."""
         self.clock = Clock()
         """Times the phases of training; a learner puts its own here."""
         self.skipped = 0
@@ -124,8 +119,8 @@ class Trainable:
     def _passes(self, batch: RolloutBatch, rows: Ints, weights: Floats | None, size: int | None) -> list[TokenBatch]:
         rank, ranks, device = self.distributed.rank, self.distributed.size, self.distributed.device
         with self.clock.phase("tensors"):
-            limits = (size, rank, ranks, self.config.optim.microbatch_tokens, self.reach, self.packs)
-            return [part.to(device) for part in micro_batches(batch, rows, weights, self.pad, *limits)]
+            limits = (size, rank, ranks, self.config.optim.microbatch_tokens, self.policy.reach, self.policy.packs)
+            return [part.to(device) for part in micro_batches(batch, rows, weights, self.policy.pad, *limits)]
 
     def save_optimizer(self, folder: Path) -> None:
         save_optimizer(folder, self.optimizer, self.named, self.distributed)

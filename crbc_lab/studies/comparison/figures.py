@@ -12,10 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from crbc_lab.statistics import band
-from crbc_lab.statistics.curves import Curve
+from crbc_lab.statistics.curves import Curve, smooth, smoothing
 from crbc_lab.studies.comparison.kept import Kept
 from crbc_lab.studies.comparison.markdown import SEED, Row
-from crbc_rl.runs.smoothing import smooth, smoothing
 
 COLOURS = (
     "#0b3c5d",

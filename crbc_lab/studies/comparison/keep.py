@@ -24,8 +24,8 @@ from crbc_rl.credit.metrics import DEPTHS
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import shipped
 from crbc_rl.runs.folder import Run, finished, read_versions
+from crbc_rl.runs.lines import OUTCOMES, Record, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
-from crbc_rl.runs.outcomes import Outcomes, read_outcomes
 
 FORMAT = 1
 CURVE: tuple[str, ...] = ("success", "reward", "score", "invalid", "length", "entropy", "mixed_groups", "gate_open")
@@ -51,7 +51,8 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         )
     records = read_metrics(run)
     tests = evaluated(records, "test")
-    outcomes = read_outcomes(run, "test").get(training.config.updates)
+    last = ("test", training.config.updates)
+    outcomes = next((line for line in read_lines(run / OUTCOMES) if (line.get("split"), line["update"]) == last), None)
     if outcomes is None:
         raise ConfigError(f"{run} has no outcomes of its last test: remove the folder, and run the study again")
     updates = [record for record in records if record["update"] > 0]
@@ -70,8 +71,8 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
         "end": _test(tests[-1]),
         "coverage": _coverage(run / "rollouts" / f"{EARLY:06d}.parquet"),
         "panel": _keep_panel(outcomes, results / training.scale / training.env),
-        "success": "".join(str(each) for each in outcomes.success.tolist()),
-        "score": None if (outcomes.score == outcomes.success).all() else _rounded(outcomes.score.tolist()),
+        "success": "".join(str(int(each)) for each in outcomes["success"]),
+        "score": None if outcomes["score"] == outcomes["success"] else _rounded(outcomes["score"]),
     }
     path = place_of(training, results)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,13 +80,13 @@ def keep(training: Training, run: Path, results: Path) -> Path | None:
     return path
 
 
-def _keep_panel(outcomes: Outcomes, folder: Path) -> str:
+def _keep_panel(outcomes: Record, folder: Path) -> str:
     """Write which tasks were tested, once for all trainings of a setting, and return the name of that panel."""
     panel = {
-        "task": outcomes.task.tolist(),
-        "kind": list(outcomes.kind),
-        "content": [digest[:DIGEST] for digest in outcomes.content],
-        "cluster": [hashlib.sha256(name.encode()).hexdigest()[:DIGEST] for name in outcomes.cluster],
+        "task": outcomes["task"],
+        "kind": outcomes["kind"],
+        "content": [digest[:DIGEST] for digest in outcomes["content"]],
+        "cluster": [hashlib.sha256(name.encode()).hexdigest()[:DIGEST] for name in outcomes["cluster"]],
     }
     text = json.dumps(panel).encode() + b"\n"
     name = hashlib.sha256(text).hexdigest()[:8]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from crbc_lab.child_runs import ChildRun, run_children, side_by_side
+from crbc_lab.progress import Bars
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.keep import keep
 from crbc_lab.studies.comparison.kept import best_candidates, find, place_of
@@ -18,7 +19,6 @@ from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.lines import last_record
 from crbc_rl.runs.own import LOG
-from crbc_rl.runs.progress import Bars
 
 
 @dataclass(slots=True)

@@ -21,13 +21,12 @@ from warm import Warm
 from crbc_envs.storage.rollouts import read_recording
 from crbc_envs.tasks import rng
 from crbc_envs.vector.members import make_member
-from crbc_lab import cli
+from crbc_lab import cli, progress
 from crbc_lab.commands import evaluate, recording
 from crbc_lab.evaluation.record import columns_of, read_evaluation, record_metrics, rows_of, written
 from crbc_lab.evaluation.scripted import play_scripted
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import play_tasks, rollout_seed
-from crbc_rl.runs import progress
 from crbc_rl.runs.folder import Run
 
 ROOMS = {"kwargs": {"max_steps": 3, "observation": "text"}}

@@ -20,11 +20,11 @@ from crbc_lab.report.board import parse_board, pictures
 from crbc_lab.report.charts import POINTS, Series, line_chart, thin
 from crbc_lab.report.graph import Link, _crossings, _order, lay_out
 from crbc_lab.report.scenes import choose
+from crbc_lab.statistics.curves import smooth
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.evaluate import wilson
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.smoothing import smooth
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 UPDATES = 12

@@ -9,8 +9,8 @@ from crbc_lab.child_runs import ChildRun, run_children
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
+from crbc_rl.runs.lines import OUTCOMES, read_lines
 from crbc_rl.runs.metrics import read_metrics
-from crbc_rl.runs.outcomes import read_outcomes
 
 
 @pytest.fixture
@@ -41,9 +41,8 @@ def test_another_method_takes_the_start_over_and_trains_as_without(model, tmp_pa
     assert train("taken", grpo, like="first") == []
     own, taken = (without_times(read_metrics(tmp_path / name)) for name in ("own", "taken"))
     assert own == taken and "test/success" in taken[0]
-    for split in ("validation", "test"):
-        found = [read_outcomes(tmp_path / name, split)[0] for name in ("own", "taken")]
-        assert found[0].success.tolist() == found[1].success.tolist() and found[0].content == found[1].content
+    played, taken_over = (list(read_lines(tmp_path / name / OUTCOMES)) for name in ("own", "taken"))
+    assert played == taken_over and {line["split"] for line in played} == {"validation", "test"}
 
 
 def test_a_run_that_begins_otherwise_plays_its_own_start(model, train):

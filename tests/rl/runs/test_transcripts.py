@@ -18,7 +18,7 @@ from crbc_rl.rollout.exchange import texts
 from crbc_rl.runs import transcripts
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.initial_eval_cache import LIKE
-from crbc_rl.runs.outcomes import read_outcomes
+from crbc_rl.runs.lines import OUTCOMES, read_lines
 from crbc_rl.runs.transcripts import Play, Plays, Transcripts, chosen, kept, play_of, plays_of, write_plays
 
 
@@ -52,11 +52,11 @@ def test_a_run_keeps_tasks_before_and_after_and_a_group_at_each_validation(run: 
 
 
 def test_what_is_kept_was_played(run: Path) -> None:
-    outcomes = read_outcomes(run, "test")
+    outcomes = {line["update"]: line for line in read_lines(run / OUTCOMES) if line["split"] == "test"}
     for update in (0, 4):
         recording = read_recording(run / f"transcripts/test-{update:06d}.parquet")
         returns = [one.rollouts[0].reward for one in recording.groups]
-        assert set(np.round(returns, 9)) <= set(np.round(outcomes[update].reward, 9))
+        assert set(np.round(returns, 9)) <= set(np.round(outcomes[update]["reward"], 9))
 
 
 def test_a_run_killed_behind_its_last_evaluation_comes_to_the_same_bytes(

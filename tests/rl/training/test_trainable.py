@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,9 @@ class OneWeight(Trainable):
         self.steps: list[list[list[float]]] = []
         self.gradients: list[float] = []
         settings = {"minibatch": 100, "grad_clip": 1e9, "lr": 0.1, "weight_decay": 0.0, **optim}
-        super().__init__(
-            model, small(Path("unused"), optim=settings, loss=loss or {}), Distributed(), 0, settings["lr"]
-        )
+        policy: Any = SimpleNamespace(model=model, pad=0, reach=None, packs=False)
+        config = small(Path("unused"), optim=settings, loss=loss or {})
+        super().__init__(policy, config, Distributed(), settings["lr"])
         self.optimizer.register_step_pre_hook(self._keep)
 
     def _keep(self, *_: object) -> None:

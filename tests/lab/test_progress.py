@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from crbc_rl.runs import progress
-from crbc_rl.runs.progress import TrainProgress, update_line
+from crbc_lab import progress
+from crbc_lab.progress import TrainProgress, update_line
 
 FIGURES = {"success": 1.0, "reward": -10.95, "length": 105.0, "invalid": 1.0, "clip_share": 0.123, "kl": 0.0123}
 SECONDS = {"seconds/rollout": 1234.5, "seconds/credit": 0.01, "seconds/train": 345.6}
