@@ -82,7 +82,6 @@ def test_credit_imports_no_environment_and_no_deep_learning():
         ("crbc_envs", {"torch", "transformers", "scipy", "PIL", "matplotlib", "pydantic", "pyarrow", "crbc_rl", "ray"}),
         ("crbc_envs.storage.rollouts", {"torch", "PIL", "pyarrow", "crbc_rl"}),
         ("crbc_rl", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "scipy", "crbc_lab"}),
-        ("crbc_rl.learner", {"crbc_lab"}),
         ("crbc_lab", {"torch", "transformers", "gymnasium", "crbc_envs", "pydantic", "scipy", "matplotlib"}),
     ],
 )

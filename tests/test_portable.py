@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 from paths import ROOT
+from warm import Warm
 
 LINUX = ("fcntl", "termios", "tty", "pty", "resource", "readline", "pwd", "grp", "syslog", "curses", "posix_ipc")
 """Missing on Windows, most of them."""
@@ -35,7 +33,7 @@ for name in {modules}:
 
 
 @pytest.mark.slow
-def test_every_module_imports_without_what_is_linux_only() -> None:
+def test_every_module_imports_without_what_is_linux_only(warm: Warm) -> None:
     files = [
         path.relative_to(ROOT)
         for name in ("anchors", "crbc_envs", "crbc_rl", "crbc_lab")
@@ -44,5 +42,5 @@ def test_every_module_imports_without_what_is_linux_only() -> None:
     modules = sorted(".".join(file.with_suffix("").parts).removesuffix(".__init__") for file in files)
     assert len(modules) > 150
     code = CODE.format(absent=LINUX, modules=[name for name in modules if name not in OPTIONAL])
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-1500:]
+    done = warm.run(["-c", code], ROOT)
+    assert done.status == 0, done.err[-1500:]

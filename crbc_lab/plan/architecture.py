@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -111,10 +112,14 @@ def find_architecture(model: str, online: bool = False, revision: str | None = N
         return measure(read_config(Path(cached).parent), "the hub's cache")
     if online:
         return measure(_from_hub(model, revision), "the hub")
-    if model in PUBLISHED:
-        sizes = dict(PUBLISHED[model])
-        return measure(AutoConfig.for_model(sizes.pop("model_type"), **sizes), "its published shape")
-    return None
+    return _published(model) if model in PUBLISHED else None
+
+
+@cache
+def _published(model: str) -> Architecture:
+    """A study at the paper's scale asks for the same few models for each of its trainings."""
+    sizes = dict(PUBLISHED[model])
+    return measure(AutoConfig.for_model(sizes.pop("model_type"), **sizes), "its published shape")
 
 
 def measure(config: PretrainedConfig, source: str, folder: Path | None = None) -> Architecture:

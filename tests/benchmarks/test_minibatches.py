@@ -13,7 +13,9 @@ from crbc_rl.config import load_config
 
 @pytest.mark.slow
 def test_every_order_is_told_on_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    minibatches.main(["--agents", "sokoban_tiny", "--sizes", "64", "--set", "rollout.num_groups=3"])
+    minibatches.main(
+        ["--agents", "sokoban_tiny", "--sizes", "64", "--set", "rollout.num_groups=3", "--set", "rollout.group_size=4"]
+    )
     lines = capsys.readouterr().out.splitlines()
     rows = {name: next(line for line in lines if line.startswith(f"  {name} ")) for name in minibatches.ORDERS}
     assert rows["spread"].split()[-2] == "0.0%"

@@ -26,7 +26,7 @@ def one_file(project, monkeypatch):
 @pytest.mark.slow
 def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, capsys):
     # Enough groups that some are mixed. Else gradients are near zero, and Adam turns their rounding into steps.
-    sizes = ["updates=2", "threads=1", "rollout.num_groups=8", "rollout.group_size=4", "optim.minibatch=64"]
+    sizes = ["updates=2", "threads=1", "rollout.num_groups=4", "rollout.group_size=4", "optim.minibatch=32"]
     no_eval = ["eval.episodes=1", "eval.test_episodes=1", "optim.order=group"]
     paper = [
         "credit.crbc.beta=0.98",
@@ -40,7 +40,7 @@ def test_two_updates_lead_to_the_learner_s_weights(project, one_file, tmp_path, 
     Learner(config, run).train()
     learned = load_file(run.last_checkpoint() / "model.safetensors")
 
-    settings = one_file.Settings(updates=2, num_groups=8, group_size=4, minibatch=64)
+    settings = one_file.Settings(updates=2, num_groups=4, group_size=4, minibatch=32)
     policy = one_file.train(settings)
     assert len(capsys.readouterr().out.splitlines()) == 2
     start, mine = load_file(settings.model / "model.safetensors"), policy.model.state_dict()

@@ -7,6 +7,7 @@ import re
 import gymnasium
 import pytest
 import toy_env  # registers Corridor-v0
+from effort import effort
 from refusals import refusal
 
 import crbc_envs
@@ -127,7 +128,7 @@ def test_sokoban_s_splits_share_no_layout_and_no_visited_start():
 
 
 def test_the_leak_of_the_paper_s_panel_is_seen():
-    numbers = {"train_tasks": 300, "held_out_tasks": 300, "walks": 8}
+    numbers = {"train_tasks": 300, "held_out_tasks": 300, "walks": effort(2, full=8)}
     report = measure_splits("CRBC-Sokoban-v0", **numbers, observation="text", panel="paper")
     assert report.leaks
     for part in report.held_out:

@@ -148,7 +148,7 @@ def soon(condition):
 @needs_browser
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
-@pytest.mark.parametrize("how", ["close", "forget", "kill"])
+@pytest.mark.parametrize("how", ["close", pytest.param("forget", marks=pytest.mark.full), "kill"])
 def test_no_browser_outlives_its_environment(how):
     code = "import sys\nfrom crbc_envs.webshop.site.env import WebShopSiteEnv\nenv = WebShopSiteEnv()\n"
     code += "env.reset(seed=0)\nprint(env.browser.driver.service.process.pid, flush=True)\nsys.stdin.readline()\n"

@@ -37,7 +37,7 @@ def scored(policy: TransformersPolicy, prompt: list[int], reply: list[int], temp
 
 
 @pytest.mark.parametrize(
-    "name", ["sokoban", *(pytest.param(name, marks=pytest.mark.slow) for name in ("alfworld", "webshop"))]
+    "name", ["sokoban", *(pytest.param(name, marks=pytest.mark.full) for name in ("alfworld", "webshop"))]
 )
 def test_an_evaluation_is_the_same_task_by_task(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight requests at a time, so batches differ from run to run; at the config's temperature, above 0."""

@@ -12,7 +12,6 @@ from crbc_rl.runs.metric_table import metric_of
 from crbc_rl.runs.metrics import is_metric, read_metrics
 
 CONFIGS = {
-    "crbc": {},
     "critic": {"credit": {"method": "gae"}},
     "mixed precision": {"policy": {"precision": "bfloat16"}, "loss": {"correction": "truncate"}},
 }
