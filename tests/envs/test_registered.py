@@ -41,9 +41,9 @@ WITHOUT_BROWSER = [env_id for env_id in IDS if env_id not in BROWSER]
 WITH_BROWSER = [pytest.mark.full, pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}")]
 EVERY_ID = [pytest.param(env_id, marks=WITH_BROWSER if env_id in BROWSER else []) for env_id in IDS]
 
-RESETS = {"CRBC-BabyAI-v0": 2_000, "CRBC-FrozenLake-v0": 4_000}
-"""How often an id is reset to see whether it leaks; 20,000 times unless named here, and five times as often by
-scripts/full.sh."""
+RESETS = {"CRBC-BabyAI-v0": 1_000, "CRBC-FrozenLake-v0": 2_000, "CRBC-WebShop-v0": 10_000}
+"""How often an id is reset to see whether it leaks; 20,000 times unless named here, where half the memory is a leak. By
+scripts/full.sh five times as often."""
 
 FREE_TEXT = {"CRBC-WebShop-v0": "search["}
 """How actions begin that are admissible whatever they go on with."""
@@ -227,4 +227,4 @@ def test_resets_leak_nothing(env_id):
         after = resident_bytes(), open_descriptors(), threading.active_count()
     # Fewer are no leak: what an earlier test left behind may be collected meanwhile.
     assert after[1] <= before[1] and after[2] <= before[2]
-    assert after[0] - before[0] < 5e6
+    assert after[0] - before[0] < (2.5e6 if env_id in RESETS else 5e6)

@@ -270,8 +270,9 @@ def test_only_one_environment_can_be_checked(what):
         crbc_envs.check_anchor_env(what)
 
 
-def test_the_panel_may_be_smaller_than_the_number_of_tasks(one_hash_seed):
-    assert crbc_envs.check_anchor_env(make(), tasks=28, episodes=28, fuzz=0, split_tasks=0).tasks == 27
+@pytest.mark.filterwarnings("ignore:.*spec")
+def test_the_panel_may_be_smaller_than_the_number_of_tasks():
+    assert crbc_envs.check_anchor_env(toy_env.CorridorEnv(), tasks=28, episodes=28, fuzz=0).tasks == 27
 
 
 def test_a_group_whose_counts_are_not_its_rollouts_fails(monkeypatch):

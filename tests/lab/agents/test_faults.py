@@ -39,7 +39,7 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kinds", [KINDS, *(pytest.param((kind,), marks=pytest.mark.slow, id=kind) for kind in KINDS)], ids=["all", *KINDS]
+    "kinds", [KINDS, *(pytest.param((kind,), marks=pytest.mark.full, id=kind) for kind in KINDS)], ids=["all", *KINDS]
 )
 def test_three_in_ten_faults_change_nothing(kinds: tuple[str, ...], peaceful: Path, tmp_path: Path) -> None:
     model = FaultyModel(wanderer, kinds, rate=0.3)

@@ -20,7 +20,7 @@ from crbc_lab.plan.check import check_run
 from crbc_lab.statistics import Estimate
 from crbc_lab.studies.comparison import figures
 from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
-from crbc_lab.studies.comparison.document import UNFINISHED, rebuilt
+from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt
 from crbc_lab.studies.comparison.figures import draw
 from crbc_lab.studies.comparison.kept import best_candidates, find, read
 from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
@@ -297,8 +297,14 @@ def test_a_document_is_made_anew_between_its_marks(tmp_path):
         rebuilt(text.replace("lab", "lap"), tmp_path, lambda name, title, draw: name)
 
 
-@pytest.mark.slow
-def test_the_document_of_results_is_what_the_results_make():
+SHOWN = ("short/lab/all", "short/lab/sokoban", "coverage/lab/sokoban", "runtime/lab/sokoban")
+"""Marks of the document of each kind: an overview, a comparison, a coverage and a runtime."""
+
+
+@pytest.mark.parametrize(
+    "marks", [pytest.param(SHOWN, id="each kind"), pytest.param((), id="all", marks=pytest.mark.full)]
+)
+def test_the_document_of_results_is_what_the_results_make(marks):
     path = ROOT / "docs/results.md"
     shown = []
 
@@ -307,6 +313,8 @@ def test_the_document_of_results_is_what_the_results_make():
         return f"![{title}]({path.stem}/{name}.png)"
 
     text = path.read_text()
+    if marks:
+        text = "\n".join(part[0] for part in MARK.finditer(text) if "/".join(part.groups()) in marks)
     assert rebuilt(text, ROOT / "results", picture) == text, "run: crbc results rebuild"
     assert shown and all((path.with_suffix("") / f"{name}.png").is_file() for name in shown)
 
