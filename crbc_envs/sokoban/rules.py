@@ -80,9 +80,7 @@ class Room:
 
     def tiles(self, state: State) -> NDArray[np.uint8]:
         """Tile codes, shape (height, width)."""
-        flat = np.zeros(self.height * self.width, dtype=np.uint8)
-        flat[list(self.floor)] = FLOOR
-        flat[list(self.targets)] = TARGET
+        flat = _layout(self).ravel()
         flat[list(state.boxes - self.targets)] = BOX
         flat[list(state.boxes & self.targets)] = BOX_ON_TARGET
         flat[state.player] = PLAYER_ON_TARGET if state.player in self.targets else PLAYER

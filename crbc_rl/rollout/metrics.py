@@ -20,6 +20,7 @@ def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> 
     rollouts, rates = played.rollouts, played.rollouts.success_rate
     steps, members = len(played), len(rollouts.length)
     prompts = np.array([len(turn.prompt) for turn in played.turns])
+    causes = Counter(turn.cause for turn in played.turns if turn.cause)
     return {
         "success": int(rollouts.success.sum()) / members,
         "score": sum(rollouts.score.tolist()) / members,
@@ -37,17 +38,12 @@ def rollout_metrics(batch: RolloutBatch, kinds: Mapping[str, str], eos: int) -> 
         "prompt_max": int(prompts.max()),
         "prompt_cut": sum(turn.shortened for turn in played.turns) / steps,
         **_by_kind(played, kinds),
-        **{metric_key(cause): n / steps for cause, n in sorted(Counter(_causes(played)).items())},
+        **{metric_key(cause): n / steps for cause, n in sorted(causes.items())},
     }
 
 
 def _played(batch: RolloutBatch) -> RolloutBatch:
     return batch if batch.all_groups is None else batch.all_groups
-
-
-def _causes(played: RolloutBatch) -> list[str]:
-    """Why replies were invalid, for those that were."""
-    return [turn.cause for turn in played.turns if turn.cause]
 
 
 def _by_kind(played: RolloutBatch, kinds: Mapping[str, str]) -> dict[str, float]:
