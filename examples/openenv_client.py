@@ -74,12 +74,12 @@ def main() -> None:
     else:
         with server() as url:
             rows = asyncio.run(play_group(url, args.task, args.group_size))
-    columns: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
-    advantages = credit.advantages_from_rows(**columns, method=args.method, group_size=args.group_size)
+    advantages, figures = credit.advantages_of_update(rows, method=args.method, group_size=args.group_size)
     for row, advantage in zip(rows, advantages, strict=True):
         end = "" if row["step"] + 1 < row["length"] else "  solved" if row["success"] else "  failed"
         where = f"rollout {row['rollout']}  step {row['step']:2}  {row['anchor'][:8]}  {row['action']:9}"
         print(f"{where}  {advantage:+7.2f}{end}")
+    print(", ".join(f"{name} {value:.3g}" for name, value in figures.items()))
 
 
 if __name__ == "__main__":

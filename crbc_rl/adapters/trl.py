@@ -10,9 +10,9 @@ tools see `crbc_rl.adapters.trl_tools`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from anchors import GroupError
 from crbc_rl import credit
 from crbc_rl.adapters import require
 from crbc_rl.errors import ConfigError
@@ -79,15 +79,12 @@ class StepCreditTrainer(GRPOTrainer):
 
     def token_credit(self, inputs: list[dict[str, Any]], mask: torch.Tensor) -> torch.Tensor:
         """The advantage of each token, (B, T), 0 where `mask` is."""
-        credits = torch.zeros(len(inputs), dtype=torch.float64)
-        live = [row for row, values in enumerate(inputs) if values["record"]]
-        credits[live] = self.step_credit([inputs[row]["record"] for row in live], self.rollout_func.size)
-        return credit.per_token(credits, mask)
+        return credit.per_token(self.step_credit([row["record"] for row in inputs], self.rollout_func.size), mask)
 
-    def step_credit(self, records: list[dict[str, Any]], size: int) -> torch.Tensor:
-        """The advantage of each record, float64. Raises `GroupError` that names a record which is lost."""
-        if not records:
-            raise GroupError("every row has lost its record: no step is left to give credit to")
-        columns: dict[str, Any] = {name: [record[name] for record in records] for name in records[0]}
+    def step_credit(self, records: Sequence[dict[str, Any] | None], size: int) -> torch.Tensor:
+        """The advantage of each record, float64; TRL's log gets the figures (`credit.advantages_of_update`)."""
         options = {"earns" if name == "reward" else name: value for name, value in self.credit_options.items()}
-        return torch.from_numpy(credit.advantages_from_rows(**columns, group_size=size, **options))
+        credits, figures = credit.advantages_of_update(records, group_size=size, **options)
+        for name, value in figures.items():
+            self._metrics["train" if self.model.training else "eval"][f"crbc/{name}"].append(value)
+        return torch.from_numpy(credits)

@@ -22,6 +22,7 @@ from crbc_rl.credit.metrics import Calibration, calibration
 from crbc_rl.credit.rewards import Earned
 from crbc_rl.credit.rows import advantages_from_rows, per_token
 from crbc_rl.credit.scores import scores
+from crbc_rl.credit.updates import advantages_of_update
 
 __all__ = [
     "METHODS",
@@ -36,6 +37,7 @@ __all__ = [
     "advantages_batch",
     "advantages_from_rows",
     "advantages_interned",
+    "advantages_of_update",
     "calibration",
     "check_options",
     "closure",

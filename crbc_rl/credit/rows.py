@@ -7,7 +7,7 @@ So every rollout says how many steps the environment counted, and a row that is 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,10 @@ from crbc_rl.credit.rewards import Reward
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Reader = Callable[[str, Values], tuple[Any, int | None]]
+
+NEEDED = ("group", "rollout", "step", "anchor", "action", "success", "length")
+OPTIONAL = ("valid", "reward", "final_anchor", "truncated", "score")
+"""The columns of a table of rows, in the order of `advantages_from_rows`."""
 
 
 def advantages_from_rows(
@@ -89,22 +93,8 @@ def advantages_from_rows(
     given = {"scores": scores, "reward": earns}
     options |= {name: value for name, value in given.items() if value is not None}
     check_options(method, options)
-    columns = {
-        "group": group,
-        "rollout": rollout,
-        "step": step,
-        "anchor": anchor,
-        "action": action,
-        "success": success,
-        "length": length,
-        "valid": valid,
-        "reward": reward,
-        "final_anchor": final_anchor,
-        "truncated": truncated,
-        "score": score,
-    }
-    table = _Table({name: read(name, column) for name, column in columns.items() if column is not None})
-    table.check_sizes(group_size)
+    columns = (group, rollout, step, anchor, action, success, length, valid, reward, final_anchor, truncated, score)
+    table = Table.read(dict(zip((*NEEDED, *OPTIONAL), columns, strict=True)), group_size)
     if scores is not None:
         options["scores"] = scores if callable(scores) else table.scores(read("scores", scores))
     credits = np.empty(len(table.order))
@@ -130,8 +120,15 @@ def per_token(advantages: Any, mask: Any) -> Any:
     return np.where(np.asarray(mask) != 0, values[:, None], 0.0)
 
 
-class _Table:
+class Table:
     """Rows and where they belong. `order` (n,) are the caller's row numbers by group, rollout and step."""
+
+    @classmethod
+    def read(cls, columns: Mapping[str, Column | None], group_size: int | None) -> Table:
+        """The table of a caller's columns; None stands for a column that is not given."""
+        table = cls({name: read(name, column) for name, column in columns.items() if column is not None})
+        table.check_sizes(group_size)
+        return table
 
     def __init__(self, columns: dict[str, Values]) -> None:
         self.rows, self.columns = len(columns["group"]), columns
@@ -335,7 +332,7 @@ _warned: set[str] = set()
 
 
 def _warn(kind: str, text: str) -> None:
-    """Warn the caller of `advantages_from_rows`, once of each kind."""
+    """Warn the caller of what has called `Table.read`, once of each kind."""
     if kind not in _warned:
         _warned.add(kind)
-        warnings.warn(text, stacklevel=4)
+        warnings.warn(text, stacklevel=5)

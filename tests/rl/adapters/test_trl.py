@@ -23,7 +23,6 @@ from recorded_groups import SIZE, TASKS
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig
 
-from anchors import GroupError
 from crbc_rl.adapters.trl import GroupRollouts, StepCreditTrainer, tasks
 from crbc_rl.errors import ConfigError
 
@@ -68,6 +67,11 @@ class Spy(StepCreditTrainer):
         for row in self.lost:
             inputs[row]["record"] = None
         return super()._calculate_rewards(inputs, *args)
+
+    def token_credit(self, inputs: list[dict[str, Any]], mask: Any) -> Any:
+        self.records, self.credits = [row["record"] for row in inputs], super().token_credit(inputs, mask)
+        self.broken = self._metrics["train" if self.model.training else "eval"]["crbc/broken_groups"][-1]
+        return self.credits
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> Any:
         self.last, credits = inputs, inputs["advantages"]
@@ -218,8 +222,10 @@ def test_a_row_lost_between_rollout_and_loss_is_named(lost: str, model: Path, tm
     last, first = len(REPLIES[member]) - 1, member * STEPS
     spy.lost = {"first": [first], "last": [first + last], "whole": range(first, first + STEPS)}[lost]
     said = f"group 1, rollout 1, step {last if lost == 'last' else 0}: the row is lost"
-    with pytest.raises(GroupError, match="group 1: rows of 3 rollouts are there, of 4" if lost == "whole" else said):
+    with pytest.warns(UserWarning, match="group 1 has rows of 3 rollouts, of 4" if lost == "whole" else said):
         spy.train()
+    of_group = [row for row, record in enumerate(spy.records) if record and record["group"] == 1]
+    assert spy.broken == 1.0 and of_group and not spy.credits[of_group].any() and spy.credits.any()
 
 
 @pytest.mark.full

@@ -1,0 +1,112 @@
+"""Credit for one update of another trainer: its rows as they lie in the batch, some of them no steps of ours.
+
+Trainers fill their batches with rows that mean nothing, and go on where a rollout has failed. Here such groups get no
+credit and are counted. `advantages_from_rows` refuses them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from anchors import EmpiricalProcess, GroupError
+from crbc_rl.credit.api import Floats, Method, check_scale, estimator_of
+from crbc_rl.credit.columns import numbered, plain, read
+from crbc_rl.credit.metrics import credit_metrics
+from crbc_rl.credit.rewards import Reward
+from crbc_rl.credit.rows import NEEDED, OPTIONAL, Table
+
+Row = Mapping[str, Any]
+"""One environment step, with the columns of `advantages_from_rows`: `ChatEpisode.record` is one."""
+
+
+def advantages_of_update(
+    rows: Sequence[Row | None],
+    *,
+    group_size: int,
+    method: str | Method = "crbc",
+    scale: float = 1.0,
+    earns: Reward | None = None,
+    **options: Any,
+) -> tuple[Floats, dict[str, float]]:
+    """The advantage of every row, (n,) float64 in the order of the rows, and figures for the trainer's log.
+
+    `rows` have any order; None is a filler, and gets 0. A group of which a rollout or a row is missing gets 0, and a
+    warning names the first of them. `method`, `scale`, `earns` and `options` are as in `advantages_from_rows`. What
+    rows hold besides its columns is passed over.
+
+    The figures: `success` is the share of rollouts that succeeded and `length` the mean number of their steps, where a
+    rollout counts once, with all its rows or not. `rollouts` and `groups` count them, `broken_groups` those without
+    credit. `advantage_size` is the mean |advantage| of the rows with credit; the others are those of
+    `credit_metrics` over these rows, such as `gate_open` and `coverage/full`.
+
+    Raises `GroupError` for a row that is there twice, one without a column, and a group of more than `group_size`
+    rollouts; `CreditError` for an unknown method or option.
+    """
+    estimator = estimator_of(method)
+    options |= {} if earns is None else {"reward": earns}
+    check_scale(scale)
+    estimator.check(options)
+    live = [number for number, row in enumerate(rows) if row]
+    columns = _columns([rows[number] or {} for number in live])
+    lost, figures = _lost(columns, group_size)
+    if lost:
+        first = next(iter(lost.values()))
+        warnings.warn(f"{first}; {len(lost)} of {figures['groups']:.0f} groups get no credit", stacklevel=2)
+    whole = [place for place, group in enumerate(columns["group"]) if group not in lost]
+    values = np.zeros(len(rows))
+    if whole:
+        columns = {name: [column[place] for place in whole] for name, column in columns.items()}
+        scores = columns.pop("scores", None)
+        table = Table.read(columns, group_size)
+        if scores is not None:
+            options["scores"] = table.scores(read("scores", scores))
+        process = EmpiricalProcess.from_interned(table.interned())
+        terms = estimator.terms(process, **options)
+        values[np.array(live)[whole][table.order]] = scale * terms.final
+        figures["advantage_size"] = abs(scale) * float(np.abs(terms.final).mean())
+        figures |= credit_metrics(process, terms)
+    return values, figures
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """The columns that the rows have. Raises `GroupError` for a row without one that is needed, or that others have."""
+    if not rows:
+        raise GroupError("every row has lost its record: no step is left to give credit to")
+    names = [*NEEDED, *(name for name in (*OPTIONAL, "scores") if name in rows[0])]
+    for row in rows:
+        for name in names:
+            if name not in row:
+                known = ", ".join(f"{column} {row[column]!r}" for column in NEEDED[:3] if column in row)
+                raise GroupError(f"the row of {known or sorted(row)} has no {name!r}")
+    columns = {name: plain(name, [row[name] for row in rows]) for name in names}
+    for name in ("group", "rollout"):
+        numbered(name, columns[name])  # ids that cannot be told apart are an error
+    return columns
+
+
+def _lost(columns: Mapping[str, list[Any]], group_size: int) -> tuple[dict[Any, str], dict[str, float]]:
+    """What is missing, by group, and the figures of all rollouts of which a row is there."""
+    members = list(zip(columns["group"], columns["rollout"], strict=True))
+    known = dict(zip(members, zip(columns["length"], columns["success"], strict=True), strict=True))
+    there: dict[Any, list[int]] = {member: [] for member in known}
+    for member, step in zip(members, columns["step"], strict=True):
+        there[member].append(step)
+    sizes = Counter(group for group, _ in known)
+    lost = {
+        group: f"group {group!r} has rows of {size} rollouts, of {group_size}"
+        for group, size in sizes.items()
+        if size < group_size
+    }
+    for (group, rollout), (length, _) in known.items():
+        steps = there[group, rollout]
+        if len(steps) < length:
+            missing = next(step for step in range(len(steps) + 1) if step not in steps)
+            lost.setdefault(group, f"group {group!r}, rollout {rollout!r}, step {missing}: the row is lost")
+    lengths, successes = zip(*known.values(), strict=True)
+    figures = {"success": float(np.mean(successes)), "length": float(np.mean(lengths)), "rollouts": float(len(known))}
+    return lost, {**figures, "groups": float(len(sizes)), "broken_groups": float(len(lost))}
