@@ -15,8 +15,8 @@ from crbc_rl.errors import ConfigError, nearest
 Kind = Literal["config", "run", "model"]
 
 _PACKAGE = Path(__file__).resolve().parent
-STUDIES = "studies"
-"""The folder of configs that are no trainings, but name several."""
+STUDIES, VERL = "studies", "verl"
+"""The folders of configs that are no trainings: they name several, or are verl's."""
 RUNS = Path("runs")
 WARMSTART = "warmstart.json"
 """The recipe of a warm start, in its folder."""
@@ -42,7 +42,7 @@ def shipped() -> Path:
 def names() -> dict[str, Path]:
     """The shipped configs by name: "sokoban-tiny", "paper/webshop-qwen2.5-7b"."""
     folder = shipped() / "configs"
-    paths = [path for path in sorted(folder.rglob("*.yaml")) if path.parent.name != STUDIES]
+    paths = [path for path in sorted(folder.rglob("*.yaml")) if path.parent.name not in (STUDIES, VERL)]
     return {_name(path.relative_to(folder).with_suffix("").as_posix()): path for path in paths}
 
 

@@ -2,7 +2,7 @@
 
     python3 scripts/setup.py train    # what `crbc train` needs
     python3 scripts/setup.py dev      # what the tests need; checks the compiler and the browser first
-    python3 scripts/setup.py sb3      # crbc in another trainer, in .venv-sb3; also trl, openenv, tracking
+    python3 scripts/setup.py sb3      # crbc in another trainer, in .venv-sb3; also trl, verl, openenv, tracking
 
 In `.venv` every package but torch has the version and the digest that requirements/ names; scripts/lock.py writes it.
 On a machine or a Python that it is not for, with CRBC_UNLOCKED=1, and beside another trainer, the newest that
@@ -44,7 +44,13 @@ LOCKS = {  # the files of requirements/ that a set-up takes
     "train": ("build", "train"),
     "dev": ("build", "train", "dev"),
 }
-ADAPTERS = {"sb3": True, "trl": True, "openenv": False, "tracking": False}  # beside others: whether it needs torch
+ADAPTERS = {
+    "sb3": True,
+    "trl": True,
+    "verl": True,
+    "openenv": False,
+    "tracking": False,
+}  # beside others: whether it needs torch
 LOCKED_PYTHONS = ("python3.11", "python3.12", "python3.13")
 LOCKED_MACHINES = ("Linux x86_64", "Linux aarch64", "Darwin arm64")  # on others, packages have no wheels
 TICK = 4.0  # seconds between two lines of progress

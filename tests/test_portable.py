@@ -11,6 +11,7 @@ LINUX = ("fcntl", "termios", "tty", "pty", "resource", "readline", "pwd", "grp",
 OPTIONAL = {
     "crbc_envs.vector.workers.ray",
     *(f"crbc_rl.adapters.openenv{part}" for part in ("", "_env", "_gate", "_server")),
+    *(f"crbc_rl.adapters.verl{part}" for part in ("", "_rollouts")),
 }
 """Modules that are imported only where their package is installed."""
 

@@ -26,7 +26,7 @@ def test_another_version_gets_a_sentence(found: str, monkeypatch: pytest.MonkeyP
 
 def test_every_adapter_asks_before_it_imports(run_python: Any) -> None:
     """Also where neither the trainer nor torch is installed."""
-    names = ("sb3", "trl", "trl_tools", "openenv", "openenv_server")
+    names = ("sb3", "trl", "trl_tools", "verl", "openenv", "openenv_server")
     code = f"""
 import importlib, sys
 from crbc_envs import errors
@@ -40,7 +40,7 @@ for name in {names}:
             print(error)
         else:
             print("nothing")
-    print(*(m for m in ("stable_baselines3", "trl", "openenv", "torch", "transformers") if m in sys.modules))
+    print(*(m for m in ("stable_baselines3", "trl", "verl", "openenv", "torch", "transformers") if m in sys.modules))
 """
     told = [*run_python(code).split("\n"), ""]  # the last line is empty, and `run_python` strips it
     assert len(told) == 3 * len(names)

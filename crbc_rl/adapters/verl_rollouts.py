@@ -1,0 +1,150 @@
+"""verl's side of the rollouts: the tasks of a split as a data set, and an agent loop. See `crbc_rl.adapters.verl`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from PIL import Image
+from torch.utils.data import Dataset
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput, register
+
+from crbc_envs import ChatEpisode
+from crbc_envs.actions import LENGTH
+from crbc_envs.tasks import stream
+from crbc_rl.config import RunConfig, extensions
+from crbc_rl.config.read import parse
+from crbc_rl.errors import ConfigError
+from crbc_rl.rollout.panel import choose
+from crbc_rl.rollout.prompts import prompt_options
+
+Turn = tuple[list[int], list[Image.Image], Any, list[int]]
+"""The prompt's tokens, its frames, verl's answer and the reply's tokens."""
+
+
+def section(config: DictConfig, name: str) -> Any:
+    """A section of a config as plain data, empty where there is none."""
+    return OmegaConf.to_container(config.get(name) or OmegaConf.create(), resolve=True)
+
+
+def env_config(data: DictConfig) -> RunConfig:
+    """`data.env`, the section `env` of our own configs. Replies are read by "thought" unless it says otherwise.
+
+    A module that it names may be imported: verl imports what its command names, too.
+    """
+    env = section(data, "env")
+    if "id" not in env:
+        raise ConfigError("data.env.id names no environment: add +data.env.id=CRBC-Sokoban-v0, say")
+    extensions.allow()
+    return parse(RunConfig, {"env": {"replies": "thought", **env}}, "data", Path())
+
+
+def chat_episode(data: DictConfig, split: str) -> ChatEpisode:
+    config = env_config(data)
+    kwargs = {**config.env.kwargs, "split": split, "replies": config.replies}
+    return ChatEpisode(config.registered_id(), **prompt_options(config), **kwargs)
+
+
+class Tasks(Dataset[dict[str, Any]]):
+    """The tasks of a split; `data.train_files` and `data.val_files` name splits, not files.
+
+    `data.val_max_samples` tasks of `data.val_files` are those that `crbc eval` plays; `data.panel` names other ones
+    (`crbc_rl.rollout.panel`). Of training, they are the split's first ones.
+    """
+
+    def __init__(self, data_files: Any, tokenizer: Any, config: DictConfig, **kwargs: Any) -> None:
+        named = [data_files] if isinstance(data_files, str) else list(data_files)
+        if len(named) != 1:
+            raise ConfigError(f"{named}: data.train_files and data.val_files name one split each, such as train")
+        (self.split,) = named
+        panel = chat_episode(config, self.split).env.panel
+        self.kind, self.source, self.seed = panel.kind, config.env.id, config.get("seed") or 0
+        size = kwargs.get("max_samples", -1)
+        size = min(size, len(panel)) if size > 0 else len(panel)
+        self.tasks: Sequence[int] = range(size)
+        self.repeats: Sequence[int] | None = None
+        if data_files == config.val_files:
+            chosen = choose(panel, self.split, size, config.get("panel"))
+            self.tasks, self.repeats = chosen.tasks, chosen.repeats
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        task = int(self.tasks[i])
+        ours = {"task": task, "split": self.split, "kind": self.kind(task), "seed": self.seed}
+        ours["repeat"] = -1 if self.repeats is None else self.repeats[i]
+        shown = [{"role": "user", "content": f"{self.split}/{task}"}]
+        verls = {"raw_prompt": shown, "reward_model": {"ground_truth": ""}, "dummy_tensor": torch.zeros(1)}
+        return {**ours, **verls, "index": i, "data_source": self.source}
+
+
+@register("crbc")
+class ChatLoop(AgentLoopBase):
+    """Plays one episode. Each environment step is an output of its own, with the whole prompt of that step."""
+
+    idle: dict[str, list[ChatEpisode]] = {}  # noqa: RUF012
+    """Episodes of this process whose environments wait for a task, by split."""
+
+    async def run(self, sampling_params: dict[str, Any], **given: Any) -> list[AgentLoopOutput]:
+        """The members of a group have its `uid`, task and seed, and each its own `session_id`.
+
+        A task of training has another seed in each update; one of validation always the same.
+        """
+        waiting = self.idle.setdefault(given["split"], [])
+        play = waiting.pop() if waiting else chat_episode(self.data_config, given["split"])
+        update, repeat = int(given.get("global_steps", 0)), int(given["repeat"])
+        path = (update, int(given["seed"])) if repeat < 0 else (repeat,)
+        seed = stream("train" if repeat < 0 else "evaluation", int(given["task"]), *path)
+        messages = play.begin(int(given["task"]), seed, group=str(given["uid"]), rollout=int(given["session_id"]))
+        turns = [turn async for turn in self.turns(play, messages, sampling_params)]
+        waiting.append(play)
+        told = {"acc": float(play.success), "score": play.rows[-1]["score"], "steps": len(turns), "kind": given["kind"]}
+        return [self.output(turn, row, told) for turn, row in zip(turns, play.rows, strict=True)]
+
+    async def turns(self, play: ChatEpisode, messages: Any, sampling: dict[str, Any]) -> AsyncIterator[Turn]:
+        """Raises `ConfigError` for a prompt that is too long: verl would cut its head off."""
+        most, limit, request = self.rollout_config.prompt_length, self.rollout_config.response_length, uuid4().hex
+        while messages:
+            images = [Image.fromarray(frame) for frame in play.prompt.images]
+            ids = self.continuous_token_builder.build_initial_tokens(_for_processor(messages), images=images or None)
+            if len(ids) > most:
+                raise ConfigError(f"a prompt has {len(ids)} tokens: set data.max_prompt_length, {most}, to more")
+            said = await self.server_manager.generate(
+                request, prompt_ids=ids, sampling_params={**sampling, "max_tokens": limit}, image_data=images or None
+            )
+            new = list(said.token_ids)[:limit]
+            cut = len(new) == limit and new[-1] != self.tokenizer.eos_token_id
+            yield ids, images, said, new
+            messages = play.reply(self.tokenizer.decode(new, skip_special_tokens=True), LENGTH if cut else None)
+
+    def output(self, turn: Turn, row: dict[str, Any], told: dict[str, Any]) -> AgentLoopOutput:
+        """A step as verl keeps it. `row` is what credit needs, and `told` of the rollout goes to validation."""
+        prompt, images, said, new = turn
+        experts = said.routed_experts
+        return AgentLoopOutput(
+            prompt_ids=prompt,
+            response_ids=new,
+            response_mask=[1] * len(new),
+            response_logprobs=list(said.log_probs)[: len(new)] if said.log_probs else None,
+            routed_experts=None if experts is None else experts[: len(prompt) + len(new)],
+            multi_modal_data={"images": images} if images else None,
+            reward_score=told["acc"],
+            num_turns=row["length"],
+            metrics=AgentLoopMetrics(),
+            extra_fields={**said.extra_fields, "crbc": row, "reward_extra_info": told},
+        )
+
+
+def _for_processor(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """OpenAI's messages as chat templates have them: a frame is a place alone."""
+    frame = {"type": "image"}
+    return [
+        m if isinstance(m["content"], str)
+        else {**m, "content": [frame if part["type"] == "image_url" else part for part in m["content"]]}
+        for m in messages
+    ]  # fmt: skip
