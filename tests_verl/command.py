@@ -17,6 +17,7 @@ ENVIRONMENT = {
     "PYTHONPATH": f"{ROOT}:{ROOT / 'tests_verl'}:{ROOT / 'tests/support'}",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_DEDUP_LOGS": "0",
+    "RAY_worker_niceness": "0",  # not behind whatever else runs
     "VERL_ENGINE_DEVICE": "cuda",  # which class of engine
     "VERL_PLATFORM": "cpu",
     "VERL_USE_EXTERNAL_MODULES": "verl_cpu_platform,verl_cpu,crbc_rl.adapters.verl",

@@ -34,7 +34,7 @@ def evaluated(folder: Path, episodes: int, *what: str) -> Successes:
     if not out.exists():
         command = [CRBC, "eval", *what, "--episodes", str(episodes), "--transcripts", "0", "--out", out]
         subprocess.run(command, check=True, stdout=sys.stderr)
-    rows = sorted(json.loads(out.read_text("utf-8"))["episodes"], key=lambda row: row["task"])
+    rows = sorted(json.loads(out.read_text("utf-8"))["rows"], key=lambda row: row["task"])
     return np.array([row["success"] for row in rows], dtype=float)
 
 

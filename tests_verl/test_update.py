@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +20,45 @@ from crbc_rl.training.actor import Actor
 
 UPDATE = 3
 """The policy has left its reference by then, so that the KL is not 0."""
-ONE_STEP = [
-    "actor_rollout_ref.actor.ppo_mini_batch_size=120",  # times n: 960 rows, as many as 32 rollouts of 30 steps
+SHORT = [
+    "data.env.kwargs={observation: text, panel: v3, num_boxes: 2, max_steps: 16}",
+    "actor_rollout_ref.actor.ppo_mini_batch_size=64",  # times n: as many rows as an update can have, so one step
     "trainer.val_before_train=False",
     "trainer.test_freq=-1",
+    "trainer.save_freq=1",
     f"trainer.total_training_steps={UPDATE}",
-    f"trainer.save_freq={UPDATE - 1}",
 ]
 
 
+@dataclass
+class Update:
+    """An update of verl's: its rows, what verl logged of it, the weights before it, and verl's folder."""
+
+    rows: list[dict[str, Any]]
+    log: dict[str, Any]
+    before: dict[str, torch.Tensor]
+    folder: Path
+    bound: float
+    """Of the relative differences."""
+
+    @property
+    def advantages(self) -> np.ndarray[Any, Any]:
+        return np.array([float(row["advantages"][0]) for member in members(self.rows) for row in member])
+
+
 @pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
-def update(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def update(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Update:
     folder = tmp_path_factory.mktemp(f"ranks{request.param}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CRBC_RECORDED", str(folder))
-        log = train(folder, *ONE_STEP, ranks=request.param, modules="verl_recorder")
-    before = weights(folder / f"global_step_{UPDATE - 1}")
-    rows = torch.load(folder / f"rows-{UPDATE}.pt", weights_only=False)
-    return (
-        rows,
-        next(record for record in log if record["step"] == UPDATE),
-        before,
-        1e-5 if request.param == 1 else 1e-4,
-    )
+        log = {record["step"]: record for record in train(folder, *SHORT, ranks=request.param, modules="verl_recorder")}
+    for number in (UPDATE, UPDATE - 1):  # an update in which all of a group succeed or fail alike says little
+        rows = torch.load(folder / f"rows-{number}.pt", weights_only=False)
+        before = weights(folder / f"global_step_{number - 1}")
+        found = Update(rows, log[number], before, folder, 1e-5 if request.param == 1 else 1e-4)
+        if found.advantages.any():
+            return found
+    raise AssertionError("no group of two updates was mixed: run it again")
 
 
 def weights(checkpoint: Path) -> dict[str, torch.Tensor]:
@@ -88,58 +104,48 @@ def config(**credit_options: Any) -> Any:
     )
 
 
-def test_advantages_are_those_of_the_library(update: Any) -> None:
-    rows = update[0]
-    ours = config()
-    values = credit.advantages_batch(groups(rows), "crbc", **ours.credit.options)
+def test_advantages_are_those_of_the_library(update: Update) -> None:
+    values = credit.advantages_batch(groups(update.rows), "crbc", **config().credit.options)
     wanted = np.concatenate([one for group in values for one in group])
-    found = np.array([float(row["advantages"][0]) for member in members(rows) for row in member])
-    assert np.abs(found - wanted).max() < 1e-6 * np.abs(wanted).max()
-    assert all(len(set(row["advantages"].tolist())) == 1 for row in rows)
+    assert np.abs(update.advantages - wanted).max() < 1e-6 * max(1.0, np.abs(wanted).max())
+    assert all(len(set(row["advantages"].tolist())) == 1 for row in update.rows)
 
 
-def test_one_optimizer_step_is_the_bundled_learners(update: Any) -> None:
+def test_one_optimizer_step_is_the_bundled_learners(update: Update) -> None:
     """Loss, KL and the gradient's norm."""
-    rows, log, before, bound, _ = update
-    ours = config()
     turns = [
         Turn(row["prompts"].tolist(), row["responses"].tolist(), row["old_log_probs"].tolist())
-        for member in members(rows)
+        for member in members(update.rows)
         for row in member
     ]
-    batch = RolloutBatch.of(InternedRollouts.from_groups(groups(rows)), turns)
-    batch = replace(batch, advantage=np.array([float(row["advantages"][0]) for m in members(rows) for row in m]))
-    actor = Actor(ours, Distributed())
-    actor.policy.model.load_state_dict(before)
-    found = actor.optimise(batch, np.random.default_rng(0))
-    assert found["kl"] > 1e-4
+    batch = RolloutBatch.of(InternedRollouts.from_groups(groups(update.rows)), turns)
+    actor = Actor(config(), Distributed())
+    actor.policy.model.load_state_dict(update.before)
+    found = actor.optimise(replace(batch, advantage=update.advantages), np.random.default_rng(0))
+    assert found["kl"] > 1e-5
     for name, theirs in (("kl", "kl_loss"), ("grad_norm", "grad_norm"), ("entropy", "entropy")):
-        assert found[name] == pytest.approx(log[f"actor/{theirs}"], rel=bound), name
-    assert found["loss"] == pytest.approx(log["actor/loss"], abs=bound * max(1e-2, abs(log["actor/loss"])))
+        print(name, found[name], update.log[f"actor/{theirs}"])
+        assert found[name] == pytest.approx(update.log[f"actor/{theirs}"], rel=update.bound), name
+    print("loss", found["loss"], update.log["actor/loss"])
+    size = float(np.abs(update.advantages).mean())  # a loss is a mean of terms that cancel
+    assert abs(found["loss"] - update.log["actor/loss"]) < update.bound * size
 
 
-def test_a_resumed_run_goes_on_with_its_tasks_and_seeds(update: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, _, _, bound, folder = update
-    if bound > 1e-5:
+def test_a_resumed_run_goes_on_with_its_tasks_and_seeds(update: Update, monkeypatch: pytest.MonkeyPatch) -> None:
+    if update.bound > 1e-5:
         pytest.skip("tasks are drawn on the driver, also of several ranks")
-    again = folder / "again"
+    again = update.folder / "again"
     monkeypatch.setenv("CRBC_RECORDED", str(again))
-    checkpoint = folder / f"global_step_{UPDATE - 1}"
-    train(
-        again,
-        *ONE_STEP,
-        "trainer.resume_mode=resume_path",
-        f"trainer.resume_from_path={checkpoint}",
-        modules="verl_recorder",
-    )
+    place = f"trainer.resume_from_path={update.folder}/global_step_{UPDATE - 1}"
+    train(again, *SHORT, "trainer.resume_mode=resume_path", place, modules="verl_recorder")
     assert not (again / f"rows-{UPDATE - 1}.pt").exists()
-    resumed = torch.load(again / f"rows-{UPDATE}.pt", weights_only=False)
+    straight, resumed = (torch.load(at / f"rows-{UPDATE}.pt", weights_only=False) for at in (update.folder, again))
     # The seed of a task is a function of the task, the update and data.seed.
-    drawn = [{(int(row["task"]), int(row["global_steps"])) for row in some} for some in (rows, resumed)]
+    drawn = [{(int(row["task"]), int(row["global_steps"])) for row in some} for some in (straight, resumed)]
     assert drawn[0] == drawn[1] and len(drawn[0]) == 4
     starts = [
-        {row["extra_fields"]["crbc"]["anchor"] for row in some if not row["extra_fields"]["crbc"]["step"]}
-        for some in (rows, resumed)
+        {row["extra_fields"]["crbc"]["anchor"] for row in some if row["extra_fields"]["crbc"]["step"] == 0}
+        for some in (straight, resumed)
     ]
     assert starts[0] == starts[1]
 
