@@ -49,6 +49,7 @@ WRONG_PATHS = {
 REMEDIES |= WRONG_PATHS
 
 EXTRAS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("model", "get"): ("train", "models"),
     ("serve", "model"): ("train", "serve"),
     ("serve", "openenv"): ("openenv",),
 }

@@ -1,8 +1,8 @@
 """What commands are given, a config, a run or a model: by its path, or by its name in any folder.
 
-A name is that of a run in `runs/`, or of a config or a warm start that comes with the package. These are `configs/` and
-`warmstarts/` in a clone; the wheel holds both in `crbc_rl/shipped/`. This file imports no package, so that a wrong name
-is told at once.
+A name is that of a run in `runs/`, of a config or a warm start that comes with the package, or of a fetched pretrained
+model. The former are `configs/` and `warmstarts/` in a clone; the wheel holds both in `crbc_rl/shipped/`. This file
+imports no package that is slow, so that a wrong name is told at once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from crbc_rl.errors import ConfigError, nearest
+from crbc_rl.pretrained import PRETRAINED, command_for, folder_of, models_home
 
 Kind = Literal["config", "run", "model"]
 
@@ -52,12 +53,14 @@ def studies() -> list[str]:
 
 
 def _named(kind: Kind) -> dict[str, Path]:
-    """What has a name: the shipped configs and warm starts, and the runs in `runs/`."""
+    """What has a name: the shipped configs and warm starts, the fetched models, and the runs in `runs/`."""
     if kind == "config":
         return names()
     if kind == "run":
         return {path.parent.name: path.parent for path in sorted(RUNS.glob("*/config.yaml"))}
-    return {path.parent.name: path.parent for path in sorted((shipped() / "warmstarts").glob("*/config.json"))}
+    fetched = [models_home() / name / "config.json" for name in PRETRAINED]
+    paths = [*sorted((shipped() / "warmstarts").glob("*/config.json")), *filter(Path.is_file, fetched)]
+    return {path.parent.name: path.parent for path in paths}
 
 
 def known(given: Path, *kinds: Kind) -> Found | None:
@@ -81,6 +84,8 @@ def find(given: Path, *kinds: Kind) -> Found:
         return Found(there, given)
     if found := known(given, *kinds):
         return found
+    if "model" in kinds and (place := folder_of(str(given))):
+        raise ConfigError(f"{given} is a pretrained model that is not here yet: {command_for(place)}")
     wanted = " or ".join(_WHAT[kind] for kind in kinds)
     if given.exists():
         what = f"is a {_WHAT[there]}" if there else "has neither config.yaml nor config.json"
@@ -122,7 +127,7 @@ def _near(given: Path, kinds: tuple[Kind, ...]) -> str:
     ]
     if given.suffix in _YAML or (given.parent.is_dir() and given.parent != Path()):
         return nearest(given.name, beside) if beside else ""
-    others = [*beside, *(name for kind in kinds for name in _named(kind))]
+    others = [*beside, *(name for kind in kinds for name in _named(kind)), *(PRETRAINED if "model" in kinds else ())]
     return nearest(str(given), others) if others else ""
 
 

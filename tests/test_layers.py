@@ -38,7 +38,7 @@ def dotted(node):
     return node.id if isinstance(node, ast.Name) else ""
 
 
-@pytest.mark.parametrize(("packages", "most"), [(PACKAGES, 49_150), (("crbc_rl",), 12_550)])
+@pytest.mark.parametrize(("packages", "most"), [(PACKAGES, 49_410), (("crbc_rl",), 12_640)])
 def test_the_house_stays_small(packages, most):
     # Who raises a figure says in the commit what was given up first.
     lines = sum(path.read_bytes().count(b"\n") for name, path in FILES.items() if name.split("/")[0] in packages)
@@ -157,7 +157,8 @@ FLOORS = {
     "crbc_envs.webshop": "observation prompts products search shop expert env site",
     "crbc_envs.vector": "contract members workers frames recorder group",
     "crbc_rl": (
-        "version errors names credit config distributed trees batches policies training rollout runs learner adapters"
+        "version errors pretrained names credit config distributed trees batches policies training rollout runs "
+        "learner adapters"
     ),
     "crbc_lab": (
         "induction tiny interrupts progress evaluation model_server statistics plan agents child_runs report studies "

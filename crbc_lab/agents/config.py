@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from crbc_rl.config import EnvConfig, RunConfig, Section, parse, read_mapping, set_value
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import find_config
+from crbc_rl.pretrained import command_for, local_model
 
 OWN_FIELDS = frozenset({"model", "messages", "n", "stream"})
 """Fields of a request that `model.options` may not replace: the cache and the accounting rest on them."""
@@ -170,10 +171,11 @@ def load_agents_config(
     if not section.name:
         raise ConfigError(f"{where}: model.name: name a model: --endpoint URL --model NAME, or --model DIR")
     if section.endpoint is None:
-        folder = (Path() if model is not None else path.parent) / section.name
+        folder = local_model(Path() if model is not None else path.parent, section.name)
         if not folder.is_dir():
-            raise ConfigError(f"{section.name} is no folder with a model; for one behind a server add --endpoint URL")
-        section = section.model_copy(update={"name": str(folder.resolve())})
+            fix = command_for(folder) or "for one behind a server add --endpoint URL"
+            raise ConfigError(f"{section.name} is no folder with a model; {fix}")
+        section = section.model_copy(update={"name": str(folder)})
     else:
         require_url(section.endpoint)
     react = config.react

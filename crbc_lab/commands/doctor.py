@@ -32,6 +32,7 @@ EXTRAS = {
     "trackio": "tracking=trackio",
     "tracking": "the tests of both trackers",
     "serve": "crbc serve model",
+    "models": "crbc model get",
     "openenv": "crbc serve openenv, and its clients",
     "sb3": "PPO of Stable-Baselines3",
     "trl": "GRPOTrainer of TRL",

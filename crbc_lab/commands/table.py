@@ -1,5 +1,5 @@
 """Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
-data, serve, and results and study, whose own are in `data.py`, `serving.py` and `studying.py`."""
+data, model, serve, and results and study, whose own are in `data.py`, `models.py`, `serving.py` and `studying.py`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tyro.conf import Positional
 from crbc_lab.commands.console import console, print_line
 from crbc_lab.commands.data import data
 from crbc_lab.commands.evaluating import evaluate
+from crbc_lab.commands.models import MODEL
 from crbc_lab.commands.parse import (
     ConfigPath,
     Count,
@@ -379,6 +380,7 @@ COMMANDS: dict[str, Any] = {
     "results": RESULT,
     "bench": bench,
     "data": data,
+    "model": MODEL,
     "serve": SERVE,
     "doctor": doctor,
     "completion": completion,

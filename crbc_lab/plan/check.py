@@ -17,6 +17,7 @@ from crbc_rl.config.revisions import data_digest, model_digest
 from crbc_rl.config.sections import SMALLEST
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.copying import MadeUpWords
+from crbc_rl.pretrained import command_for
 from crbc_rl.rollout.panel import why_not
 from crbc_rl.runs.metric_table import METRICS
 
@@ -193,7 +194,8 @@ def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]
     others = [path.parent.name for path in place.parent.glob("*/config.json")]
     hint = nearest(place.name, others) if others else ""
     if model is None:
-        fix = f"{place} is no transformers checkpoint{hint}; `crbc warmstart` makes a tiny one"
+        none = f"{place} is no transformers checkpoint{hint}; `crbc warmstart` makes a tiny one"
+        fix = command_for(place) or none
         yield Finding("model", "-", fix, "parameters, context and memory in this plan; training")
     elif not has_weights(config.model):
         fix = f"{place} has no weights; `crbc warmstart` makes a tiny policy"

@@ -17,6 +17,7 @@ from crbc_rl.config.sections import RunConfig, TrainConfig
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.names import find_config
+from crbc_rl.pretrained import local_model
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -60,7 +61,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
     """Validate plain data; relative paths are taken from `base`. Raises `ConfigError` naming `where` and the key."""
     config = parse(TrainConfig, fill(data), where, base)
-    folder = (base / config.model).resolve()
+    folder = local_model(base, config.model)
     on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model) and not folder.is_dir()
     return config if on_hub else config.model_copy(update={"model": str(folder)})
 

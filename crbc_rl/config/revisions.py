@@ -9,12 +9,19 @@ from pathlib import Path
 from crbc_envs.storage.datasets import MANIFEST, read_manifest, sha256_of
 from crbc_envs.vector.members import creator, declared
 from crbc_rl.config.sections import RunConfig
+from crbc_rl.errors import ConfigError
+from crbc_rl.pretrained import command_for
 
 _SUFFIXES = {".json", ".safetensors", ".jinja", ".txt", ".model"}
 
 
 def model_files(model: Path) -> list[Path]:
-    """The files of a transformers checkpoint, without the state of an optimizer beside them."""
+    """The files of a transformers checkpoint, without the state of an optimizer beside them.
+
+    Raises `ConfigError` for a pretrained model that is not here.
+    """
+    if fix := command_for(model):
+        raise ConfigError(f"the pretrained model {model.name} is not here yet: {fix}")
     return [
         path
         for path in sorted(model.iterdir())

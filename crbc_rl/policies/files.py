@@ -29,6 +29,7 @@ from transformers.utils import logging as hf_logging
 from crbc_envs.storage.files import read_json
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER
+from crbc_rl.pretrained import command_for, folder_of
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
 
@@ -42,11 +43,13 @@ WIDEST, LARGEST_HEADER = 8, 100 << 20
 
 
 def model_folder(source: Path | str, revision: str | None = None) -> Path:
-    """The folder of a model: `source` itself, or for a name of the Hugging Face hub its folder in the cache, where the
-    files that are needed are downloaded, those of a `revision` or of the newest. Raises `ConfigError` where there is
-    none."""
+    """The folder of a model: `source` itself, that of a pretrained model, or for a name of the Hugging Face hub its
+    folder in the cache, where the files that are needed are downloaded, those of a `revision` or of the newest. Raises
+    `ConfigError` where there is none."""
     if Path(source).is_dir() or Path(source).is_absolute():
         return Path(source)
+    if fetched := folder_of(str(source)):
+        return fetched
     with as_config_error(f"{source} is no model folder, and not on the hub"):
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=FROM_HUB, ignore_patterns=["*/*"]))
 
@@ -63,9 +66,8 @@ def read_config(folder: Path) -> PretrainedConfig:
     if (folder / ADAPTER).exists():
         raise ConfigError(f"{folder / ADAPTER}: an adapter, whose base may be anywhere: merge it into a model")
     if not place.exists():
-        raise ConfigError(
-            f"{folder} is no model folder: it has no config.json; set `model` to a transformers checkpoint"
-        )
+        fix = command_for(folder) or "set `model` to a transformers checkpoint"
+        raise ConfigError(f"{folder} is no model folder: it has no config.json; {fix}")
     with as_config_error(f"{place} cannot be read"):
         data = read_json(place)
         if data.get("quantization_config") is not None:

