@@ -16,7 +16,7 @@ from crbc_rl.config.protocols import fill
 from crbc_rl.config.sections import RunConfig, TrainConfig
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError, nearest
-from crbc_rl.names import find_config
+from crbc_rl.names import ADAPTER, find_config, known
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -29,7 +29,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     """
     path = find_config(Path(path))
     data = read_mapping(path)
-    if "out" in data and "model" not in data:
+    if "out" in data:
         raise ConfigError(f"{path} is the config of a warm start: crbc warmstart {path}")
     if "agent" in data:
         raise ConfigError(f"{path} is the config of a prompting agent: crbc agents {quote(str(path))}")
@@ -59,10 +59,23 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
     """Validate plain data; relative paths are taken from `base`. Raises `ConfigError` naming `where` and the key."""
+    given = data.get("model")
+    if isinstance(given, dict):
+        if set(given) != {"base", "adapter"} or not all(isinstance(value, str) for value in given.values()):
+            raise ConfigError(f"{where}: model: a name or a folder is wanted, or {{base: ..., adapter: ...}} of both")
+        data = {**data, "model": given["adapter"]}
     config = parse(TrainConfig, fill(data), where, base)
     folder = (base / config.model).resolve()
-    on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model) and not folder.is_dir()
-    return config if on_hub else config.model_copy(update={"model": str(folder)})
+    if not folder.is_dir():
+        found = known(Path(config.model), "model")
+        if found is None and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model):
+            return config  # of the hub
+        folder = found.path.resolve() if found is not None else folder
+    if (folder / ADAPTER).is_file():
+        from crbc_rl.policies.merged import merged  # waits for torch
+
+        folder = merged(folder, given["base"] if isinstance(given, dict) else None)
+    return config.model_copy(update={"model": str(folder)})
 
 
 def parse(kind: type[Config], data: dict[str, Any], where: str, base: Path) -> Config:

@@ -14,6 +14,7 @@ from crbc_rl.names import ADAPTER
 from crbc_rl.policies.files import (
     SAFE,
     as_config_error,
+    base_of,
     check_weights,
     family,
     model_folder,
@@ -78,11 +79,9 @@ def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
     """The policy of an adapter that peft wrote, with its own tokenizer if it has one, on its `base`, a folder or a name
     of the hub; by default the one that it names. Raises `ConfigError` as `load_policy` does, and where it is not one of
     this base."""
+    policy = load_policy(base_of(folder, base)[1])
     with as_config_error(f"{folder / ADAPTER} cannot be read"):
         about = dict(read_json(folder / ADAPTER))
-    if not (base or isinstance(about.get("base_model_name_or_path"), str)):
-        raise ConfigError(f"{folder / ADAPTER}: the adapter names no base model: use --base DIR")
-    policy = load_policy(base or model_folder(about["base_model_name_or_path"], about.get("revision")))
     merge_adapter(policy.model, folder, about)
     if (folder / "tokenizer_config.json").is_file() and not isinstance(policy, VisionPolicy):
         with quiet(), as_config_error(f"{folder}: its tokenizer cannot be used"):
