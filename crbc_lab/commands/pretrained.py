@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
-from crbc_envs.storage.files import read_json
+from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.commands.warmstart_config import WarmstartConfig
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError
@@ -25,6 +26,8 @@ from crbc_rl.policies.vision import VisionPolicy
 
 EVERY = 10
 """Steps between two checkpoints of a warm start."""
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""What AdamW keeps of each weight."""
 
 CARD_FILE = "README.md"
 CARD = """---
@@ -83,30 +86,32 @@ class Partial:
 
     def __init__(self, config: WarmstartConfig) -> None:
         out = Path(config.out)
-        self.place = out.parent / f".{out.name}.partial.pt"
+        self.place = out.parent / f".{out.name}.partial.safetensors"
         asked = config.model_dump(exclude={"out", "threads", "eval", "max_new_tokens"})
-        told = json.dumps(asked, sort_keys=True, default=str)
-        self.of = hashlib.sha256(told.encode()).hexdigest()
+        self.of = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
 
     def read(self, policy: TransformersPolicy, optimizer: torch.optim.Optimizer) -> int:
         """Restore weights and optimizer where they were kept by the same config. Returns the step that was done."""
         if not self.place.is_file():
             return 0
         with as_config_error(f"{self.place} cannot be read: remove it to begin again"):
-            kept = torch.load(self.place, weights_only=True)
-        if kept["of"] != self.of:
+            with safe_open(self.place, "pt") as file:
+                told = file.metadata()
+            kept = load_file(self.place)
+        if told["of"] != self.of:
             raise ConfigError(f"{self.place} is of another config: remove it to begin again, or choose another --out")
-        with torch.no_grad():
-            for name, weight in trained(policy).items():
-                weight.copy_(kept["weights"][name])
-        optimizer.load_state_dict(kept["optimizer"])
-        return int(kept["step"])
+        for name, weight in trained(policy).items():
+            weight.data.copy_(kept[name])
+            moments = {key: kept[f"{key}.{name}"] for key in MOMENTS}
+            optimizer.state[weight] = {"step": torch.tensor(float(told["step"])), **moments}
+        return int(told["step"])
 
     def write(self, policy: TransformersPolicy, optimizer: torch.optim.Optimizer, step: int) -> None:
-        fresh = self.place.with_suffix(".new")
-        kept = {"of": self.of, "step": step, "weights": trained(policy), "optimizer": optimizer.state_dict()}
-        torch.save(kept, fresh)
-        fresh.replace(self.place)
+        kept: dict[str, Tensor] = {}
+        for name, weight in trained(policy).items():
+            kept |= {name: weight.detach(), **{f"{key}.{name}": optimizer.state[weight][key] for key in MOMENTS}}
+        told = {"of": self.of, "step": str(step)}
+        replace_file(self.place, save({name: tensor.contiguous() for name, tensor in kept.items()}, told))
 
     def remove(self) -> None:
         self.place.unlink(missing_ok=True)

@@ -130,7 +130,7 @@ def read_recipe(folder: Path) -> TrainConfig:
     data = {name: value for name, value in read_mapping(place).items() if name in WarmstartConfig.model_fields}
     whole = folder.resolve()
     if (folder / ADAPTER).is_file():
-        from crbc_rl.policies.merged import merged  # waits for torch
+        from crbc_rl.policies.load import merged  # waits for torch
 
         whole = merged(whole)
     return parse(WarmstartConfig, {**data, "out": str(whole)}, str(place), folder).as_run()

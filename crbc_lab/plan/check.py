@@ -26,6 +26,7 @@ from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.rollout.panel import why_not
 from crbc_rl.runs.metric_table import METRICS
+from crbc_rl.runs.model import initial
 
 if TYPE_CHECKING:
     from crbc_lab.plan.architecture import Architecture
@@ -78,7 +79,7 @@ def check_run(
         from crbc_lab.plan.batches import contradictions
         from crbc_rl.policies.engines import engine_of
 
-        model = find_architecture(config.model, online, config.revision)
+        model = find_architecture(str(initial(config)), online, config.revision)
         if model is None and Path(config.model).is_dir():
             errors.append(f"model: {config.model} is a folder without a transformers checkpoint; name another")
         findings += _model(config, model)
@@ -149,7 +150,7 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
 def _cut(config: TrainConfig) -> str:
     """That replies as the environment's expert gives them are longer than a reply may be, in this model's tokens; empty
     where they fit, or where it cannot be said."""
-    folder = Path(config.model)
+    folder = initial(config)
     with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
         if not hasattr(env, "expert") or not (folder / "tokenizer_config.json").is_file():
             return ""

@@ -16,7 +16,7 @@ from crbc_rl.config.protocols import fill
 from crbc_rl.config.sections import RunConfig, TrainConfig
 from crbc_rl.config.text import parse_yaml
 from crbc_rl.errors import ConfigError, nearest
-from crbc_rl.names import ADAPTER, find_config, known
+from crbc_rl.names import find_config, known
 
 Config = TypeVar("Config", bound=RunConfig)
 
@@ -63,7 +63,7 @@ def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> Train
     if isinstance(given, dict):
         if set(given) != {"base", "adapter"} or not all(isinstance(value, str) for value in given.values()):
             raise ConfigError(f"{where}: model: a name or a folder is wanted, or {{base: ..., adapter: ...}} of both")
-        data = {**data, "model": given["adapter"]}
+        data = {**data, "model": given["adapter"], "base": given["base"]}
     config = parse(TrainConfig, fill(data), where, base)
     folder = (base / config.model).resolve()
     if not folder.is_dir():
@@ -71,10 +71,6 @@ def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> Train
         if found is None and re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model):
             return config  # of the hub
         folder = found.path.resolve() if found is not None else folder
-    if (folder / ADAPTER).is_file():
-        from crbc_rl.policies.merged import merged  # waits for torch
-
-        folder = merged(folder, given["base"] if isinstance(given, dict) else None)
     return config.model_copy(update={"model": str(folder)})
 
 

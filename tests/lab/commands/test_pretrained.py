@@ -24,8 +24,9 @@ from crbc_rl.batches import RolloutBatch, Turn, micro_batches
 from crbc_rl.config import parse_config
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
-from crbc_rl.policies.load import load_policy
-from crbc_rl.policies.merged import merged
+from crbc_rl.policies.load import load_policy, merged
+from crbc_rl.runs.folder import Run
+from crbc_rl.runs.model import initial
 from crbc_rl.training.actor import Actor
 
 ENV = {"id": "CRBC-Sokoban-v0", "kwargs": {"observation": "text", "num_boxes": 2}, "prompt": "compact", "history": 4}
@@ -81,7 +82,7 @@ def test_a_warm_start_that_was_stopped_goes_on_to_the_same_bytes(adapter: Path, 
     with pytest.raises(KeyboardInterrupt):
         warmstart(ours, stop)
     assert not (tmp_path / "boxes").exists()
-    with pytest.raises(ConfigError, match=r"partial\.pt is of another config"):
+    with pytest.raises(ConfigError, match=r"partial\.safetensors is of another config"):
         warmstart(config(tmp_path / "boxes", lr=1e-3))
     warmstart(ours, lambda step, nll: seen.append(step))
     assert seen == [5, 6]  # the last checkpoint was that of step 4
@@ -126,10 +127,12 @@ def run_config(model: Any, **changes: Any) -> Any:
     return parse_config({"name": "t", "model": model, "env": ENV, "rollout": rollout, **changes}, "test")
 
 
-def test_a_training_takes_an_adapter_and_its_reference_is_base_plus_adapter(adapter: Path) -> None:
+def test_a_training_takes_an_adapter_and_its_reference_is_base_plus_adapter(adapter: Path, tmp_path: Path) -> None:
     ours = run_config(str(adapter), policy={"lora_rank": 2})
-    assert ours.model == str(merged(adapter)) == run_config({"base": str(BASE), "adapter": str(adapter)}).model
-    actor, whole, base = Actor(ours, Distributed()), load_policy(merged(adapter)), load_policy(BASE)
+    both = run_config({"base": str(BASE), "adapter": str(adapter)})
+    assert initial(ours) == merged(adapter) and initial(both) == merged(adapter, str(BASE)) and both.base == str(BASE)
+    run = Run.start(tmp_path / "run", ours, resume=False)
+    actor, whole, base = Actor(run.config, Distributed()), load_policy(merged(adapter)), load_policy(BASE)
     with torch.no_grad():  # as after some updates: the factors of the training are not 0
         for name, factor in actor.policy.model.named_parameters():
             if ".lora_B." in name:
@@ -142,7 +145,7 @@ def test_a_training_takes_an_adapter_and_its_reference_is_base_plus_adapter(adap
     scores = [policy.logprobs(batch, 1.0)[0] for policy in (whole, base, actor.policy)]
     assert torch.allclose(reference, scores[0], atol=1e-5)
     assert all((reference - other).abs().max() > 1e-2 for other in scores[1:])
-    told = json.loads((merged(adapter) / "merged.json").read_text())
+    told = json.loads((tmp_path / "run/model/merged.json").read_text())
     assert told["base"] == "sokoban-tiny" and {len(told[key]) for key in ("base_digest", "adapter_digest")} == {64}
 
 
