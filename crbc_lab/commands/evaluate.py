@@ -29,10 +29,10 @@ from crbc_rl.batches import Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import redacted
-from crbc_rl.names import WARMSTART
+from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
-from crbc_rl.policies.load import load_policy
+from crbc_rl.policies.load import load_policy, merged
 from crbc_rl.rollout.evaluate import Asking, play_tasks, summarise
 from crbc_rl.rollout.exchange import Columns
 from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
@@ -132,12 +132,13 @@ def _player(policy: str | Path | ChatPolicy, run: Run, panel: EvalPanel, order: 
         play = partial(_play, policy, config, split, asking, watch, plays)
         return Player(policy.model, {**endpoint, "extra_body": policy.extra}, play, invalid, plays, must_reply=True)
     if isinstance(policy, Path):
-        trained, model = (policy / WARMSTART).is_file(), load_policy(policy)
+        whole = merged(policy) if (policy / ADAPTER).is_file() else policy
+        trained, model = (policy / WARMSTART).is_file(), load_policy(whole)
         room: int = model.model.config.get_text_config().max_position_embeddings
         asking = _asking(config, trained, order.max_tokens, min(MAX_TOKENS, room // 2))
         model.max_prompt_tokens = room - asking.max_new_tokens
         print_line(console, _asked(policy.name, config, asking, trained, panel))
-        told = {"which": "model", "name": policy.name, "digest": model_digest(policy), **asdict(asking)}
+        told = {"which": "model", "name": policy.name, "digest": model_digest(whole), **asdict(asking)}
         plays.decode = model.decode_prompt
         play = partial(_play, model, config, split, asking, watch, plays)
         return Player(policy.name, told, play, invalid, plays, must_reply=True)

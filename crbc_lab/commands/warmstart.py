@@ -25,8 +25,19 @@ from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
 from crbc_lab import tiny
 from crbc_lab.commands.warmstart_config import WarmstartConfig
+from crbc_lab.commands.warmstart_model import (
+    CARD_FILE,
+    EVERY,
+    Partial,
+    folder_of,
+    longest_reply,
+    save_adapter,
+    start_from,
+    trained,
+)
 from crbc_lab.plan.environment import check_env
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
+from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART
 from crbc_rl.policies.copying import MadeUpWords
@@ -59,7 +70,7 @@ def warmstart(
     played as the config says, and for a folder with other files than a warm start. Raises `DataError` where that folder
     is a link.
     """
-    worlds = [(one, _require_playable(one)) for one in config.environments()]
+    tasks = [_require_playable(one) for one in config.environments()]
     folder = refuse_link(Path(config.out))
     _require_replaceable(folder)
     torch.set_num_threads(config.threads)
@@ -69,26 +80,47 @@ def warmstart(
     # Made now, so that a folder that may not be written ends the command before the training. An interruption leaves
     # a model that was there as it was.
     with replacing_folder(folder) as fresh:
-        policy, words = _imitate(config, tell, on_episode)
-        policy.model.to(torch.bfloat16)  # half the bytes; it is tested as it is saved
-        policy.save(fresh)
-        if config.made_up:
-            words.save(fresh)
-        policy.model.to(torch.float32)
+        policy, config = _save(config, fresh, tell, on_episode)
         tested = []
-        for world, tasks in worlds:
-            tested.append(success_of(policy, world, tasks))
+        for world, number in zip(config.environments(), tasks, strict=True):
+            tested.append(success_of(policy, world, number))
             on_test(tested[-1])
         success = {"success": tested[0].to_dict(), "success_also": [evaluation.to_dict() for evaluation in tested[1:]]}
         recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
+        if config.model is not None:
+            recipe["base_digest"] = model_digest(folder_of(config.model))
         (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n")
+    Partial(config).remove()
     return policy
+
+
+def _save(
+    config: WarmstartConfig, fresh: Path, tell: Callable[[int, float], None], on_episode: Callable[[bool], None]
+) -> tuple[TransformersPolicy, WarmstartConfig]:
+    """Train, and write what is kept into the folder `fresh`. Returns the policy as it is kept: in bfloat16, which has
+    half the bytes, and the config with the length of a reply."""
+    if config.model is not None:
+        policy, longest = _taught(config, tell, on_episode)
+        config = config.model_copy(update={"max_new_tokens": config.max_new_tokens or math.ceil(1.25 * longest)})
+        policy.model.to(torch.float32)
+        if policy.adapted:
+            save_adapter(policy, fresh, config)
+    else:
+        policy, words = _imitate(config, tell, on_episode)
+        if config.made_up:
+            words.save(fresh)
+    if not policy.adapted:
+        policy.model.to(torch.bfloat16)
+        policy.save(fresh)
+        policy.model.to(torch.float32)
+    return policy, config
 
 
 def _require_replaceable(folder: Path) -> None:
     """Raise `ConfigError` where a folder holds anything but a warm start, which is deleted for the new one."""
     own = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    others = {name for name in own if Path(name).suffix not in SUFFIXES or not (folder / name).is_file()}
+    kept = {name for name in own if Path(name).suffix in SUFFIXES or name == CARD_FILE}
+    others = {name for name in own if name not in kept or not (folder / name).is_file()}
     if folder.is_file() or others or (own and WARMSTART not in own):
         such = f", such as {min(others or own)}" if own else ""
         raise ConfigError(f"out: {folder} holds other files than a warm start{such}; choose another folder with --out")
@@ -113,18 +145,56 @@ def _imitate(
     own = _lessons(_corrections(config, policy), words, config.made_up, np.random.default_rng([config.seed, 3]))
     optimizer = torch.optim.AdamW(policy.model.parameters(), lr=config.lr, betas=BETAS, weight_decay=0.01)
     for step in range(1, config.steps + 1):
-        optimizer.param_groups[0]["lr"] = config.lr * min(
-            1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
-        )
         corrected = round(config.dagger * config.batch) if step > config.steps // 2 else 0
         pairs = chain(islice(own, corrected), islice(lessons, config.batch - corrected))
-        turns = [_as_turn(policy, prompt, reply) for prompt, reply in pairs]
-        optimizer.zero_grad()
-        nll = _backward(policy, turns, config.parts)
-        torch.nn.utils.clip_grad_norm_(policy.model.parameters(), 1.0)
-        optimizer.step()
-        tell(step, nll)
+        tell(step, _step(config, policy, optimizer, step, pairs))
     return policy, words
+
+
+def _taught(
+    config: WarmstartConfig, tell: Callable[[int, float], None], on_episode: Callable[[bool], None]
+) -> tuple[TransformersPolicy, int]:
+    """A pretrained policy after the lessons, and the tokens of the longest reply of its first ones.
+
+    What an earlier start has done by the same config is not done again: its lessons are passed over.
+    """
+    policy = start_from(config)
+    demonstrations = _demonstrations(config, on_episode)
+    first = list(islice(demonstrations, SAMPLE))
+    longest = longest_reply(policy, (reply for _, reply in first))
+    if config.max_new_tokens is not None and config.max_new_tokens < longest:
+        raise ConfigError(
+            f"max_new_tokens: {config.max_new_tokens}, and with the tokenizer of {config.model} a lesson's reply has "
+            f"up to {longest} tokens: it would be cut; raise it, or leave it out"
+        )
+    optimizer = torch.optim.AdamW(trained(policy).values(), lr=config.lr, betas=BETAS, weight_decay=0.01)
+    partial = Partial(config)
+    done = partial.read(policy, optimizer)
+    lessons = islice(chain(first, demonstrations), done * config.batch, None)
+    for step in range(done + 1, config.steps + 1):
+        tell(step, _step(config, policy, optimizer, step, islice(lessons, config.batch)))
+        if step % EVERY == 0 and step < config.steps:
+            partial.write(policy, optimizer, step)
+    return policy, longest
+
+
+def _step(
+    config: WarmstartConfig,
+    policy: TransformersPolicy,
+    optimizer: torch.optim.Optimizer,
+    step: int,
+    pairs: Iterator[tuple[Prompt, str]],
+) -> float:
+    """One optimizer step on these lessons. Returns their negative log-likelihood per reply token."""
+    optimizer.param_groups[0]["lr"] = config.lr * min(
+        1.0, step / config.warmup, (config.steps + 1 - step) / config.decay
+    )
+    turns = [_as_turn(policy, prompt, reply) for prompt, reply in pairs]
+    optimizer.zero_grad()
+    nll = _backward(policy, turns, config.parts)
+    torch.nn.utils.clip_grad_norm_(trained(policy).values(), 1.0)
+    optimizer.step()
+    return nll
 
 
 def _lessons(

@@ -7,12 +7,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from crbc_rl.config import RolloutConfig, RunConfig, TrainConfig, parse, read_mapping, set_value
 from crbc_rl.config.sections import EvalConfig, Section
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import WARMSTART, find_config, installed
+from crbc_rl.names import ADAPTER, WARMSTART, find_config, installed
 
 
 class Lapse(Section):
@@ -29,6 +29,11 @@ class Lapse(Section):
 class WarmstartConfig(RunConfig):
     out: str
     """Folder to write, relative to the config file, or absolute."""
+    model: str | None = None
+    """A pretrained model to begin with: a name that `crbc model get` fetches, a folder, or a name on the hub. None: a
+    tiny policy with fresh weights and a tokenizer of its own."""
+    lora_rank: int = Field(0, ge=0)
+    """Of a `model`: the rank of LoRA factors, which are trained in the place of its weights and alone are kept."""
     seed: int = Field(0, ge=0, lt=2**63)
     threads: int = Field(2, ge=1)
     teacher: dict[str, Any] = Field(default_factory=dict)
@@ -65,8 +70,18 @@ class WarmstartConfig(RunConfig):
     """`warmup`: steps in which the learning rate rises to `lr`; `decay`: last steps, in which it falls to 0."""
     eval: EvalConfig = EvalConfig(test_episodes=128)
     """How the trained policy is tested, which warmstart.json then states."""
-    max_new_tokens: int = Field(64, ge=1)
-    """Of a reply in that test."""
+    max_new_tokens: int | None = Field(None, ge=1)
+    """Of a reply in that test. None: 64, and with a `model` as many as the longest of its lessons has, and a quarter
+    more."""
+
+    @model_validator(mode="after")
+    def _of_a_model(self) -> WarmstartConfig:
+        if self.model is None and self.lora_rank:
+            raise ValueError("lora_rank: a tiny policy is trained whole; name a model")
+        for name in ("vocabulary", "apart", "copies", "made_up", "dagger") if self.model is not None else ():
+            if getattr(self, name) != type(self).model_fields[name].get_default(call_default_factory=True):
+                raise ValueError(f"{name}: of no use with a pretrained model, whose tokenizer and blocks are its own")
+        return self
 
     def environments(self) -> list[WarmstartConfig]:
         """This config, and one for each of `also` with that environment."""
@@ -81,7 +96,7 @@ class WarmstartConfig(RunConfig):
             model=self.out,
             env=self.env,
             modules=self.modules,
-            rollout=RolloutConfig(max_new_tokens=self.max_new_tokens),
+            rollout=RolloutConfig(max_new_tokens=self.max_new_tokens or 64),
             eval=self.eval,
         )
 
@@ -113,4 +128,9 @@ def read_recipe(folder: Path) -> TrainConfig:
     if not place.is_file():
         raise ConfigError(f"{folder} has no {WARMSTART}: name a config, crbc eval CONFIG --model {quote(str(folder))}")
     data = {name: value for name, value in read_mapping(place).items() if name in WarmstartConfig.model_fields}
-    return parse(WarmstartConfig, {**data, "out": str(folder.resolve())}, str(place), folder).as_run()
+    whole = folder.resolve()
+    if (folder / ADAPTER).is_file():
+        from crbc_rl.policies.load import merged  # waits for torch
+
+        whole = merged(whole)
+    return parse(WarmstartConfig, {**data, "out": str(whole)}, str(place), folder).as_run()

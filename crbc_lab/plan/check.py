@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from anchors import INVALID, Rollout, RolloutGroup, Step
+from crbc_envs.demonstrations import expert_steps
 from crbc_envs.tasks import SPLITS
+from crbc_envs.vector.members import make_member
 from crbc_lab.plan.environment import EnvCheck, check_env
 from crbc_lab.plan.findings import Finding, allocators, package, tracker
 from crbc_rl import credit
@@ -20,10 +27,16 @@ from crbc_rl.policies.copying import MadeUpWords
 from crbc_rl.pretrained import command_for
 from crbc_rl.rollout.panel import why_not
 from crbc_rl.runs.metric_table import METRICS
+from crbc_rl.runs.model import initial
 
 if TYPE_CHECKING:
     from crbc_lab.plan.architecture import Architecture
     from crbc_rl.policies.engines import Engine
+
+log = logging.getLogger(__name__)
+
+SHOWN = 40
+"""Steps of the expert whose replies are measured."""
 
 MIXED = RolloutGroup(
     [
@@ -67,7 +80,7 @@ def check_run(
         from crbc_lab.plan.batches import contradictions
         from crbc_rl.policies.engines import engine_of
 
-        model = find_architecture(config.model, online, config.revision)
+        model = find_architecture(str(initial(config)), online, config.revision)
         if model is None and Path(config.model).is_dir():
             errors.append(f"model: {config.model} is a folder without a transformers checkpoint; name another")
         findings += _model(config, model)
@@ -77,6 +90,8 @@ def check_run(
         except ConfigError as error:  # an unknown engine: there is no more to say about sizes
             errors.append(str(error))
         errors += [*_credit(config), *_objective(config), *_learning(config, env, model)]
+        if not (errors or env.findings) and (told := _cut(config)):
+            log.warning(told)
     if not env.findings:
         errors += _revisions(config, model is not None and evaluation is None)
     if errors:
@@ -131,6 +146,30 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
             f"env.prompt: {config.env.prompt!r} shows frames, and {config.model} sees no images: choose another style, "
             "a text observation, or a vision model"
         )
+
+
+def _cut(config: TrainConfig) -> str:
+    """That replies as the environment's expert gives them are longer than a reply may be, in this model's tokens; empty
+    where they fit, or where it cannot be said."""
+    folder = initial(config)
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
+        if not hasattr(env, "expert") or not (folder / "tokenizer_config.json").is_file():
+            return ""
+        steps = islice(expert_steps(env, np.random.default_rng(0)), SHOWN)
+        replies = sorted({reply for _, _, reply in steps})
+    from transformers import AutoTokenizer
+
+    from crbc_rl.policies.files import SAFE, as_config_error
+
+    with as_config_error(f"{folder}: its tokenizer cannot be used"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
+    longest = max((1 + len(tokenizer.encode(reply, add_special_tokens=False)) for reply in replies), default=0)
+    if longest <= config.rollout.max_new_tokens:
+        return ""
+    return (
+        f"rollout.max_new_tokens: {config.rollout.max_new_tokens}, and in this model's tokens a reply of the "
+        f"environment's expert has up to {longest}: such replies are cut, and then invalid. Raise it to that or more"
+    )
 
 
 def _flat(config: TrainConfig) -> bool:

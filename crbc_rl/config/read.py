@@ -30,7 +30,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> TrainConfig:
     """
     path = find_config(Path(path))
     data = read_mapping(path)
-    if "out" in data and "model" not in data:
+    if "out" in data:
         raise ConfigError(f"{path} is the config of a warm start: crbc warmstart {path}")
     if "agent" in data:
         raise ConfigError(f"{path} is the config of a prompting agent: crbc agents {quote(str(path))}")
@@ -60,6 +60,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 def parse_config(data: dict[str, Any], where: str, base: Path = Path()) -> TrainConfig:
     """Validate plain data; relative paths are taken from `base`. Raises `ConfigError` naming `where` and the key."""
+    given = data.get("model")
+    if isinstance(given, dict):
+        if set(given) != {"base", "adapter"} or not all(isinstance(value, str) for value in given.values()):
+            raise ConfigError(f"{where}: model: a name or a folder is wanted, or {{base: ..., adapter: ...}} of both")
+        data = {**data, "model": given["adapter"], "base": given["base"]}
     config = parse(TrainConfig, fill(data), where, base)
     folder = local_model(base, config.model)
     on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", config.model) and not folder.is_dir()

@@ -339,6 +339,9 @@ class TrainConfig(RunConfig):
     model: str
     """Folder of a transformers checkpoint, absolute or relative to the config file; or a name on the Hugging Face
     hub, such as Qwen/Qwen2.5-1.5B-Instruct."""
+    base: str | None = None
+    """Of a `model` that is an adapter of peft's: its base, a folder or a name; None: the one that it names. A config
+    may write both as `model: {base: ..., adapter: ...}`."""
     revision: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")
     """Which model it is: for one of the hub a commit, a tag or a branch; for a folder the digest of its files, which
     RUN/versions.json of an earlier run has. None: what is there now."""

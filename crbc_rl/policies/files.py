@@ -28,7 +28,7 @@ from transformers.utils import logging as hf_logging
 
 from crbc_envs.storage.files import read_json
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import ADAPTER
+from crbc_rl.names import ADAPTER, known
 from crbc_rl.pretrained import command_for, folder_of
 
 CONFIG, INDEX, WEIGHTS = "config.json", "model.safetensors.index.json", "model.safetensors"
@@ -52,6 +52,21 @@ def model_folder(source: Path | str, revision: str | None = None) -> Path:
         return fetched
     with as_config_error(f"{source} is no model folder, and not on the hub"):
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=FROM_HUB, ignore_patterns=["*/*"]))
+
+
+def base_of(adapter: Path, base: str | None = None) -> tuple[str, Path]:
+    """The name and the folder of an adapter's base, by default the one that it names: a folder, a model that crbc has
+    by that name, or one of the hub. Raises `ConfigError` where there is none."""
+    with as_config_error(f"{adapter / ADAPTER} cannot be read"):
+        about = dict(read_json(adapter / ADAPTER))
+    named = base or about.get("base_model_name_or_path")
+    if not isinstance(named, str) or not named:
+        raise ConfigError(f"{adapter / ADAPTER}: the adapter names no base model: say which, model: {{base, adapter}}")
+    found = known(Path(named), "model")
+    folder = found.path if found else model_folder(named, None if base else about.get("revision"))
+    if not folder.is_dir():
+        raise ConfigError(f"{adapter}: its base model {named} is not here")
+    return named, folder
 
 
 def commit_of(model: str, revision: str | None) -> str:

@@ -1,19 +1,27 @@
-"""Loads checkpoints as policies."""
+"""Loads checkpoints as policies. An adapter and its base are merged once, into an ordinary model's folder: so whatever
+takes a model takes an adapter, and the reference of a training is base plus adapter.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
-from crbc_envs.storage.files import read_json
+from crbc_envs.storage.datasets import data_home
+from crbc_envs.storage.files import WriteErrors, read_json, replacing_folder
 from crbc_rl.config import RolloutConfig
+from crbc_rl.config.revisions import model_digest, model_files
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import ADAPTER
+from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.files import (
+    CONFIG,
     SAFE,
     as_config_error,
+    base_of,
     check_weights,
     family,
     model_folder,
@@ -24,6 +32,9 @@ from crbc_rl.policies.files import (
 from crbc_rl.policies.lora import merge_adapter
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.policies.vision import VisionPolicy, image_processor
+
+ORIGIN = "merged.json"
+"""What a merged folder was made of: both names, and the digests of both folders."""
 
 
 def load_policy(
@@ -78,16 +89,44 @@ def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
     """The policy of an adapter that peft wrote, with its own tokenizer if it has one, on its `base`, a folder or a name
     of the hub; by default the one that it names. Raises `ConfigError` as `load_policy` does, and where it is not one of
     this base."""
+    policy = load_policy(base_of(folder, base)[1])
     with as_config_error(f"{folder / ADAPTER} cannot be read"):
         about = dict(read_json(folder / ADAPTER))
-    if not (base or isinstance(about.get("base_model_name_or_path"), str)):
-        raise ConfigError(f"{folder / ADAPTER}: the adapter names no base model: use --base DIR")
-    policy = load_policy(base or model_folder(about["base_model_name_or_path"], about.get("revision")))
     merge_adapter(policy.model, folder, about)
     if (folder / "tokenizer_config.json").is_file() and not isinstance(policy, VisionPolicy):
         with quiet(), as_config_error(f"{folder}: its tokenizer cannot be used"):
             policy = TransformersPolicy(policy.model, AutoTokenizer.from_pretrained(folder, **SAFE))
     return policy
+
+
+def merged(adapter: Path, base: str | None = None) -> Path:
+    """The folder of `base` with the factors of `adapter` added, in bfloat16; made where it is not there yet.
+
+    Raises `ConfigError` where the adapter is not one of this base.
+    """
+    name, folder = base_of(adapter, base)
+    files = [path for place in (adapter, folder) for path in model_files(place)]
+    told = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
+    place = data_home() / "models" / f"merged-{hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
+    if (place / CONFIG).is_file():
+        return place
+    digests = {"base": model_digest(folder), "adapter": model_digest(adapter)}
+    recipe = read_json(adapter / WARMSTART) if (adapter / WARMSTART).is_file() else {}
+    if (wanted := recipe.get("base_digest")) not in (None, digests["base"]):
+        raise ConfigError(
+            f"{adapter} was trained on another {name}: files of digest {str(wanted)[:12]}, and {folder} has "
+            f"{digests['base'][:12]}"
+        )
+    policy = load_adapted(adapter, str(folder))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with WriteErrors(place), replacing_folder(place) as fresh:
+        policy.model.to(torch.bfloat16)
+        policy.save(fresh)
+        origin = {"base": name, "adapter": adapter.name, **{f"{key}_digest": of for key, of in digests.items()}}
+        (fresh / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
+        if recipe:
+            (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n", "utf-8")
+    return place
 
 
 def own_memory(model: PreTrainedModel) -> PreTrainedModel:

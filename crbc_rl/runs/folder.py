@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FREE = ("updates", "save_every", "record_every", "transcripts", "model", "revision", "env.revision", "tracking")
+FREE = ("updates", "save_every", "record_every", "transcripts", "model", "base", "revision", "env.revision", "tracking")
 """Keys that may change in a resumed run: they do not affect what is trained. The model's files are compared."""
 RECORDED = ("torch", "transformers", "tokenizers", "numpy", "scipy", "gymnasium")
 
@@ -138,6 +138,8 @@ class Run:
         """The folder of the initial model: the run's own copy, or of a model of the hub its place in the cache."""
         from crbc_rl.policies.files import model_folder
 
+        if model.is_local(self.config):
+            return model.initial(self.config)
         return model_folder(self.config.model, self.config.revision)
 
     def keep_world(self, anchor: str, tasks: str, distributed: Distributed) -> None:
@@ -302,7 +304,7 @@ def own_model(folder: Path, config: TrainConfig) -> TrainConfig:
     if not begun(folder):
         return config
     own = Run.open(folder).config
-    return config.model_copy(update={"model": own.model, "revision": config.revision or own.revision})
+    return config.model_copy(update={"model": own.model, "base": None, "revision": config.revision or own.revision})
 
 
 def _write_settings(folder: Path, config: TrainConfig) -> None:
@@ -311,7 +313,7 @@ def _write_settings(folder: Path, config: TrainConfig) -> None:
     data = config.model_dump()
     kept = {**versions(), "model": Path(config.model).name, "revision": model.revision(config, folder)}
     if model.is_local(config):
-        data["model"] = model.FOLDER
+        data |= {"model": model.FOLDER, "base": None}
     else:
         data["revision"] = kept["revision"]  # where it begins is where it goes on
     if (found := data_digest(config)) is not None:

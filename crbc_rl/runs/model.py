@@ -10,6 +10,7 @@ from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.config import TrainConfig
 from crbc_rl.config.revisions import digest_of, model_files
 from crbc_rl.errors import ConfigError
+from crbc_rl.names import ADAPTER
 from crbc_rl.training.files import damage, digests, read_manifest, read_mark, write_manifest
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,15 @@ def is_local(config: TrainConfig) -> bool:
     return Path(config.model).is_absolute()
 
 
+def initial(config: TrainConfig) -> Path:
+    """The folder of a config's model that is on this machine; of an adapter, the one that it makes of its base."""
+    if not (Path(config.model) / ADAPTER).is_file():
+        return Path(config.model)
+    from crbc_rl.policies.load import merged  # waits for torch
+
+    return merged(Path(config.model), config.base)
+
+
 def copy_model(config: TrainConfig, run: Path) -> None:
     """Copy the config's model into RUN/model, with the digests of its files. A copy of an earlier start is replaced.
 
@@ -30,12 +40,13 @@ def copy_model(config: TrainConfig, run: Path) -> None:
     several times the space. Nothing is copied for a model of the hub. Raises `ConfigError` where the folder is missing,
     and where RUN/model is somebody's own.
     """
-    source, target = Path(config.model), run / FOLDER
+    target = run / FOLDER
     if target.exists() and read_mark(target) != _MARK:
         raise ConfigError(f"{target} is no copy that this run made: move it, or choose another folder with --run DIR")
     if not is_local(config):
         shutil.rmtree(target, ignore_errors=True)
         return
+    source = initial(config)
     if not source.is_dir():
         raise ConfigError(f"model: {source} is no folder: set it to a transformers checkpoint")
     with WriteErrors(target), replacing_folder(target) as fresh:
@@ -76,6 +87,7 @@ def require_same_model(first: TrainConfig, now: TrainConfig, run: Path) -> None:
         if not given.is_dir():
             log.warning("%s is not here; the run goes on with its own copy of the model", given)
             return
+        given = initial(now)
         if (read_manifest(before) or digests(before, model_files(before))) == digests(given, model_files(given)):
             return
     raise ConfigError(
