@@ -56,8 +56,8 @@ def overrides(ranks: int = 1) -> list[str]:
 
 
 def train(folder: Path, *more: str, ranks: int = 1, modules: str = "") -> list[dict[str, Any]]:
-    """Runs verl's stock launcher on `configs/verl/sokoban_boxes.yaml` until it ends; everything it writes is in
-    `folder`. `modules` are imported besides the adapter. Returns what it logged, one record a step."""
+    """Runs verl's stock launcher on `configs/verl/sokoban_boxes.yaml` until it ends. All that it writes is in `folder`,
+    an absolute path. `modules` are imported besides the adapter. Returns what it logged, one record a step."""
     folder.mkdir(parents=True, exist_ok=True)
     external = ",".join(filter(None, [ENVIRONMENT["VERL_USE_EXTERNAL_MODULES"], modules]))
     own = {**os.environ, **ENVIRONMENT, "VERL_USE_EXTERNAL_MODULES": external}

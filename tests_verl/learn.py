@@ -54,6 +54,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="*", default=["crbc", "grpo"])
     parser.add_argument("--out", type=Path, default=ROOT / "runs/verl", help="what is there already is not run again")
     args = parser.parse_args()
+    args.out = args.out.resolve()  # verl's processes have folders of their own
     (args.out / "start").mkdir(parents=True, exist_ok=True)
     start = ["--model", str(ROOT / "warmstarts/sokoban-tiny")]
     before = evaluated(args.out / "start", args.episodes, str(CONFIG), *start)
