@@ -63,7 +63,7 @@ def test_a_plan_refuses_the_model_folders_that_training_refuses(config, capsys):
     assert "the weights are not those of the architecture in config.json" in refusal(capsys, *words)
     (model / "model.safetensors").unlink()
     (model / "adapter_config.json").write_text("{}")
-    assert "an adapter, whose base may be anywhere: merge it into a model" in refusal(capsys, *words)
+    assert "the adapter names no base model" in refusal(capsys, *words)
 
 
 @pytest.mark.parametrize("error", [RepositoryNotFoundError, ConnectionError])
