@@ -26,7 +26,12 @@ from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metric_writers import TensorBoard
 
 HEAD = "name: run\nmodel: model\n"
-SHORT = {"updates": 2, "save_every": 1, "env": {"kwargs": {"observation": "text", "max_steps": 2}}}
+SHORT = {
+    "updates": 2,
+    "save_every": 1,
+    "env": {"kwargs": {"observation": "text", "max_steps": 2}},
+    "rollout": {"num_groups": 2, "group_size": 3, "max_new_tokens": 12},
+}
 Crbc = Callable[..., Ended]
 
 

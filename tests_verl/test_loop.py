@@ -92,10 +92,11 @@ def test_each_step_is_an_output_with_the_learners_prompt(tokenizer: Any) -> None
     assert outputs[0].response_ids == engine.ids and outputs[0].response_logprobs == [-0.25] * len(engine.ids)
 
 
-def test_a_reply_that_was_cut_executes_nothing(tokenizer: Any) -> None:
+@pytest.mark.parametrize("length", [2, 1])  # at the limit; and below, where the engine's own was reached
+def test_a_reply_that_was_cut_executes_nothing(length: int, tokenizer: Any) -> None:
     ours = config("data.max_response_length=2", "data.env.replies=thought")
     engine = Engine(tokenizer, "left left left")
-    engine.ids = engine.ids[:2]
+    engine.ids = engine.ids[:length]
     outputs = asyncio.run(loop(ours, tokenizer, engine).run({}, **TASK))
     assert not any(output.extra_fields["crbc"]["valid"] for output in outputs)
 
@@ -151,6 +152,10 @@ def test_validation_plays_the_tasks_of_crbc_eval() -> None:
         (["actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent"], "needs .*default_agent_loop=crbc"),
         (["algorithm.use_kl_in_reward=True"], "needs algorithm.use_kl_in_reward=False"),
         (["algorithm.credit.method=nowhere:mine"], "nowhere"),
+        (["+algorithm.credit.scale=big"], "scale must be a finite number"),
+        (["data.val_files=train"], "data.val_files=train: held-out tasks are those of another split"),
+        (["actor_rollout_ref.rollout.n=1"], "rollout.n=1: credit compares the rollouts of a group"),
+        (["data.custom_cls.path=/elsewhere.py"], "data.custom_cls.path=/elsewhere.py: .* needs data.custom_cls.path"),
     ],
 )
 def test_a_mistake_in_the_command_is_one_sentence(given: list[str], told: str) -> None:
@@ -173,9 +178,18 @@ def test_a_wrong_environment_is_one_sentence(env: str, told: str) -> None:
         Tasks("train", None, data)
 
 
-def test_a_split_is_one() -> None:
+def test_a_split_is_one_and_a_panel_is_known() -> None:
     with pytest.raises(ConfigError, match="name one split each"):
         Tasks(["train", "test"], None, config().data)
+    with pytest.raises(ConfigError, match="data.panel=evn: a panel is one of first, even, paper"):
+        Tasks("validation", None, config("+data.panel=evn").data)
+
+
+def test_a_reply_without_a_token_ends_the_session_with_a_sentence(tokenizer: Any) -> None:
+    engine = Engine(tokenizer, "up")
+    engine.ids = []
+    with pytest.raises(ConfigError, match="the engine gave a reply without a token"):
+        asyncio.run(loop(config(), tokenizer, engine).run({}, **TASK))
 
 
 def test_a_prompt_that_is_too_long_is_an_error_and_not_cut(tokenizer: Any) -> None:

@@ -26,6 +26,7 @@ from crbc_rl.adapters.verl_folder import PLAYED
 from crbc_rl.config import extensions
 from crbc_rl.config.read import explain
 from crbc_rl.config.sections import CreditConfig
+from crbc_rl.credit.api import check_scale
 from crbc_rl.errors import ConfigError
 
 require("verl", "0.9.1", "0.9.2", "verl")
@@ -43,9 +44,11 @@ __all__ = ["ChatLoop", "Tasks", "advantages", "credit_options"]
 NEEDED = {
     "algorithm.adv_estimator": "crbc",
     "actor_rollout_ref.rollout.agent.default_agent_loop": "crbc",
+    "data.custom_cls.path": "pkg://crbc_rl.adapters.verl",
     "data.custom_cls.name": "Tasks",
     "algorithm.use_kl_in_reward": False,  # without effect on credit, which takes no rewards by token
     "reward.reward_model.enable": False,
+    "reward.custom_reward_function.path": None,
 }
 """verl's keys that go with our trainers."""
 
@@ -61,8 +64,13 @@ def credit_options(config: DictConfig) -> dict[str, Any]:
     for key, value in NEEDED.items():
         if (found := OmegaConf.select(config, key)) != value:
             raise ConfigError(f"{key}={found}: trainer.v1.trainer_mode=crbc needs {key}={value}")
+    if config.actor_rollout_ref.rollout.n < 2:
+        raise ConfigError("actor_rollout_ref.rollout.n=1: credit compares the rollouts of a group: set it to 2 or more")
+    if config.data.train_files == config.data.val_files:
+        raise ConfigError(f"data.val_files={config.data.val_files}: held-out tasks are those of another split")
     given = section(config.algorithm, "credit")
     scale = given.pop("scale", 1.0)
+    check_scale(scale)
     try:
         ours = CreditConfig.model_validate(given)
     except ValidationError as error:
@@ -103,8 +111,9 @@ class StepCredit:
             None if tag.get("is_padding") else row["crbc"]
             for tag, row in zip(batch.tags, list(kept["extra_fields"]), strict=True)
         ]
-        size = self.config.actor_rollout_ref.rollout.n
-        values, figures = credit.advantages_of_update(rows, group_size=size, **self.credit_options)
+        sizes = {"group_size": self.config.actor_rollout_ref.rollout.n}
+        sizes["num_groups"] = self.config.data.train_batch_size // self.parameter_sync_step
+        values, figures = credit.advantages_of_update(rows, **sizes, **self.credit_options)
         metrics.update({f"crbc/{name}": value for name, value in figures.items()})
         token = _VALUES.set(values)
         try:
@@ -113,20 +122,19 @@ class StepCredit:
             _VALUES.reset(token)
 
     def _save_checkpoint(self: Any) -> None:
-        """verl's checkpoint, and how the policy plays, for `crbc_rl.adapters.verl_folder`."""
-        super()._save_checkpoint()  # type: ignore[misc]
+        """How the policy plays, for `crbc_rl.adapters.verl_folder`, and then verl's checkpoint."""
         played = env_config(self.config.data)
         told = {"env": played.env.model_dump(), "max_new_tokens": self.config.actor_rollout_ref.rollout.response_length}
         folder = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / PLAYED).write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+        super()._save_checkpoint()  # type: ignore[misc]
 
     def _val_metrics_update(
         self: Any, sources: Any, uids: Any, told: dict[str, list[Any]], *args: Any, **kw: Any
     ) -> Any:
         """verl's validation figures, and success by rollout, also of each kind of task. A session that has failed is
         a 0 in verl's `acc`; here it is left out and counted."""
-        if "acc" not in told:
-            raise ConfigError("no session of the validation has ended: verl's log has the error of each, above")
         won, kinds = np.array(told["acc"]), np.array(told.pop("kind"))
         expected = sum((kw.get("expected_acc_counts") or {}).values()) or len(won)
         ours = {"success": won.mean(), "score": np.mean(told["score"]), "failed_sessions": expected - len(won)}

@@ -22,7 +22,8 @@ PLAYED = "crbc.json"
 
 
 def convert(checkpoint: Path, folder: Path, backend: str = "fsdp") -> None:
-    """Write `checkpoint`, a folder global_step_N, as the new `folder`. `backend` is the merger's, fsdp or megatron.
+    """Write `checkpoint`, a folder global_step_N, as the new `folder`. `backend` is the merger's, fsdp or megatron; the
+    latter needs a GPU.
 
     Raises `ConfigError` where there is none such, where `folder` is there already, and where the merger fails.
     """
@@ -35,9 +36,14 @@ def convert(checkpoint: Path, folder: Path, backend: str = "fsdp") -> None:
     done = subprocess.run([*merger, *places], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode or not any(folder.glob("*.safetensors")):
         shutil.rmtree(folder, ignore_errors=True)
-        raise ConfigError(f"verl's merger has failed on {checkpoint}: {(done.stdout.strip() or 'no output')[-500:]}")
+        said = done.stdout.strip().splitlines() or ["no output"]
+        raise ConfigError(f"verl's merger has failed on {checkpoint}: {said[-1][:300]}")
     if (checkpoint / PLAYED).is_file():
         shutil.copyfile(checkpoint / PLAYED, folder / WARMSTART)
+    else:
+        print(
+            f"{checkpoint} has no {PLAYED}, which says how it plays: name a config, crbc eval CONFIG --model {folder}"
+        )
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from uuid import uuid4
 
 import torch
@@ -19,27 +19,22 @@ from crbc_envs.tasks import stream
 from crbc_rl.config import RunConfig, extensions
 from crbc_rl.config.read import parse
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.panel import choose
+from crbc_rl.rollout.panel import Name, choose
 from crbc_rl.rollout.prompts import prompt_options
 
-Turn = tuple[list[int], list[Image.Image], Any, list[int]]
-"""The prompt's tokens, its frames, verl's answer and the reply's tokens."""
+Turn = tuple[list[int], list[Image.Image], Any, list[int]]  # the prompt's tokens and frames, verl's answer, its tokens
 
 
 def section(config: DictConfig, name: str) -> Any:
-    """A section of a config as plain data, empty where there is none."""
     return OmegaConf.to_container(config.get(name) or OmegaConf.create(), resolve=True)
 
 
 def env_config(data: DictConfig) -> RunConfig:
-    """`data.env`, the section `env` of our own configs. Replies are read by "thought" unless it says otherwise.
-
-    A module that it names may be imported: verl imports what its command names, too.
-    """
+    """`data.env`, the section `env` of our own configs. Replies are read by "thought" unless it says otherwise."""
     env = section(data, "env")
     if "id" not in env:
         raise ConfigError("data.env.id names no environment: add +data.env.id=CRBC-Sokoban-v0, say")
-    extensions.allow()
+    extensions.allow()  # verl imports what its command names, too
     return parse(RunConfig, {"env": {"replies": "thought", **env}}, "data", Path())
 
 
@@ -63,12 +58,12 @@ class Tasks(Dataset[dict[str, Any]]):
         (self.split,) = named
         panel = chat_episode(config, self.split).env.panel
         self.kind, self.source, self.seed = panel.kind, config.env.id, config.get("seed") or 0
-        size = kwargs.get("max_samples", -1)
-        size = min(size, len(panel)) if size > 0 else len(panel)
-        self.tasks: Sequence[int] = range(size)
-        self.repeats: Sequence[int] | None = None
+        size = min(most, len(panel)) if (most := kwargs.get("max_samples", -1)) > 0 else len(panel)
+        self.tasks, self.repeats = tuple(range(size)), None  # type: tuple[int, ...], tuple[int, ...] | None
+        if (name := config.get("panel")) not in (None, *get_args(Name)):
+            raise ConfigError(f"data.panel={name}: a panel is one of {', '.join(get_args(Name))}")
         if data_files == config.val_files:
-            chosen = choose(panel, self.split, size, config.get("panel"))
+            chosen = choose(panel, self.split, size, name)
             self.tasks, self.repeats = chosen.tasks, chosen.repeats
 
     def __len__(self) -> int:
@@ -76,8 +71,8 @@ class Tasks(Dataset[dict[str, Any]]):
 
     def __getitem__(self, i: int) -> dict[str, Any]:
         task = int(self.tasks[i])
-        ours = {"task": task, "split": self.split, "kind": self.kind(task), "seed": self.seed}
-        ours["repeat"] = -1 if self.repeats is None else self.repeats[i]
+        repeat = -1 if self.repeats is None else self.repeats[i]
+        ours = {"task": task, "split": self.split, "kind": self.kind(task), "seed": self.seed, "repeat": repeat}
         shown = [{"role": "user", "content": f"{self.split}/{task}"}]
         verls = {"raw_prompt": shown, "reward_model": {"ground_truth": ""}, "dummy_tensor": torch.zeros(1)}
         return {**ours, **verls, "index": i, "data_source": self.source}
@@ -97,10 +92,10 @@ class ChatLoop(AgentLoopBase):
         """
         waiting = self.idle.setdefault(given["split"], [])
         play = waiting.pop() if waiting else chat_episode(self.data_config, given["split"])
-        update, repeat = int(given.get("global_steps", 0)), int(given["repeat"])
-        path = (update, int(given["seed"])) if repeat < 0 else (repeat,)
-        seed = stream("train" if repeat < 0 else "evaluation", int(given["task"]), *path)
-        messages = play.begin(int(given["task"]), seed, group=str(given["uid"]), rollout=int(given["session_id"]))
+        task, repeat = int(given["task"]), int(given["repeat"])
+        drawn = ("train", task, int(given.get("global_steps", 0)), int(given["seed"]))
+        seed = stream(*(("evaluation", task, repeat) if repeat >= 0 else drawn))
+        messages = play.begin(task, seed, group=str(given["uid"]), rollout=int(given["session_id"]))
         turns = [turn async for turn in self.turns(play, messages, sampling_params)]
         waiting.append(play)
         told = {"acc": float(play.success), "score": play.rows[-1]["score"], "steps": len(turns), "kind": given["kind"]}
@@ -118,20 +113,23 @@ class ChatLoop(AgentLoopBase):
                 request, prompt_ids=ids, sampling_params={**sampling, "max_tokens": limit}, image_data=images or None
             )
             new = list(said.token_ids)[:limit]
-            cut = len(new) == limit and new[-1] != self.tokenizer.eos_token_id
+            if not new:
+                raise ConfigError(
+                    f"the engine gave a reply without a token ({said.stop_reason}): the session ends here"
+                )
+            cut = new[-1] != self.tokenizer.eos_token_id
             yield ids, images, said, new
             messages = play.reply(self.tokenizer.decode(new, skip_special_tokens=True), LENGTH if cut else None)
 
     def output(self, turn: Turn, row: dict[str, Any], told: dict[str, Any]) -> AgentLoopOutput:
         """A step as verl keeps it. `row` is what credit needs, and `told` of the rollout goes to validation."""
         prompt, images, said, new = turn
-        experts = said.routed_experts
         return AgentLoopOutput(
             prompt_ids=prompt,
             response_ids=new,
             response_mask=[1] * len(new),
             response_logprobs=list(said.log_probs)[: len(new)] if said.log_probs else None,
-            routed_experts=None if experts is None else experts[: len(prompt) + len(new)],
+            routed_experts=said.routed_experts,
             multi_modal_data={"images": images} if images else None,
             reward_score=told["acc"],
             num_turns=row["length"],
@@ -142,9 +140,11 @@ class ChatLoop(AgentLoopBase):
 
 def _for_processor(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """OpenAI's messages as chat templates have them: a frame is a place alone."""
-    frame = {"type": "image"}
-    return [
-        m if isinstance(m["content"], str)
-        else {**m, "content": [frame if part["type"] == "image_url" else part for part in m["content"]]}
-        for m in messages
-    ]  # fmt: skip
+
+    def plain(content: Any) -> Any:
+        return content if isinstance(content, str) else [_PLACE if p["type"] == "image_url" else p for p in content]
+
+    return [{**message, "content": plain(message["content"])} for message in messages]
+
+
+_PLACE = {"type": "image"}

@@ -15,7 +15,7 @@ import numpy as np
 
 from anchors import EmpiricalProcess, GroupError
 from crbc_rl.credit.api import Floats, Method, check_scale, estimator_of
-from crbc_rl.credit.columns import numbered, plain, read
+from crbc_rl.credit.columns import flags, integers, numbered, plain, read
 from crbc_rl.credit.metrics import credit_metrics
 from crbc_rl.credit.rewards import Reward
 from crbc_rl.credit.rows import NEEDED, OPTIONAL, Table
@@ -28,6 +28,7 @@ def advantages_of_update(
     rows: Sequence[Row | None],
     *,
     group_size: int,
+    num_groups: int | None = None,
     method: str | Method = "crbc",
     scale: float = 1.0,
     earns: Reward | None = None,
@@ -36,7 +37,8 @@ def advantages_of_update(
     """The advantage of every row, (n,) float64 in the order of the rows, and figures for the trainer's log.
 
     `rows` have any order; None is a filler, and gets 0. A group of which a rollout or a row is missing gets 0, and a
-    warning names the first of them. `method`, `scale`, `earns` and `options` are as in `advantages_from_rows`. What
+    warning names the first of them. `num_groups` is how many there were; without it nothing tells of a group of which
+    every row is missing. `method`, `scale`, `earns` and `options` are as in `advantages_from_rows`. What
     rows hold besides its columns is passed over.
 
     The figures: `success` is the share of rollouts that succeeded and `length` the mean number of their steps, where a
@@ -53,10 +55,17 @@ def advantages_of_update(
     estimator.check(options)
     live = [number for number, row in enumerate(rows) if row]
     columns = _columns([rows[number] or {} for number in live])
+    for column, kinds in (("score", ("score",)), ("reward", ("step",))):
+        if column not in columns and {options.get("reward"), options.get("group_reward")} & set(kinds):
+            raise GroupError(f"what steps earn is of the column {column!r}, and no row has it")
     lost, figures = _lost(columns, group_size)
-    if lost:
-        first = next(iter(lost.values()))
-        warnings.warn(f"{first}; {len(lost)} of {figures['groups']:.0f} groups get no credit", stacklevel=2)
+    gone = max(0, (num_groups or 0) - int(figures["groups"]))
+    if lost or gone:
+        figures |= {"groups": figures["groups"] + gone, "broken_groups": float(len(lost) + gone)}
+        first = next(iter(lost.values()), f"{gone} of {num_groups} groups have no row at all")
+        warnings.warn(
+            f"{first}; {figures['broken_groups']:.0f} of {figures['groups']:.0f} groups get no credit", stacklevel=2
+        )
     whole = [place for place, group in enumerate(columns["group"]) if group not in lost]
     values = np.zeros(len(rows))
     if whole:
@@ -77,7 +86,8 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     """The columns that the rows have. Raises `GroupError` for a row without one that is needed, or that others have."""
     if not rows:
         raise GroupError("every row has lost its record: no step is left to give credit to")
-    names = [*NEEDED, *(name for name in (*OPTIONAL, "scores") if name in rows[0])]
+    there = set().union(*rows)
+    names = [*NEEDED, *(name for name in (*OPTIONAL, "scores") if name in there)]
     for row in rows:
         for name in names:
             if name not in row:
@@ -86,6 +96,11 @@ def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
     columns = {name: plain(name, [row[name] for row in rows]) for name in names}
     for name in ("group", "rollout"):
         numbered(name, columns[name])  # ids that cannot be told apart are an error
+    readers: dict[str, Any] = {"length": integers, "step": integers, "success": flags}
+    for name, reader in readers.items():
+        if (odd := reader(name, columns[name])[1]) is not None:
+            where = ", ".join(f"{column} {columns[column][odd]!r}" for column in ("group", "rollout"))
+            raise GroupError(f"{where}: {name} is {columns[name][odd]!r}")
     return columns
 
 

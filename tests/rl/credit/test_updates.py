@@ -128,3 +128,25 @@ def test_options_are_checked_before_the_rows_are_read():
 def test_a_group_of_too_many_is_an_error_and_not_a_broken_one():
     with pytest.raises(GroupError, match="rows of 5 rollouts are there, of 4"):
         update([*ROWS, {**ROWS[0], "rollout": 9, "length": 1}])
+
+
+def test_a_group_of_which_nothing_is_there_is_counted_where_their_number_is_known():
+    with pytest.warns(UserWarning, match="2 of 5 groups have no row at all; 2 of 5 groups get no credit"):
+        values, figures = update(ROWS, num_groups=5)
+    assert np.array_equal(values, of())
+    assert (figures["groups"], figures["broken_groups"]) == (5.0, 2.0)
+
+
+@pytest.mark.parametrize(("column", "earns"), [("score", "score"), ("reward", "step")])
+def test_what_steps_earn_is_in_every_row(column, earns):
+    without = [{name: value for name, value in row.items() if name != column} for row in ROWS]
+    with pytest.raises(GroupError, match=f"of the column '{column}', and no row has it"):
+        update(without, earns=earns)
+    with pytest.raises(GroupError, match=f"has no '{column}'"):
+        update([without[0], *ROWS[1:]], earns=earns)
+
+
+@pytest.mark.parametrize(("name", "value"), [("length", "3"), ("length", None), ("success", "no"), ("step", 0.5)])
+def test_a_cell_that_is_no_number_is_named(name, value):
+    with pytest.raises(GroupError, match=rf"group 0, rollout 0: {name} is {value!r}"):
+        update([{**ROWS[0], name: value}, *ROWS[1:]])
