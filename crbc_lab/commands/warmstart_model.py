@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -150,10 +151,10 @@ def save_adapter(policy: TransformersPolicy, folder: Path, config: WarmstartConf
 
 def licence(base: Path) -> str:
     """The licence that a model's folder names."""
-    for path in (base / "README.md", base / "NOTICE.txt"):
-        if path.is_file():
-            for line in path.read_text("utf-8", "replace").splitlines():
-                key, colon, value = line.partition(":")
-                if colon and key.strip().lower() in ("license", "licence"):
-                    return value.strip()
+    for name in (CARD_FILE, "NOTICE.txt", "NOTICE"):
+        path = base / name
+        if path.is_file() and (
+            told := re.search(r"(?i)\blicen[cs]e: *([\w.+-]*\w)", path.read_text("utf-8", "replace"))
+        ):
+            return told[1]
     return "see the model's own page"

@@ -193,3 +193,16 @@ def test_eval_takes_an_adapter_by_itself_and_beside_a_config(adapter: Path, tmp_
         main(["eval", *given, "--episodes", "2", "--out", str(out)])
     rows = [json.loads(out.read_text())["rows"] for out in files]
     assert rows[0] == rows[1] and len(rows[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("README.md", "---\nlicense: apache-2.0\n---\n"),
+        ("NOTICE", "SmolLM2, by HuggingFaceTB. Licence: apache-2.0.\n"),
+        ("other.txt", ""),
+    ],
+)
+def test_the_licence_of_the_base_is_told(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert warmstart_model.licence(tmp_path) == ("apache-2.0" if text else "see the model's own page")
