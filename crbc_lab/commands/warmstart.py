@@ -29,18 +29,18 @@ from crbc_lab.commands.warmstart_model import (
     CARD_FILE,
     EVERY,
     Partial,
-    folder_of,
-    longest_reply,
     save_adapter,
     start_from,
     trained,
 )
+from crbc_lab.plan.check import longest_reply
 from crbc_lab.plan.environment import check_env
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART
 from crbc_rl.policies.copying import MadeUpWords
+from crbc_rl.policies.files import named_folder
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.evaluate import BATCH, Evaluation, evaluate, play_tasks
 from crbc_rl.rollout.prompts import prompt_options
@@ -88,7 +88,7 @@ def warmstart(
         success = {"success": tested[0].to_dict(), "success_also": [evaluation.to_dict() for evaluation in tested[1:]]}
         recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
         if config.model is not None:
-            recipe["base_digest"] = model_digest(folder_of(config.model))
+            recipe["base_digest"] = model_digest(named_folder(config.model))
         (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n")
     Partial(config).remove()
     return policy
@@ -161,7 +161,7 @@ def _taught(
     policy = start_from(config)
     demonstrations = _demonstrations(config, on_episode)
     first = list(islice(demonstrations, SAMPLE))
-    longest = longest_reply(policy, (reply for _, reply in first))
+    longest = longest_reply(policy.tokenizer, (reply for _, reply in first))
     if config.max_new_tokens is not None and config.max_new_tokens < longest:
         raise ConfigError(
             f"max_new_tokens: {config.max_new_tokens}, and with the tokenizer of {config.model} a lesson's reply has "

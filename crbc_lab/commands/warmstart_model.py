@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.commands.warmstart_config import WarmstartConfig
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError
-from crbc_rl.names import ADAPTER, known
-from crbc_rl.policies.files import as_config_error, model_folder
+from crbc_rl.names import ADAPTER
+from crbc_rl.policies.files import as_config_error, named_folder
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.lora import OF_PEFT, adapt
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -51,19 +50,13 @@ That model's own licence applies to it: {licence}.
 """
 
 
-def folder_of(model: str) -> Path:
-    """The folder of a model that crbc has by that name, of a folder itself, or of one of the hub."""
-    found = known(Path(model), "model")
-    return found.path if found is not None else model_folder(model)
-
-
 def start_from(config: WarmstartConfig) -> TransformersPolicy:
     """The policy to train, with fresh factors where `config.lora_rank` asks for them.
 
     Raises `ConfigError` for a model that is missing, or that reads frames.
     """
     assert config.model is not None
-    policy = load_policy(folder_of(config.model))
+    policy = load_policy(named_folder(config.model))
     if isinstance(policy, VisionPolicy):
         raise ConfigError(f"model: {config.model} reads frames, and lessons are text: take a model of text")
     if config.lora_rank:
@@ -75,11 +68,6 @@ def start_from(config: WarmstartConfig) -> TransformersPolicy:
 def trained(policy: TransformersPolicy) -> dict[str, Tensor]:
     """The weights that are trained, by name: all of them, or the factors."""
     return {name: weight for name, weight in policy.model.named_parameters() if weight.requires_grad}
-
-
-def longest_reply(policy: TransformersPolicy, replies: Iterable[str]) -> int:
-    """Tokens of the longest of `replies`, with the end token."""
-    return 1 + max(len(policy.tokenizer.encode(reply, add_special_tokens=False)) for reply in set(replies))
 
 
 class Partial:
@@ -142,7 +130,7 @@ def save_adapter(policy: TransformersPolicy, folder: Path, config: WarmstartConf
     about["target_modules"] = modules  # peft writes a set, in any order
     (folder / ADAPTER).write_text(json.dumps(about, indent=2, sort_keys=True) + "\n", "utf-8")
     assert config.model is not None
-    base = folder_of(config.model)
+    base = named_folder(config.model)
     told: dict[str, Any] = {"base": config.model, "rank": config.lora_rank, "licence": licence(base)}
     told |= {"name": Path(config.out).name, "env": config.env.id, "steps": config.steps, "batch": config.batch}
     (folder / CARD_FILE).write_text(CARD.format(**told), "utf-8")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -156,20 +156,25 @@ def _cut(config: TrainConfig) -> str:
         if not hasattr(env, "expert") or not (folder / "tokenizer_config.json").is_file():
             return ""
         steps = islice(expert_steps(env, np.random.default_rng(0)), SHOWN)
-        replies = sorted({reply for _, _, reply in steps})
+        replies = [reply for _, _, reply in steps]
     from transformers import AutoTokenizer
 
     from crbc_rl.policies.files import SAFE, as_config_error
 
     with as_config_error(f"{folder}: its tokenizer cannot be used"):
         tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
-    longest = max((1 + len(tokenizer.encode(reply, add_special_tokens=False)) for reply in replies), default=0)
+    longest = longest_reply(tokenizer, replies)
     if longest <= config.rollout.max_new_tokens:
         return ""
     return (
         f"rollout.max_new_tokens: {config.rollout.max_new_tokens}, and in this model's tokens a reply of the "
         f"environment's expert has up to {longest}: such replies are cut, and then invalid. Raise it to that or more"
     )
+
+
+def longest_reply(tokenizer: Any, replies: Iterable[str]) -> int:
+    """Tokens of the longest of `replies`, with the end token; 0 where there are none."""
+    return max((1 + len(tokenizer.encode(reply, add_special_tokens=False)) for reply in set(replies)), default=0)
 
 
 def _flat(config: TrainConfig) -> bool:

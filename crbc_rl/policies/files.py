@@ -54,6 +54,12 @@ def model_folder(source: Path | str, revision: str | None = None) -> Path:
         return Path(snapshot_download(str(source), revision=revision, allow_patterns=FROM_HUB, ignore_patterns=["*/*"]))
 
 
+def named_folder(name: str, revision: str | None = None) -> Path:
+    """The folder of a model that crbc has by that name, of a folder itself, or of one of the hub."""
+    found = known(Path(name), "model")
+    return found.path if found is not None else model_folder(name, revision)
+
+
 def base_of(adapter: Path, base: str | None = None) -> tuple[str, Path]:
     """The name and the folder of an adapter's base, by default the one that it names: a folder, a model that crbc has
     by that name, or one of the hub. Raises `ConfigError` where there is none."""
@@ -62,8 +68,7 @@ def base_of(adapter: Path, base: str | None = None) -> tuple[str, Path]:
     named = base or about.get("base_model_name_or_path")
     if not isinstance(named, str) or not named:
         raise ConfigError(f"{adapter / ADAPTER}: the adapter names no base model: say which, model: {{base, adapter}}")
-    found = known(Path(named), "model")
-    folder = found.path if found else model_folder(named, None if base else about.get("revision"))
+    folder = named_folder(named, None if base else about.get("revision"))
     if not folder.is_dir():
         raise ConfigError(f"{adapter}: its base model {named} is not here")
     return named, folder
