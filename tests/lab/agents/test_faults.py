@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted_model import KINDS, FaultyModel, ScriptedPolicy, agents_config, outcome, play, served, wanderer
+from scripted_model import IMPATIENT, KINDS, FaultyModel, ScriptedPolicy, agents_config, outcome, play, served, wanderer
 
 from crbc_rl.errors import ConfigError
 
@@ -44,7 +44,8 @@ def peaceful(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_three_in_ten_faults_change_nothing(kinds: tuple[str, ...], peaceful: Path, tmp_path: Path) -> None:
     model = FaultyModel(wanderer, kinds, rate=0.3)
     with served(model) as url:
-        told = play(agents_config(tmp_path, "reflexion", url, reflexion={"trials": 2}), tmp_path / "run")
+        config = agents_config(tmp_path, "reflexion", url, reflexion={"trials": 2}, limits=IMPATIENT)
+        told = play(config, tmp_path / "run")
     before = json.loads((peaceful / "agents.json").read_text())
     assert outcome(told) == outcome(before)
     assert [record["task"] for record in records(tmp_path / "run")] == list(range(6))
@@ -62,7 +63,7 @@ def test_the_account_names_the_faults(tmp_path: Path) -> None:
     for kind, name in names.items():
         (tmp_path / kind).mkdir()
         with served(FaultyModel(wanderer, (kind,))) as url:
-            told = play(agents_config(tmp_path / kind, url=url, episodes=2), tmp_path / kind / "run")
+            told = play(agents_config(tmp_path / kind, url=url, episodes=2, limits=IMPATIENT), tmp_path / kind / "run")
         assert name in told["spent"]["faults"], kind
 
 

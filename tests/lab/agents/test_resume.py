@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from effort import effort
 from scripted_model import (
+    IMPATIENT,
     KINDS,
     FaultyModel,
     ScriptedPolicy,
@@ -210,7 +211,7 @@ def test_a_killed_run_goes_on(warm: Warm, tmp_path: Path) -> None:
     with served(FaultyModel(wanderer)) as url:
         whole = play(agents_config(tmp_path, "reflexion", url, reflexion={"trials": 2}), tmp_path / "whole")
     model = FaultyModel(wanderer, KINDS, rate=0.3)
-    write_agents_config(tmp_path / "config.yaml", "reflexion", reflexion={"trials": 2})
+    write_agents_config(tmp_path / "config.yaml", "reflexion", reflexion={"trials": 2}, limits=IMPATIENT)
     with served(model) as url:
         command = ["agents", tmp_path / "config.yaml", "--endpoint", url, "--run", "run"]
         for kill_at in [*range(5, 5 + 11 * effort(3, full=8), 11), None]:
