@@ -263,7 +263,7 @@ def warmstart(
 
         def tell(step: int, nll: float) -> None:
             progress.update(bar, completed=step, description=f"imitation, nll {nll:.3f}")
-            if step % 50 == 0 or step == settings.steps:
+            if step % min(50, max(1, settings.steps // 10)) == 0 or step == settings.steps:
                 console.print(f"step {step:5d}  nll per reply token {nll:.4f}", highlight=False)
 
         played: list[bool] = []

@@ -241,7 +241,7 @@ def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]
         none = f"{place} is no transformers checkpoint{hint}; `crbc warmstart` makes a tiny one"
         fix = command_for(place) or none
         yield Finding("model", "-", fix, "parameters, context and memory in this plan; training")
-    elif not has_weights(config.model):
+    elif not has_weights(str(initial(config))):
         fix = f"{place} has no weights; `crbc warmstart` makes a tiny policy"
         yield Finding("weights", f"only {model.source}", fix, "training")
 

@@ -131,6 +131,7 @@ def test_a_training_takes_an_adapter_and_its_reference_is_base_plus_adapter(adap
     ours = run_config(str(adapter), policy={"lora_rank": 2})
     both = run_config({"base": str(BASE), "adapter": str(adapter)})
     assert initial(ours) == merged(adapter) and initial(both) == merged(adapter, str(BASE)) and both.base == str(BASE)
+    check_run(ours).require()
     run = Run.start(tmp_path / "run", ours, resume=False)
     actor, whole, base = Actor(run.config, Distributed()), load_policy(merged(adapter)), load_policy(BASE)
     with torch.no_grad():  # as after some updates: the factors of the training are not 0
