@@ -20,6 +20,7 @@ from crbc_lab.commands.parse import (
     MaybePath,
     Repeated,
     RunPath,
+    Seeds,
     Settings,
     SomePath,
     StudyPath,
@@ -154,6 +155,60 @@ def credit_accuracy(
     print_written(console, data, picture)
 
 
+def learning(
+    out: SomePath = OUT / "learning",
+    world: Annotated[tuple[str, ...], Repeated] = (),
+    method: Annotated[tuple[str, ...], Repeated] = (),
+    seeds: Seeds = None,
+    instances: Count = 16,
+    updates: Count = 40,
+    every_rate: bool = False,
+    alike: bool = False,
+    jobs: Count = None,
+) -> None:
+    """Let agents without a language model learn by every estimator, and compare their exact success.
+
+    Tables learn in worlds small enough to solve, and a small network on Sokoban's boards, by the learner's objective.
+    Each estimator's rate is chosen on other instances. Stopped, it goes on when run again.
+
+    Args:
+        out: folder for the results, a file for each estimator and setting, and for the figure.
+        world: a setting, or all; eight worlds and one start of the network if none is given.
+        method: an estimator, or all; truth and shuffled bound the others. Seven and the two bounds if none is given.
+        seeds: such as 0-9, the default; those of another thousand have other instances.
+        instances: processes of each world, each with tables of its own.
+        updates: updates of a training.
+        every_rate: try five rates in the place of three.
+        alike: divide each update's advantages by their root mean square, so that all estimators have one scale.
+        jobs: worker processes; default by the cores. The results are the same.
+    """
+    import os
+
+    from crbc_lab.studies.learning import show, study
+    from crbc_lab.studies.learning.settings import FEW, SETTINGS
+    from crbc_lab.studies.learning.training import Budget
+    from crbc_rl import credit
+
+    for name in world:
+        if name not in (*SETTINGS, ALL):
+            raise ConfigError(f"--world {name}: there is no such setting{nearest(name, [*SETTINGS, ALL])}")
+    everything = (*credit.METHODS, *study.BOUNDS)
+    methods = everything if ALL in method else method or (*study.METHODS, *study.BOUNDS)
+    grid = study.Grid(
+        study.default(methods),
+        tuple(SETTINGS) if ALL in world else world or FEW,
+        seeds or tuple(range(10)),
+        instances or 16,
+        every_rate=every_rate,
+        budget=Budget(updates or 40, alike=alike),
+    )
+    with progress_bar(console, "trainings") as progress:
+        results = study.run(grid, out, progress, jobs or os.cpu_count() or 1)
+    picture = out / "learning.png"
+    show.show(results, grid, picture, console)
+    print_written(console, picture)
+
+
 def list_(results: SomePath = RESULTS) -> None:
     """List the comparisons of trained agents, with what each costs and how much of it is finished.
 
@@ -257,6 +312,7 @@ STUDY = Group(
         "anchors": anchors,
         "compare": compare,
         "credit-accuracy": credit_accuracy,
+        "learning": learning,
         "list": list_,
     },
     otherwise="compare",

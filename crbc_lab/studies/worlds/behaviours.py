@@ -44,6 +44,13 @@ def behaviour(mdp: TabularMDP, name: str, rng: np.random.Generator) -> Floats:
     return policy
 
 
+def preferences(mdp: TabularMDP, skill: float) -> Floats:
+    """The logits of "soft`skill`" without its noise, by what the agent sees, (O, A)."""
+    logits = np.zeros((mdp.num_anchors, mdp.num_actions))
+    logits[mdp.anchor] = -skill * _seen(mdp, steps_lost(mdp))
+    return logits
+
+
 def steps_lost(mdp: TabularMDP) -> Floats:
     """The steps that each action loses against the best one, at most `FAR` (n, A); 0 at dead ends.
 

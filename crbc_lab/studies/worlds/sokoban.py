@@ -1,4 +1,4 @@
-"""One-box Sokoban rooms of the train panel, also with slips."""
+"""One-box Sokoban rooms of the train panel, also with slips, and with actions that do nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ HORIZON = 15
 
 SLIP = 0.2
 """The chance that a random move replaces the one that was chosen."""
+
+DISTRACTORS = 12
+"""The actions that do nothing."""
 
 
 def of_room(room: Room, horizon: int = HORIZON) -> TabularMDP:
@@ -42,3 +45,13 @@ def slippery(seed: int, index: int, horizon: int = HORIZON) -> TabularMDP:
     chance = (1.0 - SLIP) * np.eye(actions) + SLIP / actions
     probability = np.broadcast_to(chance, successor.shape).copy()
     return TabularMDP(successor, probability, horizon, sure.anchor, sure.admissible, sure.distance)
+
+
+def distracted(seed: int, index: int, horizon: int = HORIZON) -> TabularMDP:
+    """The same room, and `DISTRACTORS` more actions that leave it as it is."""
+    plain = room(seed, index, horizon)
+    n, actions, _ = plain.successor.shape
+    successor = np.repeat(np.arange(n)[:, None, None], actions + DISTRACTORS, axis=1)
+    successor[:, :actions] = plain.successor
+    sure = np.ones(successor.shape)
+    return TabularMDP(successor, sure, horizon, plain.anchor, distance=plain.distance)

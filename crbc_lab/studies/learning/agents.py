@@ -1,0 +1,163 @@
+"""Agents without a language model, several runs at once: tables over anchors, and small networks that read a board."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from crbc_lab.studies.learning.processes import Played, Processes, play
+from crbc_rl.config import LossConfig
+from crbc_rl.training.loss import clipped_surrogate
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LOSS = LossConfig()
+"""The learner's clipped objective with its defaults."""
+EPOCHS = 4
+"""Steps that a table takes on the rollouts of an update."""
+MINIBATCH = 256
+"""Steps of the environment that a network takes a step on, once each in an update."""
+
+
+class Agents(Protocol):
+    """S runs that learn side by side, with weights and random numbers of their own. None depends on another."""
+
+    processes: Processes
+    """Those that are played."""
+    generators: Sequence[np.random.Generator]
+    """One for each run."""
+
+    def play(self, group_size: int) -> Played:
+        """The rollouts of an update."""
+
+    def learn(self, played: Played, advantages: Floats, rate: float) -> None:
+        """An update by the learner's clipped objective, with an advantage for each step (n,)."""
+
+    def policy(self, run: int) -> Floats:
+        """The chance of each action in each state of `processes`, (N, A)."""
+
+    def success(self) -> Floats:
+        """The exact success in each process that is tested, (S, I)."""
+
+
+def surrogate(logprob: Tensor, old: Tensor, advantages: Tensor) -> Tensor:
+    """The sum of the clipped objective over steps; `logprob`, `old` and `advantages` are (n,)."""
+    return clipped_surrogate((logprob - old).exp(), advantages, LOSS).sum()
+
+
+class Tables:
+    """A softmax over actions for each anchor: every run plays all processes in each update, and is tested in them."""
+
+    def __init__(self, processes: Processes, logits: Floats, generators: Sequence[np.random.Generator]) -> None:
+        """`logits` (O, A) are those that all runs begin with."""
+        self.processes, self.generators = processes, generators
+        self.logits = torch.from_numpy(logits).repeat(len(generators), 1, 1)
+        self._admissible = torch.from_numpy(processes.admissible)
+        self._anchor = torch.from_numpy(processes.anchor)
+        self._tasks = np.tile(np.arange(len(processes.each)), (len(generators), 1))
+
+    def play(self, group_size: int) -> Played:
+        return play(self.processes, self._tasks, group_size, self._chances, self.generators)
+
+    def learn(self, played: Played, advantages: Floats, rate: float) -> None:
+        run, state, action = (torch.from_numpy(column) for column in (played.run, played.state, played.action))
+        signal = torch.from_numpy(advantages)
+        members = len(played.rollouts.length) / played.rollouts.num_groups
+        old = None
+        for _ in range(EPOCHS):
+            self.logits.requires_grad_()
+            taken = self._logprobs(run, state).gather(1, action[:, None])[:, 0]
+            old = taken.detach() if old is None else old
+            (gradient,) = torch.autograd.grad(surrogate(taken, old, signal) / members, self.logits)
+            self.logits = self.logits.detach() + rate * gradient
+
+    def policy(self, run: int) -> Floats:
+        everywhere = np.arange(len(self.processes))
+        return self._chances(np.full(len(everywhere), run), everywhere)
+
+    def success(self) -> Floats:
+        return np.stack([self.processes.success(self.policy(run)) for run in range(len(self.generators))])
+
+    def _chances(self, run: Ints, state: Ints) -> Floats:
+        with torch.no_grad():
+            chances: Floats = self._logprobs(torch.from_numpy(run), torch.from_numpy(state)).exp().numpy()
+        return chances
+
+    def _logprobs(self, run: Tensor, state: Tensor) -> Tensor:
+        logits = self.logits[run, self._anchor[state]].masked_fill(~self._admissible[state], -torch.inf)
+        return logits.log_softmax(dim=1)
+
+
+class Networks:
+    """Two hidden layers that read `features` of a state. Each run plays processes that it draws, and is tested in
+    others."""
+
+    def __init__(
+        self,
+        network: torch.nn.Module,
+        trained: tuple[Processes, Tensor],
+        tested: tuple[Processes, Tensor],
+        tasks: int,
+        generators: Sequence[np.random.Generator],
+    ) -> None:
+        """All runs begin as `network`. `trained` and `tested` are processes and the features of their states, (N, D).
+        `tasks` processes are drawn in an update."""
+        (self.processes, self._features), self._tested = trained, tested
+        self.generators, self._tasks = generators, tasks
+        self._networks = [deepcopy(network) for _ in generators]
+        self._optimizers = [torch.optim.Adam(one.parameters()) for one in self._networks]
+
+    def play(self, group_size: int) -> Played:
+        count = len(self.processes.each)
+        tasks = np.stack([rng.integers(count, size=self._tasks) for rng in self.generators])
+        return play(self.processes, tasks, group_size, self._chances, self.generators)
+
+    def learn(self, played: Played, advantages: Floats, rate: float) -> None:
+        for run, rng in enumerate(self.generators):
+            rows = rng.permutation(np.flatnonzero(played.run == run))
+            network, optimizer = self._networks[run], self._optimizers[run]
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            states, actions = (torch.from_numpy(column[rows]) for column in (played.state, played.action))
+            signal = torch.from_numpy(advantages[rows]).float()
+            with torch.no_grad():
+                old = self._taken(network, states, actions)
+            for part in torch.arange(len(rows)).split(MINIBATCH):
+                taken = self._taken(network, states[part], actions[part])
+                loss = -surrogate(taken, old[part], signal[part]) / len(part)
+                optimizer.zero_grad()
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+                optimizer.step()
+
+    def policy(self, run: int) -> Floats:
+        return self._everywhere(run, self._features)
+
+    def success(self) -> Floats:
+        processes, features = self._tested
+        return np.stack([processes.success(self._everywhere(run, features)) for run in range(len(self.generators))])
+
+    def _taken(self, network: torch.nn.Module, states: Tensor, actions: Tensor) -> Tensor:
+        logits: Tensor = network(self._features[states])
+        return logits.log_softmax(dim=1).gather(1, actions[:, None])[:, 0]
+
+    def _everywhere(self, run: int, features: Tensor) -> Floats:
+        with torch.no_grad():
+            chances: Floats = self._networks[run](features).softmax(dim=1).double().numpy()
+        return chances
+
+    def _chances(self, run: Ints, state: Ints) -> Floats:
+        """The runs come one after the other."""
+        ends = np.searchsorted(run, np.arange(len(self.generators) + 1))
+        parts = [
+            self._everywhere(one, self._features[state[low:high]]) for one, (low, high) in enumerate(pairwise(ends))
+        ]
+        return np.concatenate(parts)

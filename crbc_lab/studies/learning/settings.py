@@ -1,0 +1,118 @@
+"""Where the study's agents learn: exact worlds, with a table for each anchor, and Sokoban's boards, with a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from crbc_lab.studies.learning.agents import Agents, Tables
+from crbc_lab.studies.learning.processes import Processes
+from crbc_lab.studies.mdp import TabularMDP
+from crbc_lab.studies.worlds import WORLDS, gamble, hub, search, sokoban
+from crbc_lab.studies.worlds.behaviours import preferences
+
+Generators = Sequence[np.random.Generator]
+
+BLOCK = 1_000
+"""Seeds with the same instances. Seeds of another thousand have other ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Which instances: `count` of those that rates are chosen on, or that results are of, of a block of seeds."""
+
+    block: int
+    chosen_on: bool
+    count: int
+
+    @property
+    def seed(self) -> int:
+        """What worlds are made with."""
+        return 2 * self.block + (not self.chosen_on)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """`make(draws, generators)` has the agents at their start. `rates` are those that are tried, `few` of them by
+    default."""
+
+    name: str
+    description: str
+    make: Callable[[Draws, Generators], Agents]
+    rates: tuple[float, ...]
+    few: tuple[float, ...]
+
+
+Maker = Callable[[int, int], TabularMDP]
+
+SKILL = {"house": 0.5, "search": 0.3, "shop": 0.2, "distractors": 0.5, "sokoban-h50": 0.1}
+"""How well a table plays at its start, as in the behaviour "soft"; `USUAL` elsewhere."""
+USUAL = {"lucky": 0.0, "hub": 0.0, "gamble": 0.0, "needle": 0.0, "repair": 0.0, "stop": 0.0}
+
+
+def skill(world: str) -> float:
+    return SKILL.get(world, USUAL.get(world, 0.3))
+
+
+def tables(make: Maker, skill: float, draws: Draws, generators: Generators) -> Tables:
+    """Tables that begin as the behaviour "soft`skill`" without its noise."""
+    each = [make(draws.seed, index) for index in range(draws.count)]
+    processes = Processes.of(each)
+    logits = np.zeros((processes.num_anchors, processes.num_actions))
+    first = 0
+    for mdp in each:
+        logits[first : first + mdp.num_anchors, : mdp.num_actions] = preferences(mdp, skill)
+        first += mdp.num_anchors
+    return Tables(processes, logits, generators)
+
+
+def longer(make: Maker, seed: int, index: int) -> TabularMDP:
+    """The rooms that take 5 to 8 moves: shorter ones leave nothing to learn."""
+    return make(seed, index // 4 * 8 + 4 + index % 4)
+
+
+def network(start: tuple[int, int], draws: Draws, generators: Generators) -> Agents:
+    """Networks after imitation with so many boxes for so many steps, tested in rooms of three boxes."""
+    from crbc_lab.studies.learning.board import TESTED, players
+
+    split = "validation" if draws.chosen_on else "test"
+    return players(start, (split, draws.block * TESTED, TESTED), generators)
+
+
+MADE: dict[str, tuple[str, Maker]] = {
+    **{world.name: (world.description, world.make) for world in WORLDS.values()},
+    "distractors": ("the same rooms, 15 steps, and 12 actions that do nothing", sokoban.distracted),
+    "search": ("a thing in one of 8 places, to be brought to another, 20 steps", search.search),
+    "hub": ("routes that meet in two hubs, chance behind each, 16 steps", hub.hub),
+    "gamble": ("a sure way of 6 steps, and a gamble at each of them, 20 steps", gamble.gamble),
+}
+ROOMS = ("sokoban", "sokoban-h20", "sokoban-h50", "slip", "distractors")
+STARTS = {"board-weak": (1, 50), "board": (1, 1_500), "board-strong": (3, 1_500)}
+"""Boxes and steps of the imitation before a network's first update."""
+
+SETTINGS: dict[str, Setting] = {
+    name: Setting(
+        name,
+        description,
+        partial(tables, partial(longer, make) if name in ROOMS else make, skill(name)),
+        rates=(0.1, 0.3, 1.0, 3.0, 10.0),
+        few=(0.3, 1.0, 3.0),
+    )
+    for name, (description, make) in MADE.items()
+} | {
+    name: Setting(
+        name,
+        f"a network on boards with three boxes, 30 steps, after {start[1]:,} steps of imitation with {start[0]}",
+        partial(network, start),
+        rates=(1e-4, 3e-4, 1e-3, 3e-3, 1e-2),
+        few=(3e-4, 1e-3, 3e-3),
+    )
+    for name, start in STARTS.items()
+}
+"""All settings by name."""
+
+FEW = ("sokoban-h20", "slip", "lucky", "house", "shop", "hub", "gamble", "alfworld-observation", "board")
+"""The default: eight worlds, and one start of the network."""

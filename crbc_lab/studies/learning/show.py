@@ -1,0 +1,51 @@
+"""The output of the learning study: a table for each setting, what was left out, and the figure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Printed
+
+from crbc_lab.studies.learning import tables
+from crbc_lab.studies.learning.settings import SETTINGS
+from crbc_lab.studies.learning.study import BOUNDS, Grid, Result
+from crbc_rl import credit
+
+
+def show(results: Sequence[Result], grid: Grid, picture: Path, console: Console) -> None:
+    found = tables.table(results, np.random.default_rng(0))
+    for setting, rows in found.items():
+        console.print(f"\n[bold]{setting}[/]: {SETTINGS[setting].description}", highlight=False, soft_wrap=True)
+        console.print(_printed(tables.HEADS, tables.lines(rows)))
+        rates = [f"{rate:g}" for rate in rows[0].result.rates]
+        console.print(_printed(("area by rate", *rates), tables.by_rate(rows)))
+    rollouts = grid.budget.updates * grid.budget.group_size
+    console.print(
+        f"Success is exact. A training has {grid.budget.updates} updates with a group of {grid.budget.group_size}: "
+        f"{rollouts:,} rollouts of each instance, or of 16 rooms an update. The area is the mean success over it. "
+        f"Intervals are joint over {len(grid.seeds)} seeds and the instances. The rate is the best of those on other "
+        "instances, and it works where the area, on these, is 95 % of the best.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for what, left in (("settings", set(SETTINGS) - set(grid.settings)), ("methods", _methods_left(grid))):
+        if left:
+            console.print(f"left out, {what}: {', '.join(sorted(left))}", highlight=False, soft_wrap=True)
+    tables.draw(found, picture)
+
+
+def _methods_left(grid: Grid) -> set[str]:
+    return {*credit.METHODS, *BOUNDS} - {estimator.name for estimator in grid.estimators}
+
+
+def _printed(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Printed:
+    table = Printed(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1))
+    for place, head in enumerate(heads):
+        table.add_column(head, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table

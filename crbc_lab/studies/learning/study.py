@@ -1,0 +1,199 @@
+"""`crbc study learning`: every estimator trains the same agents in every setting, at several rates.
+
+A part is one estimator in one setting. It is trained at every rate on instances that serve the choice of the rate
+alone, with seeds of their own, and at every rate on those that results are of. The largest area on the first decides
+which rate is the estimator's. Each part is a file, so a study that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from crbc_envs.storage.files import read_json, replace_file
+from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
+from crbc_lab.studies.learning.settings import BLOCK, FEW, SETTINGS, Draws, Setting
+from crbc_lab.studies.learning.training import SHUFFLED, Budget, train
+from crbc_rl import credit
+from crbc_rl.errors import ConfigError
+
+Floats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+METHODS = (CRBC, "crbc_plus", "gigpo", "graphgpo", "g2po", "grpo")
+"""The default estimators."""
+BOUNDS = (ORACLE, SHUFFLED)
+"""The rows that bound all others: the exact advantage, and CRBC's credit at the wrong steps."""
+CHOOSING = 500
+"""The first of the seeds that rates are chosen with, within a block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """What is trained: each estimator in each setting, with `seeds` on `instances`, after a choice of the rate with
+    `choosing` seeds on as many other instances."""
+
+    estimators: tuple[Estimator, ...]
+    settings: tuple[str, ...] = FEW
+    seeds: tuple[int, ...] = tuple(range(10))
+    instances: int = 16
+    choosing: int = 5
+    every_rate: bool = False
+    """All rates of a setting, in the place of the `few`."""
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def block(self) -> int:
+        """Raises `ConfigError` for seeds of several blocks, whose instances differ."""
+        blocks = {seed // BLOCK for seed in self.seeds}
+        if len(blocks) != 1 or max(self.seeds) % BLOCK >= CHOOSING:
+            raise ConfigError(f"seeds {self.seeds[0]} to {self.seeds[-1]}: give at most {CHOOSING} of one thousand")
+        return blocks.pop()
+
+    def rates(self, setting: Setting) -> tuple[float, ...]:
+        return setting.rates if self.every_rate else setting.few
+
+    def digest(self) -> str:
+        """Of everything that a result depends on but the code."""
+        told = json.dumps(asdict(self), sort_keys=True, default=str)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def parts(self) -> list[tuple[str, Estimator]]:
+        return [(setting, estimator) for setting in self.settings for estimator in self.estimators]
+
+    def one(self, setting: str, estimator: Estimator) -> Grid:
+        """The grid of one part, whose digest does not depend on the others."""
+        return Grid((estimator,), (setting,), self.seeds, self.instances, self.choosing, self.every_rate, self.budget)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """An estimator in a setting. `areas` are mean success over a training by rate and seed, (rates, S), `chosen_on` the
+    same on the instances that serve the choice; `rate` is the chosen one's place. At it, `values` (S, I) is the area of
+    every seed and instance, and `curve` (E, S) the success at each evaluation."""
+
+    setting: str
+    estimator: str
+    rates: tuple[float, ...]
+    chosen_on: Floats
+    areas: Floats
+    rate: int
+    values: Floats
+    curve: Floats
+    updates: int
+
+    @property
+    def area(self) -> float:
+        return float(self.values.mean())
+
+
+def default(names: Sequence[str] = METHODS) -> tuple[Estimator, ...]:
+    """Estimators by name. Raises `ConfigError` for a name that is none."""
+    for name in names:
+        if name not in (*credit.METHODS, *BOUNDS):
+            raise ConfigError(f"--method {name}: take one of {', '.join((*credit.METHODS, *BOUNDS))}")
+    return tuple(Estimator(name, name) for name in names)
+
+
+def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None, jobs: int = 1) -> list[Result]:
+    """Train what `folder` lacks, and return all results in the grid's order."""
+    check_plan(grid, folder)
+    _ = grid.block
+    wanted = [grid.one(*part) for part in grid.parts()]
+    todo = [one for one in wanted if not _done(one, folder)]
+    progress(len(wanted) - len(todo), len(wanted))
+    for number, (one, told) in enumerate(_trained(todo, jobs), len(wanted) - len(todo) + 1):
+        place = _place(one, folder)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(place, (json.dumps({"digest": one.digest(), **told}) + "\n").encode())
+        progress(number, len(wanted))
+    return [read(_place(one, folder)) for one in wanted]
+
+
+def _trained(todo: Sequence[Grid], jobs: int) -> Iterator[tuple[Grid, dict[str, Any]]]:
+    if jobs == 1:
+        yield from ((one, _part(one)) for one in todo)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        under_way = {pool.submit(_part, one): one for one in todo}
+        try:
+            for done in as_completed(under_way):
+                yield under_way[done], done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _part(grid: Grid) -> dict[str, Any]:
+    """Train one estimator in one setting."""
+    import torch
+
+    torch.set_num_threads(1)
+    (estimator,), (name,) = grid.estimators, grid.settings
+    setting = SETTINGS[name]
+    first = BLOCK * grid.block + CHOOSING
+    draws = Draws(grid.block, chosen_on=True, count=grid.instances)
+    rates, budget = grid.rates(setting), grid.budget
+    others = range(first, first + grid.choosing)
+    choosing = [_success(setting, estimator, rate, draws, others, budget) for rate in rates]
+    reporting = Draws(grid.block, chosen_on=False, count=grid.instances)
+    found = [_success(setting, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
+    chosen_on = np.stack([success.mean(axis=(0, 2)) for success in choosing])
+    rate = int(chosen_on.mean(axis=1).argmax())
+    return {
+        "setting": name,
+        "estimator": estimator.name,
+        "rates": rates,
+        "chosen_on": chosen_on.round(5).tolist(),
+        "areas": np.stack([success.mean(axis=(0, 2)) for success in found]).round(5).tolist(),
+        "rate": rate,
+        "values": found[rate].mean(axis=0).round(5).tolist(),
+        "curve": found[rate].mean(axis=2).round(5).tolist(),
+        "updates": budget.updates,
+    }
+
+
+def _success(
+    setting: Setting, estimator: Estimator, rate: float, draws: Draws, seeds: Sequence[int], budget: Budget
+) -> Floats:
+    agents = setting.make(draws, [np.random.default_rng([71, seed]) for seed in seeds])
+    return train(agents, estimator, rate, budget)
+
+
+def _place(one: Grid, folder: Path) -> Path:
+    scale = "alike" if one.budget.alike else "own"
+    name = "".join(letter if letter.isalnum() or letter in "_.=-" else "_" for letter in one.estimators[0].name)
+    return folder / scale / one.settings[0] / f"{name}.json"
+
+
+def _done(one: Grid, folder: Path) -> bool:
+    place = _place(one, folder)
+    return place.is_file() and read_json(place).get("digest") == one.digest()
+
+
+def read(place: Path) -> Result:
+    told = read_json(place)
+    chosen_on, areas, values, curve = (np.array(told[key]) for key in ("chosen_on", "areas", "values", "curve"))
+    rates, rate = tuple(told["rates"]), int(told["rate"])
+    return Result(told["setting"], told["estimator"], rates, chosen_on, areas, rate, values, curve, told["updates"])
+
+
+PLAN = "plan.json"
+
+
+def check_plan(grid: Grid, folder: Path) -> None:
+    """Raises `ConfigError` where a plan of the folder says another grid: what was stated beforehand holds."""
+    place = folder / PLAN
+    if place.is_file() and (planned := read_json(place)["digest"]) != grid.digest():
+        raise ConfigError(
+            f"{place} states the grid {planned} beforehand, and this one is {grid.digest()}: run it as it is stated, "
+            "or choose another folder with --out"
+        )

@@ -1,0 +1,130 @@
+"""What the learning study shows: areas beside CRBC's with intervals over seeds and instances, by setting and method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from crbc_lab.statistics import Outcomes, compare, holm
+from crbc_lab.statistics.comparison import Comparison, separated
+from crbc_lab.studies.estimators import CRBC
+from crbc_lab.studies.learning.study import BOUNDS, Result
+
+Floats = NDArray[np.float64]
+
+WIDE = 0.95
+"""A rate works where its area is this share of the estimator's best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A method in a setting: its result, and beside CRBC its difference with `corrected`, Holm's p over the family: all
+    methods in all settings. Rows that bound the others are compared, and not counted."""
+
+    result: Result
+    beside: Comparison | None
+    corrected: float
+
+    @property
+    def separated(self) -> bool:
+        one = self.beside
+        return one is not None and separated(one.difference.value, self.corrected, one.smallest)
+
+
+Table = Mapping[str, list[Row]]
+"""The rows of each setting."""
+
+
+def table(results: Sequence[Result], rng: np.random.Generator) -> Table:
+    """All results beside CRBC's in their setting. Raises `ConfigError` with fewer than two seeds or instances."""
+    rows: dict[str, list[Row]] = {}
+    for setting in dict.fromkeys(result.setting for result in results):
+        here = {result.estimator: result for result in results if result.setting == setting}
+        beside = (
+            {one.name: one for one in compare({name: outcomes(of) for name, of in here.items()}, CRBC, rng)}
+            if CRBC in here
+            else {}
+        )
+        rows[setting] = [Row(of, beside.get(name), 1.0) for name, of in here.items()]
+    counted = [row for each in rows.values() for row in each if row.beside and row.result.estimator not in BOUNDS]
+    by_place = dict(zip(map(id, counted), holm([row.beside.p for row in counted if row.beside]), strict=True))
+    return {
+        setting: [Row(row.result, row.beside, float(by_place.get(id(row), 1.0))) for row in each]
+        for setting, each in rows.items()
+    }
+
+
+def outcomes(result: Result) -> Outcomes:
+    """The areas of every seed and instance, each instance a cluster of its own."""
+    seeds, instances = result.values.shape
+    seed, instance = np.divmod(np.arange(seeds * instances), instances)
+    return Outcomes.of(seed, instance, instance, result.values.ravel())
+
+
+def working(result: Result) -> float:
+    """How wide the range of rates is that work: the quotient of the largest and the smallest whose area, and of all
+    between them, is `WIDE` of the best."""
+    areas = result.areas.mean(axis=1)
+    good = areas >= WIDE * areas.max()
+    low = high = int(areas.argmax())
+    while low > 0 and good[low - 1]:
+        low -= 1
+    while high + 1 < len(good) and good[high + 1]:
+        high += 1
+    return result.rates[high] / result.rates[low]
+
+
+HEADS = ("", "rate", "works", "start", "area", "end", "area minus CRBC's", "Holm's p", "")
+
+
+def lines(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    """The cells of a setting's table under `HEADS`, the largest area first."""
+    for row in sorted(rows, key=lambda row: -row.result.area):
+        result, one = row.result, row.beside
+        beside = ("", "", "")
+        if one is not None:
+            counted = result.estimator not in BOUNDS
+            d = one.difference
+            said = f"{100 * d.value:+.1f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})"
+            beside = (said, f"{row.corrected:.3f}" if counted else "", "separated" if row.separated and counted else "")
+        yield (
+            result.estimator,
+            f"{result.rates[result.rate]:g}",
+            f"x{working(result):.3g}",
+            *(f"{100 * value:.1f}" for value in (result.curve[0].mean(), result.area, result.curve[-1].mean())),
+            *beside,
+        )
+
+
+def by_rate(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+    """The area of each method at each rate."""
+    for row in rows:
+        yield (row.result.estimator, *(f"{100 * area:.1f}" for area in row.result.areas.mean(axis=1)))
+
+
+def draw(tables: Table, path: Path) -> None:
+    """Effect sizes: in every setting, CRBC's area minus each method's, with its 95 % interval."""
+    names = list(dict.fromkeys(row.result.estimator for rows in tables.values() for row in rows if row.beside))
+    figure = Figure(figsize=(2.2 + 1.9 * len(names), 1.6 + 0.34 * len(tables)), layout="constrained")
+    for ax, name in zip(np.atleast_1d(figure.subplots(1, len(names), sharey=True)), names, strict=True):
+        for height, rows in enumerate(tables.values()):
+            for row in (row for row in rows if row.result.estimator == name and row.beside is not None):
+                assert row.beside is not None
+                d = row.beside.difference
+                colour = "#9a9a9a" if d.low < 0.0 < d.high else "#0b3c5d" if d.value < 0.0 else "#d55e00"
+                ax.plot([-100 * d.low, -100 * d.high], [height, height], color=colour, linewidth=2)
+                ax.plot([-100 * d.value], [height], "o", color=colour, markersize=5)
+        ax.axvline(0.0, color="#444444", linewidth=0.8)
+        ax.set_title(name, fontsize=10)
+        ax.set_ylim(len(tables) - 0.5, -0.5)
+        ax.grid(axis="x", color="#e6e6e6", linewidth=0.7)
+        ax.set_axisbelow(True)
+        ax.spines[["top", "right", "left"]].set_visible(False)
+    figure.axes[0].set_yticks(range(len(tables)), list(tables), fontsize=9)
+    figure.supxlabel("CRBC's area minus that of each method, in points; grey: the interval includes 0", fontsize=9)
+    figure.savefig(path, dpi=120)

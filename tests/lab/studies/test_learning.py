@@ -1,0 +1,253 @@
+"""Agents that learn in exact worlds: their rollouts, their exact success, and what the study makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from refusals import refusal
+
+from crbc_envs.sokoban.panels import Level, SokobanPanel
+from crbc_envs.sokoban.rules import MOVES
+from crbc_lab import cli
+from crbc_lab.studies.estimators import Estimator
+from crbc_lab.studies.learning import board, study, tables
+from crbc_lab.studies.learning.agents import LOSS, Networks, Tables
+from crbc_lab.studies.learning.processes import Processes, play
+from crbc_lab.studies.learning.settings import SETTINGS, Draws
+from crbc_lab.studies.learning.study import Grid
+from crbc_lab.studies.learning.training import Budget, credit_of, scaled, shuffled, train, truth
+from crbc_lab.studies.mdp import evaluate, visits
+from crbc_lab.studies.worlds import WORLDS
+from crbc_lab.studies.worlds.behaviours import behaviour
+from crbc_rl.errors import ConfigError
+
+NAMES = ("hub", "gamble", "search", "distractors", "slip", "alfworld-observation", "stop")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_rooms() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, count in (("TRAINED", 12), ("TESTED", 6), ("TAUGHT", 12)):
+            patch.setattr(board, name, count)
+        yield
+    board.Rooms.of.cache_clear()
+    board.taught.cache_clear()
+
+
+def generators(*seeds: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in seeds]
+
+
+def agents(name: str, *seeds: int, count: int = 2) -> Any:
+    return SETTINGS[name].make(Draws(0, chosen_on=False, count=count), generators(*seeds))
+
+
+@pytest.mark.parametrize("name", ["lucky", "shop", "alfworld-observation"])
+def test_success_and_advantages_are_those_of_each_process(name: str) -> None:
+    each = [WORLDS[name].make(1, index) for index in range(3)]
+    processes, rng = Processes.of(each), np.random.default_rng(0)
+    policies = [behaviour(mdp, "soft0.3", rng) for mdp in each]
+    policy = np.zeros((len(processes), processes.num_actions))
+    first = 0
+    for mdp, own in zip(each, policies, strict=True):
+        policy[first : first + len(mdp), : mdp.num_actions] = own
+        truths = evaluate(mdp, own)
+        d = visits(mdp, own)
+        step, state = (column.ravel() for column in np.indices(d.shape))
+        for action in range(mdp.num_actions):
+            there = mdp.admissible[state, action] & (d.ravel() > 0)
+            found = processes.advantages(policy, first + state[there], np.full(there.sum(), action), step[there])
+            # A truth's credit is the mean over the times and the states of an anchor.
+            weight = d.ravel()[there]
+            total = np.bincount(mdp.anchor[state[there]], weight * found, mdp.num_anchors)
+            mass = np.bincount(mdp.anchor, d.sum(axis=0), mdp.num_anchors)
+            np.testing.assert_allclose(total / np.where(mass > 0, mass, 1), truths.credit[:, action], atol=1e-12)
+        first += len(mdp)
+    exact = [evaluate(mdp, own).success for mdp, own in zip(each, policies, strict=True)]
+    np.testing.assert_allclose(processes.success(policy), exact, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rollouts_follow_the_policy_and_the_process(name: str) -> None:
+    runs = agents(name, 1, 2)
+    played = runs.play(300)
+    processes, rollouts = runs.processes, played.rollouts
+    assert (rollouts.group == np.repeat(np.arange(4), 300)).all(), "two runs in two processes"
+    exact = runs.success().ravel()
+    share = rollouts.success.reshape(4, 300).mean(axis=1)
+    assert np.abs(share - exact).max() < 4 * (0.25 / 300) ** 0.5
+    policy = np.stack([runs.policy(run) for run in range(2)])
+    assert (policy[played.run, played.state, played.action] > 0).all()
+    inner = np.flatnonzero(np.append(rollouts.rollout[1:] == rollouts.rollout[:-1], False))
+    after = processes.successor[played.state[inner], played.action[inner]]
+    likely = processes.probability[played.state[inner], played.action[inner]] > 0
+    assert ((after == played.state[inner + 1][:, None]) & likely).any(axis=1).all()
+    assert (rollouts.length[rollouts.truncated] == processes.horizon).all()
+
+
+def test_a_run_does_not_depend_on_those_beside_it() -> None:
+    for name in ("slip", "board-weak"):
+        many = train(agents(name, 3, 4, 5), Estimator("crbc", "crbc"), 0.003, Budget(updates=2, group_size=4))
+        one = train(agents(name, 4), Estimator("crbc", "crbc"), 0.003, Budget(updates=2, group_size=4))
+        np.testing.assert_array_equal(many[:, 1:2], one)
+
+
+def test_a_table_climbs_the_learners_objective() -> None:
+    """At the first step its gradient is sum A grad log pi over the steps of a group's mean rollout."""
+    runs = agents("shop", 0)
+    assert isinstance(runs, Tables)
+    before = runs.logits.clone()
+    played = runs.play(8)
+    advantages = np.random.default_rng(0).normal(size=len(played.run))
+    expected = np.zeros(before.shape[1:])
+    policy = runs.policy(0)
+    for state, action, value in zip(played.state, played.action, advantages, strict=True):
+        anchor = runs.processes.anchor[state]
+        expected[anchor] -= value * policy[state] / 8
+        expected[anchor, action] += value / 8
+    runs.learn(played, advantages, 1e-9)
+    np.testing.assert_allclose((runs.logits - before)[0].numpy() / 1e-9 / 4, expected, atol=1e-5)
+    assert (LOSS.clip, LOSS.dual_clip) == (0.2, 3.0), "those of the learner"
+
+
+def test_what_the_network_sees_is_the_board_about_the_player() -> None:
+    room = SokobanPanel("train", Level.of_size(num_boxes=3))[5].content
+    state = room.move(room.start, MOVES[0])
+    walls, boxes, targets = board.seen(room, [room.start, state])[1].reshape(board.SEEN)
+    row, column = divmod(state.player, room.width)
+    for dy in range(-board.REACH, board.REACH + 1):
+        for dx in range(-board.REACH, board.REACH + 1):
+            inside = 0 <= row + dy < room.height and 0 <= column + dx < room.width
+            cell = (row + dy) * room.width + column + dx
+            there = (dy + board.REACH, dx + board.REACH)
+            assert walls[there] == (not (inside and cell in room.floor))
+            assert boxes[there] == (inside and cell in state.boxes)
+            assert targets[there] == (inside and cell in room.targets)
+
+
+def test_shuffled_credit_stays_in_its_group_and_scaled_credit_has_one_size() -> None:
+    runs = agents("house", 0, 1)
+    played = runs.play(4)
+    values = np.random.default_rng(2).normal(size=len(played.run))
+    mixed, group = shuffled(values, runs, played), played.rollouts.group[played.rollouts.rollout]
+    for one in range(played.rollouts.num_groups):
+        here = group == one
+        assert sorted(mixed[here]) == sorted(values[here]) and (mixed[here] != values[here]).any()
+    even = scaled(values, played)
+    for run in range(2):
+        assert np.square(even[played.run == run]).mean() == pytest.approx(1.0)
+    assert not scaled(np.zeros(len(values)), played).any()
+
+
+def test_the_truth_learns_and_shuffled_credit_does_not() -> None:
+    ends = {
+        name: train(agents("house", *range(3), count=4), Estimator(name, name), 3.0, Budget(updates=15))[-1].mean()
+        for name in ("truth", "crbc", "shuffled")
+    }
+    assert min(ends["truth"], ends["crbc"]) > 0.9 and ends["shuffled"] < 0.2
+
+
+def test_credit_is_the_librarys() -> None:
+    runs = agents("slip", 0)
+    played = runs.play(8)
+    values = credit_of(Estimator("x", "crbc", {"depth": 1}), runs, played)
+    assert np.isfinite(values).all() and len(values) == len(played.run)
+    assert np.abs(credit_of(Estimator("truth", "truth"), runs, played) - truth(runs, played)).max() == 0
+
+
+GRID = Grid(
+    study.default(("crbc", "grpo", "truth")), ("hub", "stop"), (0, 1), instances=3, choosing=1, budget=Budget(5, 4)
+)
+
+
+def test_a_study_goes_on_where_it_stopped_and_workers_change_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = study.run(GRID, tmp_path / "one")
+    done: list[tuple[int, int]] = []
+
+    def stop(finished: int, total: int) -> None:
+        done.append((finished, total))
+        if finished == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study.run(GRID, tmp_path / "two", stop)
+    study.run(GRID, tmp_path / "two", lambda finished, total: done.append((finished, total)), jobs=2)
+    assert done[:4] == [(0, 6), (1, 6), (2, 6), (2, 6)] and done[-1] == (6, 6)
+    files = {path.relative_to(tmp_path / "one"): path.read_bytes() for path in (tmp_path / "one").rglob("*.json")}
+    assert len(files) == 6
+    assert files == {
+        path.relative_to(tmp_path / "two"): path.read_bytes() for path in (tmp_path / "two").rglob("*.json")
+    }
+    for result in whole:
+        np.testing.assert_allclose(result.curve.mean(axis=0), result.values.mean(axis=1), atol=1e-4)
+        assert result.areas[result.rate].mean() == pytest.approx(result.area, abs=1e-4)
+        assert result.rate == result.chosen_on.mean(axis=1).argmax()
+
+
+def test_what_was_stated_beforehand_holds(tmp_path: Path) -> None:
+    (tmp_path / study.PLAN).write_text(json.dumps({"digest": "0" * 16}))
+    with pytest.raises(ConfigError, match="states the grid 0000000000000000 beforehand"):
+        study.run(GRID, tmp_path)
+    with pytest.raises(ConfigError, match="at most 500 of one thousand"):
+        study.run(Grid(GRID.estimators, GRID.settings, (999, 1000)), tmp_path / "other")
+
+
+def test_seeds_of_another_thousand_have_other_instances() -> None:
+    first, other = (SETTINGS["lucky"].make(Draws(block, False, 3), generators(0)).processes for block in (0, 1))
+    chosen_on = SETTINGS["lucky"].make(Draws(0, True, 3), generators(0)).processes
+    assert len({one.probability.tobytes() for one in (first, other, chosen_on)}) == 3
+
+
+def test_tables_compare_by_seed_and_instance_and_correct_for_all_that_is_compared(tmp_path: Path) -> None:
+    results = study.run(GRID, tmp_path)
+    found = tables.table(results, np.random.default_rng(0))
+    by_name = {(setting, row.result.estimator): row for setting, rows in found.items() for row in rows}
+    grpo = [by_name[setting, "grpo"] for setting in GRID.settings]
+    p = sorted(row.beside.p for row in grpo if row.beside is not None)
+    assert sorted(row.corrected for row in grpo)[0] == pytest.approx(min(1.0, 2 * p[0]), abs=1e-12)
+    for setting, rows in found.items():
+        crbc = by_name[setting, "crbc"].result
+        for row in rows:
+            if row.beside is not None:
+                assert row.beside.difference.value == pytest.approx(row.result.area - crbc.area)
+    areas = np.array([[0.5], [0.97], [1.0], [0.96], [0.2]])
+    crbc = results[0]
+    wide = study.Result("hub", "x", (0.1, 0.3, 1.0, 3.0, 10.0), areas, areas, 2, crbc.values, crbc.curve, 5)
+    assert tables.working(wide) == pytest.approx(10.0)
+
+
+def test_the_command_prints_its_tables_and_what_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--world", "stop", "--method", "crbc", "--method", "grpo", "--seeds", "0-1", "--instances", "2"]
+    cli.main(["study", "learning", *asked, "--updates", "2", "--jobs", "1", "--out", str(tmp_path)])
+    said = capsys.readouterr().out
+    assert "stop now or go on" in said and "left out, methods: " in said and "area by rate" in said
+    assert (tmp_path / "learning.png").stat().st_size > 5_000
+    assert "--world shup: there is no such setting" in refusal(capsys, "study", "learning", "--world", "shup")
+
+
+def test_networks_begin_as_they_were_taught_and_differ_by_seed() -> None:
+    runs = agents("board-weak", 0, 1)
+    assert isinstance(runs, Networks)
+    start = runs.success()
+    np.testing.assert_array_equal(start[0], start[1])
+    found = train(runs, Estimator("grpo", "grpo"), 1e-3, Budget(updates=1))
+    assert (found[0] == start).all() and (found[1][0] != found[1][1]).any()
+    assert torch.get_num_threads() >= 1
+
+
+def test_processes_of_several_horizons_are_refused() -> None:
+    with pytest.raises(ValueError, match="have one horizon"):
+        Processes.of([WORLDS["sokoban"].make(0, 0), WORLDS["sokoban-h50"].make(0, 0)])
+    alone = Processes.of([WORLDS["stop"].make(0, 0)])
+    uniform = alone.admissible / alone.admissible.sum(axis=1, keepdims=True)
+    assert len(play(alone, np.zeros((1, 1), dtype=int), 2, lambda run, state: uniform[state], generators(0)).run) > 1
