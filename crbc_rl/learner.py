@@ -23,7 +23,8 @@ from crbc_rl import credit
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.credit.estimator import Estimator
-from crbc_rl.credit.metrics import NO_SLOPE, calibration_metrics, credit_metrics, run_calibration
+from crbc_rl.credit.metrics import NO_SLOPE, Slope, calibration_metrics, credit_metrics, run_calibration
+from crbc_rl.credit.trust import pooled
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -78,7 +79,8 @@ class Learner:
             self.estimator = credit.estimator_of(config.method())
         for model in self._models().values():
             model.clock = self.clock
-        state: dict[str, Any] = read_state(checkpoint) if checkpoint else {"update": 0, "best": -math.inf}
+        fresh = {"update": 0, "best": -math.inf, "slope": NO_SLOPE.sums}
+        state: dict[str, Any] = read_state(checkpoint) if checkpoint else fresh
         self.update: int = state["update"]
         self.best: float = state["best"]
         played = {"dynamics": self.worker.envs.dynamics, "anchor": self.worker.envs.anchor_name}
@@ -91,6 +93,7 @@ class Learner:
             run.cut_lines(upto)
         self.guard = Guard(config)
         self.slope = NO_SLOPE
+        self.trusted = Slope(np.array(state["slope"]))
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
 
@@ -105,7 +108,11 @@ class Learner:
             process = EmpiricalProcess.from_interned(batch.rollouts)
             terms = None  # with a critic: its advantages come later
             if self.estimator is not None:
-                terms = self.estimator.terms(process, self.clock.phase, **self.credit_options)
+                options = self.credit_options
+                if options.get("trust") is not None:
+                    options = {**options, "trust": self.trusted}
+                    self.trusted = pooled(self.trusted, process, options)
+                terms = self.estimator.terms(process, self.clock.phase, **options)
                 batch = replace(batch, advantage=terms.final)
 
         # Line 19: with the advantages held fixed, maximise the clipped objective.
@@ -223,7 +230,8 @@ class Learner:
         return {"optim.lr": self.actor} if self.critic is None else {"optim.lr": self.actor, "critic.lr": self.critic}
 
     def _save(self, place: Path, written: Path | None) -> None:
-        self.actor.save(place, {"update": self.update, "best": self.best}, written)
+        state = {"update": self.update, "best": self.best, "slope": self.trusted.sums.tolist()}
+        self.actor.save(place, state, written)
         if self.critic is not None:
             self.critic.save(place)
 

@@ -164,7 +164,9 @@ def learning(
     updates: Count = 40,
     every_rate: bool = False,
     alike: bool = False,
+    plan: bool = False,
     jobs: Count = None,
+    allow_import: bool = False,
 ) -> None:
     """Let agents without a language model learn by every estimator, and compare their exact success.
 
@@ -174,16 +176,20 @@ def learning(
     Args:
         out: folder for the results, a file for each estimator and setting, and for the figure.
         world: a setting, or all; eight worlds and one start of the network if none is given.
-        method: an estimator, or all; truth and shuffled bound the others. Seven and the two bounds if none is given.
+        method: an estimator, also with options (crbc,depth=0) or of a module (module:attribute), or all; truth and
+            shuffled bound the others. Six and these two if none is given.
         seeds: such as 0-9, the default; those of another thousand have other instances.
         instances: processes of each world, each with tables of its own.
         updates: updates of a training.
         every_rate: try five rates in the place of three.
         alike: divide each update's advantages by their root mean square, so that all estimators have one scale.
+        plan: state in OUT/plan.json what would be run, and run nothing. Another study is then refused there.
         jobs: worker processes; default by the cores. The results are the same.
+        allow_import: run the module of an estimator of your own.
     """
     import os
 
+    permit(allow_import)
     from crbc_lab.studies.learning import show, study
     from crbc_lab.studies.learning.settings import FEW, SETTINGS
     from crbc_lab.studies.learning.training import Budget
@@ -195,13 +201,16 @@ def learning(
     everything = (*credit.METHODS, *study.BOUNDS)
     methods = everything if ALL in method else method or (*study.METHODS, *study.BOUNDS)
     grid = study.Grid(
-        study.default(methods),
+        tuple(map(study.named, methods)),
         tuple(SETTINGS) if ALL in world else world or FEW,
         seeds or tuple(range(10)),
         instances or 16,
         every_rate=every_rate,
         budget=Budget(updates or 40, alike=alike),
     )
+    if plan:
+        print_written(console, study.write_plan(grid, out))
+        return
     with progress_bar(console, "trainings") as progress:
         results = study.run(grid, out, progress, jobs or os.cpu_count() or 1)
     picture = out / "learning.png"

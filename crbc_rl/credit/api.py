@@ -21,6 +21,7 @@ from crbc_rl.credit.groups import is_number
 from crbc_rl.credit.hgpo import hgpo
 from crbc_rl.credit.rtmc import rtmc
 from crbc_rl.credit.scores import scores
+from crbc_rl.credit.trust import trusting
 
 Floats = NDArray[np.float64]
 
@@ -29,8 +30,8 @@ Method = Callable[..., Floats]
 float64, in the order of `EmpiricalProcess.steps`."""
 
 METHODS: dict[str, Estimator] = {
-    "crbc": crbc,
-    "crbc_plus": crbc_plus,
+    "crbc": trusting(crbc),
+    "crbc_plus": trusting(crbc_plus),
     **{name: Estimator(name, None) for name in GROUP_TERMS},
     "gigpo": gigpo,
     "hgpo": hgpo,

@@ -133,6 +133,12 @@ class Slope:
         """Whether anchors hide state: both slopes lie below `BOUND` by their errors, in `ENOUGH` groups or more."""
         return self.evidence >= ENOUGH and bool(max(sum(self._fit(0)), sum(self._fit(1))) < BOUND)
 
+    @property
+    def fails(self) -> bool:
+        """Whether the closure is not to be trusted: the slope and its error lie below `BOUND`. `hidden` asks for more,
+        since it warns people."""
+        return self.evidence > 1 and bool(sum(self._fit(0)) < BOUND)
+
     def _fit(self, row: int) -> tuple[float, float]:
         n, total = self.evidence, float(self.sums[2].sum())
         slope = float(self.sums[row].sum()) / total if n else np.nan

@@ -118,10 +118,12 @@ def write_state(place: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(place: Path) -> dict[str, Any]:
-    """The number of the checkpoint's update, and the best validation success so far. Raises `ConfigError`."""
+    """The number of the checkpoint's update, the best validation success so far, and the sums of the calibration slope
+    that credit trusts. Raises `ConfigError`."""
     path = place / "trainer.json"
     try:
         state = read_json(path)
-        return {"update": int(state["update"]), "best": float(state["best"])}
+        slope = [[float(value) for value in row] for row in state.get("slope", ([], [], []))]
+        return {"update": int(state["update"]), "best": float(state["best"]), "slope": slope}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(f"{path} is damaged ({str(error)[:100]}): restore it from a backup") from error

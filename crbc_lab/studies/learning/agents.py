@@ -70,13 +70,12 @@ class Tables:
     def learn(self, played: Played, advantages: Floats, rate: float) -> None:
         run, state, action = (torch.from_numpy(column) for column in (played.run, played.state, played.action))
         signal = torch.from_numpy(advantages)
-        members = len(played.rollouts.length) / played.rollouts.num_groups
         old = None
         for _ in range(EPOCHS):
             self.logits.requires_grad_()
             taken = self._logprobs(run, state).gather(1, action[:, None])[:, 0]
             old = taken.detach() if old is None else old
-            (gradient,) = torch.autograd.grad(surrogate(taken, old, signal) / members, self.logits)
+            (gradient,) = torch.autograd.grad(surrogate(taken, old, signal) / played.group_size, self.logits)
             self.logits = self.logits.detach() + rate * gradient
 
     def policy(self, run: int) -> Floats:

@@ -97,10 +97,11 @@ class Processes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """One update of S runs: `rollouts` in groups, the runs one after the other, and per step (n,) its `run`, `state`,
-    `action` and `step` of the episode."""
+    """One update of S runs: the `rollouts` of each, in groups of `group_size`, and per step (n,) of all runs, one after
+    the other, its `run`, `state`, `action` and `step` of the episode."""
 
-    rollouts: InternedRollouts
+    rollouts: tuple[InternedRollouts, ...]
+    group_size: int
     run: Ints
     state: Ints
     action: Ints
@@ -132,23 +133,31 @@ def play(
         outcome = picked(bounds[here, action], lead[1, t, live])
         states[live, t + 1] = processes.successor[here, action, outcome]
     inside = states[:, :horizon] < n
-    length, final = inside.sum(axis=1), states[:, horizon]
-    group = np.arange(runs * count) // group_size
+    rollouts = tuple(_interned(processes, states[run == one], actions[run == one], group_size) for one in range(runs))
+    step = np.broadcast_to(np.arange(horizon), inside.shape)[inside]
+    return Played(
+        rollouts, group_size, run.repeat(inside.sum(axis=1)), states[:, :horizon][inside], actions[inside], step
+    )
+
+
+def _interned(processes: Processes, states: Ints, actions: Ints, group_size: int) -> InternedRollouts:
+    """The rollouts of one run, from their states (m, H + 1) with the ends repeated, and actions (m, H)."""
+    n, horizon = len(processes), processes.horizon
+    inside, final = states[:, :horizon] < n, states[:, horizon]
+    group = np.arange(len(states)) // group_size
     cut = final < n
-    state = states[:, :horizon][inside]
-    at = places(length)
+    at = places(inside.sum(axis=1))
     # Anchors never match across groups, of which two may be of one process.
     first = group * processes.num_anchors
-    rollouts = InternedRollouts(
+    return InternedRollouts(
         **at,
-        anchor=processes.anchor[state] + first[at["rollout"]],
+        anchor=processes.anchor[states[:, :horizon][inside]] + first[at["rollout"]],
         action=actions[inside],
         group=group,
         success=final == n,
         truncated=cut,
         final_anchor=np.where(cut, processes.anchor[np.where(cut, final, 0)] + first, -1),
     )
-    return Played(rollouts, run[at["rollout"]], state, actions[inside], at["step"])
 
 
 def picked(bounds: Floats, lead: Floats) -> Ints:

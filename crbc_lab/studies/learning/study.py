@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator
 from crbc_lab.studies.learning.settings import BLOCK, FEW, SETTINGS, Draws, Setting
-from crbc_lab.studies.learning.training import SHUFFLED, Budget, train
+from crbc_lab.studies.learning.training import SHUFFLED, Budget, found, train
 from crbc_rl import credit
 from crbc_rl.errors import ConfigError
 
@@ -96,12 +97,26 @@ class Result:
         return float(self.values.mean())
 
 
-def default(names: Sequence[str] = METHODS) -> tuple[Estimator, ...]:
-    """Estimators by name. Raises `ConfigError` for a name that is none."""
-    for name in names:
-        if name not in (*credit.METHODS, *BOUNDS):
-            raise ConfigError(f"--method {name}: take one of {', '.join((*credit.METHODS, *BOUNDS))}")
-    return tuple(Estimator(name, name) for name in names)
+def named(text: str) -> Estimator:
+    """The estimator of a method with options, such as "gigpo" or "crbc,depth=0,w_step=1"; one of `BOUNDS`; or that of a
+    module, "module:attribute". Raises `ConfigError` for a name or an option that is none."""
+    method, *options = text.split(",")
+    known = (*credit.METHODS, *BOUNDS)
+    if method not in known and ":" not in method:
+        raise ConfigError(f"--method {text}: take one of {', '.join(known)}, or module:attribute")
+    given: dict[str, Any] = {}
+    for option in options:
+        name, separator, value = option.partition("=")
+        if not separator:
+            raise ConfigError(f"--method {text}: {option!r} is no option=value")
+        given[name] = yaml.safe_load(value)
+    if method in BOUNDS:
+        return Estimator(text, method, given)
+    try:
+        credit.estimator_of(found(method)).check(given)
+    except credit.CreditError as error:
+        raise ConfigError(f"--method {text}: {error}") from error
+    return Estimator(text, method, given)
 
 
 def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None, jobs: int = 1) -> list[Result]:
@@ -145,7 +160,7 @@ def _part(grid: Grid) -> dict[str, Any]:
     others = range(first, first + grid.choosing)
     choosing = [_success(setting, estimator, rate, draws, others, budget) for rate in rates]
     reporting = Draws(grid.block, chosen_on=False, count=grid.instances)
-    found = [_success(setting, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
+    reported = [_success(setting, estimator, rate, reporting, grid.seeds, budget) for rate in rates]
     chosen_on = np.stack([success.mean(axis=(0, 2)) for success in choosing])
     rate = int(chosen_on.mean(axis=1).argmax())
     return {
@@ -153,10 +168,10 @@ def _part(grid: Grid) -> dict[str, Any]:
         "estimator": estimator.name,
         "rates": rates,
         "chosen_on": chosen_on.round(5).tolist(),
-        "areas": np.stack([success.mean(axis=(0, 2)) for success in found]).round(5).tolist(),
+        "areas": np.stack([success.mean(axis=(0, 2)) for success in reported]).round(5).tolist(),
         "rate": rate,
-        "values": found[rate].mean(axis=0).round(5).tolist(),
-        "curve": found[rate].mean(axis=2).round(5).tolist(),
+        "values": reported[rate].mean(axis=0).round(5).tolist(),
+        "curve": reported[rate].mean(axis=2).round(5).tolist(),
         "updates": budget.updates,
     }
 
@@ -187,6 +202,24 @@ def read(place: Path) -> Result:
 
 
 PLAN = "plan.json"
+
+
+def write_plan(grid: Grid, folder: Path) -> Path:
+    """State a grid beforehand. Raises `ConfigError` where another one is stated already."""
+    check_plan(grid, folder)
+    _ = grid.block
+    folder.mkdir(parents=True, exist_ok=True)
+    place = folder / PLAN
+    told = {
+        "digest": grid.digest(),
+        "measure": "area: exact success, mean over the evaluations of a training, seeds and instances",
+        "family": "every method in every setting against crbc, but for the two bounds; two-sided, Holm",
+        "rate": "that of the largest area on other instances with other seeds",
+        "rates": {name: grid.rates(SETTINGS[name]) for name in grid.settings},
+        **asdict(grid),
+    }
+    replace_file(place, (json.dumps(told, indent=1) + "\n").encode())
+    return place
 
 
 def check_plan(grid: Grid, folder: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from anchors import EmpiricalProcess
+from anchors import EmpiricalProcess, InternedRollouts
 from crbc_lab.studies.estimators import ORACLE, Estimator
 from crbc_lab.studies.learning.agents import Agents
 from crbc_lab.studies.learning.processes import Played
+from crbc_rl.config.extensions import load
+from crbc_rl.credit.api import Method
+from crbc_rl.credit.metrics import NO_SLOPE
+from crbc_rl.credit.trust import pooled
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 SHUFFLED = "shuffled"
 """CRBC's credit, exchanged at random among the steps of its group: what remains if it says nothing of a step."""
@@ -33,10 +38,10 @@ class Budget:
 def train(agents: Agents, estimator: Estimator, rate: float, budget: Budget) -> Floats:
     """Learn at a rate that falls to 0. Returns the exact success of every run in every tested process at the start,
     after every `EVERY` updates and at the end, (E, S, I)."""
-    found = [agents.success()]
+    found, credit = [agents.success()], Credit(estimator, agents)
     for update in range(1, budget.updates + 1):
         played = agents.play(budget.group_size)
-        advantages = credit_of(estimator, agents, played)
+        advantages = credit(played)
         if budget.alike:
             advantages = scaled(advantages, played)
         agents.learn(played, advantages, rate * (1.0 - (update - 1) / budget.updates))
@@ -45,15 +50,40 @@ def train(agents: Agents, estimator: Estimator, rate: float, budget: Budget) -> 
     return np.stack(found)
 
 
-def credit_of(estimator: Estimator, agents: Agents, played: Played) -> Floats:
-    """The advantage of every step, (n,). `ORACLE` and `SHUFFLED` are no methods of the library."""
-    if estimator.method == ORACLE:
-        return truth(agents, played)
-    process = EmpiricalProcess.from_interned(played.rollouts)
-    if estimator.method == SHUFFLED:
-        values = Estimator(SHUFFLED, "crbc", estimator.options).values(process, agents.processes.horizon)
-        return shuffled(values, agents, played)
-    return estimator.values(process, agents.processes.horizon)
+def found(method: str | Method) -> str | Method:
+    """A method itself, or that of "module:attribute", which worker processes look up by themselves."""
+    if not isinstance(method, str) or ":" not in method:
+        return method
+    own: Method = load(method, {}, "--method")
+    return own
+
+
+class Credit:
+    """What an estimator gives each step, each run by itself. With `trust` it has every run's slope in mind, as the
+    learner does. `ORACLE` and `SHUFFLED` are no methods of the library."""
+
+    def __init__(self, estimator: Estimator, agents: Agents) -> None:
+        self._agents, self._mixed = agents, estimator.method == SHUFFLED
+        method = "crbc" if self._mixed else found(estimator.method)
+        self._estimator = replace(estimator, method=method)
+        trusts = estimator.options.get("trust") is not None
+        self._slopes = [NO_SLOPE if trusts else None for _ in agents.generators]
+
+    def __call__(self, played: Played) -> Floats:
+        """The advantage of every step, (n,)."""
+        if self._estimator.method == ORACLE:
+            return truth(self._agents, played)
+        return np.concatenate([self._of(run, rollouts) for run, rollouts in enumerate(played.rollouts)])
+
+    def _of(self, run: int, rollouts: InternedRollouts) -> Floats:
+        process, estimator, slope = EmpiricalProcess.from_interned(rollouts), self._estimator, self._slopes[run]
+        if slope is not None:
+            estimator = replace(estimator, options={**estimator.options, "trust": slope})
+            self._slopes[run] = pooled(slope, process, estimator.options)
+        values = estimator.values(process, self._agents.processes.horizon)
+        if not self._mixed:
+            return values
+        return shuffled(values, rollouts.group[rollouts.rollout], self._agents.generators[run])
 
 
 def truth(agents: Agents, played: Played) -> Floats:
@@ -66,15 +96,10 @@ def truth(agents: Agents, played: Played) -> Floats:
     return found
 
 
-def shuffled(values: Floats, agents: Agents, played: Played) -> Floats:
-    """The values with those of each group in another order, drawn by the group's run."""
-    group = played.rollouts.group[played.rollouts.rollout]
-    lead = np.empty(len(values))
-    for run, rng in enumerate(agents.generators):
-        own = played.run == run
-        lead[own] = rng.random(int(own.sum()))
+def shuffled(values: Floats, group: Ints, rng: np.random.Generator) -> Floats:
+    """The values with those of each group in another order."""
     found = np.empty(len(values))
-    found[np.argsort(group, kind="stable")] = values[np.lexsort((lead, group))]
+    found[np.argsort(group, kind="stable")] = values[np.lexsort((rng.random(len(values)), group))]
     return found
 
 

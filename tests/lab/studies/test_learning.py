@@ -21,7 +21,7 @@ from crbc_lab.studies.learning.agents import LOSS, Networks, Tables
 from crbc_lab.studies.learning.processes import Processes, play
 from crbc_lab.studies.learning.settings import SETTINGS, Draws
 from crbc_lab.studies.learning.study import Grid
-from crbc_lab.studies.learning.training import Budget, credit_of, scaled, shuffled, train, truth
+from crbc_lab.studies.learning.training import Budget, Credit, scaled, shuffled, train, truth
 from crbc_lab.studies.mdp import evaluate, visits
 from crbc_lab.studies.worlds import WORLDS
 from crbc_lab.studies.worlds.behaviours import behaviour
@@ -77,18 +77,17 @@ def test_success_and_advantages_are_those_of_each_process(name: str) -> None:
 def test_rollouts_follow_the_policy_and_the_process(name: str) -> None:
     runs = agents(name, 1, 2)
     played = runs.play(300)
-    processes, rollouts = runs.processes, played.rollouts
-    assert (rollouts.group == np.repeat(np.arange(4), 300)).all(), "two runs in two processes"
-    exact = runs.success().ravel()
-    share = rollouts.success.reshape(4, 300).mean(axis=1)
-    assert np.abs(share - exact).max() < 4 * (0.25 / 300) ** 0.5
+    processes = runs.processes
+    for rollouts, exact in zip(played.rollouts, runs.success(), strict=True):
+        assert (rollouts.group == np.repeat(np.arange(2), 300)).all()
+        assert np.abs(rollouts.success.reshape(2, 300).mean(axis=1) - exact).max() < 4 * (0.25 / 300) ** 0.5
+        assert (rollouts.length[rollouts.truncated] == processes.horizon).all()
     policy = np.stack([runs.policy(run) for run in range(2)])
     assert (policy[played.run, played.state, played.action] > 0).all()
-    inner = np.flatnonzero(np.append(rollouts.rollout[1:] == rollouts.rollout[:-1], False))
+    inner = np.flatnonzero(np.append(played.step[1:] == played.step[:-1] + 1, False))
     after = processes.successor[played.state[inner], played.action[inner]]
     likely = processes.probability[played.state[inner], played.action[inner]] > 0
     assert ((after == played.state[inner + 1][:, None]) & likely).any(axis=1).all()
-    assert (rollouts.length[rollouts.truncated] == processes.horizon).all()
 
 
 def test_a_run_does_not_depend_on_those_beside_it() -> None:
@@ -135,10 +134,12 @@ def test_shuffled_credit_stays_in_its_group_and_scaled_credit_has_one_size() -> 
     runs = agents("house", 0, 1)
     played = runs.play(4)
     values = np.random.default_rng(2).normal(size=len(played.run))
-    mixed, group = shuffled(values, runs, played), played.rollouts.group[played.rollouts.rollout]
-    for one in range(played.rollouts.num_groups):
+    rollouts = played.rollouts[0]
+    own, group = values[played.run == 0], rollouts.group[rollouts.rollout]
+    mixed = shuffled(own, group, generators(0)[0])
+    for one in range(rollouts.num_groups):
         here = group == one
-        assert sorted(mixed[here]) == sorted(values[here]) and (mixed[here] != values[here]).any()
+        assert sorted(mixed[here]) == sorted(own[here]) and (mixed[here] != own[here]).any()
     even = scaled(values, played)
     for run in range(2):
         assert np.square(even[played.run == run]).mean() == pytest.approx(1.0)
@@ -156,14 +157,13 @@ def test_the_truth_learns_and_shuffled_credit_does_not() -> None:
 def test_credit_is_the_librarys() -> None:
     runs = agents("slip", 0)
     played = runs.play(8)
-    values = credit_of(Estimator("x", "crbc", {"depth": 1}), runs, played)
+    values = Credit(Estimator("x", "crbc", {"depth": 1}), runs)(played)
     assert np.isfinite(values).all() and len(values) == len(played.run)
-    assert np.abs(credit_of(Estimator("truth", "truth"), runs, played) - truth(runs, played)).max() == 0
+    assert np.abs(Credit(Estimator("truth", "truth"), runs)(played) - truth(runs, played)).max() == 0
 
 
-GRID = Grid(
-    study.default(("crbc", "grpo", "truth")), ("hub", "stop"), (0, 1), instances=3, choosing=1, budget=Budget(5, 4)
-)
+THREE = tuple(map(study.named, ("crbc", "grpo", "truth")))
+GRID = Grid(THREE, ("hub", "stop"), (0, 1), instances=3, choosing=1, budget=Budget(5, 4))
 
 
 def test_a_study_goes_on_where_it_stopped_and_workers_change_nothing(
@@ -193,9 +193,14 @@ def test_a_study_goes_on_where_it_stopped_and_workers_change_nothing(
 
 
 def test_what_was_stated_beforehand_holds(tmp_path: Path) -> None:
-    (tmp_path / study.PLAN).write_text(json.dumps({"digest": "0" * 16}))
-    with pytest.raises(ConfigError, match="states the grid 0000000000000000 beforehand"):
-        study.run(GRID, tmp_path)
+    told = json.loads(study.write_plan(GRID, tmp_path).read_text())
+    assert told["digest"] == GRID.digest() and told["rates"]["hub"] == [0.3, 1.0, 3.0] and told["seeds"] == [0, 1]
+    other = Grid(THREE, ("hub",), (0, 1), instances=3)
+    with pytest.raises(ConfigError, match=f"states the grid {GRID.digest()} beforehand"):
+        study.run(other, tmp_path)
+    with pytest.raises(ConfigError, match="beforehand"):
+        study.write_plan(other, tmp_path)
+    study.check_plan(GRID, tmp_path)
     with pytest.raises(ConfigError, match="at most 500 of one thousand"):
         study.run(Grid(GRID.estimators, GRID.settings, (999, 1000)), tmp_path / "other")
 
@@ -233,6 +238,25 @@ def test_the_command_prints_its_tables_and_what_it_leaves_out(
     assert "stop now or go on" in said and "left out, methods: " in said and "area by rate" in said
     assert (tmp_path / "learning.png").stat().st_size > 5_000
     assert "--world shup: there is no such setting" in refusal(capsys, "study", "learning", "--world", "shup")
+
+
+def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert study.named("crbc,depth=0,trust=slope").options == {"depth": 0, "trust": "slope"}
+    for text, why in (
+        ("crcb", "take one of crbc, "),
+        ("crbc,depht=0", "has no option 'depht'; did you mean 'depth'"),
+        ("crbc,depth", "'depth' is no option=value"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            study.named(text)
+    (tmp_path / "flat.py").write_text("def ones(process, by=1.0):\n    return [by] * len(process.steps()[1])\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CRBC_ALLOW_IMPORT", "1")
+    own, runs = study.named("flat:ones,by=2"), agents("stop", 0)
+    played = runs.play(2)
+    assert set(Credit(own, runs)(played)) == {2.0}
+    grid = Grid((own,), ("stop",), (0,), instances=2, choosing=1, budget=Budget(1, 2))
+    assert study.run(grid, tmp_path / "out", jobs=2)[0].estimator == "flat:ones,by=2"
 
 
 def test_networks_begin_as_they_were_taught_and_differ_by_seed() -> None:

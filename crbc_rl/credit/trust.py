@@ -1,0 +1,68 @@
+"""CRBC that knows when not to: where anchors hide state, a visit's own return takes the closure's place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchors import EmpiricalProcess
+from crbc_rl.credit.crbc import BETA, discounts
+from crbc_rl.credit.errors import CreditError
+from crbc_rl.credit.estimator import Estimator
+from crbc_rl.credit.groups import normalise
+from crbc_rl.credit.metrics import NO_SLOPE, Slope, run_calibration
+from crbc_rl.credit.rewards import Earned, suffix_returns
+
+Floats = NDArray[np.float64]
+Trust = Slope | Literal["slope"] | None
+"""None: the closure always, as in the paper. "slope": while the slope of these groups allows it. A `Slope`: that of
+the updates before, which is pooled with that of these groups."""
+
+
+def pooled(before: Slope, process: EmpiricalProcess, options: Mapping[str, Any]) -> Slope:
+    """The slope of the updates `before` and of these groups, under CRBC's `options`: `trust` for the next update."""
+    return before.then(run_calibration(process, "crbc", options))
+
+
+def trusting(closed: Estimator) -> Estimator:
+    """The estimator `closed`, whose step term is a closure's, with the further option `trust`.
+
+    Where the slope fails (`Slope.fails`), the step term is each visit's own discounted return, normalised among those
+    of its anchor as GiGPO does, with `closed`'s beta and weights. docs/credit/hidden_state.md has the derivation.
+    """
+    closure_term = closed.step_term
+    assert closure_term is not None
+
+    def step_term(process: EmpiricalProcess, earned: Earned, *, trust: Trust = None, **options: Any) -> Floats:
+        if trust is not None:
+            if trust != "slope" and not isinstance(trust, Slope):
+                raise CreditError(f'trust must be None, "slope" or a Slope of the updates before; got {trust!r}')
+            before = NO_SLOPE if trust == "slope" else trust
+            if pooled(before, process, {**options, "reward": earned.reward}).fails:
+                return own_returns(process, earned, options["beta"], options["invalid_cost"])
+        return closure_term(process, earned, **options)
+
+    known = closed.options
+    made = Estimator(
+        closed.name,
+        step_term,
+        w_group=known["w_group"],
+        w_step=known["w_step"],
+        rewards=closed.rewards,
+        on_success=closed.on_success,
+        **{**closed.own, "trust": None},
+    )
+    made.takes_any = False  # `options` are those of `closed`
+    return made
+
+
+def own_returns(
+    process: EmpiricalProcess, earned: Earned, beta: float | Literal["auto"] = BETA, invalid_cost: float = 0.0
+) -> Floats:
+    """Each visit's discounted return less the mean at its anchor, by its standard deviation there, (n,)."""
+    rollouts = process.steps()[0]
+    returns = suffix_returns(rollouts, discounts(process, beta), earned.reward, invalid_cost=invalid_cost)
+    return normalise(returns, rollouts.anchor, process.num_anchors, "mean_std_norm")

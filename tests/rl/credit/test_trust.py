@@ -1,0 +1,101 @@
+"""`trust`: the closure where its slope allows it, and each visit's own return where anchors hide state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anchors import EmpiricalProcess
+from crbc_lab.studies.mdp import sample
+from crbc_lab.studies.worlds import WORLDS
+from crbc_lab.studies.worlds.behaviours import behaviour
+from crbc_rl import credit
+from crbc_rl.credit.gigpo import gigpo
+from crbc_rl.credit.metrics import NO_SLOPE, Slope, calibration
+from crbc_rl.credit.trust import own_returns, pooled
+
+STEP = {"w_group": 0.0, "w_step": 1.0}
+
+
+def played(world: str, groups: int = 8, seed: int = 0) -> EmpiricalProcess:
+    """Groups of a moderate behaviour in eight processes of a world."""
+    plays = []
+    for index in range(8):
+        mdp, rng = WORLDS[world].make(2, index), np.random.default_rng([seed, index])
+        plays.append((mdp, behaviour(mdp, "soft0.3", rng), rng))
+    return EmpiricalProcess.from_interned(sample(plays, groups, 8).rollouts)
+
+
+def values(process: EmpiricalProcess, **options: Any) -> Any:
+    return credit.estimator_of("crbc")(process, **{**STEP, **options})
+
+
+def test_without_trust_nothing_changes_and_trusted_anchors_change_nothing() -> None:
+    process = played("house")
+    plain = values(process)
+    assert not calibration(process).fails
+    np.testing.assert_array_equal(values(process, trust=None), plain)
+    np.testing.assert_array_equal(values(process, trust="slope"), plain)
+
+
+def test_where_anchors_hide_state_a_step_has_its_own_return() -> None:
+    process = played("alfworld-observation")
+    assert calibration(process).fails
+    found = values(process, trust="slope")
+    rollouts = process.steps()[0]
+    own = 0.98**rollouts.remaining * rollouts.success[rollouts.rollout]
+    for anchor in np.unique(rollouts.anchor):
+        here = rollouts.anchor == anchor
+        spread = own[here].std(ddof=1) if here.sum() > 1 else 0.0
+        expected = (own[here] - own[here].mean()) / (spread + 1e-6) if spread > 1e-9 else 0.0
+        np.testing.assert_allclose(found[here], expected, rtol=2e-4, atol=1e-6)
+    # GiGPO's step term, up to what is added to a deviation.
+    options = {"gamma": 0.98, "w_group": 0.0, "invalid_penalty": 0.0}
+    np.testing.assert_allclose(found, gigpo(process, **options), rtol=1e-3, atol=1e-3)
+
+
+def test_a_slope_of_updates_before_decides_with_these_groups() -> None:
+    markov, hidden = played("house"), played("alfworld-observation")
+    distrust = pooled(NO_SLOPE, hidden, {})
+    assert distrust.fails and not pooled(NO_SLOPE, markov, {}).fails
+    few = EmpiricalProcess.from_interned(markov.steps()[0].select([0]))
+    np.testing.assert_array_equal(values(few, trust=distrust), own_returns(few, _earned(few)))
+    np.testing.assert_array_equal(values(few, trust=NO_SLOPE), values(few))
+    later = pooled(pooled(NO_SLOPE, hidden, {"beta": 0.9}), markov, {"beta": 0.9})
+    assert later.sums.shape[1] == 64 + 64, "nothing is forgotten, and the older weighs less"
+    np.testing.assert_allclose(later.sums[:, :64], 0.8 * calibration(hidden, 0.9).sums)
+
+
+def test_one_group_decides_nothing() -> None:
+    assert not Slope(np.array([[0.1], [0.1], [1.0]])).fails
+    assert Slope(np.array([[0.1, 0.1], [0.1, 0.1], [1.0, 1.0]])).fails
+    assert not Slope(np.array([[0.1, 1.9], [0.1, 1.9], [1.0, 1.0]])).fails, "its error is large"
+
+
+def test_another_value_is_refused() -> None:
+    with pytest.raises(credit.CreditError, match='trust must be None, "slope" or a Slope'):
+        values(played("house", 1), trust="always")
+    with pytest.raises(credit.CreditError, match="no option 'trsut'"):
+        values(played("house", 1), trsut="slope")
+
+
+def test_the_learner_keeps_the_slope_in_its_checkpoint(tmp_path: Any) -> None:
+    from learner_fixtures import fresh_policy, small
+
+    from crbc_rl.learner import Learner
+    from crbc_rl.runs.folder import Run
+
+    fresh_policy().save(tmp_path / "model")
+    config = small(tmp_path / "model", updates=2, credit={"method": "crbc", "crbc": {"trust": "slope"}})
+    Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
+    again = Learner(config, Run.start(tmp_path / "run", config, resume=True))
+    assert again.trusted.sums.shape == (3, 2 * config.rollout.num_groups)
+    again.close()
+
+
+def _earned(process: EmpiricalProcess) -> Any:
+    from crbc_rl.credit.rewards import Earned
+
+    return Earned(process.steps()[0])
