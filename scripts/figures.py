@@ -2,6 +2,7 @@
 
     python scripts/figures.py main RUN            # README.md and docs/report.png, from a finished run of the main job
     python scripts/figures.py credit STUDY.json   # the tables of docs/credit/accuracy.md, from `crbc study`
+    python scripts/figures.py learning RESULTS    # those of docs/credit/learning.md and its picture, from what it kept
 
 A document marks a place as `<!-- figures: NAME -->`, the text, `<!-- end -->`.
 """
@@ -16,11 +17,15 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from rich.console import Console
 
 from crbc_envs.webshop.site.browser import find_program
 from crbc_lab.commands.train import show_outcome
+from crbc_lab.studies.learning import study as learning_study
+from crbc_lab.studies.learning import tables as learning
+from crbc_lab.studies.learning.settings import SETTINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 WIDTH, HEIGHT = 1300, 1250
@@ -74,6 +79,23 @@ def credit_tables(study: Path) -> None:
         put(page, metric, _markdown(["", *worlds], rows))
 
 
+def learning_tables(results: Path) -> None:
+    """A table for each setting that its plan states, and the effect sizes."""
+    plan = json.loads((results / learning_study.PLAN).read_text())
+    page, names = ROOT / "docs/credit/learning.md", [estimator["name"] for estimator in plan["estimators"]]
+    kept = [learning_study.place(results, setting, name) for setting in plan["settings"] for name in names]
+    found = learning.table(list(map(learning_study.read, kept)), np.random.default_rng(0))
+    parts = []
+    for setting, rows in found.items():
+        heads = [f"area at rate {rate:g}" for rate in rows[0].result.rates]
+        areas = {name: cells for name, *cells in learning.by_rate(rows)}
+        table = [[*line[:1], *line[3:], line[1], line[2], *areas[line[0]]] for line in learning.lines(rows)]
+        columns = ["", *learning.HEADS[3:], "rate", "works", *heads]
+        parts.append(f"**{setting}**: {SETTINGS[setting].description}.\n{_markdown(columns, table)}")
+    put(page, "learning", "\n".join(parts))
+    learning.draw(found, ROOT / "docs/credit/learning.png")
+
+
 def _markdown(heads: list[str], rows: list[list[str]]) -> str:
     return "\n" + "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)) + "\n"
 
@@ -92,4 +114,4 @@ def _signed(figure: tuple[float | None, float | None]) -> str:
 
 
 if __name__ == "__main__":
-    {"main": main_job, "credit": credit_tables}[sys.argv[1]](Path(sys.argv[2]))
+    {"main": main_job, "credit": credit_tables, "learning": learning_tables}[sys.argv[1]](Path(sys.argv[2]))

@@ -9,6 +9,7 @@
 #   main        README.md (results) and docs/report.png; two more seeds, printed
 #   agents      docs/results/short-lab.png and its tables: each agent with CRBC and with GRPO, three seeds
 #   credit      docs/credit/accuracy.md (tables) and credit_accuracy.png
+#   learning    docs/credit/learning.md (tables) and learning.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
 #   site        docs/webshop_site.png and webshop_phone.png
@@ -46,6 +47,16 @@ credit() {
     .venv/bin/python scripts/figures.py credit "$runs/credit/credit_accuracy.json"
 }
 
+learning() {
+    local world method worlds=() methods=()
+    for world in sokoban-h20 slip lucky house shop hub gamble alfworld-observation; do worlds+=(--world "$world"); done
+    for method in crbc crbc,trust=slope crbc_plus crbc_plus,trust=slope gigpo graphgpo g2po grpo truth shuffled; do
+        methods+=(--method "$method")
+    done
+    .venv/bin/crbc study learning "${worlds[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning
+    .venv/bin/python scripts/figures.py learning results/learning
+}
+
 splits() {
     .venv/bin/crbc bench splits CRBC-Sokoban-v0 --train-tasks 4800
     .venv/bin/crbc bench splits CRBC-Sokoban-v0 --train-tasks 4800 --set panel=paper || true  # its leak is an error
@@ -66,9 +77,9 @@ trl() {
 
 bash scripts/setup.sh dev
 for part in "${@:-warmstart}"; do
-    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, agents, credit, splits, sb3, site, front, trl" >&2; exit 2; }
+    declare -F "$part" > /dev/null || { echo "no part $part: warmstart, main, agents, credit, learning, splits, sb3, site, front, trl" >&2; exit 2; }
 done
-if [[ $# -eq 0 ]]; then set -- warmstart main agents credit splits sb3 site front trl; fi
+if [[ $# -eq 0 ]]; then set -- warmstart main agents credit learning splits sb3 site front trl; fi
 for part in "$@"; do
     echo "== $part"
     "$part"

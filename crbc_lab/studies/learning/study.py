@@ -127,9 +127,9 @@ def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None,
     todo = [one for one in wanted if not _done(one, folder)]
     progress(len(wanted) - len(todo), len(wanted))
     for number, (one, told) in enumerate(_trained(todo, jobs), len(wanted) - len(todo) + 1):
-        place = _place(one, folder)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(place, (json.dumps({"digest": one.digest(), **told}) + "\n").encode())
+        kept = _place(one, folder)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, (json.dumps({"digest": one.digest(), **told}) + "\n").encode())
         progress(number, len(wanted))
     return [read(_place(one, folder)) for one in wanted]
 
@@ -183,19 +183,23 @@ def _success(
     return train(agents, estimator, rate, budget)
 
 
+def place(folder: Path, setting: str, estimator: str, alike: bool = False) -> Path:
+    """Where the result of an estimator in a setting is kept."""
+    name = "".join(letter if letter.isalnum() or letter in "_.=-" else "_" for letter in estimator)
+    return folder / ("alike" if alike else "own") / setting / f"{name}.json"
+
+
 def _place(one: Grid, folder: Path) -> Path:
-    scale = "alike" if one.budget.alike else "own"
-    name = "".join(letter if letter.isalnum() or letter in "_.=-" else "_" for letter in one.estimators[0].name)
-    return folder / scale / one.settings[0] / f"{name}.json"
+    return place(folder, one.settings[0], one.estimators[0].name, one.budget.alike)
 
 
 def _done(one: Grid, folder: Path) -> bool:
-    place = _place(one, folder)
-    return place.is_file() and read_json(place).get("digest") == one.digest()
+    kept = _place(one, folder)
+    return kept.is_file() and read_json(kept).get("digest") == one.digest()
 
 
-def read(place: Path) -> Result:
-    told = read_json(place)
+def read(kept: Path) -> Result:
+    told = read_json(kept)
     chosen_on, areas, values, curve = (np.array(told[key]) for key in ("chosen_on", "areas", "values", "curve"))
     rates, rate = tuple(told["rates"]), int(told["rate"])
     return Result(told["setting"], told["estimator"], rates, chosen_on, areas, rate, values, curve, told["updates"])
@@ -209,7 +213,7 @@ def write_plan(grid: Grid, folder: Path) -> Path:
     check_plan(grid, folder)
     _ = grid.block
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / PLAN
+    stated = folder / PLAN
     told = {
         "digest": grid.digest(),
         "measure": "area: exact success, mean over the evaluations of a training, seeds and instances",
@@ -218,15 +222,15 @@ def write_plan(grid: Grid, folder: Path) -> Path:
         "rates": {name: grid.rates(SETTINGS[name]) for name in grid.settings},
         **asdict(grid),
     }
-    replace_file(place, (json.dumps(told, indent=1) + "\n").encode())
-    return place
+    replace_file(stated, (json.dumps(told, indent=1) + "\n").encode())
+    return stated
 
 
 def check_plan(grid: Grid, folder: Path) -> None:
     """Raises `ConfigError` where a plan of the folder says another grid: what was stated beforehand holds."""
-    place = folder / PLAN
-    if place.is_file() and (planned := read_json(place)["digest"]) != grid.digest():
+    stated = folder / PLAN
+    if stated.is_file() and (planned := read_json(stated)["digest"]) != grid.digest():
         raise ConfigError(
-            f"{place} states the grid {planned} beforehand, and this one is {grid.digest()}: run it as it is stated, "
+            f"{stated} states the grid {planned} beforehand, and this one is {grid.digest()}: run it as it is stated, "
             "or choose another folder with --out"
         )
