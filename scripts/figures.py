@@ -87,11 +87,12 @@ def learning_tables(results: Path) -> None:
     found = learning.table(list(map(learning_study.read, kept)), np.random.default_rng(0))
     parts = []
     for setting, rows in found.items():
-        heads = [f"area at rate {rate:g}" for rate in rows[0].result.rates]
+        heads = [f"area at {rate:g}" for rate in rows[0].result.rates]
         areas = {name: cells for name, *cells in learning.by_rate(rows)}
-        table = [[*line[:1], *line[3:], line[1], line[2], *areas[line[0]]] for line in learning.lines(rows)]
-        columns = ["", *learning.HEADS[3:], "rate", "works", *heads]
-        parts.append(f"**{setting}**: {SETTINGS[setting].description}.\n{_markdown(columns, table)}")
+        table = [[*line, *areas[line[0]]] for line in learning.lines(rows)]
+        start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
+        told = f"**{setting}**: {SETTINGS[setting].description}; {start}."
+        parts.append(f"{told}\n{_markdown([*learning.HEADS, *heads, 'works'], table)}")
     put(page, "learning", "\n".join(parts))
     learning.draw(found, ROOT / "docs/credit/learning.png")
 

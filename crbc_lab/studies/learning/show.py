@@ -19,16 +19,19 @@ from crbc_rl import credit
 def show(results: Sequence[Result], grid: Grid, picture: Path, console: Console) -> None:
     found = tables.table(results, np.random.default_rng(0))
     for setting, rows in found.items():
-        console.print(f"\n[bold]{setting}[/]: {SETTINGS[setting].description}", highlight=False, soft_wrap=True)
+        start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
+        console.print(
+            f"\n[bold]{setting}[/]: {SETTINGS[setting].description}; {start}", highlight=False, soft_wrap=True
+        )
         console.print(_printed(tables.HEADS, tables.lines(rows)))
         rates = [f"{rate:g}" for rate in rows[0].result.rates]
-        console.print(_printed(("area by rate", *rates), tables.by_rate(rows)))
+        console.print(_printed(("area by rate", *rates, "works"), tables.by_rate(rows)))
     rollouts = grid.budget.updates * grid.budget.group_size
     console.print(
         f"Success is exact. A training has {grid.budget.updates} updates with a group of {grid.budget.group_size}: "
         f"{rollouts:,} rollouts of each instance, or of 16 rooms an update. The area is the mean success over it. "
         f"Intervals are joint over {len(grid.seeds)} seeds and the instances. The rate is the best of those on other "
-        "instances, and it works where the area, on these, is 95 % of the best.",
+        "instances, and it works where the area, on these, is 95 % of the best. * is separated.",
         highlight=False,
         soft_wrap=True,
     )

@@ -79,32 +79,29 @@ def working(result: Result) -> float:
     return result.rates[high] / result.rates[low]
 
 
-HEADS = ("", "rate", "works", "start", "area", "end", "area minus CRBC's", "Holm's p", "")
+HEADS = ("", "rate", "area", "end", "area minus CRBC's", "Holm's p")
 
 
 def lines(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """The cells of a setting's table under `HEADS`, the largest area first."""
+    """The cells of a setting's table under `HEADS`, the largest area first; "*" where a method is separated."""
     for row in sorted(rows, key=lambda row: -row.result.area):
         result, one = row.result, row.beside
-        beside = ("", "", "")
-        if one is not None:
-            counted = result.estimator not in BOUNDS
-            d = one.difference
-            said = f"{100 * d.value:+.1f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})"
-            beside = (said, f"{row.corrected:.3f}" if counted else "", "separated" if row.separated and counted else "")
+        d, counted = None if one is None else one.difference, result.estimator not in BOUNDS
         yield (
             result.estimator,
             f"{result.rates[result.rate]:g}",
-            f"x{working(result):.3g}",
-            *(f"{100 * value:.1f}" for value in (result.curve[0].mean(), result.area, result.curve[-1].mean())),
-            *beside,
+            f"{100 * result.area:.1f}",
+            f"{100 * result.curve[-1].mean():.1f}",
+            "" if d is None else f"{100 * d.value:+.1f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})",
+            f"{row.corrected:.3f}{'*' * row.separated}" if d is not None and counted else "",
         )
 
 
 def by_rate(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """The area of each method at each rate."""
+    """The area of each method at each rate, and how wide the range is that works."""
     for row in rows:
-        yield (row.result.estimator, *(f"{100 * area:.1f}" for area in row.result.areas.mean(axis=1)))
+        areas = (f"{100 * area:.1f}" for area in row.result.areas.mean(axis=1))
+        yield (row.result.estimator, *areas, f"x{working(row.result):.3g}")
 
 
 def draw(tables: Table, path: Path) -> None:
@@ -116,7 +113,7 @@ def draw(tables: Table, path: Path) -> None:
             for row in (row for row in rows if row.result.estimator == name and row.beside is not None):
                 assert row.beside is not None
                 d = row.beside.difference
-                colour = "#9a9a9a" if d.low < 0.0 < d.high else "#0b3c5d" if d.value < 0.0 else "#d55e00"
+                colour = "#9a9a9a" if d.low <= 0.0 <= d.high else "#0b3c5d" if d.value < 0.0 else "#d55e00"
                 ax.plot([-100 * d.low, -100 * d.high], [height, height], color=colour, linewidth=2)
                 ax.plot([-100 * d.value], [height], "o", color=colour, markersize=5)
         ax.axvline(0.0, color="#444444", linewidth=0.8)
