@@ -162,6 +162,14 @@ def test_credit_is_the_librarys() -> None:
     assert np.abs(Credit(Estimator("truth", "truth"), runs)(played) - truth(runs, played)).max() == 0
 
 
+def test_the_rate_falls_to_0_and_success_is_taken_every_few_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, rates = agents("stop", 0), list[float]()
+    monkeypatch.setattr(runs, "learn", lambda played, advantages, rate: rates.append(rate))
+    found = train(runs, Estimator("grpo", "grpo"), 2.0, Budget(updates=8, group_size=2))
+    assert rates == pytest.approx([2.0, 1.75, 1.5, 1.25, 1.0, 0.75, 0.5, 0.25])
+    assert found.shape == (3, 1, 2), "at the start, after five and at the end"
+
+
 THREE = tuple(map(study.named, ("crbc", "grpo", "truth")))
 GRID = Grid(THREE, ("hub", "stop"), (0, 1), instances=3, choosing=1, budget=Budget(5, 4))
 
