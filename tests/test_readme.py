@@ -45,6 +45,7 @@ SHORT = {
     "crbc study agent": "--episodes 4 --samples 2",
     "crbc study --list": "",
     "crbc study main": "--dry-run",
+    "crbc study learning": "--quick --jobs 1",  # its workers import the main module, which the warm process has not
     "crbc study": "--quick",
 }
 """What is added to a command, by its beginning; the first that fits."""
