@@ -193,7 +193,7 @@ def learning(
 
     permit(allow_import)
     from crbc_lab.studies.learning import show, study
-    from crbc_lab.studies.learning.settings import FEW, SETTINGS
+    from crbc_lab.studies.learning.settings import FEW, QUICK, SETTINGS
     from crbc_lab.studies.learning.training import Budget
     from crbc_rl import credit
 
@@ -204,7 +204,7 @@ def learning(
     methods = everything if ALL in method else method or (*study.METHODS, *study.BOUNDS)
     grid = study.Grid(
         tuple(map(study.named, methods)),
-        tuple(SETTINGS) if ALL in world else world or (FEW[3:5] if quick else FEW),
+        tuple(SETTINGS) if ALL in world else world or (QUICK if quick else FEW),
         seeds or tuple(range(2 if quick else 10)),
         instances or (4 if quick else 16),
         every_rate=every_rate,
@@ -213,8 +213,14 @@ def learning(
     if plan:
         print_written(console, study.write_plan(grid, out))
         return
-    with progress_bar(console, "trainings") as progress:
-        results = study.run(grid, out, progress, jobs or os.cpu_count() or 1)
+    with progress_bar(console, "estimators") as progress:
+
+        def tell(done: int, total: int) -> None:
+            progress(done, total)
+            if not console.is_terminal:
+                print_line(console, f"{done} of {total} estimators in their settings")
+
+        results = study.run(grid, out, tell, jobs or os.cpu_count() or 1)
     picture = out / "learning.png"
     show.show(results, grid, picture, console)
     print_written(console, picture)

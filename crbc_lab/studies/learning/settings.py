@@ -48,13 +48,11 @@ class Setting:
 
 Maker = Callable[[int, int], TabularMDP]
 
-SKILL = {"house": 0.5, "search": 0.3, "shop": 0.2, "distractors": 0.5, "sokoban-h50": 0.1}
-"""How well a table plays at its start, as in the behaviour "soft"; `USUAL` elsewhere."""
-USUAL = {"lucky": 0.0, "hub": 0.0, "gamble": 0.0, "needle": 0.0, "repair": 0.0, "stop": 0.0}
-
-
-def skill(world: str) -> float:
-    return SKILL.get(world, USUAL.get(world, 0.3))
+MODERATE = 0.3
+SKILL = {"house": 0.5, "distractors": 0.5, "shop": 0.2, "sokoban-h50": 0.1} | dict.fromkeys(
+    ("lucky", "hub", "gamble", "needle", "repair", "stop"), 0.0
+)
+"""How well a table plays at its start, as in the behaviour "soft"; `MODERATE` where nothing is said."""
 
 
 def tables(make: Maker, skill: float, draws: Draws, generators: Generators) -> Tables:
@@ -97,7 +95,7 @@ SETTINGS: dict[str, Setting] = {
     name: Setting(
         name,
         description,
-        partial(tables, partial(longer, make) if name in ROOMS else make, skill(name)),
+        partial(tables, partial(longer, make) if name in ROOMS else make, SKILL.get(name, MODERATE)),
         rates=(0.1, 0.3, 1.0, 3.0, 10.0),
         few=(0.3, 1.0, 3.0),
     )
@@ -116,3 +114,4 @@ SETTINGS: dict[str, Setting] = {
 
 FEW = ("sokoban-h20", "slip", "lucky", "house", "shop", "hub", "gamble", "alfworld-observation", "board")
 """The default: eight worlds, and one start of the network."""
+QUICK = ("house", "shop")
