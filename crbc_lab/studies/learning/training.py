@@ -1,4 +1,4 @@
-"""One training of several runs by one estimator, and the settings in which it happens."""
+"""One training of several runs by one estimator: play, credit, learn, and now and then the exact success."""
 
 from __future__ import annotations
 
