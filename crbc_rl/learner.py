@@ -24,7 +24,6 @@ from crbc_rl.batches import RolloutBatch
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.credit.estimator import Estimator
 from crbc_rl.credit.metrics import NO_SLOPE, Slope, calibration_metrics, credit_metrics, run_calibration
-from crbc_rl.credit.trust import pooled
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -93,7 +92,7 @@ class Learner:
             run.cut_lines(upto)
         self.guard = Guard(config)
         self.slope = NO_SLOPE
-        self.trusted = Slope(np.array(state["slope"]))
+        self.trusted, self._trusts = Slope(np.array(state["slope"])), self.credit_options.get("trust") is not None
 
     # ---- Algorithm 1 --------------------------------------------------------------------------
 
@@ -109,9 +108,8 @@ class Learner:
             terms = None  # with a critic: its advantages come later
             if self.estimator is not None:
                 options = self.credit_options
-                if options.get("trust") is not None:
+                if self._trusts:
                     options = {**options, "trust": self.trusted}
-                    self.trusted = pooled(self.trusted, process, options)
                 terms = self.estimator.terms(process, self.clock.phase, **options)
                 batch = replace(batch, advantage=terms.final)
 
@@ -125,6 +123,8 @@ class Learner:
             self._keep(batch)
         with self.clock.phase("figures"):
             self.slope = run_calibration(process, self.config.credit.method, self.credit_options)
+            if self._trusts:
+                self.trusted = self.trusted.then(self.slope)
             return {
                 **rollout_metrics(batch, self.worker.kinds, self.actor.policy.eos),
                 **self.worker.read,

@@ -18,7 +18,8 @@ from crbc_lab.studies.learning.agents import Networks
 from crbc_lab.studies.learning.processes import Processes
 from crbc_lab.studies.mdp import TabularMDP
 from crbc_lab.studies.worlds.behaviours import steps_lost
-from crbc_lab.studies.worlds.build import WON, Outcomes, table
+from crbc_lab.studies.worlds.build import Outcomes, table
+from crbc_lab.studies.worlds.sokoban import moves
 
 REACH = 3
 """Squares to each side of the player that the network sees: a 6x6 room has a floor of 4x4."""
@@ -33,13 +34,12 @@ TAUGHT, BATCH, RATE = 512, 256, 3e-3
 
 
 def of_room(room: Room, horizon: int) -> tuple[TabularMDP, NDArray[np.float32]]:
-    """A room as a process, and what the network sees of its states, (N, D). Action a is `MOVES[a]`."""
-    found: list[State] = []
+    """A room as a process, and what the network sees of its states, (N, D)."""
+    found, moved = list[State](), moves(room)
 
     def outcomes(state: State) -> dict[int, Outcomes[State]]:
         found.append(state)
-        after = [room.move(state, move) for move in MOVES]
-        return {a: [(WON if room.solved(there) else there, 1.0)] for a, there in enumerate(after)}
+        return moved(state)
 
     process = table(room.start, outcomes, horizon)
     return process, seen(room, found)

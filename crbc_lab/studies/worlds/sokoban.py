@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from crbc_envs.sokoban.panels import SokobanPanel
@@ -22,14 +24,19 @@ DISTRACTORS = 12
 """The actions that do nothing."""
 
 
-def of_room(room: Room, horizon: int = HORIZON) -> TabularMDP:
-    """A room as a process. Action a is `MOVES[a]`, and every action is admissible."""
+def moves(room: Room) -> Callable[[State], dict[int, Outcomes[State]]]:
+    """The outcomes of each action in a room's states. Action a is `MOVES[a]`, and every action is admissible."""
 
     def outcomes(state: State) -> dict[int, Outcomes[State]]:
         after = [room.move(state, move) for move in MOVES]
         return {a: [(WON if room.solved(there) else there, 1.0)] for a, there in enumerate(after)}
 
-    return table(room.start, outcomes, horizon)
+    return outcomes
+
+
+def of_room(room: Room, horizon: int = HORIZON) -> TabularMDP:
+    """A room as a process."""
+    return table(room.start, moves(room), horizon)
 
 
 def room(seed: int, index: int, horizon: int = HORIZON) -> TabularMDP:
