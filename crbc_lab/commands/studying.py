@@ -182,7 +182,7 @@ def learning(
         seeds: such as 0-9, the default; those of another thousand have other instances.
         instances: processes of each world, each with tables of its own; default 16.
         updates: updates of a training; default 40.
-        quick: seconds instead of a quarter of an hour: other defaults, of two worlds and two seeds.
+        quick: seconds instead of minutes: other defaults, of two worlds and two seeds.
         every_rate: try five rates in the place of three.
         alike: divide each update's advantages by their root mean square, so that all estimators have one scale.
         plan: state in OUT/plan.json what would be run, and run nothing. Another study is then refused there.
