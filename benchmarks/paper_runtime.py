@@ -9,7 +9,7 @@ from typing import Any
 
 from crbc_lab.plan.architecture import Architecture, find_architecture
 from crbc_lab.plan.hardware import HARDWARE, PER_NODE, find_hardware
-from crbc_lab.plan.runtime import Phase, estimate, total
+from crbc_lab.plan.runtime import Job, Phase, estimate, total
 from crbc_lab.plan.show import seconds
 from crbc_lab.plan.workload import Workload, workload_of
 from crbc_rl.config import TrainConfig, load_config
@@ -102,9 +102,7 @@ def paper_phases(
     limit = changes.pop("limit", None)
     config = load_config(f"paper/{name}", [] if limit is None else [f"rollout.max_new_tokens={limit}"])
     work = _work(config, launcher, changes)
-    steps = config.env.kwargs["max_steps"]
-    model, gpus = _model(config), PER_NODE * nodes
-    return estimate(config, rates, model=model, max_steps=steps, gpus=gpus, nodes=nodes, work=work)
+    return estimate(Job(config, _model(config), rates, work, config.env.kwargs["max_steps"], PER_NODE * nodes, nodes))
 
 
 def blocks(phases: Iterable[Phase]) -> dict[str, float]:
@@ -132,7 +130,7 @@ def elsewhere() -> str:
         f"paper/{CONFIGS[0]}", ["optim.minibatch=64", "optim.microbatch=8", "optim.score_microbatch=8"]
     )
     work = _work(config, launcher=True, changes={"success": 0.0})
-    phases = estimate(config, HARDWARE["a100"], model=QWEN_3B, max_steps=50, gpus=4, work=work)
+    phases = estimate(Job(config, QWEN_3B, HARDWARE["a100"], work, max_steps=50, gpus=4, nodes=1))
     keys = {"gen": BLOCKS["rollout"], "old_log_prob": ("old",), "ref": ("reference",), "update_actor": ("train",)}
     planned = {name: sum(phase.seconds for phase in phases if phase.key in keys[name]) for name in keys}
     rows = [(f"`{k}`", seconds(s), seconds(planned[k]), f"{planned[k] / s:.2f}") for k, s in LOGGED.items()]

@@ -13,6 +13,7 @@ import numpy as np
 from anchors import Rollout, RolloutGroup, Step
 from crbc_envs.actions import tagged
 from crbc_envs.core import AnchorEnv, Expert, Infos
+from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.tasks import rng as seeded
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import begin, noise_seed
@@ -53,6 +54,18 @@ def expert_steps(
         if expert is None:
             return
         yield from _episode(env, first, expert, executed=executed)
+
+
+def prompted(window: PromptWindow, steps: Iterable[Demonstration]) -> Iterator[tuple[Prompt, Infos, str]]:
+    """Each step as an agent would see it: the prompt that `window` makes, the info, and the reply."""
+    seen: Any = None
+    for observation, info, reply in steps:
+        if info["step"]:
+            window.record(seen, info["action"])
+        else:
+            window.history.clear()
+        yield window.ask(observation, info), info, reply
+        seen = observation
 
 
 def corrected_steps(

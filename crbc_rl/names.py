@@ -59,7 +59,7 @@ def _named(kind: Kind) -> dict[str, Path]:
     if kind == "run":
         return {path.parent.name: path.parent for path in sorted(RUNS.glob("*/config.yaml"))}
     fetched = [models_home() / name / "config.json" for name in PRETRAINED]
-    paths = [*sorted((shipped() / "warmstarts").glob("*/config.json")), *filter(Path.is_file, fetched)]
+    paths = [*sorted((shipped() / "warmstarts").glob(f"*/{WARMSTART}")), *filter(Path.is_file, fetched)]
     return {path.parent.name: path.parent for path in paths}
 
 

@@ -68,7 +68,7 @@ def train(
         gpus: dry run: number of GPUs to plan for; default 8 for each of --nodes; without it 8 with vLLM, else 1.
         gpu_memory: dry run: memory of each GPU in GiB; default 80.
         nodes: dry run: number of nodes that the GPUs are dealt to; default the fewest.
-        hardware: dry run: the GPU whose time is estimated: a100 or h100; default a100.
+        hardware: dry run: whose time is estimated: a100, h100, or cpu for this machine itself; default a100.
         online: dry run: look up a model that is not on this machine on the Hugging Face hub.
         follow_links: write through links in the run folder, such as rollouts/ on another disk.
         allow_import: run the modules that the config names ("module:attribute").
@@ -88,8 +88,7 @@ def train(
         from crbc_lab.plan.plan import make_plan
         from crbc_lab.plan.show import print_plan
 
-        gib = 80.0 if gpu_memory is None else gpu_memory
-        print_plan(plan := make_plan(settings, gpus, gib, online, nodes, hardware or "a100"), console, folder)
+        print_plan(plan := make_plan(settings, gpus, gpu_memory, online, nodes, hardware or "a100"), console, folder)
         if plan.checked.env.panels:
             console.print(f"anchors: {played_slope(settings)}", highlight=False, markup=False)
         return
@@ -357,17 +356,6 @@ def doctor() -> None:
         sys.exit(1)
 
 
-def completion(shell: Positional[Literal["bash", "zsh"]], /) -> None:
-    """Print a script by which a shell completes crbc's commands, options and names: source <(crbc completion bash).
-
-    Args:
-        shell: the shell; a line for ~/.bashrc or ~/.zshrc is above.
-    """
-    from crbc_lab.commands.completion import script
-
-    print(script(shell, COMMANDS))
-
-
 COMMANDS: dict[str, Any] = {
     "init": init,
     "train": train,
@@ -383,5 +371,4 @@ COMMANDS: dict[str, Any] = {
     "model": MODEL,
     "serve": SERVE,
     "doctor": doctor,
-    "completion": completion,
 }

@@ -32,7 +32,9 @@ def train(config: TrainConfig, folder: Path, resume: bool, console: Console, fol
     with Interrupts() as interrupts:
         stop_with_parent()
         with TrainProgress(console, config.updates) as progress:
-            check_run(own_model(folder, config), gpus=distributed.size, online=True).require()
+            checked = check_run(own_model(folder, config), gpus=distributed.size, online=True)
+            checked.require()
+            config = config.model_copy(update={"rollout": checked.config.rollout})
             run = Run.start(folder, config, resume, distributed, follow_links)
             learner = Learner(config, run, progress, distributed)
             console.print(

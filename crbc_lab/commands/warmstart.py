@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import chain, cycle, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from crbc_envs.actions import tagged
-from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, random_successes
+from crbc_envs.demonstrations import Demonstration, Env, corrected_steps, expert_steps, prompted, random_successes
 from crbc_envs.prompts import Prompt, PromptWindow
 from crbc_envs.storage.files import refuse_link, replacing_folder
 from crbc_envs.vector.members import make_member
@@ -33,8 +32,8 @@ from crbc_lab.commands.warmstart_model import (
     start_from,
     trained,
 )
-from crbc_lab.plan.check import longest_reply
 from crbc_lab.plan.environment import check_env
+from crbc_lab.plan.lengths import longest_reply
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
 from crbc_rl.config.revisions import model_digest
 from crbc_rl.errors import ConfigError
@@ -272,18 +271,12 @@ def _of_one(
 def _prompted(
     config: WarmstartConfig, env: Env, steps: Iterator[Demonstration], rng: np.random.Generator
 ) -> Iterator[tuple[Prompt, str]]:
-    window = PromptWindow.of(env, **prompt_options(config))
-    seen: Any = None
-    for observation, info, reply in steps:
-        if info["step"]:
-            window.record(seen, info["action"])
-        else:
-            window.history.clear()
-        lapse = config.lapse
+    lapse = config.lapse
+    for prompt, info, reply in prompted(PromptWindow.of(env, **prompt_options(config)), steps):
         if lapse is not None and lapse.action in info["admissible_actions"] and rng.random() < lapse.share:
-            reply = tagged(lapse.action, lapse.thought)
-        yield window.ask(observation, info), reply
-        seen = observation
+            yield prompt, tagged(lapse.action, lapse.thought)
+        else:
+            yield prompt, reply
 
 
 def _steps(

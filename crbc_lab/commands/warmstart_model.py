@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from crbc_envs.storage.files import read_json, replace_file
@@ -116,7 +116,7 @@ def save_adapter(policy: TransformersPolicy, folder: Path, config: WarmstartConf
             rounded = factor.to(torch.bfloat16)
             factor.copy_(rounded)
             factors[f"base_model.model.{name.replace('.default.', '.')}"] = rounded.contiguous()
-    save_file(factors, folder / OF_PEFT, metadata={"format": "pt"})
+    (folder / OF_PEFT).write_bytes(save(factors, metadata={"format": "pt"}))  # save_file lets nobody else read it
     modules = sorted({name.partition(".lora_")[0].rpartition(".")[2] for name in trained(policy)})
     LoraConfig(
         r=config.lora_rank,

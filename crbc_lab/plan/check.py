@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from anchors import INVALID, Rollout, RolloutGroup, Step
-from crbc_envs.demonstrations import expert_steps
 from crbc_envs.tasks import SPLITS
-from crbc_envs.vector.members import make_member
 from crbc_lab.plan.environment import EnvCheck, check_env
 from crbc_lab.plan.findings import Finding, allocators, package, tracker
+from crbc_lab.plan.lengths import Lengths, expert_lengths
 from crbc_rl import credit
 from crbc_rl.config import CLIPPED, CRITIC, TrainConfig
 from crbc_rl.config.revisions import data_digest, model_digest
@@ -35,9 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SHOWN = 40
-"""Steps of the expert whose replies are measured."""
-
 MIXED = RolloutGroup(
     [
         Rollout([Step("start", "on", reward=1.0), Step("end", "take", reward=1.0)], success=True),
@@ -49,12 +41,17 @@ MIXED = RolloutGroup(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A config that can work. `findings` say what is missing for it on this machine."""
+    """A config that can work, with a limit of replies where it names none and the default's would cut them.
+
+    `findings` say what is missing for it on this machine.
+    """
 
     config: TrainConfig
     env: EnvCheck
     model: Architecture | None
     """None where its shape cannot be read on this machine."""
+    lengths: Lengths | None
+    """Of the environment's expert; None for an evaluation, and where they cannot be measured here."""
     findings: tuple[Finding, ...]
 
     def require(self) -> None:
@@ -75,6 +72,7 @@ def check_run(
     env = check_env(config, SPLITS if evaluation is None else evaluation[:1])
     errors, findings = [*env.errors, *_panels(config, env, evaluation)], [*env.findings]
     model: Architecture | None = None
+    lengths: Lengths | None = None
     if evaluation is None:
         from crbc_lab.plan.architecture import find_architecture  # an evaluation is checked before torch is imported
         from crbc_lab.plan.batches import contradictions
@@ -90,13 +88,14 @@ def check_run(
         except ConfigError as error:  # an unknown engine: there is no more to say about sizes
             errors.append(str(error))
         errors += [*_credit(config), *_objective(config), *_learning(config, env, model)]
-        if not (errors or env.findings) and (told := _cut(config)):
-            log.warning(told)
+        if not (errors or env.findings):
+            lengths = expert_lengths(config)
+            config = _fitting(config, lengths)
     if not env.findings:
         errors += _revisions(config, model is not None and evaluation is None)
     if errors:
         raise ConfigError(_lines(f"{config.name} can never work", errors))
-    return Checked(config, env, model, tuple(findings))
+    return Checked(config, env, model, lengths, tuple(findings))
 
 
 def _lines(title: str, messages: list[str]) -> str:
@@ -148,33 +147,22 @@ def _learning(config: TrainConfig, env: EnvCheck, model: Architecture | None) ->
         )
 
 
-def _cut(config: TrainConfig) -> str:
-    """That replies as the environment's expert gives them are longer than a reply may be, in this model's tokens; empty
-    where they fit, or where it cannot be said."""
-    folder = initial(config)
-    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
-        if not hasattr(env, "expert") or not (folder / "tokenizer_config.json").is_file():
-            return ""
-        steps = islice(expert_steps(env, np.random.default_rng(0)), SHOWN)
-        replies = [reply for _, _, reply in steps]
-    from transformers import AutoTokenizer
-
-    from crbc_rl.policies.files import SAFE, as_config_error
-
-    with as_config_error(f"{folder}: its tokenizer cannot be used"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
-    longest = longest_reply(tokenizer, replies)
-    if longest <= config.rollout.max_new_tokens:
-        return ""
-    return (
-        f"rollout.max_new_tokens: {config.rollout.max_new_tokens}, and in this model's tokens a reply of the "
-        f"environment's expert has up to {longest}: such replies are cut, and then invalid. Raise it to that or more"
+def _fitting(config: TrainConfig, lengths: Lengths | None) -> TrainConfig:
+    """The config, with room for the expert's replies and a quarter more where it says nothing of it; else a warning
+    where it has none."""
+    limit = config.rollout.max_new_tokens
+    if lengths is not None and "max_new_tokens" not in config.rollout.model_fields_set:
+        rollout = config.rollout.model_copy(update={"max_new_tokens": max(limit, lengths.suggested)})
+        return config.model_copy(update={"rollout": rollout})
+    if lengths is None or lengths.longest <= limit:
+        return config
+    log.warning(
+        "rollout.max_new_tokens: %d, and in this model's tokens a reply of the environment's expert has up to %d: such "
+        "replies are cut, and then invalid. Raise it to that or more, or leave it out",
+        limit,
+        lengths.longest,
     )
-
-
-def longest_reply(tokenizer: Any, replies: Iterable[str]) -> int:
-    """Tokens of the longest of `replies`, with the end token; 0 where there are none."""
-    return max((1 + len(tokenizer.encode(reply, add_special_tokens=False)) for reply in set(replies)), default=0)
+    return config
 
 
 def _flat(config: TrainConfig) -> bool:

@@ -14,6 +14,9 @@ GIGA, TERA = 1e9, 1e12
 PER_NODE = 8
 """GPUs of a node, and network adapters: one for each GPU."""
 
+RESERVE = 4 * 2**30
+"""Bytes for CUDA's context, NCCL's buffers, fragmentation, and what vLLM keeps when it sleeps. A guess."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
@@ -35,6 +38,10 @@ class Hardware:
     """Seconds of vLLM's decode step for each layer besides reading and computing: kernels' starts, and scheduling."""
     eager: float = 0.900e-3
     """Seconds of transformers' decode step for each layer, while the GPU mostly waits for the program."""
+    device: str = "GPU"
+    """What a rank has one of, as it is called in a plan."""
+    reserve: int = RESERVE
+    """Bytes that are no tensors of a plan."""
 
 
 HARDWARE = {
@@ -50,10 +57,14 @@ benchmarks/paper_runtime.py). `eager`: the same benchmark states 39.68 tokens pe
 transformers, 25.2 ms for 28 layers, and as much for 7B."""
 
 
+CPU = "cpu"
+"""The name of this machine's processor, whose rates are measured (`crbc_lab.plan.processor`)."""
+
+
 def find_hardware(name: str) -> Hardware:
     """A GPU by its name in `HARDWARE`. Raises `ConfigError` for an unknown one."""
     if name.lower() not in HARDWARE:
-        known = ", ".join(HARDWARE)
+        known = ", ".join([*HARDWARE, CPU])
         raise ConfigError(f"--hardware {name}: its rates are not known{nearest(name, HARDWARE)}; there are {known}")
     return HARDWARE[name.lower()]
 

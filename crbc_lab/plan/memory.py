@@ -15,15 +15,13 @@ from math import ceil
 from pathlib import Path
 
 from crbc_lab.plan.architecture import Architecture
+from crbc_lab.plan.hardware import RESERVE
 from crbc_rl.config import CRITIC, KEEP, TrainConfig
 from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import LOGITS_PER_CHUNK
 from crbc_rl.runs.transcripts import MOST_BYTES
 
 GIB = 2**30
-
-RESERVE = 4 * GIB
-"""Reserved for CUDA's context, NCCL's buffers, fragmentation, and what vLLM keeps when it sleeps. A guess."""
 
 LOGIT = 20
 """Bytes per logit of the log-probabilities and their gradient, for the tokens computed at a time: five float32 tensors.
@@ -67,12 +65,12 @@ def tokens_per_row(config: TrainConfig) -> int | None:
     return None if prompt is None else prompt + config.rollout.max_new_tokens
 
 
-def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Memory:
+def estimate(config: TrainConfig, model: Architecture, gpus: int, gib: float, reserved: int = RESERVE) -> Memory:
     """The memory that each of `gpus` GPUs with `gib` GiB needs to train `model` with `config`.
 
     The config must limit its prompts (`rollout.max_prompt_tokens`).
     """
-    held, reserve = _held(config, model, gpus), {"reserve": RESERVE}
+    held, reserve = _held(config, model, gpus), {"reserve": reserved}
     loading = {"whole weights, float32": 4 * model.parameters, **reserve}
     if _sharded(config, gpus):
         loading["a weight beside its shard"] = 4 * model.vocabulary * model.hidden // gpus

@@ -6,18 +6,19 @@ installs it, since a plan is often made on another machine than the one that tra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from crbc_lab.plan.architecture import Architecture
 from crbc_lab.plan.batches import Batches, arithmetic, contradictions
 from crbc_lab.plan.check import Checked, check_run
-from crbc_lab.plan.hardware import PER_NODE, Hardware, check_nodes, fewest_nodes, find_hardware
+from crbc_lab.plan.hardware import CPU, PER_NODE, Hardware, check_nodes, fewest_nodes, find_hardware
 from crbc_lab.plan.memory import Disk, Memory, disk, estimate, microbatch, tokens_per_row
-from crbc_lab.plan.runtime import Phase
+from crbc_lab.plan.runtime import Job, Phase, whole_run
 from crbc_lab.plan.runtime import estimate as estimate_time
-from crbc_lab.plan.workload import workload_of
+from crbc_lab.plan.workload import Workload, workload_of
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import ENGINES, engine_of
@@ -28,9 +29,9 @@ class Plan:
     """The plan of `config` for `gpus` GPUs of `gib` GiB.
 
     `memory` is None without the model's shape, without a limit on prompts, or for an engine of one's own; `disk` is
-    None without the model's shape. `phases` are the seconds of an update on such `hardware`; None without the model's
-    shape, and where the lengths of prompts are not known. Each of `remedies` is a change that makes the run fit; it is
-    empty where the run fits.
+    None without the model's shape. `phases` are the seconds of an update on such `hardware`, by its `work`, and
+    `seconds` those of the run with its evaluations; None without the model's shape, and where the lengths of prompts
+    are not known. Each of `remedies` is a change that makes the run fit; it is empty where the run fits.
     """
 
     config: TrainConfig
@@ -42,25 +43,40 @@ class Plan:
     batches: Batches
     memory: Memory | None
     disk: Disk | None
+    work: Workload | None
     phases: tuple[Phase, ...] | None
+    seconds: float | None
     remedies: tuple[str, ...]
 
 
 def make_plan(
     config: TrainConfig,
     gpus: int | None = None,
-    gib: float = 80.0,
+    gib: float | None = None,
     online: bool = False,
     nodes: int | None = None,
     hardware: str = "a100",
 ) -> Plan:
     """Plan `config` for `gpus` GPUs with `gib` GiB of memory, one rank each, dealt evenly to `nodes` nodes.
 
+    `hardware` "cpu" is this machine's processor with its main memory, for one process. `gib` is 80 by default on a GPU.
     The default of `gpus` is 8 for each of `nodes`; without these it is 8 with an engine that can split weights (vLLM),
     as in the paper, else 1. The default of `nodes` is the fewest that hold them. Raises `ConfigError` naming everything
     that can never work.
     """
-    rates = find_hardware(hardware)
+    own = hardware.lower() == CPU
+    if own and (gpus, nodes) != (None, None):
+        raise ConfigError("--hardware cpu is one process of this machine: leave --gpus and --nodes out")
+    if own and not engine_of(config).is_transformers:
+        raise ConfigError(
+            f"--hardware cpu: {config.generator.engine} samples on GPUs: add generator.engine=transformers"
+        )
+    if own:
+        from crbc_lab.plan import processor  # waits for torch
+
+        gpus, rates, gib = 1, processor.this_processor(config.threads), gib or processor.main_memory()
+    else:
+        rates, gib = find_hardware(hardware), 80.0 if gib is None else gib
     if gpus is None:
         gpus = PER_NODE * (nodes or 1) if nodes or engine_of(config).supports_tensor_parallel else 1
     if gpus < 1 or gib <= 0:
@@ -68,25 +84,30 @@ def make_plan(
     nodes = fewest_nodes(gpus) if nodes is None else nodes
     check_nodes(gpus, nodes)
     checked = check_run(config, gpus=gpus, online=online)
-    model = checked.model
+    config, model = checked.config, checked.model
     memory: Memory | None = None
     remedies: list[str] = []
     known = config.generator.engine in ENGINES
     if known and model is not None and tokens_per_row(config) is not None:
-        memory, remedies = estimate(config, model, gpus, gib), list(_remedies(config, model, gpus, gib))
+        needed = partial(estimate, gib=gib, reserved=rates.reserve)
+        memory, remedies = needed(config, model, gpus), list(_remedies(config, model, gpus, gib, needed))
     batches = arithmetic(config, gpus, checked.env.max_steps)
     space = None if model is None else disk(config, model)
     phases: tuple[Phase, ...] | None = None
-    if known and model is not None and (work := workload_of(config)) is not None:
-        phases = estimate_time(
-            config, rates, model=model, max_steps=checked.env.max_steps, gpus=gpus, nodes=nodes, work=work
-        )
-    return Plan(config, gpus, nodes, gib, rates, checked, batches, memory, space, phases, tuple(remedies))
+    work, seconds = workload_of(config, checked.lengths) if known and model is not None else None, None
+    if model is not None and work is not None:
+        job = Job(config, model, rates, work, checked.env.max_steps, gpus, nodes)
+        phases, seconds = estimate_time(job), whole_run(job)
+    return Plan(
+        config, gpus, nodes, gib, rates, checked, batches, memory, space, work, phases, seconds, tuple(remedies)
+    )
 
 
-def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -> Iterator[str]:
+def _remedies(
+    config: TrainConfig, model: Architecture, gpus: int, gib: float, needed: Callable[..., Memory]
+) -> Iterator[str]:
     """Single changes that make a run fit into memory, the smallest of each kind; none where it fits."""
-    if estimate(config, model, gpus, gib).fits(gib):
+    if needed(config, model, gpus).fits(gib):
         return
     rows, share = microbatch(config, gpus), config.generator.memory
     kinds: list[tuple[str, str, list[Any]]] = [
@@ -99,10 +120,10 @@ def _remedies(config: TrainConfig, model: Architecture, gpus: int, gib: float) -
     for section, key, values in kinds:
         for value in values:
             part = getattr(config, section).model_copy(update={key: value})
-            if estimate(config.model_copy(update={section: part}), model, gpus, gib).fits(gib):
+            if needed(config.model_copy(update={section: part}), model, gpus).fits(gib):
                 yield f"--set {section}.{key}={str(value).lower()}"
                 break
     for more in (gpus * 2, gpus * 4, gpus * 8):
-        if not [*contradictions(config, more, model)] and estimate(config, model, more, gib).fits(gib):
+        if not [*contradictions(config, more, model)] and needed(config, model, more).fits(gib):
             yield f"{more} GPUs"
             return

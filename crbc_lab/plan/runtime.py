@@ -8,14 +8,14 @@ tokenizing, saving, and whatever else a program adds. So an estimate is what a w
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from crbc_lab.plan.architecture import Architecture
 from crbc_lab.plan.batches import Batches, arithmetic, contradictions
-from crbc_lab.plan.hardware import PER_NODE, Hardware, check_nodes
+from crbc_lab.plan.hardware import Hardware, check_nodes
 from crbc_lab.plan.memory import trained
-from crbc_lab.plan.workload import Workload, going_on, longest_chain, workload_of
+from crbc_lab.plan.workload import Workload, going_on, longest_chain
 from crbc_rl.config import CRITIC, TrainConfig
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.engines import engine_of
@@ -90,31 +90,26 @@ class Job:
         return size * (self.gpus - 1) / self.gpus / rate
 
 
-def estimate(
-    config: TrainConfig,
-    hardware: Hardware,
-    *,
-    model: Architecture,
-    max_steps: int,
-    gpus: int = PER_NODE,
-    nodes: int = 1,
-    work: Workload | None = None,
-) -> tuple[Phase, ...]:
-    """The seconds of an update of `config` by phase, on `gpus` GPUs that are dealt evenly to `nodes` nodes.
-
-    `work` is by default that of the config's environment. Raises `ConfigError` for groups and GPUs that cannot be
-    dealt, and an environment whose lengths were not measured.
-    """
-    work = work or workload_of(config)
-    if work is None:
-        raise ConfigError(
-            f"{config.env.id}: the lengths of its prompts {config.env.prompt!r} are unknown, give a Workload"
-        )
-    check_nodes(gpus, nodes)
-    for message in contradictions(config, gpus, model):
+def estimate(job: Job) -> tuple[Phase, ...]:
+    """The seconds of an update by phase. Raises `ConfigError` for groups and GPUs that cannot be dealt."""
+    check_nodes(job.gpus, job.nodes)
+    for message in contradictions(job.config, job.gpus, job.model):
         raise ConfigError(message)
-    job = Job(config, model, hardware, work, max_steps, gpus, nodes)
     return (*_rollout(job), *_training(job))
+
+
+def whole_run(job: Job) -> float:
+    """Seconds of all updates, the validations between them, and both tests."""
+    run = job.config
+    validations = run.updates // run.eval.every + 1
+    evaluated = validations * _evaluation(job, run.eval.episodes) + 2 * _evaluation(job, run.eval.test_episodes)
+    return run.updates * total(estimate(job)) + evaluated
+
+
+def _evaluation(job: Job, episodes: int) -> float:
+    """Seconds in which `episodes` are played, each by itself."""
+    rollout = job.config.rollout.model_copy(update={"num_groups": episodes, "group_size": 1})
+    return total(tuple(_rollout(replace(job, config=job.config.model_copy(update={"rollout": rollout})))))
 
 
 def total(phases: tuple[Phase, ...]) -> float:
@@ -168,7 +163,8 @@ def decode_step(job: Job, live: float) -> float:
     model, parallel = job.model, job.config.generator.tensor_parallel
     context = job.work.prompt + job.work.reply / 2
     head = model.vocabulary * model.hidden
-    weights = 2 * (model.parameters - model.outside + head) / parallel
+    size = 4 if engine_of(job.config).is_transformers and job.config.policy.precision == "float32" else 2
+    weights = size * (model.parameters - model.outside + head) / parallel
     cache = live * context * model.kv_bytes / min(parallel, model.kv_heads)
     read = (weights + cache) / (job.hardware.memory * job.hardware.memory_share)
     attention = 4 * model.layers * model.hidden * context

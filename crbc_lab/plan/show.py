@@ -15,7 +15,6 @@ from crbc_lab.plan.hardware import GIGA, TERA
 from crbc_lab.plan.memory import GIB, Disk, Memory, free, tokens_per_row
 from crbc_lab.plan.plan import Plan
 from crbc_lab.plan.runtime import Phase, total
-from crbc_lab.plan.workload import workload_of
 from crbc_rl.config import KEEP, TrainConfig
 from crbc_rl.config.protocols import choices, deviations
 from crbc_rl.policies.engines import engine_of
@@ -33,7 +32,7 @@ def print_plan(plan: Plan, console: Console, run: Path) -> None:
         facts.add_row(f"[bold]{name}[/]", escape(text))
     console.print(facts, highlight=False)
     if plan.memory is not None:
-        console.print(_memory(plan.memory), highlight=False)
+        console.print(_memory(plan.memory, plan.hardware.device), highlight=False)
         _verdict(plan, plan.memory, console)
     if plan.phases is not None:
         _time(plan, plan.phases, console)
@@ -62,8 +61,9 @@ def _facts(plan: Plan) -> Iterator[tuple[str, str]]:
     )
     generators = f"generators: {batches.engines}, each over {config.generator.tensor_parallel}"
     nodes = f" on {plan.nodes} nodes" if plan.nodes > 1 else ""
-    gpu = f"one GPU of {plan.gib:g} GiB each" if memory is not None else "one GPU each"
-    if memory is None and plan.gpus == 1:
+    device = plan.hardware.device
+    gpu = f"one {device} of {plan.gib:.3g} GiB each" if memory is not None else f"one {device} each"
+    if memory is None and plan.gpus == 1 and device == "GPU":
         gpu = f"on a GPU, or without one on the CPU with {config.threads} threads"
     yield "processes", f"{plan.gpus}{nodes}, {gpu}; {generators}{room}"
     tokens = tokens_per_row(config)
@@ -108,8 +108,8 @@ def _plain(value: object) -> str:
     return json.dumps(value).strip('"')
 
 
-def _memory(memory: Memory) -> Table:
-    table = Table("on one GPU, GiB at most", *memory.phases)
+def _memory(memory: Memory, device: str) -> Table:
+    table = Table(f"on one {device}, GiB at most", *memory.phases)
     for column in table.columns[1:]:
         column.justify = "right"
     names = {name: None for parts in memory.phases.values() for name in parts}
@@ -123,10 +123,10 @@ def _memory(memory: Memory) -> Table:
 def _verdict(plan: Plan, memory: Memory, console: Console) -> None:
     peak = f"{memory.peak / GIB:.1f} GiB at most"
     if memory.fits(plan.gib):
-        console.print(f"[green]fits in {plan.gib:g} GiB[/]: {peak}, by estimate", highlight=False)
+        console.print(f"[green]fits in {plan.gib:.3g} GiB[/]: {peak}, by estimate", highlight=False)
         return
     why = "vLLM's memory is too small for one reply of full length" if memory.concurrent == 0 else peak
-    console.print(f"[yellow]does not fit in {plan.gib:g} GiB[/]: {why}, by estimate", highlight=False)
+    console.print(f"[yellow]does not fit in {plan.gib:.3g} GiB[/]: {why}, by estimate", highlight=False)
     for remedy in plan.remedies or ("no single change of the config is enough; combine several, or use larger GPUs",):
         console.print(f"  what helps: {escape(remedy)}", highlight=False, soft_wrap=True)
 
@@ -140,6 +140,8 @@ def _time(plan: Plan, phases: tuple[Phase, ...], console: Console) -> None:
     table.add_section()
     table.add_row("[bold]together[/]", seconds(total(phases)), "")
     console.print(table, highlight=False)
+    if plan.seconds is not None:
+        console.print(f"the run with its evaluations: {_duration(plan.seconds)}, by estimate", highlight=False)
     console.print("This assumes:", highlight=False)
     for assumed in _assumptions(plan):
         console.print(f"  {escape(assumed)}", highlight=False, soft_wrap=True)
@@ -150,9 +152,15 @@ def seconds(value: float) -> str:
     return f"{value:.{0 if value >= 100 else 1 if value >= 10 else 2 if value >= 1 else 3}f}"
 
 
+def _duration(value: float) -> str:
+    """Minutes, or hours with a digit after the point."""
+    minutes = max(1, round(value / 60))
+    return f"{minutes} minute{'s' * (minutes > 1)}" if minutes < 120 else f"{value / 3600:.1f} hours"
+
+
 def _assumptions(plan: Plan) -> Iterator[str]:
     """What an estimate rests on, one statement a line."""
-    work, hardware = workload_of(plan.config), plan.hardware
+    work, hardware = plan.work, plan.hardware
     if work is None:
         return
     limit = plan.config.rollout.max_new_tokens
@@ -166,13 +174,15 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     )
     per_layer = hardware.eager if engine_of(plan.config).is_transformers else hardware.layer
     yield (
-        f"{hardware.name}: {100 * hardware.flops_share:g} % of {hardware.flops / TERA:g} TFLOP/s, "
-        f"{100 * hardware.memory_share:g} % of {hardware.memory / GIGA:,g} GB/s, "
+        f"{hardware.name}: {100 * hardware.flops_share:g} % of {hardware.flops / TERA:.3g} TFLOP/s, "
+        f"{100 * hardware.memory_share:g} % of {hardware.memory / GIGA:,.4g} GB/s, "
         f"{1e3 * per_layer:g} ms a layer in each decode step"
     )
     between = f", and {hardware.network / GIGA:g} GB/s for each to other nodes" if plan.nodes > 1 else ""
     nodes = "one node" if plan.nodes == 1 else f"{plan.nodes} nodes"
-    yield f"{plan.gpus} GPUs on {nodes}: {hardware.link / GIGA:g} GB/s within a node{between}"
+    if hardware.device == "GPU":
+        yield f"{plan.gpus} GPUs on {nodes}: {hardware.link / GIGA:g} GB/s within a node{between}"
+    yield "each prompt is read whole; where prompts begin alike, they are read once, and it takes less"
     yield "nothing for the engine's waking, tensor parallelism's exchanges, padding, tokenizing, figures and saving"
     yield "docs/runtime.md has the sources, and how far the estimate is off"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import log, sqrt
 
+from crbc_lab.plan.lengths import Lengths
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.engines import engine_of
 
@@ -47,9 +48,15 @@ else), the expert's turns, and the cost of our environments.
 its first update, which has at most 128 x 50 turns: 599 a turn, less the prompt. It is assumed for the others."""
 
 
-def workload_of(config: TrainConfig) -> Workload | None:
-    """The workload of a config's environment and prompt, within its limits; None where it was not measured."""
+def workload_of(config: TrainConfig, lengths: Lengths | None = None) -> Workload | None:
+    """The workload of a config's environment and prompt, within its limits.
+
+    Where it is not in `MEASURED` it is of the expert's `lengths`; None without these.
+    """
     known = MEASURED.get((config.env.id, config.env.prompt))
+    if known is None and lengths is not None:
+        costs = next((work for (env_id, _), work in MEASURED.items() if env_id == config.env.id), Workload(0, 0, 0))
+        known = replace(costs, prompt=lengths.prompt, reply=lengths.reply, solved=lengths.turns)
     if known is None:
         return None
     rollout = config.rollout

@@ -70,7 +70,8 @@ def base_of(adapter: Path, base: str | None = None) -> tuple[str, Path]:
         raise ConfigError(f"{adapter / ADAPTER}: the adapter names no base model: say which, model: {{base, adapter}}")
     folder = named_folder(named, None if base else about.get("revision"))
     if not folder.is_dir():
-        raise ConfigError(f"{adapter}: its base model {named} is not here")
+        fetch = command_for(folder)
+        raise ConfigError(f"{adapter}: its base model {named} is not here" + f"; fetch it: {fetch}" * bool(fetch))
     return named, folder
 
 

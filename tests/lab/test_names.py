@@ -1,4 +1,4 @@
-"""Names of configs, runs and warm starts, mistakes that are told before torch is imported, and completion."""
+"""Names of configs, runs and warm starts, and mistakes that are told before torch is imported."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from refusals import refusal
 from rich.console import Console
 
 from crbc_lab.commands import doctor
-from crbc_lab.commands.completion import script
-from crbc_lab.commands.parse import Group
 from crbc_lab.commands.play import play
-from crbc_lab.commands.table import COMMANDS
 from crbc_rl import names
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import Found, find
@@ -72,7 +69,7 @@ def test_a_wrong_name_is_told_with_the_nearest(
 TOLD_EARLY = (
     *("eval nowhere", "train nowhere", "report nowhere", "agents nowhere", "serve model nowhere"),
     *("warmstart nowhere", "play nowhere", "study agent nowhere", "eval sokoban-tiny --set x=y"),
-    *("study list", "study nope", "doctor", "completion bash"),
+    *("study list", "study nope", "doctor"),
 )
 
 
@@ -135,42 +132,6 @@ def test_a_shipped_config_and_a_warm_start_are_evaluated_alike(capsys: pytest.Ca
         cli.main(["eval", given, "--episodes", "4"])
         shown.append(capsys.readouterr().out)
     assert shown[0] == shown[1] and shown[0].startswith("start: success")
-
-
-# ---- completion -----------------------------------------------------------------------------------
-
-
-def completed(place: Path, *words: str) -> list[str]:
-    """What bash offers for the last of the words."""
-    code = script("bash", COMMANDS) + '\nCOMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _crbc; echo "${COMPREPLY[@]}"'
-    done = subprocess.run(
-        ["bash", "-c", code, "bash", "crbc", *words], cwd=place, capture_output=True, text=True, check=True
-    )
-    return done.stdout.split()
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash here")
-def test_bash_completes_commands_options_values_and_names(place: Path) -> None:
-    assert completed(place, "") == list(COMMANDS)
-    assert completed(place, "serve", "") == list(COMMANDS["serve"].commands)
-    assert "--seeds" in completed(place, "train", "x", "--s")
-    assert completed(place, "eval", "mine", "--policy", "b") == ["best"]
-    assert completed(place, "train", "sokoban-t") == ["sokoban-tiny"]
-    assert completed(place, "eval", "mi") == completed(place, "report", "mi") == ["mine"]
-    assert completed(place, "play", "CRBC-S") == ["CRBC-Sokoban-v0"]
-    assert completed(place, "train", "--run", "we") == ["weights"]
-    assert completed(place, "serve", "model", "alf") == ["alfworld-short", "alfworld-tiny"]
-    assert completed(place, "data", "alfworld", "--f") == ["--from"]
-    assert "main" in completed(place, "study", "m")
-
-
-def test_every_option_that_a_command_has_is_completed() -> None:
-    text = script("zsh", COMMANDS)
-    assert text.startswith("autoload -Uz compinit bashcompinit")
-    assert all(f'"{name} ' in text for name, command in COMMANDS.items() if not isinstance(command, Group))
-    if shutil.which("zsh") is None:
-        pytest.skip("no zsh checks the script here")
-    subprocess.run(["zsh", "-n"], input=text, text=True, check=True)
 
 
 # ---- doctor -----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The paper's tables of results as data, `tables.yaml`, typed from the LaTeX source; and what its text claims."""
+"""The paper's tables of results as data, `tables.yaml`, typed from the LaTeX source."""
 
 from __future__ import annotations
 
@@ -51,11 +51,6 @@ def rows() -> tuple[Row, ...]:
     return tuple(_rows())
 
 
-def row(table: str, block: str, method: str) -> Row:
-    """One row. Raises `KeyError` where there is none."""
-    return {(one.table, one.block, one.method): one for one in rows()}[table, block, method]
-
-
 def _rows() -> Iterator[Row]:
     text = files("crbc_lab.studies.paper").joinpath("tables.yaml").read_text(encoding="utf-8")
     for table in yaml.safe_load(text):
@@ -64,52 +59,3 @@ def _rows() -> Iterator[Row]:
                 cells = zip(table["columns"], map(PrintedValue.read, line.split()), strict=True)
                 filled = {column: cell for column, cell in cells if cell is not None}
                 yield Row(table["label"], block["name"], method, filled)
-
-
-# ---- what the text claims ---------------------------------------------------------------------------
-
-Place = tuple[str, str, str, str]
-"""Label of the table, block, method and column."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The text says that `better` exceeds `worse` by `points`."""
-
-    points: str
-    better: Place
-    worse: Place
-
-    @property
-    def computed(self) -> float:
-        return cell(self.better).value - cell(self.worse).value
-
-    @property
-    def holds(self) -> bool:
-        return f"{self.computed:.2f}" == self.points
-
-
-MAIN, DEPTH, BOX, SIZE, DISCOUNT = (
-    "main-results",
-    "depth-ablation",
-    "sokoban-results",
-    "group-size-ablation",
-    "beta-ablation",
-)
-
-CLAIMS = (
-    Claim("18.36", (MAIN, "1.5B", "CRBC", "All"), (MAIN, "1.5B", "GRPO", "All")),
-    Claim("5.59", (MAIN, "1.5B", "CRBC", "All"), (MAIN, "1.5B", "HGPO", "All")),
-    Claim("5.21", (BOX, "3B", "CRBC", "Succ."), (BOX, "3B", "GraphGPO", "Succ.")),
-    Claim("6.25", (BOX, "3B", "CRBC", "Succ."), (BOX, "3B", "GiGPO", "Succ.")),
-    Claim("3.12", (DEPTH, "closure depth", "K=inf", "Succ."), (DEPTH, "closure depth", "K=0", "Succ.")),
-    Claim("2.73", (DISCOUNT, "discount", "beta=0.98", "All"), (DISCOUNT, "discount", "beta=1.00", "All")),
-    Claim("13.28", (SIZE, "G=4", "CRBC", "All"), (SIZE, "G=4", "GiGPO", "All")),
-    Claim("3.91", (SIZE, "G=16", "CRBC", "All"), (SIZE, "G=16", "GiGPO", "All")),
-)
-
-
-def cell(place: Place) -> PrintedValue:
-    """The cell at a place. Raises `KeyError` where there is none."""
-    table, block, method, column = place
-    return row(table, block, method).cells[column]

@@ -159,6 +159,8 @@ def test_an_adapter_of_another_base_is_one_sentence(adapter: Path, tmp_path: Pat
         merged(adapter, str(other))
     with pytest.raises(ConfigError, match="its base model .*nowhere is not here"):
         merged(adapter, str(tmp_path / "nowhere"))
+    with pytest.raises(ConfigError, match="its base model smollm2-135m is not here; fetch it: crbc model get smollm2"):
+        merged(adapter, "smollm2-135m")
     with pytest.raises(ConfigError, match="model: a name or a folder is wanted, or"):
         run_config({"base": str(BASE)})
 

@@ -8,7 +8,8 @@ import pytest
 from paths import ROOT
 
 from crbc_lab.plan.architecture import Architecture
-from crbc_lab.plan.memory import GIB, RESERVE, Disk, Memory, disk, estimate
+from crbc_lab.plan.hardware import RESERVE
+from crbc_lab.plan.memory import GIB, Disk, Memory, disk, estimate
 from crbc_rl.config import TrainConfig, load_config
 
 TOY = Architecture(

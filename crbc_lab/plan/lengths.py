@@ -1,0 +1,75 @@
+"""How long prompts, replies and episodes are: those of an environment's expert, in the tokens of a config's model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from crbc_envs.demonstrations import expert_steps, prompted
+from crbc_envs.prompts import PromptWindow
+from crbc_envs.vector.members import make_member
+from crbc_rl.config import TrainConfig
+from crbc_rl.rollout.prompts import prompt_options
+from crbc_rl.runs.model import initial
+
+SHOWN = 40
+"""Steps of the expert that are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Means over the expert's first steps, and the longest reply. Tokens count the chat template and the end token."""
+
+    prompt: float
+    reply: float
+    turns: float
+    """Steps of an episode."""
+    longest: int
+
+    @property
+    def suggested(self) -> int:
+        """A limit of replies in which all of these fit, and a quarter more."""
+        return -(-5 * self.longest // 4)
+
+
+def expert_lengths(config: TrainConfig) -> Lengths | None:
+    """The lengths in `config`'s environment; None without an expert, or without the model's tokenizer on this machine.
+
+    A frame counts as the text that stands for it. Raises `ConfigError` where the tokenizer cannot be used.
+    """
+    folder = initial(config)
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    with closing(make_member(config.registered_id(), {**config.env.kwargs, "split": "train"})) as env:
+        if not hasattr(env, "expert"):
+            return None
+        window = PromptWindow.of(env, **prompt_options(config))
+        steps = list(islice(prompted(window, expert_steps(env, np.random.default_rng(0))), SHOWN))
+    if not steps:
+        return None
+    from transformers import AutoTokenizer
+
+    from crbc_rl.policies.chat_tokens import ChatTokens
+    from crbc_rl.policies.files import SAFE, as_config_error
+
+    with as_config_error(f"{folder}: its tokenizer cannot be used"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
+    encoder = ChatTokens(tokenizer)
+    replies = [reply for _, _, reply in steps]
+    return Lengths(
+        prompt=fmean(len(encoder.encode(prompt.text, prompt.system)) for prompt, _, _ in steps),
+        reply=fmean(longest_reply(tokenizer, [reply]) for reply in replies),
+        turns=len(steps) / sum(info["step"] == 0 for _, info, _ in steps),
+        longest=longest_reply(tokenizer, replies),
+    )
+
+
+def longest_reply(tokenizer: Any, replies: Iterable[str]) -> int:
+    """Tokens of the longest of `replies`, with the end token; 0 where there are none."""
+    return max((1 + len(tokenizer.encode(reply, add_special_tokens=False)) for reply in set(replies)), default=0)

@@ -1,0 +1,117 @@
+"""Lengths that are measured on the expert, the limit of replies that follows, and the plan of this machine."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from paths import ROOT
+from rich.console import Console
+
+from crbc_envs.demonstrations import expert_steps
+from crbc_envs.prompts import Conversation, PromptWindow
+from crbc_envs.vector.members import make_member
+from crbc_lab.cli import main
+from crbc_lab.plan import processor
+from crbc_lab.plan.check import check_run
+from crbc_lab.plan.lengths import SHOWN, expert_lengths
+from crbc_lab.plan.plan import make_plan
+from crbc_lab.plan.runtime import total
+from crbc_lab.plan.show import print_plan
+from crbc_rl.config import TrainConfig, load_config, parse_config
+from crbc_rl.errors import ConfigError
+from crbc_rl.policies.load import load_policy
+
+SHORT = "sokoban-short"
+HOUSE = {"id": "CRBC-ALFWorld-v0", "prompt": "compact"}
+
+
+def foreign(**rollout: Any) -> TrainConfig:
+    """Households with the tokenizer of Sokoban's agent, which spells their words letter by letter."""
+    sizes = {"num_groups": 2, "group_size": 2, **rollout}
+    return parse_config(
+        {"name": "t", "model": str(ROOT / "warmstarts/sokoban-tiny"), "env": HOUSE, "rollout": sizes}, ROOT
+    )
+
+
+def test_lengths_are_those_that_the_policy_reads_and_writes() -> None:
+    config = load_config(SHORT)
+    policy = load_policy(config.model)
+    prompts: list[int] = []
+    replies: list[int] = []
+    episodes = 0
+    env = make_member(config.env.id, {**config.env.kwargs, "split": "train"})
+    for observation, info, reply in expert_steps(env, np.random.default_rng(0)):
+        if len(prompts) == SHOWN:
+            break
+        if info["step"] == 0:
+            episodes += 1
+            talk = Conversation(PromptWindow.of(env, "compact", history=4), observation, info)
+        else:
+            talk.observe(observation, info)
+        prompts.append(len(policy.encode(talk.prompt())))
+        replies.append(len(policy.tokenizer.encode(reply, add_special_tokens=False)) + 1)
+    found = expert_lengths(config)
+    assert found is not None
+    assert (found.prompt, found.reply) == pytest.approx((np.mean(prompts), np.mean(replies)))
+    assert (found.turns, found.longest) == (SHOWN / episodes, max(replies))
+    assert found.longest * 1.25 <= found.suggested < found.longest * 1.25 + 1
+
+
+def test_a_limit_of_replies_is_derived_where_none_is_given(caplog: pytest.LogCaptureFixture) -> None:
+    checked = check_run(foreign())
+    assert checked.lengths is not None and checked.lengths.longest > 16
+    assert checked.config.rollout.max_new_tokens == checked.lengths.suggested
+    assert not caplog.records
+    assert check_run(foreign(max_new_tokens=16)).config.rollout.max_new_tokens == 16  # as it says, with a warning
+    assert "such replies are cut" in caplog.text
+    own = load_config(SHORT)
+    assert check_run(own).config == own
+
+
+def test_a_training_keeps_the_derived_limit(tmp_path: Path) -> None:
+    path = tmp_path / "t.yaml"
+    few = ["updates=1", "rollout.num_groups=1", "rollout.group_size=2", "eval.episodes=1", "eval.test_episodes=1"]
+    steps = ["env.kwargs.max_steps=1", "transcripts=0", "policy.lora_rank=1"]
+    path.write_text(f"name: t\nmodel: {ROOT}/warmstarts/sokoban-tiny\nenv: {{id: CRBC-ALFWorld-v0, prompt: compact}}\n")
+    settings = [part for value in (*few, *steps) for part in ("--set", value)]
+    main(["train", str(path), "--run", str(tmp_path / "run"), *settings])
+    derived = check_run(load_config(path, [*few, *steps])).config.rollout.max_new_tokens
+    assert load_config(tmp_path / "run").rollout.max_new_tokens == derived > 16
+    main(["train", str(path), "--run", str(tmp_path / "run"), "--resume", *settings])
+
+
+def test_this_machine_is_planned_by_its_measured_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "SECONDS", 0.02)
+    config = load_config(SHORT, ["rollout.max_prompt_tokens=100"])
+    plan = make_plan(config, hardware="CPU")
+    assert plan.gpus == 1 and plan.hardware.device == "processor" and plan.phases is not None
+    assert plan.memory is not None and plan.memory.fits(plan.gib) and plan.gib == processor.main_memory()
+    assert plan.work is not None and plan.checked.lengths is not None
+    assert plan.work.prompt == plan.checked.lengths.prompt and plan.work.step > 0
+    assert plan.seconds is not None and plan.seconds > config.updates * total(plan.phases)
+    shown = io.StringIO()
+    print_plan(plan, Console(file=shown, width=200), Path("runs"))
+    assert "on one processor, GiB" in shown.getvalue() and "the run with its evaluations: " in shown.getvalue()
+    assert "GPUs on one node" not in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "said"),
+    [(SHORT, {"gpus": 2}, "leave --gpus and --nodes out"), ("paper/alfworld-qwen2.5-1.5b", {}, "vllm samples on GPUs")],
+)
+def test_what_a_processor_cannot_do_is_refused(config: str, options: dict[str, int], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_plan(load_config(config), hardware="cpu", **options)
+
+
+def test_twice_the_evaluations_take_twice_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = processor.this_processor(1)
+    monkeypatch.setattr(processor, "this_processor", lambda threads: rates)
+    few, many = (make_plan(load_config(SHORT, [f"eval.test_episodes={n}"]), hardware="cpu") for n in (100, 200))
+    assert few.seconds is not None and many.seconds is not None and few.phases == many.phases
+    none = few.seconds - (many.seconds - few.seconds)  # prefill and environments are linear, decoding nearly so
+    assert few.phases is not None and none > 0.8 * few.checked.config.updates * total(few.phases)
