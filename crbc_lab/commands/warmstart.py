@@ -35,7 +35,7 @@ from crbc_lab.commands.warmstart_model import (
 from crbc_lab.plan.environment import check_env
 from crbc_lab.plan.lengths import longest_reply
 from crbc_rl.batches import RolloutBatch, Turn, micro_batches, token_weights
-from crbc_rl.config.revisions import model_digest
+from crbc_rl.config.revisions import weights_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import WARMSTART
 from crbc_rl.policies.copying import MadeUpWords
@@ -87,7 +87,7 @@ def warmstart(
         success = {"success": tested[0].to_dict(), "success_also": [evaluation.to_dict() for evaluation in tested[1:]]}
         recipe = {**config.model_dump(exclude={"out"}), **success, "versions": versions()}
         if config.model is not None:
-            recipe["base_digest"] = model_digest(named_folder(config.model))
+            recipe["base_digest"] = weights_digest(named_folder(config.model))
         (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n")
     Partial(config).remove()
     return policy

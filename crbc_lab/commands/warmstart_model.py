@@ -15,7 +15,7 @@ from torch import Tensor
 
 from crbc_envs.storage.files import read_json, replace_file
 from crbc_lab.commands.warmstart_config import WarmstartConfig
-from crbc_rl.config.revisions import model_digest
+from crbc_rl.config.revisions import weights_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER
 from crbc_rl.policies.files import as_config_error, named_folder
@@ -45,7 +45,7 @@ lessons. `crbc warmstart` made them; warmstart.json has the config and how it pl
     PeftModel.from_pretrained(base, "{name}")
 """
 
-NOTICE = """The factors in this folder were trained on the model {base} (sha256 of its files {digest}).
+NOTICE = """The factors in this folder were trained on the model {base} (sha256 of its weights {digest}).
 That model's own licence applies to it: {licence}.
 """
 
@@ -134,7 +134,7 @@ def save_adapter(policy: TransformersPolicy, folder: Path, config: WarmstartConf
     told: dict[str, Any] = {"base": config.model, "rank": config.lora_rank, "licence": licence(base)}
     told |= {"name": Path(config.out).name, "env": config.env.id, "steps": config.steps, "batch": config.batch}
     (folder / CARD_FILE).write_text(CARD.format(**told), "utf-8")
-    (folder / "NOTICE.txt").write_text(NOTICE.format(**told, digest=model_digest(base)), "utf-8")
+    (folder / "NOTICE.txt").write_text(NOTICE.format(**told, digest=weights_digest(base)), "utf-8")
 
 
 def licence(base: Path) -> str:

@@ -34,6 +34,12 @@ def model_digest(model: Path) -> str:
     return digest_of({path.name: sha256_of(path) for path in model_files(model)})
 
 
+def weights_digest(model: Path) -> str:
+    """One digest over a model's weights alone: its other files name the version of the library that wrote them."""
+    files = [path for path in model_files(model) if path.suffix in (".safetensors", ".bin")]
+    return digest_of({path.name: sha256_of(path) for path in files})
+
+
 def digest_of(digests: Mapping[str, str]) -> str:
     """One SHA-256 over those of files by their names."""
     lines = "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))

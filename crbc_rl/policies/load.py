@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from crbc_envs.storage.datasets import data_home
 from crbc_envs.storage.files import WriteErrors, read_json, replacing_folder
 from crbc_rl.config import RolloutConfig
-from crbc_rl.config.revisions import model_digest, model_files
+from crbc_rl.config.revisions import model_digest, model_files, weights_digest
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.files import (
@@ -110,11 +110,11 @@ def merged(adapter: Path, base: str | None = None) -> Path:
     place = data_home() / "models" / f"merged-{hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
     if (place / CONFIG).is_file():
         return place
-    digests = {"base": model_digest(folder), "adapter": model_digest(adapter)}
+    digests = {"base": weights_digest(folder), "adapter": model_digest(adapter)}
     recipe = read_json(adapter / WARMSTART) if (adapter / WARMSTART).is_file() else {}
     if (wanted := recipe.get("base_digest")) not in (None, digests["base"]):
         raise ConfigError(
-            f"{adapter} was trained on another {name}: files of digest {str(wanted)[:12]}, and {folder} has "
+            f"{adapter} was trained on another {name}: weights of digest {str(wanted)[:12]}, and {folder} has "
             f"{digests['base'][:12]}"
         )
     policy = load_adapted(adapter, str(folder))

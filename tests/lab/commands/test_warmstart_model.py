@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from paths import ROOT
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from crbc_envs.prompts import Prompt
 from crbc_lab.cli import main
@@ -150,12 +150,20 @@ def test_a_training_takes_an_adapter_and_its_reference_is_base_plus_adapter(adap
     assert told["base"] == "sokoban-tiny" and {len(told[key]) for key in ("base_digest", "adapter_digest")} == {64}
 
 
+def read_merged(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
 def test_an_adapter_of_another_base_is_one_sentence(adapter: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(BASE, other)
     recipe = json.loads((other / "generation_config.json").read_text())
-    (other / "generation_config.json").write_text(json.dumps({**recipe, "temperature": 0.5}))
-    with pytest.raises(ConfigError, match=f"{adapter} was trained on another {other}: files of digest"):
+    (other / "generation_config.json").write_text(json.dumps({**recipe, "transformers_version": "5.0.0"}))
+    assert read_merged(merged(adapter, str(other))) == read_merged(merged(adapter, str(BASE)))  # the same weights
+    weights = load_file(other / "model.safetensors")
+    weights["model.norm.weight"][0] += 1
+    save_file(weights, other / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=f"{adapter} was trained on another {other}: weights of digest"):
         merged(adapter, str(other))
     with pytest.raises(ConfigError, match="its base model .*nowhere is not here"):
         merged(adapter, str(tmp_path / "nowhere"))
