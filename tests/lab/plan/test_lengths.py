@@ -113,5 +113,6 @@ def test_twice_the_evaluations_take_twice_the_time(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(processor, "this_processor", lambda threads: rates)
     few, many = (make_plan(load_config(SHORT, [f"eval.test_episodes={n}"]), hardware="cpu") for n in (100, 200))
     assert few.seconds is not None and many.seconds is not None and few.phases == many.phases
+    assert many.seconds > few.seconds
     none = few.seconds - (many.seconds - few.seconds)  # prefill and environments are linear, decoding nearly so
     assert few.phases is not None and none > 0.8 * few.checked.config.updates * total(few.phases)
