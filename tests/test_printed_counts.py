@@ -74,7 +74,11 @@ COUNTS = [
     ("alfworld", "The warm start wins {:.1f} % ({:.1f} to {:.1f}) of {} tasks", lambda: warm("alfworld")),
     ("webshop", "The warm start wins {:.1f} % ({:.1f} to {:.1f}) of {} test tasks", lambda: warm("webshop")),
     ("agents", "three quarters at its own states (shipped) | {:.1f} % |", lambda: warm("sokoban")),
-    ("agents", "Together the three take {:.1f} MB", lambda: [sum(f.stat().st_size for f in WARM.glob("*-tiny/*.*")) / 1e6]),
+    (
+        "agents",
+        "Together the three take {:.1f} MB",
+        lambda: [sum(f.stat().st_size for f in WARM.glob("*-tiny/*.*")) / 1e6],
+    ),
     ("credit/accuracy", "rank in {} of 14 worlds, in sign in {} and in the cosine of single groups in {}", better),
     ("credit/accuracy", "less biased than CRBC in {3} worlds", better),
     ("credit/closure", "discount | beta = .{:.0f} |", lambda: [100 * BETA]),

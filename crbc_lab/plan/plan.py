@@ -91,6 +91,7 @@ def make_plan(
     if known and model is not None and tokens_per_row(config) is not None:
         needed = partial(estimate, gib=gib, reserved=rates.reserve)
         memory, remedies = needed(config, model, gpus), list(_remedies(config, model, gpus, gib, needed))
+        remedies = [remedy for remedy in remedies if not (own and remedy.endswith("GPUs"))]
     batches = arithmetic(config, gpus, checked.env.max_steps)
     space = None if model is None else disk(config, model)
     phases: tuple[Phase, ...] | None = None

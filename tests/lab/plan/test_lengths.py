@@ -99,6 +99,18 @@ def test_this_machine_is_planned_by_its_measured_rates(monkeypatch: pytest.Monke
     assert "GPUs on one node" not in shown.getvalue()
 
 
+def test_what_helps_on_this_machine_is_no_more_gpus() -> None:
+    config = load_config(SHORT, ["rollout.max_prompt_tokens=1000"])
+
+    def remedies(hardware: str) -> str:
+        memory = make_plan(config, hardware=hardware).memory
+        assert memory is not None
+        return " ".join(make_plan(config, gib=0.99 * memory.peak / 2**30, hardware=hardware).remedies)
+
+    here = remedies("cpu")
+    assert here and "GPUs" not in here and "GPUs" in remedies("a100")
+
+
 @pytest.mark.parametrize(
     ("config", "options", "said"),
     [(SHORT, {"gpus": 2}, "leave --gpus and --nodes out"), ("paper/alfworld-qwen2.5-1.5b", {}, "vllm samples on GPUs")],
