@@ -41,7 +41,7 @@ MIXED = RolloutGroup(
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A config that can work, with a limit of replies where it names none and the default's would cut them.
+    """A config that can work, with the limit of replies that is derived where it names none.
 
     `findings` say what is missing for it on this machine.
     """

@@ -6,7 +6,7 @@ installs it, since a plan is often made on another machine than the one that tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -90,8 +90,8 @@ def make_plan(
     known = config.generator.engine in ENGINES
     if known and model is not None and tokens_per_row(config) is not None:
         needed = partial(estimate, gib=gib, reserved=rates.reserve)
-        memory, remedies = needed(config, model, gpus), list(_remedies(config, model, gpus, gib, needed))
-        remedies = [remedy for remedy in remedies if not (own and remedy.endswith("GPUs"))]
+        more = () if own else (gpus * 2, gpus * 4, gpus * 8)
+        memory, remedies = needed(config, model, gpus), list(_remedies(config, model, gpus, gib, needed, more))
     batches = arithmetic(config, gpus, checked.env.max_steps)
     space = None if model is None else disk(config, model)
     phases: tuple[Phase, ...] | None = None
@@ -105,7 +105,7 @@ def make_plan(
 
 
 def _remedies(
-    config: TrainConfig, model: Architecture, gpus: int, gib: float, needed: Callable[..., Memory]
+    config: TrainConfig, model: Architecture, gpus: int, gib: float, needed: Callable[..., Memory], more: Sequence[int]
 ) -> Iterator[str]:
     """Single changes that make a run fit into memory, the smallest of each kind; none where it fits."""
     if needed(config, model, gpus).fits(gib):
@@ -124,7 +124,7 @@ def _remedies(
             if needed(config.model_copy(update={section: part}), model, gpus).fits(gib):
                 yield f"--set {section}.{key}={str(value).lower()}"
                 break
-    for more in (gpus * 2, gpus * 4, gpus * 8):
-        if not [*contradictions(config, more, model)] and needed(config, model, more).fits(gib):
-            yield f"{more} GPUs"
+    for several in more:
+        if not [*contradictions(config, several, model)] and needed(config, model, several).fits(gib):
+            yield f"{several} GPUs"
             return
