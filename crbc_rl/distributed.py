@@ -2,22 +2,21 @@
 
 Each rank plays some of the groups and gathers those of all ranks. So every rank has the whole update, computes the same
 credit and forms the same mini-batches, and runs a part of the passes over each. The result does not depend on the
-number of ranks, up to the rounding of sums. Ranks exchange arrays, never pickled objects.
+number of ranks, up to the rounding of sums.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from safetensors.numpy import load, save
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -25,6 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from crbc_rl.errors import ConfigError
 
+T = TypeVar("T")
 _CPU = torch.device("cpu")
 PATIENCE = timedelta(hours=6)
 """For how long a rank waits for another, which may be writing a checkpoint to a slow disk. A rank that died is noticed
@@ -70,32 +70,20 @@ class Distributed:
         patient = dist.new_group(backend="gloo", timeout=PATIENCE)
         return cls(dist.get_rank(), dist.get_world_size(), device, patient)
 
-    def gather(self, columns: Mapping[str, NDArray[Any]]) -> list[dict[str, NDArray[Any]]]:
-        """Every rank's arrays by name, in order of rank."""
-        if self.size == 1:
-            return [dict(columns)]
-        mine = torch.frombuffer(bytearray(to_bytes(columns)), dtype=torch.uint8)
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(mine)]), group=self.patient)
-        # all_gather needs equal lengths: pad here, and cut below.
-        padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
-        padded[: len(mine)] = mine
-        parts = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(parts, padded, group=self.patient)
-        return [from_bytes(part[: int(size)].numpy().tobytes()) for part, size in zip(parts, sizes, strict=True)]
-
-    def gather_metrics(self, metrics: Mapping[str, float]) -> list[dict[str, float]]:
-        """Every rank's metrics, in order of rank. All ranks must have the same names."""
-        parts = self.gather({"figures": np.array(list(metrics.values()), dtype=np.float64)})
-        return [dict(zip(metrics, part["figures"].tolist(), strict=True)) for part in parts]
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value, in order of rank. It is pickled."""
+        parts = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(parts, value, group=self.patient)
+        return parts
 
     def any(self, flag: bool) -> bool:
         """Whether `flag` is set on any rank."""
-        return any(bool(part["flag"]) for part in self.gather({"flag": np.array(flag)}))
+        return any(self.gather(flag))
 
     def sum(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The sum over all ranks of equally long arrays."""
-        return np.sum([part["values"] for part in self.gather({"values": values})], axis=0)
+        return np.sum(self.gather(values), axis=0)
 
     def barrier(self) -> None:
         if self.size > 1:
@@ -135,17 +123,6 @@ class Distributed:
         if precision == "bfloat16":  # the whole model gives log-probabilities, which stay as they are
             options["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32, torch.float32)
         fully_shard(model, **options)
-
-
-def to_bytes(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """Arrays by name as bytes, in the format of safetensors. It writes memory as it lies, so views with gaps are
-    copied first."""
-    return save({name: np.asarray(column, order="C") for name, column in columns.items()})
-
-
-def from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of `to_bytes`."""
-    return load(data)
 
 
 def _backend(device: torch.device) -> str:

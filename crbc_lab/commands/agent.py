@@ -30,8 +30,7 @@ from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.config import TrainConfig, load_config
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
-from crbc_rl.rollout.evaluate import Evaluation, joined, play_tasks, summarise
-from crbc_rl.rollout.exchange import Columns, read_texts
+from crbc_rl.rollout.evaluate import Columns, Evaluation, joined, play_tasks, summarise
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.runs.folder import Run
 
@@ -169,7 +168,7 @@ def _explored(
     how: dict[str, Any] = {"temperature": temperature, "group_size": samples, "progress": progress}
     played = play_tasks(policy, config, split, tasks, "exploration", seed, **how)
     columns = joined([columns for columns, _ in played])
-    return exploration(columns["success"].reshape(len(tasks), samples), read_texts("content", columns)[::samples])
+    return exploration(columns["success"].reshape(len(tasks), samples), columns["content"][::samples].tolist())
 
 
 def _episodes(
@@ -179,7 +178,7 @@ def _episodes(
     valid = batch.rollouts.valid.tolist()
     replies = [_reply(policy, config, turn, ok) for turn, ok in zip(batch.turns, valid, strict=True)]
     ends = np.cumsum(columns["length"]).tolist()
-    kinds, contents = (read_texts(name, columns) for name in ("kind", "content"))
+    kinds, contents = (columns[name].tolist() for name in ("kind", "content"))
     return [
         Episode(
             task=task,

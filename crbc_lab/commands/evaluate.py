@@ -33,8 +33,7 @@ from crbc_rl.names import ADAPTER, WARMSTART
 from crbc_rl.policies.api import Policy
 from crbc_rl.policies.chat import ChatPolicy
 from crbc_rl.policies.load import load_policy, merged
-from crbc_rl.rollout.evaluate import Asking, play_tasks, summarise
-from crbc_rl.rollout.exchange import Columns
+from crbc_rl.rollout.evaluate import Asking, Columns, play_tasks, summarise
 from crbc_rl.rollout.invalid import InvalidReplies, by_cause, quotes
 from crbc_rl.rollout.panel import EvalPanel, digest_of
 from crbc_rl.rollout.prompts import prompt_options

@@ -26,8 +26,7 @@ import numpy as np
 from crbc_envs.actions import CAUSES
 from crbc_envs.storage.files import read_json, shown
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.evaluate import summarise
-from crbc_rl.rollout.exchange import Columns, read_texts, texts
+from crbc_rl.rollout.evaluate import Columns, summarise
 from crbc_rl.rollout.intervals import independent_tasks, wilson
 from crbc_rl.rollout.invalid import metric_key
 
@@ -56,7 +55,7 @@ COLUMN = {"return": "reward"}
 def rows_of(played: Columns) -> list[Row]:
     """One row per episode, in their order."""
     columns = {name: played[COLUMN.get(name, name)].tolist() for name in NUMBERS}
-    columns |= {name: read_texts(name, played) for name in TEXTS}
+    columns |= {name: played[name].tolist() for name in TEXTS}
     ordered = ("task", "repeat", *TEXTS, *(name for name in NUMBERS if name not in ("task", "repeat")))
     rows = [{name: columns[name][i] for name in ordered} for i in range(len(columns["task"]))]
     for cause in CAUSES:
@@ -73,7 +72,7 @@ def columns_of(rows: Sequence[Row]) -> Columns:
     }
     for cause in CAUSES:
         numbers[metric_key(cause)] = np.array([row.get(BY_CAUSE, {}).get(cause, 0) for row in rows], dtype=np.int64)
-    return numbers | {key: value for name in TEXTS for key, value in texts(name, [row[name] for row in rows]).items()}
+    return numbers | {name: np.array([row[name] for row in rows], dtype=object) for name in TEXTS}
 
 
 def is_row(row: object) -> bool:

@@ -16,8 +16,7 @@ from crbc_envs.vector.contract import Member
 from crbc_envs.vector.members import INDEPENDENT, begin, dynamics_of, make_member, noise_seed
 from crbc_rl.config import TrainConfig
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.evaluate import BATCH, describe, rollout_seed
-from crbc_rl.rollout.exchange import Columns
+from crbc_rl.rollout.evaluate import BATCH, Columns, describe, rollout_seed
 
 Script = Literal["expert", "random"]
 

@@ -174,32 +174,28 @@ class TransformersPolicy:
         return self.model(input_ids=ids.to(self.device), **kept, **beside).logits[:, -1]
 
     def read(self, asked: Sequence[Turn]) -> tuple[Tensor, DynamicCache, Tensor | None, Tensor]:
-        """Read the prompts of n turns, and of these what `prefixes` does not know; prompts with frames equal ones once.
+        """Read n different prompts, and of these what `prefixes` does not know.
 
         Returns the logits after each (n, V), the cache, the mask (n, L) of tokens that are no padding, None where there
         is none, and the position of each row's next token (..., n, 1)."""
-        distinct = {turn.key: turn for turn in asked}
-        place = {key: i for i, key in enumerate(distinct)}
-        rows = [place[turn.key] for turn in asked]
-        index = torch.tensor(rows, device=self.device)
+        prompts = [turn.prompt for turn in asked]
         if self.prefixes is not None and not any(turn.images for turn in asked):
             version = sum(weight._version for weight in self.model.parameters())
             if version != self._version:  # torch counts each change of a tensor in place
                 self.prefixes.clear()
             self._version = version
-            logits, paths = self.prefixes.read([turn.prompt for turn in distinct.values()], self.read_on)
-            cache, real = self.prefixes.gather(paths, rows)
+            logits, paths = self.prefixes.read(prompts, self.read_on)
+            cache, real = self.prefixes.gather(paths, range(len(paths)))
             self.prefixes.trim()
-            length = torch.tensor([[len(paths[row])] for row in rows], device=self.device)
-            return logits[index], cache, None if real is None else real.to(self.device), length
-        ids, mask = pad_left([turn.prompt for turn in distinct.values()], self.pad)
+            length = torch.tensor([[len(path)] for path in paths], device=self.device)
+            return logits, cache, None if real is None else real.to(self.device), length
+        ids, mask = pad_left(prompts, self.pad)
         ids, mask = ids.to(self.device), None if mask is None else mask.to(self.device)
-        positions, beside = self.layout(ids, mask, [turn.images for turn in distinct.values()])
+        positions, beside = self.layout(ids, mask, [turn.images for turn in asked])
         cache = roomy_cache(self.model.config.get_text_config())
-        logits = self.read_on(ids, mask, positions, cache, **beside)[index]
-        cache.batch_select_indices(index)
-        first = torch.full_like(index[:, None], ids.shape[1]) if positions is None else positions[..., index, -1:] + 1
-        return logits, cache, None if mask is None else mask[index], first
+        logits = self.read_on(ids, mask, positions, cache, **beside)
+        first = torch.full_like(ids[:, :1], ids.shape[1]) if positions is None else positions[..., -1:] + 1
+        return logits, cache, mask, first
 
     def forget(self) -> None:
         """Forget the prompts that were read. What follows is then the same bytes, whatever was read before."""

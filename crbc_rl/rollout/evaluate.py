@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from crbc_envs.actions import CAUSES, Replies
 from crbc_envs.prompts import PromptWindow, instructed
@@ -18,13 +19,17 @@ from crbc_rl.batches import Floats, Ints, RolloutBatch, Turn
 from crbc_rl.config import TrainConfig
 from crbc_rl.policies.api import Policy
 from crbc_rl.rollout.collect import collect, open_groups
-from crbc_rl.rollout.exchange import Columns, read_texts, texts
 from crbc_rl.rollout.intervals import independent_tasks, wilson
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 
+Columns = dict[str, NDArray[Any]]
+"""What was played, by name: a value of each rollout."""
 OnBatch = Callable[[Columns, RolloutBatch], None]
+
+OUTCOMES = ("task", "success", "score", "reward", "kind", "content", "cluster")
+"""The columns that a run keeps of each evaluation."""
 
 BATCH = 128
 """Tasks played at the same time. It affects speed and memory only, up to the rounding of floats."""
@@ -141,7 +146,7 @@ def play_panel(
     gets what `play_tasks` yields.
 
     Returns columns (m,): `task`, `repeat`, `success`, `truncated`, `score`, `reward` (the return), `length`, `invalid`
-    and `shortened` (the numbers of malformed replies and of shortened prompts) and, as `texts`, `kind`, `content` (the
+    and `shortened` (the numbers of malformed replies and of shortened prompts) and, as texts, `kind`, `content` (the
     digest of the task) and `cluster` (`TaskPanel.cluster`).
     """
     options: Any = {"temperature": config.eval.temperature, "progress": progress, "repeats": repeats}
@@ -212,9 +217,9 @@ def describe(source: TaskPanel[Any], tasks: Sequence[int], repeats: Sequence[int
     return {
         "task": np.repeat(np.array(tasks, dtype=np.int64), times),
         "repeat": np.repeat(np.array(repeats, dtype=np.int64), times),
-        **texts("kind", [task.kind for task in contents]),
-        **texts("content", [task.digest for task in contents]),
-        **texts("cluster", [source.cluster(task) for task in contents]),
+        "kind": np.array([task.kind for task in contents], dtype=object),
+        "content": np.array([task.digest for task in contents], dtype=object),
+        "cluster": np.array([source.cluster(task) for task in contents], dtype=object),
     }
 
 
@@ -254,8 +259,7 @@ def summarise(split: str, played: Columns) -> Evaluation:
     """The metrics of rollouts of `split`. They do not depend on the order of the rollouts."""
     order = np.lexsort((played["repeat"], played["task"]))
     success, score, reward, length = (played[name][order] for name in ("success", "score", "reward", "length"))
-    by_column = {name: read_texts(name, played) for name in ("kind", "content", "cluster")}
-    of_task, content = by_column["kind"], by_column["content"]
+    of_task, content = played["kind"].tolist(), played["content"].tolist()
     kinds = Counter(of_task)
     won = Counter(kind for kind, succeeded in zip(of_task, played["success"], strict=True) if succeeded)
     episodes, steps = len(order), int(length.sum())
@@ -278,8 +282,5 @@ def summarise(split: str, played: Columns) -> Evaluation:
             for cause in CAUSES
             if played.get(metric_key(cause), _NONE).any()
         },
-        outcomes={
-            **{name: played[name][order].tolist() for name in ("task", "success", "score", "reward")},
-            **{name: [values[i] for i in order] for name, values in by_column.items()},
-        },
+        outcomes={name: played[name][order].tolist() for name in OUTCOMES},
     )

@@ -19,7 +19,6 @@ from crbc_rl.policies.engines import engine_of
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.rollout.collect import collect, open_groups
 from crbc_rl.rollout.evaluate import Evaluation, OnBatch, joined, play_panel, summarise
-from crbc_rl.rollout.exchange import pack, unpack
 from crbc_rl.rollout.panel import eval_panel
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.training.actor import Actor
@@ -106,8 +105,7 @@ class RolloutWorker:
         )
         if self.distributed.size == 1:
             return batch
-        parts = self.distributed.gather(pack(batch))[:: self.config.generator.tensor_parallel]
-        return RolloutBatch.concat([unpack(part) for part in parts])
+        return RolloutBatch.concat(self.distributed.gather(batch)[:: self.config.generator.tensor_parallel])
 
     def evaluate(
         self,

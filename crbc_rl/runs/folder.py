@@ -29,7 +29,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import yaml
 
 from anchors import ANCHOR_VERSION, RolloutGroup
@@ -172,9 +171,8 @@ class Run:
     def resume_point(self, distributed: Distributed) -> Path | None:
         """The checkpoint from which training continues: rank 0 checks the files, and tells the others."""
         found = self.last_checkpoint() if distributed.main else None
-        update = np.array(-1 if found is None else int(found.name))
-        update = distributed.gather({"update": update})[0]["update"]
-        return None if update < 0 else self.checkpoints / f"{update:06d}"
+        name = distributed.gather(found and found.name)[0]
+        return self.checkpoints / name if name else None
 
     def best(self) -> Path | None:
         """The folder of the policy with the highest validation success, a plain transformers checkpoint."""

@@ -35,7 +35,7 @@ from crbc_rl.rollout.panel import in_turns
 
 if TYPE_CHECKING:
     from crbc_rl.batches import RolloutBatch, Turn
-    from crbc_rl.rollout.exchange import Columns
+    from crbc_rl.rollout.evaluate import Columns
 
 log = logging.getLogger(__name__)
 
@@ -120,10 +120,8 @@ class Plays:
     all: list[Play] = field(default_factory=list)
 
     def __call__(self, columns: Columns, batch: RolloutBatch) -> None:
-        from crbc_rl.rollout.exchange import read_texts
-
         again = columns["repeat"].tolist()
-        for number, kind in enumerate(read_texts("kind", columns)):
+        for number, kind in enumerate(columns["kind"].tolist()):
             if len(self.all) < CANDIDATES * self.wanted and not again[number]:
                 self.all.append(play_of(batch, number, self.decode, kind))
 

@@ -16,8 +16,6 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.errors import ConfigError
 from crbc_rl.training.files import MANIFEST, damage, read_mark, write_manifest
@@ -48,7 +46,7 @@ def publish(
         if distributed.main:
             folder.mkdir(parents=True, exist_ok=True)
             fresh = swap.enter_context(replacing_folder(target))
-        fresh = folder / _broadcast_name(fresh.relative_to(folder).as_posix(), distributed)
+        fresh = folder / distributed.gather(fresh.relative_to(folder).as_posix())[0]
         write(fresh)
         distributed.barrier()
         if distributed.main:
@@ -68,11 +66,6 @@ def _mark(update: int) -> dict[str, str | int]:
 def _ours(place: Path) -> bool:
     """Whether `publish` made a folder, under the name that it has."""
     return bool(_NAME.fullmatch(place.name)) and read_mark(place) == _mark(int(place.name))
-
-
-def _broadcast_name(name: str, distributed: Distributed) -> str:
-    """Rank 0's name, on every rank."""
-    return distributed.gather({"name": np.frombuffer(name.encode(), np.uint8)})[0]["name"].tobytes().decode()
 
 
 def _retire(folder: Path, update: int, keep: int) -> None:

@@ -86,7 +86,7 @@ class Trainable:
             passes.append(metrics)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
-        metrics = _added(self.distributed.gather_metrics(_added(passes)))
+        metrics = _added(self.distributed.gather(_added(passes)))
         if torch.isfinite(norm):
             self.optimizer.step()
         self.skipped = 0 if torch.isfinite(norm) else self.skipped + 1

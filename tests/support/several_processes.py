@@ -56,13 +56,10 @@ def gradients(distributed: Distributed, model: str, file: str) -> None:
 
 
 def exchange(distributed: Distributed, file: str) -> None:
-    """What every process knows after each has given arrays of its own."""
+    """What every process knows after each has given values of its own."""
     rank = distributed.rank
-    grid = np.arange(12.0).reshape(4, 3) + 100 * rank
-    parts = distributed.gather({"view": grid[:, 1], "some": np.arange(rank), "flag": np.array(rank == 1)})
     known = {
-        "parts": [{name: column.tolist() for name, column in part.items()} for part in parts],
-        "figures": distributed.gather_metrics({"a": rank + 0.5, "b": -1.0 * rank}),
+        "parts": distributed.gather({"text": f"rank {rank}", "some": list(range(rank))}),
         "any": [distributed.any(rank == 1), distributed.any(False)],
         "sum": distributed.sum(np.array([1.0, 10.0 * rank])).tolist(),
     }

@@ -22,6 +22,7 @@ from crbc_envs.prompts import IMAGE, Prompt
 from crbc_lab.model_server import app, batcher, requests
 from crbc_lab.model_server.server import bind, serving
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.decoding import Decoding
 from crbc_rl.policies.transformers import TransformersPolicy
 
 ASK = {"messages": [{"role": "user", "content": "Go."}], "max_tokens": 3}
@@ -271,9 +272,13 @@ def test_requests_that_wait_together_keep_their_own_limits(policy: TransformersP
 def test_requests_that_wait_are_generated_together(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     rows: list[int] = []
-    own, scores = policy.read, policy.scores
-    monkeypatch.setattr(policy, "read", lambda asked: [read.append(len(asked)), own(asked)][1])
-    monkeypatch.setattr(policy, "scores", lambda logits, heat: [rows.append(len(logits)), scores(logits, heat)][1])
+
+    def watched(self: Decoding, replies: list[Any], own: Any = Decoding.join) -> None:
+        own(self, replies)
+        read.append(len(replies))
+        rows.append(len(self.replies))
+
+    monkeypatch.setattr(Decoding, "join", watched)
     with serving(policy) as url, ThreadPoolExecutor(80) as pool:
         client = Client(url)
         answers = list(pool.map(lambda i: client.chat("Go.", seed=i, max_tokens=10), range(200)))

@@ -8,7 +8,7 @@ from learner_fixtures import fresh_policy
 from safetensors.torch import load_file, save_file
 from tables import table, weighed
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from crbc_envs.prompts import Prompt
 from crbc_rl.batches import Reply, TokenBatch
@@ -185,10 +185,61 @@ def test_rows_that_ended_are_dropped_and_the_others_go_on(
         assert told.logprobs == pytest.approx(single.logprobs[:limit], abs=1e-5)
 
 
-@pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0 - 2**-53])
-def test_no_impossible_token_is_drawn(uniform: float) -> None:
-    scores = torch.log_softmax(torch.tensor([[-torch.inf, 1.0, -torch.inf, 2.0, -torch.inf]]), dim=-1)
-    assert draw(scores, torch.tensor([[uniform]], dtype=torch.float64)).item() in (1, 3)
+@pytest.mark.parametrize("uniform", [0.0, 0.3, 1.0 - 2**-53, 1.0])  # the last as rounding might make it
+@pytest.mark.parametrize("words", [5, 256, 700])
+def test_no_impossible_token_is_drawn(uniform: float, words: int) -> None:
+    logits = torch.full((2, words), -torch.inf)
+    possible = [words // 3, words - 2]
+    logits[1, possible] = torch.tensor([1.0, 2.0])
+    scores = logits.softmax(dim=-1).log()
+    assert draw(scores, torch.tensor([1]), torch.tensor([[uniform]], dtype=torch.float64)).item() in possible
+
+
+@pytest.mark.parametrize("words", [7, 256, 1000, 50_000])
+def test_a_draw_inverts_the_cumulated_probabilities(words: int) -> None:
+    draws = torch.Generator().manual_seed(words)
+    scores = torch.log_softmax(4.0 * torch.randn(5, words, generator=draws), dim=-1)
+    rows = torch.randint(5, (400,), generator=draws)
+    uniforms = torch.rand(400, 1, generator=draws, dtype=torch.float64)
+    cumulated = scores.exp().double().cumsum(dim=-1)
+    wanted = uniforms[:, 0] * cumulated[rows, -1]
+    drawn = draw(scores, rows, uniforms)
+    assert (cumulated[rows, drawn] > wanted - 1e-9).all()
+    assert (cumulated[rows, drawn] - scores.exp().double()[rows, drawn] <= wanted + 1e-9).all()
+
+
+def test_replies_that_are_the_same_so_far_share_a_row(
+    policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = [policy.asked(Prompt(text)) for text in PROMPTS for _ in range(8)]
+    read = list[int]()
+    read_on = TransformersPolicy.read_on
+
+    def counted(self: TransformersPolicy, ids: torch.Tensor, *rest: object, **beside: torch.Tensor) -> torch.Tensor:
+        read.append(len(ids))
+        return read_on(self, ids, *rest, **beside)
+
+    monkeypatch.setattr(TransformersPolicy, "read_on", counted)
+    replies = [Reply(turn, np.random.default_rng(seed // 2), 6) for seed, turn in enumerate(asked)]
+    decoding = Decoding[Reply](policy, 0.5)
+    decoding.join(replies)
+    while True:
+        begun = {(one.asked.key, *one.tokens) for one in replies if one.tokens and not one.ended}
+        read.clear()
+        if not decoding.step():
+            break
+        if begun:
+            assert len(begun) <= sum(read) <= max(2 * len(begun), len({one.asked.key for one in replies}))
+    beginnings = {(one.asked.key, *one.tokens[:k]) for one in replies for k in range(len(one.tokens))}
+    assert len(beginnings) < 0.6 * sum(len(one.tokens) for one in replies)
+    for one, other in zip(replies[::2], replies[1::2], strict=True):
+        assert one.tokens == other.tokens and one.logprobs == other.logprobs
+
+
+def test_the_cache_is_not_copied_while_rows_stay(policy: TransformersPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DynamicCache, "batch_select_indices", lambda self, rows: pytest.fail("copied"))
+    one, other = policy.generate([Prompt("up")] * 2, [3, 3], 1.0, 6)
+    assert one.response == other.response and len(one.response) > 2
 
 
 def test_samples_come_from_the_whole_softmax(policy: TransformersPolicy) -> None:

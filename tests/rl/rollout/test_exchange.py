@@ -1,17 +1,17 @@
-"""What ranks hand each other: a table as arrays and back."""
+"""What ranks hand each other."""
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
-from safetensors.numpy import load
 from strategies import group
 
 from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_rl.batches import RolloutBatch, Turn
-from crbc_rl.distributed import Distributed, to_bytes
+from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
-from crbc_rl.rollout.exchange import pack, unpack
 
 DICE = np.random.default_rng(0)
 FRAMES = [DICE.integers(256, size=shape, dtype=np.uint8) for shape in ((2, 3, 3), (4, 1, 3), (3, 2, 3), (1, 1, 3))]
@@ -43,7 +43,7 @@ NAMES = ("anchor_names", "anchor_labels", "action_names", "final_names", "tasks"
 
 def sent(batch: RolloutBatch) -> RolloutBatch:
     """As bytes, and back."""
-    return unpack(load(to_bytes(pack(batch))))
+    return pickle.loads(pickle.dumps(batch))  # noqa: S301 - made here
 
 
 def assert_same(found: RolloutBatch, batch: RolloutBatch) -> None:
@@ -80,32 +80,13 @@ def test_a_table_without_names_comes_back_without_names() -> None:
     assert all(getattr(found.rollouts, name) is None for name in NAMES)
 
 
-def test_what_is_sent_is_arrays_of_numbers() -> None:
-    columns = pack(RolloutBatch.of(InternedRollouts.from_groups(GROUPS), TURNS))
-    assert {column.dtype.kind for column in columns.values()} <= set("iufb")
-    assert columns["shape"].tolist() == [[2, 3, 3], [4, 1, 3], [3, 2, 3], [1, 1, 3], [2, 3, 3], [2, 3, 3]]
-    assert columns["images"].tolist() == [2, 0, 1, 0, 3, 0]
-
-
-def test_columns_cut_out_of_a_table_are_sent_as_they_read() -> None:
-    rows = np.arange(12.0).reshape(4, 3)
-    columns = {"column": rows[:, 2], "back": rows[::-1, 0], "turned": rows.T, "one": np.array(1.5), "none": rows[:0]}
-    found = load(to_bytes(columns))
-    for name, column in columns.items():
-        np.testing.assert_array_equal(found[name], column)
-        assert found[name].shape == column.shape
-
-
 # ---- one process --------------------------------------------------------------------------------------
 
 
 def test_a_process_alone_has_everything() -> None:
     alone = Distributed()
     assert alone.main and (alone.rank, alone.size) == (0, 1)
-    (part,) = alone.gather({"a": np.arange(3), "b": np.zeros((0, 3))})
-    assert part["a"].tolist() == [0, 1, 2] and part["b"].shape == (0, 3)
-    assert alone.gather({}) == [{}]
-    assert alone.gather_metrics({"loss": 0.1, "kl": 2.0}) == [{"loss": 0.1, "kl": 2.0}]
+    assert alone.gather({"loss": 0.1, "kl": 2.0}) == [{"loss": 0.1, "kl": 2.0}] and alone.gather(None) == [None]
     assert alone.any(True) is True and alone.any(False) is False
     assert alone.sum(np.array([0.1, -2.0])).tolist() == [0.1, -2.0]
     assert alone.part_of(5, "groups") == range(5)

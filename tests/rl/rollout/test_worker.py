@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from door_env import Asked, Clerk, DoorEnv, door_config, worker_of
 from learner_fixtures import fresh_policy, small
-from safetensors.numpy import load
 
 from anchors import InternedRollouts
 from crbc_envs import GroupVectorEnv
 from crbc_envs.actions import tagged
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.credit import METHODS, advantages_batch, advantages_interned
-from crbc_rl.distributed import Distributed, to_bytes
-from crbc_rl.rollout import exchange
+from crbc_rl.distributed import Distributed
 from crbc_rl.rollout.evaluate import play_panel
 from crbc_rl.rollout.panel import EvalPanel
 from crbc_rl.rollout.worker import RolloutWorker
@@ -106,8 +105,8 @@ class Pretended(Distributed):
 
     __slots__ = ("given", "others")
 
-    def gather(self, columns: Mapping[str, Any]) -> list[Any]:
-        sent = load(to_bytes(columns))  # arrays alone, as bytes
+    def gather(self, value: Any) -> list[Any]:
+        sent = pickle.loads(pickle.dumps(value))  # noqa: S301 - made here
         self.given.append(sent)
         return self.others.pop(0) if self.others else [sent] * self.size
 
@@ -188,9 +187,8 @@ def test_no_anchor_is_looked_up_by_name_between_the_environments_and_the_advanta
 
         return called
 
-    anchor, read_texts = DoorEnv._anchor, exchange.read_texts
+    anchor = DoorEnv._anchor
     monkeypatch.setattr(DoorEnv, "_anchor", lambda env: Key(anchor(env)))
-    monkeypatch.setattr(exchange, "read_texts", lambda name, columns: [Key(text) for text in read_texts(name, columns)])
     monkeypatch.setattr(GroupVectorEnv, "reset", counting(False, GroupVectorEnv.reset))
     monkeypatch.setattr(GroupVectorEnv, "interned", counting(True, GroupVectorEnv.interned))
     monkeypatch.setattr(Key, "hashed", 0)

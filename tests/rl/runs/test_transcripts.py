@@ -14,7 +14,6 @@ from anchors import InternedRollouts, Rollout, RolloutGroup, Step
 from crbc_envs.storage.rollouts import RecordedTurn, decode_frame, read_recording
 from crbc_rl.batches import RolloutBatch, Turn
 from crbc_rl.learner import Learner
-from crbc_rl.rollout.exchange import texts
 from crbc_rl.runs import transcripts
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.initial_eval_cache import LIKE
@@ -121,7 +120,7 @@ def test_a_task_that_comes_again_is_kept_once(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(transcripts, "play_of", lambda batch, number, decode, kind: (number, kind))
     plays = Plays(4, lambda turn: "p")
     plays(
-        {"repeat": np.array([0, 1, 0]), **texts("kind", ["a", "a", "b"])},
+        {"repeat": np.array([0, 1, 0]), "kind": np.array(["a", "a", "b"], dtype=object)},
         RolloutBatch.of_turns([Turn([1], [2], [0.0])] * 3),
     )
     assert plays.all == [(0, "a"), (2, "b")]
