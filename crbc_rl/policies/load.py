@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from pathlib import Path
 
 import torch
@@ -35,6 +37,8 @@ from crbc_rl.policies.vision import VisionPolicy, image_processor
 
 ORIGIN = "merged.json"
 """What a merged folder was made of: both names, and the digests of both folders."""
+MERGED = 4
+"""So many merged folders are kept."""
 
 
 def load_policy(
@@ -100,7 +104,8 @@ def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
 
 
 def merged(adapter: Path, base: str | None = None) -> Path:
-    """The folder of `base` with the factors of `adapter` added, in bfloat16; made where it is not there yet.
+    """The folder of `base` with the factors of `adapter` added, in bfloat16; made where it is not there yet. Of these
+    folders the `MERGED` used last are kept.
 
     Raises `ConfigError` where the adapter is not one of this base.
     """
@@ -109,6 +114,7 @@ def merged(adapter: Path, base: str | None = None) -> Path:
     told = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
     place = data_home() / "models" / f"merged-{hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
     if (place / CONFIG).is_file():
+        os.utime(place)
         return place
     digests = {"base": weights_digest(folder), "adapter": model_digest(adapter)}
     recipe = read_json(adapter / WARMSTART) if (adapter / WARMSTART).is_file() else {}
@@ -126,6 +132,8 @@ def merged(adapter: Path, base: str | None = None) -> Path:
         (fresh / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
         if recipe:
             (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n", "utf-8")
+    for old in sorted(place.parent.glob("merged-*"), key=lambda made: made.stat().st_mtime)[:-MERGED]:
+        shutil.rmtree(old, ignore_errors=True)
     return place
 
 
