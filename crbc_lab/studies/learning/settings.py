@@ -11,7 +11,7 @@ import numpy as np
 from crbc_lab.studies.learning.agents import Agents, Tables
 from crbc_lab.studies.learning.processes import Processes
 from crbc_lab.studies.mdp import TabularMDP
-from crbc_lab.studies.worlds import WORLDS, gamble, hub, search, sokoban
+from crbc_lab.studies.worlds import WORLDS, gamble, hidden, hub, search, sokoban
 from crbc_lab.studies.worlds.behaviours import preferences
 
 Generators = Sequence[np.random.Generator]
@@ -50,7 +50,7 @@ Maker = Callable[[int, int], TabularMDP]
 
 MODERATE = 0.3
 SKILL = {"house": 0.5, "distractors": 0.5, "shop": 0.2, "sokoban-h50": 0.1} | dict.fromkeys(
-    ("lucky", "hub", "gamble", "needle", "repair", "stop"), 0.0
+    ("lucky", "hub", "gamble", "needle", "repair", "stop", "errands"), 0.0
 )
 """How well a table plays at its start, as in the behaviour "soft"; `MODERATE` where nothing is said."""
 
@@ -86,6 +86,9 @@ MADE: dict[str, tuple[str, Maker]] = {
     "search": ("a thing in one of 8 places, to be brought to another, 20 steps", search.search),
     "hub": ("routes that meet in two hubs, chance behind each, 16 steps", hub.hub),
     "gamble": ("a sure way of 6 steps, and a gamble at each of them, 20 steps", gamble.gamble),
+    "errands": ("four errands, of which it is not seen which are done, decide the end, 7 steps", hidden.errands),
+    "carried": ("a corridor with a key and a door; it is not seen whether the key is held, 24 steps", hidden.carried),
+    "coloured": ("a treasure in one of 13 rooms that look alike in threes, 24 steps", hidden.coloured),
 }
 ROOMS = ("sokoban", "sokoban-h20", "sokoban-h50", "slip", "distractors")
 STARTS = {"board-weak": (1, 50), "board": (1, 1_500), "board-strong": (3, 1_500)}

@@ -27,7 +27,7 @@ from crbc_lab.studies.worlds import WORLDS
 from crbc_lab.studies.worlds.behaviours import behaviour
 from crbc_rl.errors import ConfigError
 
-NAMES = ("hub", "gamble", "search", "distractors", "slip", "alfworld-observation", "stop")
+NAMES = ("hub", "gamble", "search", "distractors", "slip", "alfworld-observation", "stop", "coloured")
 
 
 @pytest.fixture(autouse=True, scope="module")

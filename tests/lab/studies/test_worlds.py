@@ -10,10 +10,11 @@ from sokoban_boards import parse_room
 
 from crbc_envs.sokoban.panels import SokobanPanel
 from crbc_envs.sokoban.rules import MOVES
-from crbc_lab.studies.mdp import TabularMDP
-from crbc_lab.studies.worlds import WORLDS, behaviour, diagnostics, house, lucky, sokoban
+from crbc_lab.studies.mdp import TabularMDP, sample
+from crbc_lab.studies.worlds import WORLDS, behaviour, diagnostics, hidden, house, lucky, sokoban
 from crbc_lab.studies.worlds.behaviours import steps_lost
 from crbc_lab.studies.worlds.build import LOST, WON, steps_to_success, table
+from crbc_rl import credit
 
 SMALL = {
     name: [world.make(seed, index) for seed in (0, 1) for index in range(3)]
@@ -253,3 +254,31 @@ def test_steps_to_success_of_a_line():
     successor = np.stack([np.maximum(np.arange(n) - 1, 0), np.arange(n) + 1], axis=1)[..., None]
     steps = steps_to_success(successor, np.ones((n, 2, 1)), np.ones((n, 2), dtype=bool))
     assert steps.tolist() == [6, 5, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("make", [hidden.errands, hidden.carried, hidden.coloured])
+def test_worlds_that_hide_state_are_solvable_and_hide_some(make):
+    each = [make(seed, index) for seed in (0, 1) for index in range(4)]
+    assert len({mdp.successor.tobytes() + mdp.anchor.tobytes() for mdp in each}) > 4
+    for mdp in each:
+        check(mdp)
+        assert mdp.num_anchors < len(mdp) and mdp.distance[0] <= mdp.horizon
+    assert each[0].successor.tobytes() == make(0, 0).successor.tobytes()
+
+
+def test_errands_that_are_not_seen_leave_the_closure_the_groups_term_alone():
+    mdp, rng = hidden.errands(0, 0), np.random.default_rng(0)
+    uniform = mdp.admissible / mdp.admissible.sum(axis=1, keepdims=True)
+    rollouts = sample([(mdp, uniform, rng)], groups=4, group_size=8).rollouts
+    of_steps = credit.advantages_batch(rollouts, "crbc", w_group=0.0)
+    assert max(abs(a) for group in of_steps for rollout in group for a in rollout[:-1]) < 1e-9
+    own = credit.advantages_batch(rollouts, "gigpo", w_group=0.0)
+    assert max(abs(a) for group in own for rollout in group for a in rollout[:-1]) > 0.1
+    assert success(mdp, uniform) == pytest.approx(0.249, abs=0.001)
+
+
+def test_a_key_that_is_held_opens_the_door():
+    for index in range(4):
+        mdp = hidden.carried(0, index)
+        won = mdp.win.sum(axis=1) > 0
+        assert won.sum() == 1 and mdp.anchor[won][0] in mdp.anchor[~won]
