@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crbc_rl.batches import Floats, RolloutBatch, TokenBatch
-from crbc_rl.config import TrainConfig
+from crbc_rl.batches import Bools, Floats, RolloutBatch, TokenBatch
+from crbc_rl.config import CLIPPED, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_adapters
@@ -19,6 +19,7 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
 from crbc_rl.training.files import share_files
 from crbc_rl.training.loss import objective_of
+from crbc_rl.training.minibatches import has_gradient
 from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 
@@ -57,6 +58,13 @@ class Actor(Trainable):
             reference = self._reference(batch)
         logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
         return self.objective(logprobs, entropy, reference, batch, self.config.loss)
+
+    def learns(self, batch: RolloutBatch) -> Bools:
+        """Those with an advantage, where the loss is the clipped objective and nothing else."""
+        loss = self.config.loss
+        if loss.objective != CLIPPED or loss.kl or loss.entropy:
+            return super().learns(batch)
+        return has_gradient(batch)
 
     @torch.no_grad()
     def _reference(self, batch: TokenBatch) -> Tensor | None:

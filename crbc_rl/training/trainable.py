@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from crbc_rl.batches import Floats, Ints, RolloutBatch, TokenBatch, micro_batches
+from crbc_rl.batches import Bools, Floats, Ints, RolloutBatch, TokenBatch, micro_batches
 from crbc_rl.config import OptimConfig, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -54,6 +54,10 @@ class Trainable:
         """The loss of one pass and its metrics. Both are summed over the passes of a mini-batch."""
         raise NotImplementedError
 
+    def learns(self, batch: RolloutBatch) -> Bools:
+        """Which rows have a gradient, (n,). The others are read for their metrics alone."""
+        return np.ones(len(batch), dtype=np.bool_)
+
     def train_epochs(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Metrics]:
         """Train `epochs` times on the update, each time in newly drawn mini-batches; the metrics of every optimizer
         step."""
@@ -80,10 +84,15 @@ class Trainable:
         """One optimizer step. It is skipped where the gradient is not finite."""
         self.optimizer.zero_grad()
         passes = []
-        for tokens in self._passes(batch, part.rows, part.weights, self.config.optim.microbatch):
-            loss, metrics = self.loss(tokens)
-            (loss * self.distributed.size).backward()  # FSDP averages gradients over the ranks
-            passes.append(metrics)
+        learns = self.learns(batch)[part.rows]
+        learns |= not learns.any()  # a step without a gradient is one of momentum and decay
+        for rows, gradient in ((learns, True), (~learns, False)):
+            for tokens in self._passes(batch, part.rows[rows], part.weights[rows], self.config.optim.microbatch):
+                with torch.set_grad_enabled(gradient):
+                    loss, metrics = self.loss(tokens)
+                if gradient:
+                    (loss * self.distributed.size).backward()  # FSDP averages gradients over the ranks
+                passes.append(metrics)
         norm = torch.nn.utils.clip_grad_norm_([p for _, p in self.named], self.config.optim.grad_clip)
         norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         metrics = _added(self.distributed.gather(_added(passes)))

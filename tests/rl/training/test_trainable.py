@@ -21,6 +21,7 @@ from crbc_envs.tasks import rng
 from crbc_rl.batches import RolloutBatch, TokenBatch, Turn
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
+from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.trainable import Metrics, Trainable, mean
 
@@ -280,6 +281,35 @@ def test_replies_that_did_well_become_likelier_and_others_less_likely(model: Pat
     actor.optimise(batch, rng("x"))
     after = [sum(values) for values in by_turn(batch, actor.score(batch))]
     assert after[0] > before[0] + 0.01 and after[1] < before[1] - 0.01
+
+
+@pytest.mark.parametrize("loss", [{"kl": 0.0}, {"kl": 0.0, "entropy": 0.01}, {"kl": 0.1}])
+def test_only_rows_that_teach_are_read_for_a_gradient(
+    model: Path, monkeypatch: pytest.MonkeyPatch, loss: dict[str, float]
+) -> None:
+    """And the step and its metrics are those of reading all rows for one."""
+    told, weights, taught = [], [], list[float]()
+    scored = TransformersPolicy.logprobs
+
+    def counted(self: TransformersPolicy, batch: TokenBatch, *rest: Any, **beside: Any) -> Any:
+        if torch.is_grad_enabled():
+            taught.extend(batch.advantages[:, 0].tolist())
+        return scored(self, batch, *rest, **beside)
+
+    for every in (False, True):
+        actor = Actor(small(model, optim={"lr": 1e-3, "minibatch": 6, "microbatch": 2}, loss=loss), Distributed())
+        turns = actor.policy.generate([Prompt("up" * (1 + n // 2)) for n in range(6)], range(6), 1.0, 4)
+        batch = table(turns, advantage=[1.0, 0.0, 0.0, -0.5, 0.0, 0.0])
+        with monkeypatch.context() as patch:
+            if every:
+                patch.setattr(Actor, "learns", Trainable.learns)
+            else:
+                patch.setattr(TransformersPolicy, "logprobs", counted)
+            told.append(actor.optimise(batch, rng("x")))
+        weights.append(torch.cat([p.detach().flatten() for p in actor.model.parameters()]))
+    assert told[0] == pytest.approx(told[1], rel=1e-4, abs=1e-6)
+    assert (weights[0] - weights[1]).abs().max() < 2e-5
+    assert sorted(taught) == ([-0.5, 1.0] if loss == {"kl": 0.0} else [-0.5, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
 def test_a_reference_pulls_the_policy_back_and_stays_where_it_is(model: Path) -> None:
