@@ -2,7 +2,7 @@
 
     python scripts/figures.py main RUN            # README.md and docs/report.png, from a finished run of the main job
     python scripts/figures.py credit STUDY.json   # the tables of docs/credit/accuracy.md, from `crbc study`
-    python scripts/figures.py learning RESULTS    # those of docs/credit/learning.md and its picture, from what it kept
+    python scripts/figures.py learning            # those of docs/credit/learning.md and docs/results.md, and a picture
 
 A document marks a place as `<!-- figures: NAME -->`, the text, `<!-- end -->`.
 """
@@ -79,12 +79,36 @@ def credit_tables(study: Path) -> None:
         put(page, metric, _markdown(["", *worlds], rows))
 
 
-def learning_tables(results: Path) -> None:
-    """A table for each setting that its plan states, and the effect sizes."""
+KEPT = ("learning", "learning_hidden", "learning_board")
+"""The kept studies of what is learned, each stated beforehand: folders of `results/`."""
+BESIDE = ("grpo", "gigpo", "graphgpo", "g2po", "crbc_plus")
+"""The methods of the short table."""
+
+
+def learned(name: str) -> learning.Table:
+    """The rows of a kept study, of all that its plan states."""
+    results = ROOT / "results" / name
     plan = json.loads((results / learning_study.PLAN).read_text())
-    page, names = ROOT / "docs/credit/learning.md", [estimator["name"] for estimator in plan["estimators"]]
+    names = [estimator["name"] for estimator in plan["estimators"]]
     kept = [learning_study.place(results, setting, name) for setting in plan["settings"] for name in names]
-    found = learning.table(list(map(learning_study.read, kept)), np.random.default_rng(0))
+    return learning.table(list(map(learning_study.read, kept)), np.random.default_rng(0))
+
+
+def learning_tables() -> None:
+    """A table for each setting, one of all differences, and the effect sizes of the first study."""
+    page, short = ROOT / "docs/credit/learning.md", []
+    for study in KEPT:
+        put(page, study, _by_setting(found := learned(study)))
+        if study == KEPT[0]:
+            learning.draw(found, ROOT / "docs/credit/learning.png")
+        for setting, rows in found.items():
+            cells = {line[0]: f"{line[4]}{'*' * line[5].endswith('*')}" for line in learning.lines(rows)}
+            area = next(line[2] for line in learning.lines(rows) if line[0] == "crbc")
+            short.append([setting, area, *(cells.get(method, "") for method in BESIDE)])
+    put(ROOT / "docs/results.md", "learning", _markdown(["", "crbc", *(f"{m} minus crbc" for m in BESIDE)], short))
+
+
+def _by_setting(found: learning.Table) -> str:
     parts = []
     for setting, rows in found.items():
         heads = [f"area at {rate:g}" for rate in rows[0].result.rates]
@@ -93,8 +117,7 @@ def learning_tables(results: Path) -> None:
         start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
         told = f"**{setting}**: {SETTINGS[setting].description}; {start}."
         parts.append(f"{told}\n{_markdown([*learning.HEADS, *heads, 'works'], table)}")
-    put(page, "learning", "\n".join(parts))
-    learning.draw(found, ROOT / "docs/credit/learning.png")
+    return "\n".join(parts)
 
 
 def _markdown(heads: list[str], rows: list[list[str]]) -> str:
@@ -115,4 +138,5 @@ def _signed(figure: tuple[float | None, float | None]) -> str:
 
 
 if __name__ == "__main__":
-    {"main": main_job, "credit": credit_tables, "learning": learning_tables}[sys.argv[1]](Path(sys.argv[2]))
+    what, *given = sys.argv[1:]
+    {"main": main_job, "credit": credit_tables, "learning": learning_tables}[what](*map(Path, given))

@@ -9,7 +9,7 @@
 #   main        README.md (results) and docs/report.png; two more seeds, printed
 #   agents      docs/results/short-lab.png and its tables: each agent with CRBC and with GRPO, three seeds
 #   credit      docs/credit/accuracy.md (tables) and credit_accuracy.png
-#   learning    docs/credit/learning.md (tables) and learning.png
+#   learning    docs/credit/learning.md and docs/results.md (tables), and learning.png
 #   splits      printed, for the tables of docs/sokoban.md
 #   sb3         docs/adapters/sb3_credit.jsonl and .png; prints the table of docs/adapters/sb3.md
 #   site        docs/webshop_site.png and webshop_phone.png
@@ -48,13 +48,18 @@ credit() {
 }
 
 learning() {
-    local world method worlds=() methods=()
+    local world method worlds=() hidden=() methods=()
     for world in sokoban-h20 slip lucky house shop hub gamble alfworld-observation; do worlds+=(--world "$world"); done
+    for world in errands carried coloured; do hidden+=(--world "$world"); done
     for method in crbc crbc,trust=slope crbc_plus crbc_plus,trust=slope gigpo graphgpo g2po grpo truth shuffled; do
         methods+=(--method "$method")
     done
     .venv/bin/crbc study learning "${worlds[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning
-    .venv/bin/python scripts/figures.py learning results/learning
+    .venv/bin/crbc study learning "${hidden[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning_hidden
+    methods=()
+    for method in crbc crbc_plus gigpo graphgpo grpo; do methods+=(--method "$method"); done
+    .venv/bin/crbc study learning --world board "${methods[@]}" --seeds 1000-1009 --out results/learning_board
+    .venv/bin/python scripts/figures.py learning
 }
 
 splits() {
