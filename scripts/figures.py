@@ -105,7 +105,17 @@ def learning_tables() -> None:
             cells = {line[0]: f"{line[4]}{'*' * line[5].endswith('*')}" for line in learning.lines(rows)}
             area = next(line[2] for line in learning.lines(rows) if line[0] == "crbc")
             short.append([setting, area, *(cells.get(method, "") for method in BESIDE)])
+    put(page, "learning_options", _options(learned("learning_options")))
     put(ROOT / "docs/results.md", "learning", _markdown(["", "crbc", *(f"{m} minus crbc" for m in BESIDE)], short))
+
+
+def _options(found: learning.Table) -> str:
+    """CRBC's area in each setting, and what each option has less or more."""
+    rows: dict[str, list[str]] = {}
+    for setting in found.values():
+        for name, _, area, _, difference, p in sorted(learning.lines(setting)):
+            rows.setdefault(name, []).append(f"{difference or area}{'*' * p.endswith('*')}")
+    return _markdown(["", *found], [[name, *cells] for name, cells in rows.items()])
 
 
 def _by_setting(found: learning.Table) -> str:

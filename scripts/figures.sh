@@ -56,6 +56,12 @@ learning() {
     done
     .venv/bin/crbc study learning "${worlds[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning
     .venv/bin/crbc study learning "${hidden[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning_hidden
+    methods=() worlds=()
+    for world in slip lucky house hub; do worlds+=(--world "$world"); done
+    for method in crbc crbc,{depth={0,1,2,3},w_step={1,0},w_group=0,beta=0.9,normalise=group}; do
+        methods+=(--method "$method")
+    done
+    .venv/bin/crbc study learning "${worlds[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning_options
     methods=()
     for method in crbc crbc_plus gigpo graphgpo grpo; do methods+=(--method "$method"); done
     .venv/bin/crbc study learning --world board "${methods[@]}" --seeds 1000-1009 --out results/learning_board
