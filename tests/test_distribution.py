@@ -45,7 +45,7 @@ def test_the_wheel_holds_what_its_users_need_and_nothing_else(built: tuple[Path,
     assert {f"{package}/py.typed" for package in ("anchors", "crbc_envs", "crbc_rl", "crbc_lab")} <= names
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"anchors", "crbc_envs", "crbc_rl", "crbc_lab"}
-    assert built[0].stat().st_size < 20 * 2**20
+    assert built[0].stat().st_size < 25 * 2**20  # two adapters of SmolLM2 are 19 MB of it
 
 
 def test_the_metadata_is_complete(built: tuple[Path, Path]) -> None:
