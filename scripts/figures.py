@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -149,4 +150,5 @@ def _signed(figure: tuple[float | None, float | None]) -> str:
 
 if __name__ == "__main__":
     what, *given = sys.argv[1:]
-    {"main": main_job, "credit": credit_tables, "learning": learning_tables}[what](*map(Path, given))
+    parts: dict[str, Callable[..., None]] = {"main": main_job, "credit": credit_tables, "learning": learning_tables}
+    parts[what](*map(Path, given))

@@ -80,7 +80,9 @@ def forest() -> str:
     for height, found in enumerate(settings.values()):
         rows = {row.result.estimator: row for row in found}
         for place, (method, colour) in enumerate(BESIDE.items()):
-            one = rows[method].beside.difference
+            beside = rows[method].beside
+            assert beside is not None
+            one = beside.difference
             at, face = height + 0.24 * (place - 1), colour if rows[method].separated else "white"
             ax.plot([-100 * one.low, -100 * one.high], [at, at], color=colour, linewidth=2)
             ax.plot([-100 * one.value], [at], "o", color=colour, markersize=6, markerfacecolor=face)

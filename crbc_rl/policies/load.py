@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -105,7 +104,7 @@ def load_adapted(folder: Path, base: str | None = None) -> TransformersPolicy:
 
 def merged(adapter: Path, base: str | None = None) -> Path:
     """The folder of `base` with the factors of `adapter` added, in bfloat16; made where it is not there yet. Of these
-    folders the `MERGED` used last are kept.
+    folders the `MERGED` made last are kept.
 
     Raises `ConfigError` where the adapter is not one of this base.
     """
@@ -114,7 +113,6 @@ def merged(adapter: Path, base: str | None = None) -> Path:
     told = [f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
     place = data_home() / "models" / f"merged-{hashlib.sha256(chr(10).join(told).encode()).hexdigest()[:16]}"
     if (place / CONFIG).is_file():
-        os.utime(place)
         return place
     digests = {"base": weights_digest(folder), "adapter": model_digest(adapter)}
     recipe = read_json(adapter / WARMSTART) if (adapter / WARMSTART).is_file() else {}
@@ -132,8 +130,9 @@ def merged(adapter: Path, base: str | None = None) -> Path:
         (fresh / ORIGIN).write_text(json.dumps(origin, indent=2) + "\n", "utf-8")
         if recipe:
             (fresh / WARMSTART).write_text(json.dumps(recipe, indent=2) + "\n", "utf-8")
-    for old in sorted(place.parent.glob("merged-*"), key=lambda made: made.stat().st_mtime)[:-MERGED]:
-        shutil.rmtree(old, ignore_errors=True)
+    for made in sorted(place.parent.glob(f"merged-*/{ORIGIN}"), key=lambda made: made.stat().st_mtime)[:-MERGED]:
+        (made.parent / CONFIG).unlink(missing_ok=True)  # first, since with it the folder counts as whole
+        shutil.rmtree(made.parent, ignore_errors=True)
     return place
 
 

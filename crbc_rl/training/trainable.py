@@ -86,7 +86,7 @@ class Trainable:
         passes = []
         learns = self.learns(batch)[part.rows]
         learns |= not learns.any()  # a step without a gradient is one of momentum and decay
-        for rows, gradient in ((learns, True), (~learns, False)):
+        for rows, gradient in ((~learns, False), (learns, True)):  # a backward pass shards the weights again
             for tokens in self._passes(batch, part.rows[rows], part.weights[rows], self.config.optim.microbatch):
                 with torch.set_grad_enabled(gradient):
                     loss, metrics = self.loss(tokens)

@@ -151,17 +151,17 @@ def test_a_training_takes_an_adapter_and_its_reference_is_base_plus_adapter(adap
     assert told["base"] == "sokoban-tiny" and {len(told[key]) for key in ("base_digest", "adapter_digest")} == {64}
 
 
-def test_the_merged_folders_used_last_are_kept(adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_merged_folders_made_last_are_kept(adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRBC_DATA", str(tmp_path / "data"))
     monkeypatch.setattr("crbc_rl.policies.load.MERGED", 2)
+    theirs = tmp_path / "data/models/merged-of-mine"
+    theirs.mkdir(parents=True)
     made = []
     for name in "abc":
         shutil.copytree(adapter, tmp_path / name)
         made.append(merged(tmp_path / name, str(BASE)))
-        os.utime(made[-1], (len(made), len(made)))
-        if name == "b":
-            assert merged(tmp_path / "a", str(BASE)) == made[0]
-    assert sorted(made[0].parent.glob("merged-*")) == sorted([made[0], made[2]])
+        os.utime(made[-1] / "merged.json", (len(made), len(made)))
+    assert sorted(theirs.parent.glob("merged-*")) == sorted([*made[1:], theirs])
 
 
 def read_merged(folder: Path) -> bytes:

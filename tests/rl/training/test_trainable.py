@@ -283,6 +283,24 @@ def test_replies_that_did_well_become_likelier_and_others_less_likely(model: Pat
     assert after[0] > before[0] + 0.01 and after[1] < before[1] - 0.01
 
 
+def test_weights_that_are_sharded_are_those_of_the_step_before(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forward pass leaves some of them whole: with the next step's they would be old, and could not be read."""
+    told, weights = [], []
+    optim = {"lr": 1e-2, "minibatch": 3, "microbatch": 2, "epochs": 2}
+    for every in (False, True):
+        actor = Actor(small(model, policy={"precision": "bfloat16"}, optim=optim, loss={"kl": 0.0}), Distributed())
+        turns = [Turn([5, 6, 7 + n], [8, 9 + n % 3, actor.policy.eos], [-5.0] * 3) for n in range(6)]
+        batch = table(turns, advantage=[1.0, 0.0, 0.0, -0.5, 0.0, 0.0])
+        with monkeypatch.context() as patch:
+            if every:
+                patch.setattr(Actor, "learns", Trainable.learns)
+            told.append(actor.optimise(batch, rng("x")))
+        weights.append(torch.cat([tensor.flatten() for _, tensor in actor.policy.weights()]))
+    Distributed().leave()
+    assert told[0] == pytest.approx(told[1], rel=1e-2, abs=1e-3)
+    assert (weights[0] - weights[1]).abs().mean() < 1e-3
+
+
 @pytest.mark.parametrize("loss", [{"kl": 0.0}, {"kl": 0.0, "entropy": 0.01}, {"kl": 0.1}])
 def test_only_rows_that_teach_are_read_for_a_gradient(
     model: Path, monkeypatch: pytest.MonkeyPatch, loss: dict[str, float]
