@@ -230,7 +230,7 @@ def _model(config: TrainConfig, model: Architecture | None) -> Iterator[Finding]
         fix = command_for(place) or none
         yield Finding("model", "-", fix, "parameters, context and memory in this plan; training")
     elif not has_weights(str(initial(config))):
-        fix = f"{place} has no weights; `crbc warmstart` makes a tiny policy"
+        fix = command_for(place) or f"{place} has no weights: fetch them, or name another folder"
         yield Finding("weights", f"only {model.source}", fix, "training")
 
 

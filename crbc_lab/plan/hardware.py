@@ -42,6 +42,8 @@ class Hardware:
     """What a rank has one of, as it is called in a plan."""
     reserve: int = RESERVE
     """Bytes that are no tensors of a plan."""
+    shares: bool = False
+    """Whether training reads once what turns begin with (`crbc_rl.trees`); sampling does everywhere."""
 
 
 HARDWARE = {

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -17,6 +18,7 @@ from crbc_envs.vector.members import make_member
 from crbc_rl.config import TrainConfig
 from crbc_rl.rollout.prompts import prompt_options
 from crbc_rl.runs.model import initial
+from crbc_rl.trees import trees
 
 SHOWN = 40
 """Steps of the expert that are measured."""
@@ -27,6 +29,8 @@ class Lengths:
     """Means over the expert's first steps, and the longest reply. Tokens count the chat template and the end token."""
 
     prompt: float
+    shared: float
+    """Tokens of a prompt that another of these begins with; the members of a group have more in common."""
     reply: float
     turns: float
     """Steps of an episode."""
@@ -62,8 +66,10 @@ def expert_lengths(config: TrainConfig) -> Lengths | None:
         tokenizer = AutoTokenizer.from_pretrained(folder, **SAFE)
     encoder = ChatTokens(tokenizer)
     replies = [reply for _, _, reply in steps]
+    prompts = [encoder.encode(prompt.text, prompt.system) for prompt, _, _ in steps]
     return Lengths(
-        prompt=fmean(len(encoder.encode(prompt.text, prompt.system)) for prompt, _, _ in steps),
+        prompt=fmean(map(len, prompts)),
+        shared=(sum(map(len, prompts)) - sum(map(len, trees(prompts, reach=inf)))) / len(prompts),
         reply=fmean(longest_reply(tokenizer, [reply]) for reply in replies),
         turns=len(steps) / sum(info["step"] == 0 for _, info, _ in steps),
         longest=longest_reply(tokenizer, replies),

@@ -47,6 +47,7 @@ def this_processor(threads: int) -> Hardware:
         eager=EAGER,
         device="processor",
         reserve=RESERVE,
+        shares=True,
     )
 
 

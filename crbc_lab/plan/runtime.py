@@ -126,7 +126,8 @@ def _rollout(job: Job) -> Iterator[Phase]:
     waves = max(1.0, job.rollouts / side_by_side)
     yield Phase("reset", "reset", waves * work.reset, "CPU")
     sampled = sum(turns * members for turns, members in job.sampled)
-    yield Phase("prefill", "generate", job.compute(sampled * forward(job.model, work.prompt, 1)), "operations")
+    prompt = forward(job.model, work.prompt, 1, work.known)
+    yield Phase("prefill", "generate", job.compute(sampled * prompt), "operations")
     steps, seconds = decode(job)
     yield Phase("decode", "generate", seconds, f"{steps:,.0f} steps of {1e3 * seconds / steps:.1f} ms")
     stepped = sum(turns * max(1.0, members / side_by_side) for turns, members in job.turns if members)
@@ -178,19 +179,21 @@ def decode_step(job: Job, live: float) -> float:
 # ---- training -----------------------------------------------------------------------------------------------------
 
 
-def forward(model: Architecture, length: float, scored: float) -> float:
-    """Operations of a forward pass over one row of `length` tokens, with logits at `scored` of them.
+def forward(model: Architecture, length: float, scored: float, known: float = 0.0) -> float:
+    """Operations of a forward pass over one row of `length` tokens, of which the first `known` were read before, with
+    logits at `scored` of them.
 
     Two for each weight of the blocks and each token, and causal attention. A vision tower counts as if it read tokens.
     """
-    blocks = model.parameters - model.outside
-    attention = 2 * model.layers * model.hidden * length**2
-    return 2 * length * blocks + attention + 2 * scored * model.hidden * model.vocabulary
+    read, blocks = length - known, model.parameters - model.outside
+    attention = 2 * model.layers * model.hidden * (length**2 - known**2)
+    return 2 * read * blocks + attention + 2 * scored * model.hidden * model.vocabulary
 
 
 def _training(job: Job) -> Iterator[Phase]:
     config, model = job.config, job.model
-    row = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply)
+    known = job.work.known if job.hardware.shares else 0.0
+    row = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply, known)
     size = 2 if config.policy.precision == "bfloat16" else 4
     steps = config.optim.epochs * ceil(job.rows / config.optim.minibatch)
     passes = steps * job.batches.passes

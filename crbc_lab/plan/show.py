@@ -164,7 +164,7 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     if work is None:
         return
     limit = plan.config.rollout.max_new_tokens
-    yield f"a prompt has {work.prompt:g} tokens and a reply {work.reply:g} of at most {limit}, on average"
+    yield f"a prompt has {work.prompt:.4g} tokens and a reply {work.reply:.4g} of at most {limit}, on average"
     most = plan.checked.env.max_steps
     yield f"{100 * work.success:g} % of the rollouts end after {work.solved:g} turns, the others after {most}"
     yield (
@@ -182,7 +182,12 @@ def _assumptions(plan: Plan) -> Iterator[str]:
     nodes = "one node" if plan.nodes == 1 else f"{plan.nodes} nodes"
     if hardware.device == "GPU":
         yield f"{plan.gpus} GPUs on {nodes}: {hardware.link / GIGA:g} GB/s within a node{between}"
-    yield "each prompt is read whole; where prompts begin alike, they are read once, and it takes less"
+    where = "sampling and training" if hardware.shares else "sampling"
+    yield (
+        f"{work.known:.4g} tokens of a prompt are those that another begins with, and read once in {where}"
+        if work.known
+        else "each prompt is read whole; where prompts begin alike, they are read once, and it takes less"
+    )
     yield "nothing for the engine's waking, tensor parallelism's exchanges, padding, tokenizing, figures and saving"
     yield "docs/runtime.md has the sources, and how far the estimate is off"
 

@@ -40,7 +40,7 @@ def foreign(**rollout: Any) -> TrainConfig:
 def test_lengths_are_those_that_the_policy_reads_and_writes() -> None:
     config = load_config(SHORT)
     policy = load_policy(config.model)
-    prompts: list[int] = []
+    prompts: list[list[int]] = []
     replies: list[int] = []
     episodes = 0
     env = make_member(config.env.id, {**config.env.kwargs, "split": "train"})
@@ -52,11 +52,14 @@ def test_lengths_are_those_that_the_policy_reads_and_writes() -> None:
             talk = Conversation(PromptWindow.of(env, "compact", history=4), observation, info)
         else:
             talk.observe(observation, info)
-        prompts.append(len(policy.encode(talk.prompt())))
+        prompts.append(policy.encode(talk.prompt()))
         replies.append(len(policy.tokenizer.encode(reply, add_special_tokens=False)) + 1)
     found = expert_lengths(config)
     assert found is not None
-    assert (found.prompt, found.reply) == pytest.approx((np.mean(prompts), np.mean(replies)))
+    tokens = sum(map(len, prompts))
+    beginnings = {tuple(prompt[:end]) for prompt in prompts for end in range(1, 1 + len(prompt))}
+    assert (found.prompt, found.reply) == pytest.approx((tokens / SHOWN, np.mean(replies)))
+    assert found.shared == pytest.approx((tokens - len(beginnings)) / SHOWN)
     assert (found.turns, found.longest) == (SHOWN / episodes, max(replies))
     assert found.longest * 1.25 <= found.suggested < found.longest * 1.25 + 1
 

@@ -49,6 +49,17 @@ def of_paper(*overrides: str, gpus: int = 8, nodes: int = 1, work: Workload | No
 def test_a_forward_pass_costs_two_operations_for_each_weight_and_token() -> None:
     # 5 tokens x 1,000 weights x 2; attention 2 x 2 layers x 4 x 5^2; logits at 2 tokens x 40 weights x 2
     assert forward(TOY, 5, 2) == 10_000 + 400 + 160
+    # 3 of them read before: 2 tokens x 1,000 weights x 2; those of 5 less those of 3, 2 x 2 layers x 4 x 3^2
+    assert forward(TOY, 5, 2, known=3) == 4_000 + (400 - 144) + 160
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_what_prompts_begin_with_is_read_once(shares: bool) -> None:
+    job = replace(toy(replace(WORK, known=5.0), gpus=2), hardware=replace(ROUND, shares=shares))
+    trained = seconds(estimate(job))
+    assert trained["prefill"] == pytest.approx(120 * forward(TOY, 8, 1, known=5) / 10_000)
+    once = 120 * forward(TOY, 12, 4, known=5 * shares) / 10_000
+    assert trained["old log-probabilities"] == pytest.approx(once)
 
 
 def test_a_decode_step_reads_the_weights_once_and_every_members_keys_and_values() -> None:
