@@ -23,15 +23,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from crbc_lab.statistics import (
-    Estimate,
-    Outcomes,
-    crossed_error,
-    estimate,
-    p_value,
-    resample,
-    widening,
-)
+from crbc_lab.statistics import Outcomes, between_trainings, crossed_error, estimate, holm, interval, p_value
+from crbc_lab.statistics.comparison import ALIKE
 from crbc_rl.rollout.intervals import wilson
 
 Floats = NDArray[np.float64]
@@ -82,41 +75,53 @@ def truth(design: Design) -> float:
     return float(weights @ (1 / (1 + np.exp(-CENTRE - spread * nodes))) / weights.sum())
 
 
-def study(design: Design, rng: np.random.Generator) -> tuple[Outcomes, Outcomes]:
-    """The outcomes of two equally good methods."""
+def study(design: Design, rng: np.random.Generator, spreads: Sequence[float] = (1.0, 1.0)) -> list[Outcomes]:
+    """The outcomes of equally good methods, whose trainings differ `spreads` times as much as the design says."""
     of_task = np.repeat(np.arange(design.clusters), design.tasks)
     shared = rng.normal(0, design.cluster, design.clusters)
     methods = []
-    for _ in range(2):
+    for spread in spreads:
         effects = shared + rng.normal(0, design.method, design.clusters)
-        odds = CENTRE + effects + rng.normal(0, design.training, (design.seeds, 1))
+        odds = CENTRE + effects + rng.normal(0, spread * design.training, (design.seeds, 1))
         odds = odds + rng.normal(0, design.both, (design.seeds, design.clusters))
         wins = rng.random((design.seeds, len(of_task))) < 1 / (1 + np.exp(-odds[:, of_task]))
         labels = np.arange(design.seeds), np.arange(len(of_task)), np.arange(design.clusters)
         methods.append(Outcomes(*labels, of_task, wins.astype(np.float64)))
-    return methods[0], methods[1]
+    return methods
 
 
 def intervals(outcomes: Outcomes, rng: np.random.Generator) -> dict[str, tuple[float, float]]:
     """The ends of each of `INTERVALS`."""
     seeds, value = len(outcomes.seeds), outcomes.mean
+    wider = math.sqrt(seeds / (seeds - 1))  # a bootstrap over S seeds has only (S - 1) / S of their variance
     student = float(stats.t.ppf(0.975, seeds - 1) / stats.norm.ppf(0.975))
-    factors = {"": 1.0, ", variance": widening(seeds), ", t": widening(seeds) * student}
+    factors = {"": 1.0, ", variance": wider, ", t": wider * student}
     ends = {"Wilson": wilson(value * outcomes.values.size, outcomes.values.size)}
     for name, factor in factors.items():
-        found = Estimate.from_draws(value, resample([outcomes], rng, resamples=RESAMPLES, factor=factor)[0])
-        ends[f"percentile{name}"] = found.low, found.high
-    ours = estimate(outcomes, rng, resamples=RESAMPLES)
+        low, high = np.quantile(resample(outcomes, rng, factor), (0.025, 0.975))
+        ends[f"percentile{name}"] = float(low), float(high)
+    ours = estimate(outcomes)
     return {**ends, "ours": (ours.low, ours.high)}
+
+
+def resample(outcomes: Outcomes, rng: np.random.Generator, factor: float = 1.0) -> Floats:
+    """The mean in every resample, (RESAMPLES,): of seeds, whose distance from their mean is scaled by `factor`, and of
+    clusters, both drawn with replacement."""
+    seeds, clusters = outcomes.sums.shape
+    picked = rng.integers(seeds, size=(RESAMPLES, seeds))
+    counts = rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=RESAMPLES)
+    means = (counts @ outcomes.sums.T) / (counts @ outcomes.sizes)[:, None]
+    centre = means.mean(axis=1, keepdims=True)
+    drawn: Floats = np.take_along_axis(centre + factor * (means - centre), picked, axis=1).mean(axis=1)
+    return drawn
 
 
 def p_values(method: Outcomes, reference: Outcomes, rng: np.random.Generator) -> tuple[dict[str, float], bool]:
     """The p-value of each of `TESTS`, and whether our interval of the difference holds 0."""
     delta = replace(method, values=method.values - reference.values)
-    draws = resample([reference, method], rng, resamples=RESAMPLES)
-    moved = draws[1] - draws[0]
+    moved = resample(delta, rng)
     error, freedom = crossed_error(delta)
-    found = Estimate.from_draws(delta.mean, moved, freedom)
+    found = interval(delta.mean, error, freedom)
     tail = min(int((moved <= 0).sum()), int((moved >= 0).sum())) + 1
     flips = rng.choice((-1.0, 1.0), size=(RESAMPLES, delta.sums.size))
     beyond = np.abs(flips @ delta.sums.ravel()) >= abs(delta.sums.sum()) - 1e-9
@@ -164,6 +169,26 @@ def measure(design: Design, studies: int, rng: np.random.Generator) -> Rates:
     )
 
 
+FAMILIES = {"alike": (1.0,) * 5, "one three times": (1.0,) * 4 + (3.0,), "reference three times": (3.0,) + (1.0,) * 4}
+"""How much the trainings of five methods differ; the first is the reference."""
+
+
+def families(seeds: int, spreads: Sequence[float], studies: int, rng: np.random.Generator) -> list[float]:
+    """Shares of studies in which Holm's correction leaves anything: of each pair's own variance, of one learned from
+    all methods, and of ours, which tests whether they spread alike; and how often ours took that of all."""
+    alarms, design = np.zeros(4), Design(seeds, 0.3)
+    for _ in range(studies):
+        methods = dict(zip("rabcd", study(design, rng, spreads), strict=True))
+        deltas = [replace(one, values=one.values - methods["r"].values) for name, one in methods.items() if name != "r"]
+        tested, all_of_them = (between_trainings([*methods.values()], level) for level in (ALIKE, 0.0))
+        p = [
+            [p_value(delta.mean, *crossed_error(delta, between)) for delta in deltas]
+            for between in (None, all_of_them, tested)
+        ]
+        alarms += [*(holm(each).min() < 0.05 for each in p), tested is not None]
+    return list(alarms / studies)
+
+
 def show(designs: Sequence[Design], rates: Sequence[Rates], console: Console) -> None:
     """Print both tables in Markdown."""
     heads = ("seeds", "clusters x tasks", "training")
@@ -176,6 +201,15 @@ def show(designs: Sequence[Design], rates: Sequence[Rates], console: Console) ->
         second.add_row(*about, *(f"{rate.alarms[name][level]:.1%}" for level in (0, 1) for name in TESTS))
     console.print(first)
     console.print(second)
+
+
+def show_families(studies: int, rng: np.random.Generator, console: Console) -> None:
+    """Print the table of families in Markdown."""
+    table = _table(("seeds", "how far trainings differ", "own", "of all", "ours", "ours is of all"))
+    for seeds in (3, 5, 10, 20):
+        for name, spreads in FAMILIES.items():
+            table.add_row(str(seeds), name, *(f"{share:.1%}" for share in families(seeds, spreads, studies, rng)))
+    console.print(table)
 
 
 def _table(heads: Sequence[str]) -> Table:
@@ -192,7 +226,9 @@ def main() -> None:
     args = parser.parse_args()
     rng = np.random.default_rng(args.seed)
     rates = [measure(design, args.studies, rng) for design in DESIGNS]
-    show(DESIGNS, rates, Console(width=200))
+    console = Console(width=200)
+    show(DESIGNS, rates, console)
+    show_families(args.studies, rng, console)
 
 
 if __name__ == "__main__":

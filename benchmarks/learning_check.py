@@ -22,7 +22,7 @@ Areas = dict[str, dict[str, Floats]]
 """By world and method: the area of every seed and instance, (seeds, instances)."""
 
 REFERENCE, BOUNDS = "crbc", ("truth", "shuffled")
-ALPHA, POWER = 0.05, 0.8
+ALPHA, ALIKE = 0.05, 0.2
 
 
 def read(folder: Path) -> Areas:
@@ -35,20 +35,26 @@ def read(folder: Path) -> Areas:
     return found
 
 
-def verdicts(difference: Floats) -> tuple[Floats, Floats]:
-    """p and the smallest difference that would be seen, (M,), of differences (M, seeds, instances)."""
-    _, seeds, instances = difference.shape
-    by_seed = difference.mean(axis=2).var(axis=1, ddof=1) / seeds
-    by_instance = difference.mean(axis=1).var(axis=1, ddof=1) / instances
+def p_values(areas: Floats, reference: int) -> Floats:
+    """p of every method of a world beside its `reference`, (M,), from areas (M, seeds, instances)."""
+    methods, seeds, instances = areas.shape
+    left = areas.mean(axis=2)
+    left = left - left.mean(axis=0)
+    left = left - left.mean(axis=1, keepdims=True)
+    differences = areas - areas[reference]
+    by_instance = differences.mean(axis=1).var(axis=1, ddof=1) / instances
+    if methods == 2 or stats.f_oneway(*np.abs(left - np.median(left, axis=1, keepdims=True))).pvalue >= ALIKE:
+        freedom = (methods - 1) * (seeds - 1)
+        by_seed = np.full(methods, 2 * (left**2).sum() / freedom / seeds)
+    else:
+        freedom = seeds - 1
+        by_seed = differences.mean(axis=2).var(axis=1, ddof=1) / seeds
     variance = by_seed + by_instance
-    none = variance == 0
-    weight = by_seed**2 / (seeds - 1) + by_instance**2 / (instances - 1)
-    freedom = np.where(none, 1.0, variance**2 / np.where(none, 1.0, weight))
-    error, mean = np.sqrt(variance), np.abs(difference.mean(axis=(1, 2)))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = np.where(mean == 0, 1.0, np.where(none, 0.0, 2 * stats.t.sf(mean / error, freedom)))
-    smallest = (stats.t.ppf(1 - ALPHA / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
-    return np.maximum(p, 2.0 ** (1 - seeds * instances)), smallest
+    weight = by_seed**2 / freedom + by_instance**2 / (instances - 1)
+    means = np.abs(differences.mean(axis=(1, 2)))
+    with np.errstate(divide="ignore", invalid="ignore"):  # equal methods differ by nothing, and so does the reference
+        p = np.where(means == 0, 1.0, 2 * stats.t.sf(means / np.sqrt(variance), variance**2 / weight))
+    return np.maximum(p, 2.0 ** (1 - seeds * instances))
 
 
 def holm(p: Floats) -> Floats:
@@ -63,16 +69,18 @@ def holm(p: Floats) -> Floats:
 
 def separated(areas: Areas) -> dict[tuple[str, str], tuple[float, float, bool]]:
     """By world and method: the difference from CRBC's area, Holm's p over all of them, and whether it is separated."""
-    places, differences = [], []
+    places, means, p = [], [], []
     for world, methods in areas.items():
-        for name in methods:
-            if name != REFERENCE and REFERENCE in methods:
+        if REFERENCE not in methods:
+            continue
+        found = p_values(np.stack(list(methods.values())), list(methods).index(REFERENCE))
+        for name, one in zip(methods, found, strict=True):
+            if name != REFERENCE:
                 places.append((world, name))
-                differences.append(methods[name] - methods[REFERENCE])
-    p, smallest = (np.concatenate(parts) for parts in zip(*(verdicts(one[None]) for one in differences), strict=True))
-    corrected, means = holm(p), np.array([one.mean() for one in differences])
-    seen = (corrected < ALPHA) & (np.abs(means) >= smallest)
-    return {place: (float(m), float(c), bool(s)) for place, m, c, s in zip(places, means, corrected, seen, strict=True)}
+                means.append((methods[name] - methods[REFERENCE]).mean())
+                p.append(one)
+    corrected = holm(np.array(p))
+    return {place: (float(m), float(c), bool(c < ALPHA)) for place, m, c in zip(places, means, corrected, strict=True)}
 
 
 def shuffled(areas: Areas, seeds: int, rng: np.random.Generator) -> Areas:

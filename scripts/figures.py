@@ -18,7 +18,6 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 from PIL import Image
 from rich.console import Console
 
@@ -92,7 +91,7 @@ def learned(name: str) -> learning.Table:
     plan = json.loads((results / learning_study.PLAN).read_text())
     names = [estimator["name"] for estimator in plan["estimators"]]
     kept = [learning_study.place(results, setting, name) for setting in plan["settings"] for name in names]
-    return learning.table(list(map(learning_study.read, kept)), np.random.default_rng(0))
+    return learning.table(list(map(learning_study.read, kept)))
 
 
 def learning_tables() -> None:

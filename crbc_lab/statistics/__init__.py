@@ -2,49 +2,42 @@
 
 A study trains each method with several seeds and plays one panel of tasks with every trained policy. Two things could
 have come out otherwise: the trainings, and the tasks. Seeds and tasks are crossed, since all policies play the same
-tasks. Tasks of one cluster, such as those of one room or product, succeed or fail together. So intervals resample
-seeds, and independently whole clusters of tasks.
+tasks. Tasks of one cluster, such as those of one room or product, succeed or fail together. So every error is of seeds,
+and of whole clusters of tasks.
 
 `rliable` is not used. Its bootstrap is stratified by task, but knows no clusters and no pairs of methods, and it brings
-arch, absl and seaborn. One of its numbers is here, the probability of improvement. The tests hold it to
-`scipy.stats.mannwhitneyu`.
+arch, absl and seaborn.
 """
 
 from crbc_lab.statistics.comparison import (
     Comparison,
+    between_trainings,
     compare,
     holm,
-    improvement,
     p_value,
-    separated,
+    power,
     smallest_difference,
 )
 from crbc_lab.statistics.curves import Band, area, band
+from crbc_lab.statistics.intervals import Estimate, Variance, crossed_error, estimate, interval
 from crbc_lab.statistics.outcomes import Outcomes, paired
-from crbc_lab.statistics.resampling import (
-    Estimate,
-    crossed_error,
-    estimate,
-    resample,
-    widening,
-)
 
 __all__ = [
     "Band",
     "Comparison",
     "Estimate",
     "Outcomes",
+    "Variance",
     "area",
     "band",
+    "between_trainings",
     "compare",
     "crossed_error",
     "estimate",
     "holm",
-    "improvement",
+    "interval",
     "p_value",
     "paired",
-    "resample",
-    "separated",
+    "power",
     "smallest_difference",
-    "widening",
 ]

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crbc_lab.statistics.intervals import ALPHA, Estimate, Variance, crossed_error, interval
 from crbc_lab.statistics.outcomes import Floats, Outcomes, paired
-from crbc_lab.statistics.resampling import (
-    BLOCK,
-    RESAMPLES,
-    Estimate,
-    cluster_counts,
-    crossed_error,
-    resample,
-    seed_means,
-)
-from crbc_rl.errors import ConfigError
+from crbc_rl.errors import ConfigError, nearest
 
-ALPHA = 0.05
 POWER = 0.8
+ALIKE = 0.2
+"""The level of the test whether methods spread alike. It is above 5 %, since few seeds seldom show that they do not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """A method minus its reference, paired by seed and task.
 
-    `difference` is that of the means with its joint interval. `error` is its standard error and `freedom` that error's
-    degrees of freedom (`crossed_error`). `p` is two-sided; `corrected` is Holm's over all comparisons of the table.
-    `smallest` is the difference that would be seen with 80 % power. `improvement` is `improvement()`'s.
+    `difference` is that of the means with its 95 % interval, `error` its standard error and `freedom` that error's
+    degrees of freedom. `p` is two-sided of the same error: it is below 5 % where the interval excludes 0. `corrected`
+    is Holm's over all comparisons of the table, and `smallest` the difference that would be seen with 80 % power at the
+    level of the first of them.
     """
 
     name: str
@@ -40,55 +34,78 @@ class Comparison:
     p: float
     corrected: float
     smallest: float
-    improvement: Estimate
 
     @property
     def separated(self) -> bool:
-        return separated(self.difference.value, self.corrected, self.smallest)
+        """Whether a table may call the two different."""
+        return self.corrected < ALPHA
 
 
-def compare(
-    methods: Mapping[str, Outcomes],
-    reference: str | Mapping[str, str],
-    rng: np.random.Generator,
-    *,
-    resamples: int = RESAMPLES,
-) -> list[Comparison]:
+def compare(methods: Mapping[str, Outcomes], reference: str | Mapping[str, str]) -> list[Comparison]:
     """Every method beside its reference, in the order given, with p-values corrected for the number of comparisons.
 
-    `reference` names the method that all others are compared with, or for each one that is compared its own. All
-    intervals come from the same resamples. Raises `ConfigError` where methods differ in seeds or tasks, and with fewer
-    than two seeds or clusters.
+    `reference` names the method that all others are compared with, or for each one that is compared its own. How
+    trainings differ is learned from all methods where they spread alike (`between_trainings`). Raises `ConfigError` for
+    a reference that is none of the methods, where methods differ in seeds or tasks, and with fewer than two seeds or
+    clusters.
     """
     paired(methods)
     if isinstance(reference, str):
-        reference = {name: reference for name in methods if name != reference}
+        reference = dict.fromkeys((name for name in methods if name != reference), reference)
+    for name in (*reference, *reference.values()):
+        if name not in methods:
+            raise ConfigError(
+                f"{name!r} is none of the methods{nearest(name, methods)}; there are {', '.join(methods)}"
+            )
     if len(next(iter(methods.values())).seeds) < 2:
         raise ConfigError(
             "one seed says nothing about another training, so methods cannot be compared; train more, such as crbc "
             "train CONFIG --seeds 0-4"
         )
-    draws = dict(zip(methods, resample(list(methods.values()), rng, resamples=resamples), strict=True))
+    if not reference:
+        return []
+    between = between_trainings(list(methods.values()))
     comparisons = []
     for name, other in reference.items():
         delta = _difference(methods[name], methods[other])
-        error, freedom = crossed_error(delta)
+        error, freedom = crossed_error(delta, between)
         floor = 2.0 ** (1 - delta.sums.size)  # of sign flips of all S x C cells; equal differences have no error at all
         p = max(p_value(delta.mean, error, freedom), floor)
         comparisons.append(
             Comparison(
                 name,
-                Estimate.from_draws(delta.mean, draws[name] - draws[other], freedom),
+                interval(delta.mean, error, freedom),
                 error,
                 freedom,
                 p,
                 p,
-                smallest_difference(error, freedom),
-                improvement(methods[name], methods[other], rng, resamples=resamples),
+                smallest_difference(error, freedom, ALPHA / len(reference)),
             )
         )
     corrected = holm([one.p for one in comparisons])
     return [replace(one, corrected=float(p)) for one, p in zip(comparisons, corrected, strict=True)]
+
+
+def between_trainings(methods: Sequence[Outcomes], level: float = ALIKE) -> Variance | None:
+    """The variance of the difference of two methods in one seed, learned from all K of them; None where they do not
+    spread alike, so that each pair has to tell its own.
+
+    With m_ks the mean of a method's seed, and what it leaves beside the means of its method and its seed,
+
+        r_ks = m_ks - m_k - m_s + m,        2 sum r_ks^2 / ((K - 1) (S - 1)),        (K - 1) (S - 1) degrees of freedom
+
+    They do not spread alike where Brown and Forsythe's test of the r_ks is below `level`. With two methods it is the
+    variance of their differences.
+    """
+    from scipy import stats
+
+    means = np.array([one.per_seed for one in methods])
+    left = means - means.mean(axis=1, keepdims=True) - means.mean(axis=0) + means.mean()
+    left = np.round(left, 12)  # sums round, and equal methods must leave nothing
+    if len(methods) > 2 and left.any() and stats.levene(*left, center="median").pvalue < level:
+        return None
+    freedom = (len(methods) - 1) * (means.shape[1] - 1)
+    return Variance(2 * float(np.square(left).sum()) / freedom, freedom)
 
 
 def p_value(difference: float, error: float, freedom: float) -> float:
@@ -96,29 +113,33 @@ def p_value(difference: float, error: float, freedom: float) -> float:
 
     docs/statistics.md has its measured rate of false alarms, beside those of a bootstrap and of sign flips.
     """
-    from scipy import stats  # here, as a list of studies does without: it takes more than a second
+    from scipy import stats
 
     if difference == 0:
         return 1.0
     return float(2 * stats.t.sf(abs(difference) / error, freedom)) if error > 0 else 0.0
 
 
-def smallest_difference(error: float, freedom: float, alpha: float = ALPHA, power: float = POWER) -> float:
+def smallest_difference(error: float, freedom: float, alpha: float = ALPHA) -> float:
     """The smallest true difference that a paired design of this error would find, in the unit of the outcomes.
 
-        (t(1 - alpha / 2) + t(power)) * error,        t(q) the quantile of Student's t with `freedom`
+        (t(1 - alpha / 2) + t(0.8)) error,        t(q) the quantile of Student's t with `freedom`
 
-    It is found with probability `power` by a two-sided test at `alpha`, here 80 % and 5 %. `error` holds the variance
-    between seeds and between clusters that is in the data (`crossed_error` of the differences).
+    It is found with 80 % power by a two-sided test at `alpha`. `error` holds the variance between seeds and between
+    clusters that is in the data.
     """
     from scipy import stats
 
-    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(power, freedom)) * error
+    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
 
 
-def separated(difference: float, corrected: float, smallest: float) -> bool:
-    """Whether a table may call two methods different: corrected p below 5 %, and a difference that could be seen."""
-    return corrected < ALPHA and abs(difference) >= smallest
+def power(difference: float, error: float, freedom: float, alpha: float = ALPHA) -> float:
+    """How often a design of this error would find a true `difference`; 80 % for `smallest_difference`."""
+    from scipy import stats
+
+    if error == 0:
+        return float(difference != 0)
+    return float(stats.t.cdf(abs(difference) / error - stats.t.ppf(1 - alpha / 2, freedom), freedom))
 
 
 def holm(p: ArrayLike) -> Floats:
@@ -134,36 +155,6 @@ def holm(p: ArrayLike) -> Floats:
     corrected = np.empty_like(given)
     corrected[order] = np.minimum(raised, 1.0)
     return corrected
-
-
-def improvement(
-    method: Outcomes, reference: Outcomes, rng: np.random.Generator, *, resamples: int = RESAMPLES
-) -> Estimate:
-    """P(X > Y): how often one training of the method beats one of the reference on the panel, ties counting half.
-
-    Over all S x S pairs of trainings, as the statistic of Mann and Whitney over S^2. Each resample draws clusters, and
-    trainings of either method by themselves. Raises `ConfigError` where seeds or tasks differ.
-    """
-    paired([method, reference])
-    seeds, clusters = len(method.seeds), len(method.clusters)
-    draws = []
-    for start in range(0, resamples, BLOCK):
-        rows = min(BLOCK, resamples - start)
-        counts = cluster_counts(rows, clusters, rng)
-        mine, theirs = (
-            np.take_along_axis(seed_means(one, counts), rng.integers(seeds, size=(rows, seeds)), axis=1)
-            for one in (method, reference)
-        )
-        draws.append(_wins(mine, theirs))
-    value = float(_wins(method.per_seed[None], reference.per_seed[None])[0])
-    return Estimate.from_draws(value, np.concatenate(draws))
-
-
-def _wins(mine: Floats, theirs: Floats) -> Floats:
-    """The share of pairs that the first wins, (R,), from (R, S) each. Rounding is no win: means come from sums."""
-    ahead = np.round(mine[:, :, None] - theirs[:, None, :], 12)
-    won: Floats = (0.5 * np.sign(ahead) + 0.5).mean(axis=(1, 2))
-    return won
 
 
 def _difference(method: Outcomes, reference: Outcomes) -> Outcomes:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from crbc_lab.statistics.intervals import interval
 from crbc_lab.statistics.outcomes import Floats
-from crbc_lab.statistics.resampling import RESAMPLES, Estimate, widening
 from crbc_rl.errors import ConfigError
 
 Curve = tuple[ArrayLike, ArrayLike]
@@ -26,23 +27,22 @@ class Band:
     high: Floats
 
 
-def band(curves: Sequence[Curve], rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Band:
+def band(curves: Sequence[Curve]) -> Band:
     """The mean over seeds and its 95 % interval, at every update that all seeds share.
 
-    Each curve is interpolated linearly to the updates of any seed between the last start and the first end. Seeds are
-    resampled as whole curves, so the band holds pointwise: 95 % at each update, not at all of them together. Raises
-    `ConfigError` for updates that do not increase, values that are no numbers, and seeds without a common range.
+    Each curve is interpolated linearly to the updates of any seed between the last start and the first end. The band
+    holds pointwise: 95 % at each update, not at all of them together. One seed has no width. Raises `ConfigError` for
+    updates that do not increase, values that are no numbers, and seeds without a common range.
     """
     updates, values = _shared([_read(curve, seed) for seed, curve in enumerate(curves)])
-    seeds, mean = len(values), values.mean(axis=0)
-    scaled = mean + widening(seeds) * (values - mean)
-    picked = rng.integers(seeds, size=(resamples, seeds))
+    seeds = len(values)
+    errors = values.std(axis=0, ddof=1) / math.sqrt(seeds) if seeds > 1 else np.zeros(len(updates))
     ends = [
-        Estimate.from_draws(float(at), column[picked].mean(axis=-1), max(seeds - 1, 1))
-        for at, column in zip(mean, scaled.T, strict=True)
+        interval(float(at), float(error), max(seeds - 1, 1))
+        for at, error in zip(values.mean(axis=0), errors, strict=True)
     ]
-    low, high = (np.array([getattr(one, end) for one in ends]) for end in ("low", "high"))
-    return Band(updates, mean, low, high)
+    centre, low, high = (np.array([getattr(one, end) for one in ends]) for end in ("value", "low", "high"))
+    return Band(updates, centre, low, high)
 
 
 def area(updates: ArrayLike, values: ArrayLike) -> float:

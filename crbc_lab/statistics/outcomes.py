@@ -20,7 +20,7 @@ class Outcomes:
     """One method's `values` (S, T): a row for each of S seeds, a column for each of T tasks.
 
     `seeds` (S,) and `tasks` (T,) are sorted labels, `clusters` (C,) those of clusters. `cluster` (T,) has the number of
-    each task's cluster, 0 to C - 1. Tasks of one cluster are resampled together. Values are 0 and 1 for success, or
+    each task's cluster, 0 to C - 1. Tasks of one cluster count as drawn together. Values are 0 and 1 for success, or
     scores. `Outcomes.of` builds this from one row per episode.
     """
 

@@ -26,6 +26,8 @@ StepTerm = Callable[..., Floats]
 """(process, earned, **own options) -> A_S, one value per step (n,) in the order of `EmpiricalProcess.steps`."""
 
 _ONE = ("depth", "group", "group_reward", "horizon")
+CHARGE = "invalid_step_penalty"
+"""The option that charges a malformed reply at its own step, whatever the estimator."""
 _EARNED = {"reward": "outcome", "success_reward": 10.0, "invalid_penalty": 0.1}
 
 
@@ -108,7 +110,7 @@ class Estimator:
 
     `step_term` maps a process, what its steps `Earned`, and the estimator's own options to A_S. Its keyword parameters
     declare these options; `options` has them all with their defaults, the joint's too. Without a step term the
-    estimator is one of `GROUP_TERMS`, of that name.
+    estimator is one of `GROUP_TERMS`, of that name. `CHARGE` is an option of all.
 
     `w_group` and `w_step` are the default weights. `rewards` are the kinds of reward that the step term is defined for.
     With `on_success` it is about success alone: where a run compares the environment's own rewards, only its group term
@@ -135,7 +137,7 @@ class Estimator:
         self.own |= defaults
         joined = {"w_group": w_group, "w_step": w_step, "group": None, "group_reward": None}
         self.options: Mapping[str, Any] = {
-            **self.own, **({} if step_term is None else joined), **_EARNED, "weighting": "rollout"
+            **self.own, **({} if step_term is None else joined), **_EARNED, "weighting": "rollout", CHARGE: 0.0
         }  # fmt: skip
         if step_term is not None:
             update_wrapper(self, step_term)
@@ -206,15 +208,18 @@ class Estimator:
                 told = ", ".join(f"{name}={value!r}" for name, value in own.items())
                 raise CreditError(f"{self.name} cannot compute with {told or 'no options'}: {error}") from error
             step = options["w_step"] * values
-            if not options["w_group"]:
-                return Terms(None, step)
+        if options[CHARGE]:
+            charged = -options[CHARGE] * ~earned.rollouts.valid
+            step = charged if step is None else step + charged
+        if step is not None and not options.get("w_group", 1.0):
+            return Terms(None, step)
         with timed("group_advantage"):
             return Terms(self._group(earned, options), step)
 
     def _earned(self, process: EmpiricalProcess, options: Mapping[str, Any]) -> Earned:
         """What steps earn. Raises `CreditError` for options of the joint that are out of range."""
         kinds = {name: options[name] for name in _EARNED if name in options}
-        check_finite(success_reward=kinds["success_reward"], invalid_penalty=kinds["invalid_penalty"])
+        check_finite(**{name: options[name] for name in ("success_reward", "invalid_penalty", CHARGE)})
         check_reward(kinds.get("reward", "outcome"), self.rewards)
         check_weighting(options["weighting"])
         if self.step_term is not None:

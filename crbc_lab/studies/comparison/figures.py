@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from crbc_lab.statistics import band
 from crbc_lab.statistics.curves import Curve, smooth, smoothing
 from crbc_lab.studies.comparison.kept import Kept
-from crbc_lab.studies.comparison.markdown import SEED, Row
+from crbc_lab.studies.comparison.markdown import Row
 
 COLOURS = (
     "#0b3c5d",
@@ -154,7 +154,7 @@ def _rewards(ax: Axes, row: Row, colour: str) -> None:
 
 def _curve(ax: Axes, points: Sequence[Curve], label: str, colour: str) -> None:
     """The mean over seeds, with its band where there are three; that of two is wider than the axis."""
-    interval = band(points, np.random.default_rng(SEED))
+    interval = band(points)
     if len(points) > 2:
         ax.fill_between(interval.updates, interval.low, interval.high, color=colour, alpha=0.12, linewidth=0)
     ax.plot(interval.updates, interval.centre, color=colour, linewidth=2, label=label)

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, estimate
+from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, estimate, power
+from crbc_lab.statistics.intervals import ALPHA
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, find, validated
 from crbc_lab.studies.comparison.trainings import EARLY, key_of, trainings, tunings
 
-SEED = 0
-"""Of the resamples, so that a table is a function of its results."""
 MOST_SEEDS = 20
 """Seeds that are looked for in the results, also where a setting asks for fewer."""
 SCORES = {"score": "task score, %", "reward": "return", "reward_by_step": "return by step"}
@@ -54,7 +53,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
         return []
     shared = {name: [kept for kept in own if kept.seed in seeds] for name, own in named.items()}
     outcomes = {name: outcomes_of(own) for name, own in shared.items()}
-    beside = {one.name: one for one in compare(outcomes, reference, np.random.default_rng(SEED))}
+    beside = {one.name: one for one in compare(outcomes, reference)}
     printed = study.setting(scale, env).printed
     return [
         Row(
@@ -63,7 +62,7 @@ def rows(study: Study, scale: Scale, env: str, results: Path) -> list[Row]:
             key=own[0].place.parent.name,
             kept=tuple(own),
             start=float(np.mean([kept.start["success"] for kept in own])),
-            success=estimate(outcomes[name], np.random.default_rng(SEED)),
+            success=estimate(outcomes[name]),
             area=float(np.mean([_area(kept) for kept in own])),
             reference=study.variants[reference[name]].label if name in reference else "",
             beside=beside.get(name),
@@ -88,7 +87,7 @@ def table(rows: Sequence[Row]) -> str:
     Where rows have several references, each says which is its own.
 
     What the paper prints stands beside it, of its own models and tasks."""
-    heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "P(better)", "area, %"]
+    heads = ["method", "test success, %", "difference", "corrected p", "smallest to be seen", "area, %"]
     printed = any(row.paper for row in rows)
     heads += ["the paper, %"] * printed
     several = len({row.reference for row in rows if row.beside}) > 1
@@ -96,7 +95,7 @@ def table(rows: Sequence[Row]) -> str:
     for row in rows:
         cells = [row.label, _percent(row.success)]
         if row.beside is None:
-            cells += ["reference", "", "", ""]
+            cells += ["reference", "", ""]
         else:
             one = row.beside
             verdict = "" if one.separated else ", not separated"
@@ -105,7 +104,6 @@ def table(rows: Sequence[Row]) -> str:
                 f"{_percent(one.difference, '+.1f')}{from_whom}{verdict}",
                 "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
                 f"{100 * one.smallest:.1f}",
-                f"{one.improvement.value:.2f} ({one.improvement.low:.2f} to {one.improvement.high:.2f})",
             ]
         lines.append(_line([*cells, f"{100 * row.area:.1f}", *[row.paper] * printed]))
     return "\n".join(lines)
@@ -139,10 +137,14 @@ def fine_print(rows: Sequence[Row]) -> str:
     minutes = np.array([one.manifest["minutes"]["training"] + one.manifest["minutes"]["evaluation"] for one in kept])
     commits = sorted({one.manifest["commit"] for one in kept})
     spent = f"{np.median(minutes):.0f} minutes (median; at most {minutes.max():.0f})"
+    beside = [row.beside for row in rows if row.beside]
+    chances = sorted(round(100 * power(0.05, one.error, one.freedom, ALPHA / len(beside))) for one in beside)
+    found = " to ".join(map(str, dict.fromkeys((chances[0], chances[-1]))))
     return (
         f"{len(rows[0].kept)} seeds ({_seeds(rows[0].kept)}); {tasks} test tasks, {different} of them different, "
         f"in {clusters} clusters (panel `{first.panel['name']}`); before training {100 * rows[0].start:.1f} %; "
-        f"a training took {spent}, side by side with others. Commits: {', '.join(commits)}."
+        f"a training took {spent}, side by side with others. Five points would be found in {found} of 100 "
+        f"such studies. Commits: {', '.join(commits)}."
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Printed
@@ -17,7 +16,7 @@ from crbc_rl import credit
 
 
 def show(results: Sequence[Result], grid: Grid, picture: Path, console: Console) -> None:
-    found = tables.table(results, np.random.default_rng(0))
+    found = tables.table(results)
     for setting, rows in found.items():
         start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
         console.print(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from crbc_lab.statistics import Outcomes, compare, holm
-from crbc_lab.statistics.comparison import Comparison, separated
+from crbc_lab.statistics.comparison import Comparison
 from crbc_lab.studies.estimators import CRBC
 from crbc_lab.studies.learning.study import BOUNDS, Result
 
@@ -23,40 +23,44 @@ WIDE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A method in a setting: its result, and beside CRBC its difference with `corrected`, Holm's p over the family: all
-    methods in all settings. Rows that bound the others are compared, and not counted."""
+    """A method in a setting: its result, and what it has beside CRBC, corrected for the family: all methods in all
+    settings. Rows that bound the others are compared, and not counted."""
 
     result: Result
     beside: Comparison | None
-    corrected: float
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the family."""
+        return self.beside is not None and self.result.estimator not in BOUNDS
 
     @property
     def separated(self) -> bool:
-        one = self.beside
-        return one is not None and separated(one.difference.value, self.corrected, one.smallest)
+        return self.counts and self.beside is not None and self.beside.separated
 
 
 Table = Mapping[str, list[Row]]
 """The rows of each setting."""
 
 
-def table(results: Sequence[Result], rng: np.random.Generator) -> Table:
-    """All results beside CRBC's in their setting. Raises `ConfigError` with fewer than two seeds or instances."""
-    rows: dict[str, list[Row]] = {}
+def table(results: Sequence[Result]) -> Table:
+    """All results beside CRBC's in their setting. Raises `ConfigError` with fewer than two seeds or instances.
+
+    Those that bound the others are compared apart, since their trainings do not spread as those of methods do."""
+    beside: dict[tuple[str, str], Comparison] = {}
     for setting in dict.fromkeys(result.setting for result in results):
-        here = {result.estimator: result for result in results if result.setting == setting}
-        beside = (
-            {one.name: one for one in compare({name: outcomes(of) for name, of in here.items()}, CRBC, rng)}
-            if CRBC in here
-            else {}
-        )
-        rows[setting] = [Row(of, beside.get(name), 1.0) for name, of in here.items()]
-    counted = [row for each in rows.values() for row in each if row.beside and row.result.estimator not in BOUNDS]
-    by_place = dict(zip(map(id, counted), holm([row.beside.p for row in counted if row.beside]), strict=True))
-    return {
-        setting: [Row(row.result, row.beside, float(by_place.get(id(row), 1.0))) for row in each]
-        for setting, each in rows.items()
-    }
+        here = {result.estimator: outcomes(result) for result in results if result.setting == setting}
+        for part in ({*here} - {*BOUNDS}, {*here} & {CRBC, *BOUNDS}):
+            if CRBC in part:
+                compared = compare({name: of for name, of in here.items() if name in part}, CRBC)
+                beside |= {(setting, one.name): one for one in compared}
+    family = [place for place in beside if place[1] not in BOUNDS]
+    for place, p in zip(family, holm([beside[place].p for place in family]), strict=True):
+        beside[place] = replace(beside[place], corrected=float(p))
+    rows: dict[str, list[Row]] = {}
+    for result in results:
+        rows.setdefault(result.setting, []).append(Row(result, beside.get((result.setting, result.estimator))))
+    return rows
 
 
 def outcomes(result: Result) -> Outcomes:
@@ -86,14 +90,14 @@ def lines(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     """The cells of a setting's table under `HEADS`, the largest area first; "*" where a method is separated."""
     for row in sorted(rows, key=lambda row: -row.result.area):
         result, one = row.result, row.beside
-        d, counted = None if one is None else one.difference, result.estimator not in BOUNDS
+        d = None if one is None else one.difference
         yield (
             result.estimator,
             f"{result.rates[result.rate]:g}",
             f"{100 * result.area:.1f}",
             f"{100 * result.curve[-1].mean():.1f}",
             "" if d is None else f"{100 * d.value:+.1f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})",
-            f"{row.corrected:.3f}{'*' * row.separated}" if d is not None and counted else "",
+            f"{one.corrected:.3f}{'*' * row.separated}" if one is not None and row.counts else "",
         )
 
 

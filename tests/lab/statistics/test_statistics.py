@@ -10,7 +10,6 @@ from scipy import stats
 
 from benchmarks.coverage_of_intervals import Design, study, truth
 from crbc_lab import statistics as st
-from crbc_lab.statistics.resampling import cluster_counts
 from crbc_rl.errors import ConfigError
 from crbc_rl.rollout.intervals import wilson
 
@@ -63,21 +62,7 @@ def test_methods_are_compared_on_the_same_tasks_only():
         st.paired({"a": table(np.zeros((2, 3))), "b": table(np.zeros((2, 4)))})
 
 
-# ---- figures beside scipy ------------------------------------------------------------------------
-
-
-def test_the_probability_of_improvement_is_that_of_mann_and_whitney():
-    mine, theirs = table(rng(3).integers(0, 3, (5, 4))), table(rng(4).integers(0, 3, (5, 4)))
-    found = st.improvement(mine, theirs, rng(), resamples=250)
-    assert found.value == pytest.approx(stats.mannwhitneyu(mine.per_seed, theirs.per_seed).statistic / 25)
-    draws = rng()
-    counts = cluster_counts(250, 4, draws).astype(int)
-    won = []
-    for n, i, j in zip(counts, draws.integers(5, size=(250, 5)), draws.integers(5, size=(250, 5)), strict=True):
-        x, y = (np.repeat(some, n, axis=1).mean(axis=1).round(12) for some in (mine.values[i], theirs.values[j]))
-        won.append(stats.mannwhitneyu(x, y).statistic / 25)
-    assert (found.low, found.high) == pytest.approx(np.quantile(won, [0.025, 0.975]))
-    assert st.improvement(mine, mine, rng(), resamples=10).value == 0.5
+# ---- corrections ---------------------------------------------------------------------------------
 
 
 def test_holms_correction_by_hand():
@@ -114,51 +99,36 @@ def test_the_error_is_that_of_repeated_studies():
     assert 0.9 < squares.mean() / means.var() < 1.2
 
 
-def test_a_resample_is_the_mean_of_a_table_of_what_was_drawn():
-    """A seed or cluster that is drawn twice counts twice, and every method has the same draws."""
-    cluster = np.array([0, 1, 1, 2, 2, 2])
-    methods = [table(rng(seed).random((5, 6)), cluster) for seed in (6, 7)]
-    draws = st.resample(methods, rng(1), resamples=100, factor=1.0)
-    same = rng(1)
-    picked, counts = same.integers(5, size=(100, 5)), cluster_counts(100, 3, same).astype(int)
-    assert (counts.sum(axis=1) == 3).all()
-    for row, method in zip(draws, methods, strict=True):
-        drawn = zip(picked, counts, strict=True)
-        means = [method.values[some][:, np.repeat(np.arange(6), often[cluster])].mean() for some, often in drawn]
-        np.testing.assert_allclose(row, means, rtol=1e-12)
-
-
 STUDENT = {1: np.tan(0.475 * np.pi), 2: 0.95 / np.sqrt(2 * 0.975 * 0.025)}
 """The 97.5 % quantiles of Student's t with one and two degrees of freedom, in closed form; the normal's is 1.95996."""
 
 
-def test_the_ends_of_an_interval_are_quantiles_moved_away_for_few_degrees_of_freedom():
-    draws = np.arange(1001) / 1000
-    for freedom, stretch in ((np.inf, 1.0), *((n, t / 1.959964) for n, t in STUDENT.items())):
-        found = st.Estimate.from_draws(0.4, draws, freedom)
-        assert (found.low, found.high) == pytest.approx((0.4 - 0.375 * stretch, 0.4 + 0.575 * stretch), rel=1e-6)
+def test_an_interval_is_student_s():
+    for freedom, t in ((np.inf, 1.959964), *STUDENT.items()):
+        found = st.interval(0.4, 0.1, freedom)
+        assert (found.value, found.low, found.high) == pytest.approx((0.4, 0.4 - 0.1 * t, 0.4 + 0.1 * t), rel=1e-6)
 
 
 @pytest.mark.parametrize("seeds", [2, 3])
 def test_few_seeds_have_wide_intervals_and_bands(seeds):
-    """Seeds at 0, 2 and perhaps 4, whatever the task or update: the lowest seed is drawn alone in 1/4 or 1/27 of the
-    resamples, more than 2.5 %. It lies sqrt(S / (S - 1)) times as far from the mean, and that times t / z."""
-    middle = seeds - 1.0
-    away = middle * np.sqrt(seeds / (seeds - 1)) * STUDENT[seeds - 1] / 1.959964
-    values = 2.0 * np.arange(seeds)
-    found = st.estimate(table(np.repeat(values[:, None], 3, axis=1)), rng(), resamples=2000)
+    """Seeds at 0, 2 and perhaps 4, whatever the task or update."""
+    values, middle = 2.0 * np.arange(seeds), seeds - 1.0
+    away = STUDENT[seeds - 1] * values.std(ddof=1) / np.sqrt(seeds)
+    found = st.estimate(table(np.repeat(values[:, None], 3, axis=1)))
     assert (found.low, found.high) == pytest.approx((middle - away, middle + away), rel=1e-6)
-    drawn = st.band([([0, 5], [value, value]) for value in values], rng(), resamples=2000)
+    drawn = st.band([([0, 5], [value, value]) for value in values])
     np.testing.assert_allclose([drawn.low, drawn.high], [[middle - away] * 2, [middle + away] * 2], rtol=1e-6)
+    alone = st.band([([0, 5], [1.0, 2.0])])
+    np.testing.assert_array_equal([alone.low, alone.high], [[1.0, 2.0]] * 2)
 
 
 def test_where_all_succeed_the_interval_is_of_clusters():
-    found = st.estimate(table(np.ones((3, 30)), np.arange(30) // 3), rng())
+    found = st.estimate(table(np.ones((3, 30)), np.arange(30) // 3))
     assert (found.low, found.high) == (wilson(10, 10)[0], 1.0) and found.low < 0.75
 
 
 def test_intervals_of_success_stay_within_0_and_1_and_one_seed_will_do():
-    found = st.estimate(table([[1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1]]), rng(), resamples=500)
+    found = st.estimate(table([[1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 1, 1]]))
     assert 0 <= found.low < found.value < found.high <= 1
 
 
@@ -168,7 +138,7 @@ def test_the_interval_covers_where_wilsons_does_not():
     for _ in range(200):
         one = study(design, draws)[0]
         low, high = wilson(one.values.sum(), one.values.size)
-        found = st.estimate(one, draws, resamples=400)
+        found = st.estimate(one)
         held += low <= true <= high, found.low <= true <= found.high
     naive, ours = held / 200
     assert naive < 0.75 < 0.90 <= ours <= 1.0
@@ -187,11 +157,11 @@ def compared(shift, seeds=5, seed=9, training=0.2):
 
 def test_a_large_difference_is_separated():
     reference, better = compared(1.0)
-    (large,) = st.compare({"r": reference, "better": better}, "r", rng(), resamples=500)
+    (large,) = st.compare({"r": reference, "better": better}, "r")
     assert large.separated and large.difference.low > 0
     assert large.difference.value == pytest.approx(better.mean - reference.mean)
-    assert large.improvement.value == 1.0
     assert (large.error, large.freedom) == pytest.approx(st.crossed_error(delta(reference, better)))
+    assert st.compare({"r": reference}, "r") == []
     assert large.p == st.p_value(large.difference.value, large.error, large.freedom) > 2.0**-299
     assert large.smallest == st.smallest_difference(large.error, large.freedom)
 
@@ -200,7 +170,7 @@ def test_equal_differences_are_no_proof_where_there_are_few_seeds_and_clusters()
     """One wins every task by 0.25: no spread at all, but 2 x 2 signs of seeds and clusters that could have differed."""
     reference = table(rng().random((2, 6)).round(2), cluster=[0, 0, 0, 0, 1, 1])
     better = replace(reference, values=reference.values + 0.25)
-    same, found = st.compare({"r": reference, "same": reference, "better": better}, "r", rng(), resamples=50)
+    same, found = st.compare({"r": reference, "same": reference, "better": better}, "r")
     assert found.p == 2 / 2**4 and (found.corrected, found.separated) == (0.25, False)
     assert [found.difference.low, found.difference.value, found.difference.high] == pytest.approx([0.25] * 3)
     assert found.error == pytest.approx(0, abs=1e-12) and (same.p, same.corrected) == (1.0, 1.0)
@@ -218,15 +188,67 @@ def test_p_values_and_the_smallest_difference_in_closed_form():
     assert st.smallest_difference(0.1, np.inf) == pytest.approx(0.1 * (1.959964 + 0.841621), rel=1e-6)
 
 
-def test_separation_wants_both_the_p_value_and_the_size():
-    assert st.separated(-0.1, 0.01, 0.08)
-    assert not st.separated(0.1, 0.06, 0.08)
-    assert not st.separated(0.1, 0.01, 0.12)
+def test_the_interval_excludes_0_exactly_where_p_is_below_5_percent():
+    for shift in np.linspace(0.0, 0.6, 25):
+        reference, better = compared(shift)
+        (found,) = st.compare({"r": reference, "better": better}, "r")
+        assert (found.difference.low > 0 or found.difference.high < 0) == (found.p < 0.05) == found.separated
+        assert found.difference.high - found.difference.value == pytest.approx(
+            stats.t.ppf(0.975, found.freedom) * found.error
+        )
+
+
+def test_trainings_that_differ_alike_are_learned_from_all_methods():
+    """Of three methods and two seeds, residuals are +-1 for two methods and 0 for the third: 2 (4 * 1) / (2 * 1)."""
+    methods = [table([[mean + left] * 3, [mean - left + 5] * 3]) for mean, left in ((0, 1.0), (3, -1.0), (7, 0.0))]
+    assert st.between_trainings(methods) is None  # the third one differs less
+    found = st.between_trainings(methods, level=0.0)
+    assert found is not None and (found.value, found.freedom) == (pytest.approx(4.0), 2)
+    one, other = compared(0.2)
+    own = st.between_trainings([one, other])
+    assert own is not None and own.freedom == 4
+    assert own.value == pytest.approx((one.per_seed - other.per_seed).var(ddof=1))
+
+
+def test_a_method_whose_trainings_differ_more_tells_its_own_error():
+    draws, cluster = rng(2), np.arange(120) // 2
+    spreads = {"r": 0.01, "a": 0.01, "b": 0.01, "wild": 1.0}
+    methods = {
+        name: table(draws.normal(0, spread, (12, 1)) + draws.normal(0, 0.1, (12, 120)), cluster)
+        for name, spread in spreads.items()
+    }
+    assert st.between_trainings([*methods.values()]) is None
+    found = {one.name: one for one in st.compare(methods, "r")}
+    for name in ("a", "wild"):
+        assert (found[name].error, found[name].freedom) == st.crossed_error(delta(methods["r"], methods[name]))
+    alike = st.between_trainings([methods[name] for name in "rab"])
+    assert alike is not None and alike.freedom == 2 * 11
+    pooled = st.compare({name: methods[name] for name in "rab"}, "r")[0]
+    assert (pooled.error, pooled.freedom) == st.crossed_error(delta(methods["r"], methods["a"]), alike)
+
+
+def test_what_could_be_seen_is_at_the_level_of_the_family():
+    reference, better = compared(0.3)
+    alone = st.compare({"r": reference, "better": better}, "r")[0]
+    same = {"r": reference, "better": better, "c": better, "d": better}
+    family = st.compare(same, "r")[0]
+    assert family.smallest == st.smallest_difference(family.error, family.freedom, 0.05 / 3)
+    assert alone.smallest == st.smallest_difference(alone.error, alone.freedom)
+    for one, level in ((alone, 0.05), (family, 0.05 / 3)):
+        assert st.power(one.smallest, one.error, one.freedom, level) == pytest.approx(0.8)
+    assert st.power(0.0, 0.1, 9) == pytest.approx(0.025) and (st.power(0.1, 0.0, 9), st.power(0.0, 0.0, 9)) == (1, 0)
+
+
+@pytest.mark.parametrize("reference", ["crcb", {"grpo": "crcb"}, {"gigpo": "grpo"}])
+def test_an_unknown_reference_is_said(reference):
+    one, other = compared(0.1)
+    with pytest.raises(ConfigError, match=r"is none of the methods.*; there are grpo, crbc"):
+        st.compare({"grpo": one, "crbc": other}, reference)
 
 
 def test_pairing_by_task_takes_off_what_tasks_have_in_common():
     reference, better = compared(0.3, training=0.02)
-    paired = st.compare({"r": reference, "better": better}, "r", rng(), resamples=200)[0].error
+    paired = st.compare({"r": reference, "better": better}, "r")[0].error
     assert paired < 0.5 * np.hypot(st.crossed_error(reference)[0], st.crossed_error(better)[0])
 
 
@@ -239,7 +261,7 @@ def test_methods_whose_tasks_are_clustered_otherwise_are_no_pair():
 
 def test_one_seed_is_no_comparison():
     with pytest.raises(ConfigError, match="one seed says nothing about another training"):
-        st.compare(dict(zip("ab", compared(1.0, seeds=1), strict=True)), "a", rng())
+        st.compare(dict(zip("ab", compared(1.0, seeds=1), strict=True)), "a")
 
 
 def test_the_smallest_difference_is_found_in_four_studies_of_five():
@@ -261,7 +283,7 @@ def delta(reference, method):
 
 def test_a_band_is_over_the_updates_that_all_share():
     curves = [([0, 10, 20], [0.0, 1.0, 1.0]), ([5, 15, 30], [0.5, 0.5, 0.5]), ([0, 20], [0.0, 2.0])]
-    found = st.band(curves, rng(), resamples=200)
+    found = st.band(curves)
     np.testing.assert_allclose(found.updates, [5, 10, 15, 20])
     np.testing.assert_allclose(found.centre, np.mean([[0.5, 1, 1, 1], [0.5] * 4, [0.5, 1, 1.5, 2]], axis=0))
     assert found.low[0] == found.centre[0] == found.high[0], "all seeds agree there"
@@ -286,4 +308,4 @@ def test_the_area_is_the_mean_height():
 )
 def test_curves_that_cannot_be_joined_are_refused(curves, message):
     with pytest.raises(ConfigError, match=message):
-        st.band(curves, rng())
+        st.band(curves)

@@ -180,21 +180,24 @@ def test_rows_are_paired_by_seed_and_task(study, played):
 def test_a_table_has_the_figures_of_its_rows(study, played):
     """With p-values on either side of 0.001, and corrected ones above those that they correct."""
     row, reference = rows(study, "lab", "sokoban", played)
-    difference, better = Estimate(-0.125, -0.25, 0.0125), Estimate(0.2, 0.1, 0.45)
-    beside = replace(row.beside, difference=difference, p=0.02, corrected=0.04, smallest=0.415, improvement=better)
+    difference = Estimate(-0.125, -0.25, 0.0125)
+    beside = replace(row.beside, difference=difference, p=0.03, corrected=0.06, smallest=0.415)
     row = replace(row, success=Estimate(0.375, 0.1, 0.7), area=0.321, beside=beside)
     sure = replace(row, beside=replace(beside, p=0.0004, corrected=0.0008, smallest=0.125))
     assert table([row, sure]).splitlines()[2:] == [
-        f"| GRPO | 37.5 (10.0 to 70.0) | -12.5 (-25.0 to +1.2){verdict} | 0.20 (0.10 to 0.45) | 32.1 |"
-        for verdict in (", not separated | 0.040 | 41.5", " | < 0.001 | 12.5")
+        f"| GRPO | 37.5 (10.0 to 70.0) | -12.5 (-25.0 to +1.2){verdict} | 32.1 |"
+        for verdict in (", not separated | 0.060 | 41.5", " | < 0.001 | 12.5")
     ]
     for kept, minutes in zip([*row.kept, *reference.kept], (1.0, 2.0, 4.0, 40.0), strict=True):
         kept.manifest["minutes"].update(training=minutes, evaluation=1.0)
     row.kept[0].panel.update(content=["a", "b", "c", "c"], cluster=["x", "x", "y", "y"])
+    row = replace(row, beside=replace(beside, error=0.05 / 2.8, freedom=1e9))  # found in four of five, alone
     assert fine_print([row, reference]) == (
         "2 seeds (0, 1); 4 test tasks, 3 of them different, in 2 clusters (panel `made`); before training 25.0 %; a "
-        "training took 4 minutes (median; at most 41), side by side with others. Commits: abc."
+        "training took 4 minutes (median; at most 41), side by side with others. Five points would be found in 80 "
+        "of 100 such studies. Commits: abc."
     )
+    assert "found in 71 of" in fine_print([row, row, reference])  # by two methods, each at 2.5 %
 
 
 def test_rows_may_have_references_of_their_own(study, played):

@@ -123,6 +123,17 @@ def test_a_failing_rollout_is_credited_for_a_step_that_others_finished():
     assert credit_of[0][0] > 0 > credit_of[0][1]
 
 
+@pytest.mark.parametrize("method", credit.METHODS)
+def test_a_malformed_reply_is_charged_at_its_own_step_by_every_estimator(method):
+    plain, charged = (credit.advantages(MIXED, method, **options) for options in ({}, {"invalid_step_penalty": 0.3}))
+    for rollout, one, other in zip(MIXED.rollouts, plain, charged, strict=True):
+        valid = np.array([step.valid for step in rollout.steps])
+        np.testing.assert_allclose(other, one - 0.3 * ~valid, rtol=0, atol=1e-12)
+    assert not all(step.valid for rollout in MIXED.rollouts for step in rollout.steps)
+    with pytest.raises(credit.CreditError, match="invalid_step_penalty"):
+        credit.advantages(MIXED, method, invalid_step_penalty=np.nan)
+
+
 def test_the_invalid_penalty_enters_the_group_advantage_alone():
     options = {"w_group": 0.0, "w_step": 1.0}
     for penalty in (0.0, 3.0):
