@@ -148,7 +148,7 @@ def test_the_readmes_figures_are_those_of_the_results() -> None:
     said = " ".join(README.split())
     for method, quoted in (("GRPO", "{} points above GRPO ({} to {})"), ("GiGPO", "GiGPO ({}, {} to {})")):
         (figures,) = re.findall(rf"^\| {method} \|.*?\| (\S+) \((\S+) to (\S+)\)", results, re.MULTILINE)
-        assert quoted.format(*(f"{-float(figure):.1f}" for figure in (figures[0], figures[2], figures[1]))) in said
+        assert quoted.format(*(f"{0.0 - float(figure):.1f}" for figure in (figures[0], figures[2], figures[1]))) in said
 
 
 def test_the_readmes_code_prints_what_stands_below_it(warm: Warm, folder: Path) -> None:
