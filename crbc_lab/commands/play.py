@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,13 @@ from rich.padding import Padding
 from rich.text import Text
 
 from crbc_envs.actions import tagged
-from crbc_envs.core import Infos, Rows
+from crbc_envs.core import AnchorEnv, Infos, Rows
 from crbc_envs.errors import DataError
 from crbc_envs.printable import printable
 from crbc_envs.vector.contract import ForeignEnv
 from crbc_envs.vector.members import creator, make_member
 from crbc_lab.commands import screen
 from crbc_lab.commands.bench import arguments, environment_errors, typed_id
-from crbc_lab.commands.hints import Env, Episode, Hints, NoHint
 from crbc_lab.commands.terminal import ARROWS, Keyboard, Lines, opened
 from crbc_lab.commands.words import COMMANDS, Form, meaning
 from crbc_rl.config import RunConfig, parse, read_mapping
@@ -32,14 +30,16 @@ from crbc_rl.config.extensions import is_extension
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.names import find_config, known, names
 
-KEYS = {"?": "help", "H": "hint", "A": "again", "N": "next", "Q": "quit"}
+Env = AnchorEnv[Any, Any] | ForeignEnv
+
+KEYS = {"?": "help", "A": "again", "N": "next", "Q": "quit"}
 """Keys that act at once where the arrow keys do. Small letters begin an action."""
 MANY = 12
 """From so many actions on, they are listed in groups, and not all of those that a line may have meant are named."""
 BESIDE = 6
 """Lines that the screen needs beside a page."""
 OVER = "The episode is over: 'again', 'next' or 'quit'."
-INTRODUCTION = "Type an action or its first letters. Tab completes. Free of cost: help, hint, again, next, quit."
+INTRODUCTION = "Type an action or its first letters. Tab completes. Free of cost: help, again, next, quit."
 
 
 def play(
@@ -60,13 +60,12 @@ def play(
     """
     env_id, options = named(given)
     options |= arguments(settings, "split", "unsafe_root")
-    make = partial(_make, env_id, options, split, unsafe_root)
-    with closing(make()) as env, closing(Hints(make)) as hints:
+    with closing(_make(env_id, options, split, unsafe_root)) as env:
         size = len(env.panel)
         if task is not None and not 0 <= task < size:
             raise ConfigError(f"--task {task}: the {split} panel of {env_id} has tasks 0 to {size - 1}")
         with nullcontext(Lines(read)) if read else opened() as person:
-            Game(env, hints, console, person, seed).run(task)
+            Game(env, console, person, seed).run(task)
 
 
 def named(given: str) -> tuple[str, dict[str, Any]]:
@@ -110,10 +109,10 @@ def _options(env_id: str, split: str, unsafe_root: bool) -> dict[str, Any]:
 class Game:
     """A person at an environment: the episode that is played, and what is shown of it."""
 
-    def __init__(self, env: Env, hints: Hints, console: Console, person: Lines | Keyboard, seed: int) -> None:
-        self.env, self.hints, self.console, self.person = env, hints, console, person
+    def __init__(self, env: Env, console: Console, person: Lines | Keyboard, seed: int) -> None:
+        self.env, self.console, self.person = env, console, person
         self.rng = np.random.default_rng(seed)
-        self.episode = Episode(0, seed)
+        self.task, self.seed = 0, seed
         self.observation: Any = None
         self.info: Infos = {}
         self.over = False
@@ -125,7 +124,7 @@ class Game:
     def run(self, task: int | None) -> None:
         """Play until the user quits, which the end of the input and Ctrl-C do too."""
         try:
-            self._begin(self._drawn() if task is None else task, self.episode.seed)
+            self._begin(self._drawn() if task is None else task, self.seed)
             if not self._keys():
                 self._say(INTRODUCTION, "dim")
             while self._do(self.person.ask("action> ", self._words(), self._keys()).strip()):
@@ -168,12 +167,10 @@ class Game:
         if meant.command == "help":
             self._help()
         elif meant.command in ("again", "next"):
-            task = self.episode.task if meant.command == "again" else self._drawn()
-            self._begin(task, self.episode.seed + 1)  # another seed, so that noise is not repeated
+            task = self.task if meant.command == "again" else self._drawn()
+            self._begin(task, self.seed + 1)  # another seed, so that noise is not repeated
         elif self.over:
             self._say(OVER, "yellow")
-        elif meant.command == "hint":
-            self._say(*self._hint())
         elif meant.choices:
             more = f" and {len(meant.choices) - MANY} more" * (len(meant.choices) > MANY)
             self._say(f"{line!r} may be: {', '.join(meant.choices[:MANY])}{more}", "yellow")
@@ -191,7 +188,7 @@ class Game:
         return int(self.rng.integers(len(self.env.panel)))
 
     def _begin(self, task: int, seed: int) -> None:
-        self.episode, self.over = Episode(task, seed), False
+        self.task, self.seed, self.over = task, seed, False
         try:
             observation, info = self.env.reset(seed=seed, options={"task": task})
         except DataError:
@@ -202,7 +199,6 @@ class Game:
 
     def _step(self, reply: str) -> None:
         observation, reward, terminated, truncated, info = self.env.step(reply)
-        self.episode.replies.append(reply)
         self.over = terminated or truncated
         self._see(observation, info)
         self._say(*_verdict(self.info, float(reward), terminated, truncated))
@@ -216,16 +212,6 @@ class Game:
             if own:
                 self.forms[head, tail] = None
         self._show()
-
-    def _hint(self) -> tuple[str, str]:
-        try:
-            hint = self.hints(self.episode, self.info["anchor"])
-        except NoHint as reason:
-            return f"no hint: {reason}", "yellow"
-        if hint.success:
-            return f"hint: {hint.action}  (the expert wins in {hint.steps} step{'s' * (hint.steps > 1)})", "cyan"
-        lost = f"the expert does not win from here, score {hint.score:.2f}; 'again' starts over"
-        return f"hint: {hint.action}  ({lost})", "yellow"
 
     # ---- what is shown -------------------------------------------------------------------------------
 

@@ -247,6 +247,7 @@ def compare(
     gpus: Count = None,
     runs: SomePath = OUT,
     results: SomePath = RESULTS,
+    plan: bool = False,
     dry_run: bool = False,
     tiny: bool = False,
     allow_import: bool = False,
@@ -259,11 +260,12 @@ def compare(
         study: a study that crbc study list names, such as main, or a YAML file of your own.
         scale: tiny agents on a CPU, or the paper's models and settings.
         env: a setting of the study, such as sokoban; all of them by default.
-        seeds: number of seeds, 0 and up; by default the setting's.
+        seeds: number of seeds; by default the setting's.
         jobs: trainings at a time; default by the cores, and one where there is a GPU.
         gpus: GPUs of one training, a process each; default 8 at the paper's scale, else 1.
         runs: folder for the runs, which hold weights.
         results: folder for what is kept of each: small files, of which all tables are made.
+        plan: state in RESULTS/plans what would be run, and run nothing. Other settings are then refused.
         dry_run: check every training, and run none.
         tiny: one update of every training with a tiny random model on embedded data, to see that it runs.
         allow_import: run the modules that the study's configs name ("module:attribute").
@@ -278,6 +280,11 @@ def compare(
         raise ConfigError(f"{known.name} has no setting at --scale {scale}")
     for name in envs:
         known.setting(scale, name)
+    if plan:
+        from crbc_lab.studies.comparison.plan import write_plan
+
+        print_written(console, write_plan(known, scale, results))
+        return
     if dry_run:
         complete = check_trainings(known, scale, envs, gpus or GPUS[scale], console)
     elif tiny:

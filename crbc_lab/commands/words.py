@@ -9,7 +9,6 @@ from difflib import get_close_matches
 
 COMMANDS = {
     "help": "the actions, the keys and this list",
-    "hint": "what the environment's expert would do next",
     "again": "the same task from its start",
     "next": "another task",
     "quit": "the end; Ctrl-D too",

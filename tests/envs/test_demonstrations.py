@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from toy_env import CorridorEnv
 
-from crbc_envs.demonstrations import Demonstration, corrected_steps, expert_steps
+from crbc_envs.demonstrations import Demonstration, advice, corrected_steps, expert_steps
 from crbc_envs.sokoban.env import SokobanEnv
 from crbc_envs.sokoban.solver import best_moves, distances
+from crbc_envs.vector.members import make_member
 
 
 def _lessons(count: int, **options: float) -> list[tuple[int, bool, str, str]]:
@@ -80,3 +81,27 @@ def careful(env: SokobanEnv, task: int, replies: list[str]) -> Iterator[Demonstr
 def test_without_an_expert_there_is_nobody_to_correct() -> None:
     with pytest.raises(ValueError, match="corridor has no expert to correct the replies"):
         next(corrected_steps(CorridorEnv(), np.random.default_rng(0), 0, ["left"]))
+
+
+def taken_over(env_id: str, task: int, others: int, **options: object) -> float:
+    """The score of an expert that watches somebody else's `others` steps, and plays on."""
+    env, rng = make_member(env_id, options), np.random.default_rng(task)
+    observation, info = env.reset(seed=100 + task, options={"task": task})
+    expert, over, done = env.expert(np.random.default_rng(0)), False, 0
+    while not over:
+        reply = advice(expert, observation, info)
+        if done < others:
+            shop = [a for a in info["admissible_actions"] if a.startswith("click[b0")] or ["search[lamp]"]
+            reply = shop[0] if "WebShop" in env_id else str(rng.choice(info["admissible_actions"]))
+        assert reply is not None
+        observation, _, terminated, truncated, info = env.step(reply)
+        over, done = terminated or truncated, done + 1
+    return float(info["score"])
+
+
+def test_an_expert_wins_a_household_wherever_somebody_else_has_got_to() -> None:
+    assert all(taken_over("CRBC-ALFWorld-v0", task, 8, rooms="small") == 1.0 for task in range(12))
+
+
+def test_an_expert_shops_on_from_somebody_else_s_search() -> None:
+    assert sum(taken_over("CRBC-WebShop-v0", task, 2) == 1.0 for task in range(12)) >= 6

@@ -26,7 +26,7 @@ Changes = dict[str, Any]
 """Values of config keys by their dotted names, such as {"credit.method": "gigpo"}."""
 
 TUNING_SEED = 1_000
-"""The first seed of the trainings that candidates are chosen with. Those of a study begin with 0."""
+"""The first seed of the trainings that candidates are chosen with. Those of a study are below it."""
 
 
 class _Part(BaseModel):
@@ -69,6 +69,7 @@ class Setting(_Part):
     variants: list[str] | None = None
     """Those that are trained here; by default all."""
     seeds: int = Field(3, ge=1, le=100)
+    first_seed: int = Field(0, ge=0, lt=TUNING_SEED)
     minutes: float = Field(0.0, ge=0)
     """Of one training, on one core; 0 where nobody has measured it."""
     set_tuning: Changes = Field(default_factory=dict)

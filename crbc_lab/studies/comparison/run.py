@@ -15,6 +15,7 @@ from crbc_lab.progress import Bars
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.keep import keep
 from crbc_lab.studies.comparison.kept import best_candidates, find, place_of
+from crbc_lab.studies.comparison.plan import check_plan
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.lines import last_record
@@ -40,10 +41,13 @@ class Runner:
         Returns whether all of it is finished; it is not where it was stopped or something failed. Raises `ConfigError`
         before anything is run, where a training cannot be run as it is defined.
         """
-        if not self._complete([training for _, _, training in tunings(study, scale, env)], "candidates"):
+        tried = [training for _, _, training in tunings(study, scale, env)]
+        check_plan(study, scale, self.results, tried)
+        if not self._complete(tried, "candidates"):
             return False
-        chosen = best_candidates(study, scale, env, self.results)
-        return self._complete(list(trainings(study, scale, env, seeds, chosen)), "trainings")
+        needed = list(trainings(study, scale, env, seeds, best_candidates(study, scale, env, self.results)))
+        check_plan(study, scale, self.results, needed)
+        return self._complete(needed, "trainings")
 
     def _complete(self, needed: Sequence[Training], what: str) -> bool:
         distinct = list({training.place: training for training in needed}.values())

@@ -39,6 +39,9 @@ class Training:
     def seed(self) -> int:
         return self.config.seed
 
+    def with_seed(self, seed: int) -> Training:
+        return replace(self, config=self.config.model_copy(update={"seed": seed}))
+
     @property
     def place(self) -> Path:
         """Its folder among runs, and its file's name among results."""
@@ -70,9 +73,10 @@ def trainings(study: Study, scale: Scale, env: str, seeds: int, chosen: Mapping[
     `chosen` has for each variant with candidates the one that was chosen (`best_candidates`).
     """
     variants = [(study.variants[name], chosen.get(name, {})) for name in study.rows(scale, env)]
+    start = study.setting(scale, env).first_seed
     first = [_training(study, scale, env, {**variant.set, **candidate}, 0) for variant, candidate in variants]
-    for seed in range(seeds):
-        yield from (replace(one, config=one.config.model_copy(update={"seed": seed})) for one in first)
+    for seed in range(start, start + seeds):
+        yield from (one.with_seed(seed) for one in first)
 
 
 def tunings(study: Study, scale: Scale, env: str) -> Iterator[tuple[str, int, Training]]:

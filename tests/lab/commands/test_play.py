@@ -49,7 +49,7 @@ def test_a_line_that_is_no_action_is_sent_only_if_it_is_entered_again():
 
 
 def test_another_line_between_ends_the_insistence():
-    assert "step 1" not in "".join(session("bogus", "help", "bogus", "hint", "bogus", "h", "bogus"))
+    assert "step 1" not in "".join(session("bogus", "help", "bogus", "h", "bogus"))
 
 
 def test_play_ends_the_episode_at_its_limit():
@@ -80,10 +80,9 @@ def test_a_button_that_is_called_like_a_command():
 def test_any_environment_that_keeps_the_contract_can_be_played():
     first, moved, *_ = session("r", env_id="lake_env:Lake-v0", task=5)
     assert "Ice lies right." in first and "step 1 of 100" in moved
-    _, counted, hint, _ = session("tw", "hint", env_id="foreign_envs:Countdown-v0", task=4)
-    assert "two  reward +0.0" in counted and "no hint: Countdown has no expert" in hint
-    first, hint, refused, *_ = session("hint", "bogus", env_id="foreign_envs:HintedSokoban-v0", task=12)
-    assert "  # # # # # #\n" in first and "the expert wins" in hint and "is no action" in refused
+    assert "two  reward +0.0" in session("tw", env_id="foreign_envs:Countdown-v0", task=4)[1]
+    first, refused, *_ = session("bogus", env_id="foreign_envs:HintedSokoban-v0", task=12)
+    assert "  # # # # # #\n" in first and "is no action" in refused
 
 
 @pytest.mark.parametrize(

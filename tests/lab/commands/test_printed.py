@@ -114,7 +114,7 @@ def env_id(request: pytest.FixtureRequest, text: str) -> Iterator[str]:
 
 def test_a_game_is_shown(env_id: str, text: str) -> None:
     with suppress(UnicodeEncodeError):  # half a pair is no action
-        printed = "".join(session("help", "go", text[:100], "hint", "again", "q", env_id=env_id, task=0))
+        printed = "".join(session("help", "go", text[:100], "again", "q", env_id=env_id, task=0))
         fits(printed, text)
 
 

@@ -41,7 +41,6 @@ def test_an_action_may_be_cut_where_it_is_clear(line, actions, reply):
     [
         ("go to d", ROOM, ("go to desk 1", "go to desk 2")),
         ("he", ROOM, ("help", "heat egg 1 with microwave 1")),
-        ("h", MOVES, ("help", "hint")),
         ("ne", RESULTS, ("next", "click[next >]")),
         ("click[b0", RESULTS, ("click[b0gen1]", "click[b0gen2]")),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from dataclasses import replace
@@ -24,6 +25,7 @@ from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt
 from crbc_lab.studies.comparison.figures import draw
 from crbc_lab.studies.comparison.kept import best_candidates, find, read
 from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
+from crbc_lab.studies.comparison.plan import check_plan, write_plan
 from crbc_lab.studies.comparison.trainings import trainings, tunings
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import studies
@@ -67,6 +69,43 @@ def test_the_budget_of_candidates_is_equal():
     assert_refused(wrong, "an equal budget needs as many for each")
     budgets = {len(variant.candidates) for variant in load_study("main").variants.values()}
     assert budgets == {3}
+
+
+def test_nothing_of_the_fair_study_is_one_method_s_alone():
+    fair = load_study("fair")
+    assert len({json.dumps(variant.candidates) for variant in fair.variants.values()}) == 1
+    assert {key for variant in fair.variants.values() for one in variant.candidates for key in one} == {"optim.lr"}
+    for env in fair.settings["lab"]:
+        configs = [one.config for one in trainings(fair, "lab", env, 1, {})]
+        paid = [
+            {key: config.credit.options.get(key) for key in ("invalid_penalty", "invalid_step_penalty", "invalid_cost")}
+            for config in configs
+        ]
+        assert all(one == paid[0] for one in paid) and not paid[0]["invalid_cost"]
+        assert len({config.seed for config in configs} | {0}) == 2, "seeds of their own"
+        same = [config.model_dump(exclude={"credit"}) for config in configs]
+        assert all(one == same[0] for one in same)
+
+
+def test_what_a_plan_states_is_run_and_nothing_else(study, tmp_path):
+    def needed(asked):
+        return [one for _, _, one in tunings(asked, "lab", "sokoban")]
+
+    check_plan(study, "lab", tmp_path, needed(study))  # none is stated
+    path = write_plan(study, "lab", tmp_path)
+    assert write_plan(study, "lab", tmp_path) == path
+    check_plan(study, "lab", tmp_path, needed(study))
+    setting = study.setting("lab", "sokoban")
+    for candidates in ({}, {name: variant.candidates[1] for name, variant in study.variants.items()}):
+        check_plan(study, "lab", tmp_path, trainings(study, "lab", "sokoban", setting.seeds, candidates))
+    with pytest.raises(ConfigError, match="states the seeds 0 to 1 of sokoban, and not 2"):
+        check_plan(study, "lab", tmp_path, trainings(study, "lab", "sokoban", 3, {}))
+    changed = setting.model_copy(update={"set": {**setting.set, "optim.lr": 1e-5}})
+    other = study.model_copy(update={"settings": {"lab": {"sokoban": changed}}})
+    with pytest.raises(ConfigError, match="states sokoban/grpo,updates=1 otherwise: run it as it is stated"):
+        check_plan(other, "lab", tmp_path, needed(other))
+    with pytest.raises(ConfigError, match="states .* already, otherwise"):
+        write_plan(other, "lab", tmp_path)
 
 
 @pytest.mark.parametrize(
