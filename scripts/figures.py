@@ -88,9 +88,9 @@ BESIDE = ("grpo", "gigpo", "graphgpo", "g2po", "crbc_plus")
 def learned(name: str) -> learning.Table:
     """The rows of a kept study, of all that its plan states."""
     results = ROOT / "results" / name
-    plan = json.loads((results / learning_study.PLAN).read_text())
-    names = [estimator["name"] for estimator in plan["estimators"]]
-    kept = [learning_study.place(results, setting, name) for setting in plan["settings"] for name in names]
+    stated = learning_study.planned(results)
+    assert stated is not None, results
+    kept = [learning_study.place(results, setting, estimator.name) for setting, estimator in stated.parts()]
     return learning.table(list(map(learning_study.read, kept)))
 
 

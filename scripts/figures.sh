@@ -48,23 +48,10 @@ credit() {
 }
 
 learning() {
-    local world method worlds=() hidden=() methods=()
-    for world in sokoban-h20 slip lucky house shop hub gamble alfworld-observation; do worlds+=(--world "$world"); done
-    for world in errands carried coloured; do hidden+=(--world "$world"); done
-    for method in crbc crbc,trust=slope crbc_plus crbc_plus,trust=slope gigpo graphgpo g2po grpo truth shuffled; do
-        methods+=(--method "$method")
+    local study
+    for study in results/learning*/plan.json; do # each as it was stated
+        .venv/bin/crbc study learning --out "$(dirname "$study")"
     done
-    .venv/bin/crbc study learning "${worlds[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning
-    .venv/bin/crbc study learning "${hidden[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning_hidden
-    methods=() worlds=()
-    for world in slip lucky house hub; do worlds+=(--world "$world"); done
-    for method in crbc crbc,{depth={0,1,2,3},w_step={1,0},w_group=0,beta=0.9,normalise=group}; do
-        methods+=(--method "$method")
-    done
-    .venv/bin/crbc study learning "${worlds[@]}" "${methods[@]}" --seeds 1000-1009 --out results/learning_options
-    methods=()
-    for method in crbc crbc_plus gigpo graphgpo grpo; do methods+=(--method "$method"); done
-    .venv/bin/crbc study learning --world board "${methods[@]}" --seeds 1000-1009 --out results/learning_board
     .venv/bin/python scripts/figures.py learning
 }
 

@@ -175,7 +175,8 @@ def learning(
     Each estimator's rate is chosen on other instances. Stopped, it goes on when run again.
 
     Args:
-        out: folder for the results, a file for each estimator and setting, and for the figure.
+        out: folder for the results, a file for each estimator and setting, and for the figure. What its plan states is
+            run where no option below says another study.
         world: a setting, or all; eight worlds and one start of the network if none is given.
         method: an estimator, also with options (crbc,depth=0) or of a module (module:attribute), or all; truth and
             shuffled bound the others. Six and these two if none is given.
@@ -202,7 +203,8 @@ def learning(
             raise ConfigError(f"--world {name}: there is no such setting{nearest(name, [*SETTINGS, ALL])}")
     everything = (*credit.METHODS, *study.BOUNDS)
     methods = everything if ALL in method else method or (*study.METHODS, *study.BOUNDS)
-    grid = study.Grid(
+    chosen = (world, method, seeds, instances, updates, quick, every_rate, alike)
+    grid = (None if any(chosen) else study.planned(out)) or study.Grid(
         tuple(map(study.named, methods)),
         tuple(SETTINGS) if ALL in world else world or (QUICK if quick else FEW),
         seeds or tuple(range(2 if quick else 10)),

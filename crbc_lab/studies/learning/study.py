@@ -7,6 +7,7 @@ which rate is the estimator's. Each part is a file, so a study that was stopped 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import multiprocessing
@@ -224,6 +225,22 @@ def write_plan(grid: Grid, folder: Path) -> Path:
     }
     replace_file(stated, (json.dumps(told, indent=1) + "\n").encode())
     return stated
+
+
+def planned(folder: Path) -> Grid | None:
+    """The grid that a plan of the folder states; None without one. Raises `ConfigError` for a plan that was changed."""
+    stated = folder / PLAN
+    if not stated.is_file():
+        return None
+    told = read_json(stated)
+    fields = {each.name: told[each.name] for each in dataclasses.fields(Grid)}
+    grid = Grid(
+        **fields
+        | {name: tuple(fields[name]) for name in ("settings", "seeds")}
+        | {"estimators": tuple(Estimator(**one) for one in told["estimators"]), "budget": Budget(**told["budget"])}
+    )
+    check_plan(grid, folder)
+    return grid
 
 
 def check_plan(grid: Grid, folder: Path) -> None:

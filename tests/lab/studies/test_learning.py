@@ -209,6 +209,10 @@ def test_what_was_stated_beforehand_holds(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="beforehand"):
         study.write_plan(other, tmp_path)
     study.check_plan(GRID, tmp_path)
+    assert study.planned(tmp_path) == GRID and study.planned(tmp_path / "none") is None
+    (tmp_path / study.PLAN).write_text(json.dumps({**told, "instances": told["instances"] + 1}))
+    with pytest.raises(ConfigError, match=f"states the grid {GRID.digest()} beforehand"):
+        study.planned(tmp_path)
     with pytest.raises(ConfigError, match="at most 500 of one thousand"):
         study.run(Grid(GRID.estimators, GRID.settings, (999, 1000)), tmp_path / "other")
 
@@ -243,7 +247,8 @@ def test_the_command_prints_its_tables_and_what_it_leaves_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["--world", "stop", "--method", "crbc", "--method", "grpo", "--seeds", "0-1", "--instances", "2"]
-    cli.main(["study", "learning", *asked, "--updates", "2", "--jobs", "1", "--out", str(tmp_path)])
+    cli.main(["study", "learning", *asked, "--updates", "2", "--out", str(tmp_path), "--plan"])
+    cli.main(["study", "learning", "--jobs", "1", "--out", str(tmp_path)])  # as it is stated
     said = capsys.readouterr().out
     assert "stop now or go on" in said and "left out, methods: " in said and "area by rate" in said
     assert (tmp_path / "learning.png").stat().st_size > 5_000
