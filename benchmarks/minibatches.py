@@ -108,7 +108,7 @@ def measure(config: TrainConfig, folder: Path, sizes: Sequence[int]) -> None:
                 steps = np.array([(w * gradient[t]).sum(axis=0) for t, w in weight])
                 rows = [len(p.rows) for p in parts]
                 read = sum(len(set(t.tolist())) for t, _ in weight)
-                idle = sum(not part.active for part in parts) / len(parts)
+                idle = sum(not part.signal.any() for part in parts) / len(parts)
                 counts.append((len(parts), min(rows), max(rows), read, idle, variance(steps)))
             count, least, most, read, empty, spread = np.mean(counts, axis=0)
             rows_told = f"{least:.0f} to {most:.0f}"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from crbc_rl.batches import Bools, Floats, RolloutBatch, TokenBatch
+from crbc_rl.batches import Floats, RolloutBatch, TokenBatch
 from crbc_rl.config import CLIPPED, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.load import load_policy
@@ -19,7 +19,6 @@ from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
 from crbc_rl.training.files import share_files
 from crbc_rl.training.loss import objective_of
-from crbc_rl.training.minibatches import has_gradient
 from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 
@@ -39,6 +38,7 @@ class Actor(Trainable):
             if checkpoint is not None:
                 load_adapters(policy.model, checkpoint)
         self.objective = objective_of(config)
+        self.by_advantage = config.loss.objective == CLIPPED and not (config.loss.kl or config.loss.entropy)
         super().__init__(policy, config, distributed, config.optim.lr)
         self.reference: TransformersPolicy | None = None
         if (
@@ -58,13 +58,6 @@ class Actor(Trainable):
             reference = self._reference(batch)
         logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
         return self.objective(logprobs, entropy, reference, batch, self.config.loss)
-
-    def learns(self, batch: RolloutBatch) -> Bools:
-        """Those with an advantage, where the loss is the clipped objective and nothing else."""
-        loss = self.config.loss
-        if loss.objective != CLIPPED or loss.kl or loss.entropy:
-            return super().learns(batch)
-        return has_gradient(batch)
 
     @torch.no_grad()
     def _reference(self, batch: TokenBatch) -> Tensor | None:

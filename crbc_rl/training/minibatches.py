@@ -22,14 +22,12 @@ RANKS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MiniBatch:
-    """The rows of one optimizer step, (n,), and the loss weight of each token of every row, (n,).
-
-    `active` tells whether any row has an advantage.
-    """
+    """The rows of one optimizer step, (n,), the loss weight of each token of every row, (n,), and which rows have an
+    advantage, (n,)."""
 
     rows: Ints
     weights: Floats
-    active: bool
+    signal: Bools
 
 
 def mini_batches(batch: RolloutBatch, config: TrainConfig, rng: np.random.Generator) -> list[MiniBatch]:
@@ -44,7 +42,7 @@ def mini_batches(batch: RolloutBatch, config: TrainConfig, rng: np.random.Genera
         cut = (by_group if config.optim.order == "group" else spread)(batch, config.optim.minibatch, rng)
         parts = [(rows, weights[rows] * len(cut)) for rows in cut]
     signal = has_gradient(batch)
-    return [MiniBatch(rows, weights, bool(signal[rows].any())) for rows, weights in parts]
+    return [MiniBatch(rows, weights, signal[rows]) for rows, weights in parts]
 
 
 def by_group(batch: RolloutBatch, size: int, rng: np.random.Generator) -> list[Ints]:

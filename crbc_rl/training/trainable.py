@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from crbc_rl.batches import Bools, Floats, Ints, RolloutBatch, TokenBatch, micro_batches
+from crbc_rl.batches import Floats, Ints, RolloutBatch, TokenBatch, micro_batches
 from crbc_rl.config import OptimConfig, TrainConfig
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -27,6 +27,9 @@ IN_A_ROW = 3
 
 class Trainable:
     """The model of `policy` and its optimizer, sharded over the ranks of `distributed`. Subclasses define `loss`."""
+
+    by_advantage = False
+    """Whether rows without an advantage have no gradient, and are read for their metrics alone."""
 
     def __init__(self, policy: TransformersPolicy, config: TrainConfig, distributed: Distributed, lr: float) -> None:
         self.policy, self.config, self.distributed, self.lr = policy, config, distributed, lr
@@ -54,10 +57,6 @@ class Trainable:
         """The loss of one pass and its metrics. Both are summed over the passes of a mini-batch."""
         raise NotImplementedError
 
-    def learns(self, batch: RolloutBatch) -> Bools:
-        """Which rows have a gradient, (n,). The others are read for their metrics alone."""
-        return np.ones(len(batch), dtype=np.bool_)
-
     def train_epochs(self, batch: RolloutBatch, rng: np.random.Generator) -> list[Metrics]:
         """Train `epochs` times on the update, each time in newly drawn mini-batches; the metrics of every optimizer
         step."""
@@ -84,8 +83,8 @@ class Trainable:
         """One optimizer step. It is skipped where the gradient is not finite."""
         self.optimizer.zero_grad()
         passes = []
-        learns = self.learns(batch)[part.rows]
-        learns |= not learns.any()  # a step without a gradient is one of momentum and decay
+        every = not (self.by_advantage and part.signal.any())  # a step without a gradient is one of momentum and decay
+        learns = part.signal | every
         for rows, gradient in ((~learns, False), (learns, True)):  # a backward pass shards the weights again
             for tokens in self._passes(batch, part.rows[rows], part.weights[rows], self.config.optim.microbatch):
                 with torch.set_grad_enabled(gradient):
@@ -103,7 +102,7 @@ class Trainable:
         return {
             **metrics,
             "grad_norm": norm.item(),
-            "empty_steps": float(not part.active),
+            "empty_steps": float(not part.signal.any()),
             "skipped_steps": float(self.skipped > 0),
         }
 

@@ -61,7 +61,7 @@ def test_spread_mini_batches_are_even_whole_and_never_without_a_gradient(
     assert min(lengths) > 0
     assert max(lengths) - min(lengths) <= most, "no mini-batch is left short"
     if has_gradient(batch).any():
-        assert all(part.active for part in parts)
+        assert all(part.signal.any() for part in parts)
     whole = token_weights(batch.response_length, batch.group, aggregation)
     for part in parts:
         assert part.weights == pytest.approx(whole[part.rows] * len(parts))
@@ -81,14 +81,14 @@ def test_rows_with_an_advantage_are_dealt_evenly_and_steps_are_fewer_where_they_
     batch = table([turn(row) for row in range(64)], group=[row // 8 for row in range(64)], advantage=advantage)
     assert [int(has_gradient(batch)[part.rows].sum()) for part in cut(batch, 16)] == [2] * 4
     assert len(cut(batch, 4)) == 8, "one for each row with an advantage, not sixteen"
-    assert sum(part.active for part in cut(batch, 8, "group")) == 1, "seven groups of eight have no advantage"
+    assert sum(part.signal.any() for part in cut(batch, 8, "group")) == 1, "seven groups of eight have no advantage"
 
 
 def test_an_update_without_any_advantage_is_cut_as_usual_and_told() -> None:
     batch = table([turn(row) for row in range(10)], advantage=[0.0] * 10)
     parts = cut(batch, 4)
     assert sorted(len(part.rows) for part in parts) == [3, 3, 4]
-    assert not any(part.active for part in parts)
+    assert not any(part.signal.any() for part in parts)
 
 
 @pytest.mark.parametrize("order", ["spread", "group"])
