@@ -31,8 +31,8 @@ Infos = dict[str, Any]
 Expert = Callable[[Any, Infos], str]
 """Maps an observation and its info to a reply, during one episode.
 
-After the first step `info["action"]` is what was executed, which need not be what the expert replied: a person may be
-playing, who only asks for a hint. Where it has no advice it may raise `ValueError`.
+After the first step `info["action"]` is what was executed, which need not be what the expert replied: another agent may
+be playing, whose steps it corrects. Where it has no advice it may raise `ValueError`.
 """
 
 Rows = Sequence[tuple[str, ...]]

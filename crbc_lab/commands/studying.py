@@ -283,6 +283,8 @@ def compare(
     for name in envs:
         known.setting(scale, name)
     if plan:
+        if env or seeds:
+            raise ConfigError("--plan states a whole study: leave --env and --seeds out")
         from crbc_lab.studies.comparison.plan import write_plan
 
         print_written(console, write_plan(known, scale, results))

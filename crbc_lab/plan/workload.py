@@ -64,7 +64,7 @@ def workload_of(config: TrainConfig, lengths: Lengths | None = None) -> Workload
     rollout = config.rollout
     prompt = min(known.prompt, rollout.max_prompt_tokens or known.prompt)
     reply = min(known.reply, rollout.max_new_tokens)
-    shared = min(known.known, prompt)
+    shared = known.known * prompt / known.prompt  # a shortened prompt keeps its share
     return replace(known, prompt=prompt, known=shared, reply=reply, lockstep=engine_of(config).is_transformers)
 
 

@@ -15,6 +15,8 @@ from crbc_rl.errors import ConfigError, nearest
 POWER = 0.8
 ALIKE = 0.2
 """The level of the test whether methods spread alike. It is above 5 %, since few seeds seldom show that they do not."""
+FEWEST = 5
+"""Seeds from which on that test is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +96,18 @@ def between_trainings(methods: Sequence[Outcomes], level: float = ALIKE) -> Vari
 
         r_ks = m_ks - m_k - m_s + m,        2 sum r_ks^2 / ((K - 1) (S - 1)),        (K - 1) (S - 1) degrees of freedom
 
-    They do not spread alike where Brown and Forsythe's test of the r_ks is below `level`. With two methods it is the
-    variance of their differences.
+    They do not spread alike where Brown and Forsythe's test of the m_ks is below `level`, and with fewer than `FEWEST`
+    seeds nothing shows whether they do. With two methods it is the variance of their differences.
     """
     from scipy import stats
 
     means = np.array([one.per_seed for one in methods])
     left = means - means.mean(axis=1, keepdims=True) - means.mean(axis=0) + means.mean()
     left = np.round(left, 12)  # sums round, and equal methods must leave nothing
-    if len(methods) > 2 and left.any() and stats.levene(*left, center="median").pvalue < level:
-        return None
+    if level and len(methods) > 2 and left.any():
+        few = means.shape[1] < FEWEST
+        if few or stats.levene(*means, center="median").pvalue < level:
+            return None
     freedom = (len(methods) - 1) * (means.shape[1] - 1)
     return Variance(2 * float(np.square(left).sum()) / freedom, freedom)
 

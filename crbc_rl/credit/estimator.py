@@ -208,7 +208,7 @@ class Estimator:
                 told = ", ".join(f"{name}={value!r}" for name, value in own.items())
                 raise CreditError(f"{self.name} cannot compute with {told or 'no options'}: {error}") from error
             step = options["w_step"] * values
-        if options[CHARGE]:
+        if options[CHARGE] and CHARGE not in self.own:
             charged = -options[CHARGE] * ~earned.rollouts.valid
             step = charged if step is None else step + charged
         if step is not None and not options.get("w_group", 1.0):

@@ -76,6 +76,12 @@ class Setting(_Part):
     """Further changes for the trainings that candidates are chosen with, such as fewer updates."""
     printed: PrintedColumn | None = None
 
+    @model_validator(mode="after")
+    def _seeds_are_not_of_the_tuning(self) -> Setting:
+        if self.first_seed + self.seeds > TUNING_SEED:
+            raise ValueError(f"first_seed + seeds is above {TUNING_SEED}, the seed that candidates are chosen with")
+        return self
+
 
 class Variant(_Part):
     """One row of a study. `candidates` are tried on validation with one seed each, and the best of them is trained with

@@ -27,6 +27,7 @@ from crbc_lab.studies.comparison.markdown import (
     table,
     tuning_table,
 )
+from crbc_lab.studies.comparison.plan import planned_seeds
 from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- results: ([\w-]+)/([\w-]+)/([\w.-]+) -->\n.*?<!-- end -->", re.DOTALL)
@@ -82,9 +83,11 @@ def _compared(study: Study, scale: Scale, env: str, results: Path, picture: Pict
         tuned = f"Candidates, one seed each, chosen by the last two validations:\n\n{tuned}"
     if not compared:
         return [UNFINISHED, tuned]
-    title = f"{study.title}, {env}"
+    title, seeds = f"{study.title}, {env}", planned_seeds(study, scale, env, results)
     shown = picture(f"{study.name}-{scale}-{env}", title, lambda path: _figures().draw(compared, title, path))
-    return [table(compared), fine_print(compared), scores(compared), shown, tuned]
+    early = f"Not finished: {len(compared[0].kept)} of the {seeds} seeds that its plan states."
+    early *= seeds is not None and len(compared[0].kept) < seeds
+    return [early, table(compared), fine_print(compared), scores(compared), shown, tuned]
 
 
 def _measured(study: Study, scale: Scale, env: str, results: Path, picture: Picture) -> list[str]:

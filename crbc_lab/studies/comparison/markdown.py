@@ -12,6 +12,7 @@ from crbc_lab.statistics import Comparison, Estimate, Outcomes, area, compare, e
 from crbc_lab.statistics.intervals import ALPHA
 from crbc_lab.studies.comparison.definition import Scale, Study
 from crbc_lab.studies.comparison.kept import Kept, all_tried, best_candidates, find, validated
+from crbc_lab.studies.comparison.plan import planned_seeds
 from crbc_lab.studies.comparison.trainings import EARLY, key_of, trainings, tunings
 
 MOST_SEEDS = 20
@@ -174,7 +175,8 @@ def _finished(study: Study, scale: Scale, env: str, results: Path) -> Mapping[st
     if not all_tried(study, scale, env, results):
         return {}
     chosen = best_candidates(study, scale, env, results)
-    names, count = study.rows(scale, env), max(study.setting(scale, env).seeds, MOST_SEEDS)
+    planned = planned_seeds(study, scale, env, results)
+    names, count = study.rows(scale, env), planned or max(study.setting(scale, env).seeds, MOST_SEEDS)
     finished: dict[str, list[Kept]] = {}
     # Trainings come seed after seed, the variants in their order.
     for number, training in enumerate(trainings(study, scale, env, count, chosen)):

@@ -7,30 +7,45 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from crbc_envs.storage.files import read_json, replace_file
-from crbc_lab.studies.comparison.definition import Scale, Study
+from crbc_lab.studies.comparison.definition import TUNING_SEED, Scale, Study
+from crbc_lab.studies.comparison.kept import find
 from crbc_lab.studies.comparison.trainings import Training, trainings, tunings
 from crbc_rl.errors import ConfigError
 
 
 def write_plan(study: Study, scale: Scale, results: Path) -> Path:
-    """State all settings of a study. Raises `ConfigError` where a plan is stated already, and differs."""
-    path = _place(study.name, scale, results)
-    seeds = {env: [one.first_seed, one.first_seed + one.seeds - 1] for env, one in study.settings[scale].items()}
+    """State all settings of a study. Raises `ConfigError` where a plan is stated already and differs, and where a
+    training that it would state is finished."""
+    path, seeds, needed = _place(study.name, scale, results), {}, list[Training]()
+    for env, setting in study.settings.get(scale, {}).items():
+        seeds[env] = [setting.first_seed, setting.first_seed + setting.seeds - 1]
+        needed += _needed(study, scale, env)
     told = {
         "title": study.title,
         "asks": study.asks,
         "measure": "success of the last policy on the test tasks, an episode each",
         "family": f"the variants of a setting, each against {study.reference}; two-sided, Holm",
         "candidates": "chosen by the mean of the last two validations with one seed that is not of the table",
-        "stops": "when all seeds are finished",
+        "stops": "when all seeds are finished; a table of fewer says so",
         "seeds": seeds,
-        "trainings": _digests(study, scale),
+        "trainings": {_key(one): one.with_seed(0).digest for one in needed},
     }
-    if path.is_file() and read_json(path) != told:
-        raise ConfigError(f"{path} states {study.name} already, otherwise: name a changed study otherwise")
+    if path.is_file():
+        if read_json(path) != told:
+            raise ConfigError(f"{path} states {study.name} already, otherwise: name a changed study otherwise")
+        return path
+    if done := next((one for one in needed if find(one, results)), None):
+        raise ConfigError(f"{done.place} is finished in {results}: what is known already cannot be stated beforehand")
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(told, indent=1) + "\n").encode())
     return path
+
+
+def planned_seeds(study: Study, scale: Scale, env: str, results: Path) -> int | None:
+    """How many seeds the plan states for a setting; None without a plan."""
+    path = _place(study.name, scale, results)
+    low, high = read_json(path)["seeds"].get(env, (0, -1)) if path.is_file() else (0, -1)
+    return high - low + 1 or None
 
 
 def check_plan(study: Study, scale: Scale, results: Path, needed: Iterable[Training]) -> None:
@@ -39,23 +54,22 @@ def check_plan(study: Study, scale: Scale, results: Path, needed: Iterable[Train
     if not path.is_file():
         return
     plan = read_json(path)
-    tuned = {one.place for env in study.settings[scale] for _, _, one in tunings(study, scale, env)}
     for one in needed:
         low, high = plan["seeds"].get(one.env, (0, -1))
         if plan["trainings"].get(_key(one)) != one.with_seed(0).digest:
             raise ConfigError(f"{path} states {_key(one)} otherwise: run it as it is stated, or as another study")
-        if one.place not in tuned and not low <= one.seed <= high:
+        if one.seed != TUNING_SEED and not low <= one.seed <= high:
             raise ConfigError(f"{path} states the seeds {low} to {high} of {one.env}, and not {one.seed}")
 
 
-def _digests(study: Study, scale: Scale) -> dict[str, str]:
-    """The digest of every training that may be needed, with seed 0: which candidates are chosen shows later."""
-    most = max(len(variant.candidates) for variant in study.variants.values())
-    needed = [one for env in study.settings[scale] for _, _, one in tunings(study, scale, env)]
-    for number in range(max(1, most)):
-        chosen = {name: one.candidates[number] for name, one in study.variants.items() if one.candidates}
-        needed += [one for env in study.settings[scale] for one in trainings(study, scale, env, 1, chosen)]
-    return {_key(one): one.with_seed(0).digest for one in needed}
+def _needed(study: Study, scale: Scale, env: str) -> list[Training]:
+    """Every training of a setting that may be needed: which candidates are chosen shows later."""
+    needed = [one for _, _, one in tunings(study, scale, env)]
+    seeds, rows = study.setting(scale, env).seeds, [study.variants[name] for name in study.rows(scale, env)]
+    for number in range(max(len(variant.candidates) for variant in rows) if needed else 1):
+        chosen = {n: one.candidates[number] for n, one in study.variants.items() if needed and one.candidates}
+        needed += trainings(study, scale, env, seeds, chosen)
+    return needed
 
 
 def _key(training: Training) -> str:

@@ -232,14 +232,22 @@ def planned(folder: Path) -> Grid | None:
     stated = folder / PLAN
     if not stated.is_file():
         return None
-    told = read_json(stated)
-    fields = {each.name: told[each.name] for each in dataclasses.fields(Grid)}
-    grid = Grid(
-        **fields
-        | {name: tuple(fields[name]) for name in ("settings", "seeds")}
-        | {"estimators": tuple(Estimator(**one) for one in told["estimators"]), "budget": Budget(**told["budget"])}
-    )
+    try:
+        told = read_json(stated)
+        fields = {each.name: told[each.name] for each in dataclasses.fields(Grid)}
+        grid = Grid(
+            **fields
+            | {name: tuple(fields[name]) for name in ("settings", "seeds")}
+            | {"estimators": tuple(Estimator(**one) for one in told["estimators"]), "budget": Budget(**told["budget"])}
+        )
+        rates = {name: list(grid.rates(SETTINGS[name])) for name in grid.settings}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(f"{stated} is damaged ({error}): restore it, or choose another folder with --out") from error
     check_plan(grid, folder)
+    if told["rates"] != rates:
+        raise ConfigError(
+            f"{stated} states other rates than those that are tried now: choose another folder with --out"
+        )
     return grid
 
 

@@ -50,7 +50,7 @@ def table(results: Sequence[Result]) -> Table:
     beside: dict[tuple[str, str], Comparison] = {}
     for setting in dict.fromkeys(result.setting for result in results):
         here = {result.estimator: outcomes(result) for result in results if result.setting == setting}
-        for part in ({*here} - {*BOUNDS}, {*here} & {CRBC, *BOUNDS}):
+        for part in ({*here} - {*BOUNDS}, *({CRBC, bound} for bound in BOUNDS if bound in here)):
             if CRBC in part:
                 compared = compare({name: of for name, of in here.items() if name in part}, CRBC)
                 beside |= {(setting, one.name): one for one in compared}

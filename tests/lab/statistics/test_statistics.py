@@ -204,6 +204,10 @@ def test_trainings_that_differ_alike_are_learned_from_all_methods():
     assert st.between_trainings(methods) is None  # the third one differs less
     found = st.between_trainings(methods, level=0.0)
     assert found is not None and (found.value, found.freedom) == (pytest.approx(4.0), 2)
+    draws = rng(4).normal(size=(3, 5))
+    for seeds in (3, 4, 5):  # fewer than five show nothing of how they spread
+        few = [table(np.repeat(row[:seeds, None], 3, axis=1)) for row in draws]
+        assert (st.between_trainings(few) is None) == (seeds < 5)
     one, other = compared(0.2)
     own = st.between_trainings([one, other])
     assert own is not None and own.freedom == 4

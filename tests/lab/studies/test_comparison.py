@@ -21,11 +21,12 @@ from crbc_lab.plan.check import check_run
 from crbc_lab.statistics import Estimate
 from crbc_lab.studies.comparison import figures
 from crbc_lab.studies.comparison.definition import GPUS, TUNING_SEED, load_study
-from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt
+from crbc_lab.studies.comparison.document import MARK, UNFINISHED, rebuilt, section
 from crbc_lab.studies.comparison.figures import draw
 from crbc_lab.studies.comparison.kept import best_candidates, find, read
 from crbc_lab.studies.comparison.markdown import fine_print, rows, scores, table, tuning_table
 from crbc_lab.studies.comparison.plan import check_plan, write_plan
+from crbc_lab.studies.comparison.run import Runner
 from crbc_lab.studies.comparison.trainings import trainings, tunings
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import studies
@@ -106,6 +107,54 @@ def test_what_a_plan_states_is_run_and_nothing_else(study, tmp_path):
         check_plan(other, "lab", tmp_path, needed(other))
     with pytest.raises(ConfigError, match="states .* already, otherwise"):
         write_plan(other, "lab", tmp_path)
+
+
+def test_a_run_keeps_to_its_plan(study, tmp_path):
+    write_plan(study, "lab", tmp_path)
+    for _, _, one in tunings(study, "lab", "sokoban"):
+        keep_made_up(one, tmp_path, [1, 0])
+    runner = Runner(tmp_path / "runs", tmp_path, 1, Console(quiet=True))
+    with pytest.raises(ConfigError, match="states the seeds 0 to 1 of sokoban, and not 2"):
+        runner.study(study, "lab", "sokoban", 3)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_is_known_already_cannot_be_stated(study, tmp_path):
+    finished = next(iter(trainings(study, "lab", "sokoban", 1, {})))
+    keep_made_up(finished, tmp_path, [1, 0])
+    with pytest.raises(ConfigError, match="is finished in .*: what is known already cannot be stated beforehand"):
+        write_plan(study, "lab", tmp_path)
+
+
+def test_a_plan_at_the_papers_scale_has_no_candidates(tmp_path):
+    main = load_study("main")
+    write_plan(main, "paper", tmp_path)
+    for env in main.settings["paper"]:
+        check_plan(main, "paper", tmp_path, trainings(main, "paper", env, 3, {}))
+
+
+def test_a_table_of_fewer_seeds_than_are_stated_says_so(study, tmp_path):
+    setting = study.setting("lab", "sokoban").model_copy(update={"seeds": 3})
+    three = study.model_copy(update={"settings": {"lab": {"sokoban": setting}}})
+    write_plan(three, "lab", tmp_path)
+    for number, training in enumerate([*(one for _, _, one in tunings(three, "lab", "sokoban"))]):
+        keep_made_up(training, tmp_path, [number % 2, 0])
+    chosen = best_candidates(three, "lab", "sokoban", tmp_path)
+    for training in trainings(three, "lab", "sokoban", 5, chosen):
+        if training.seed != 2:
+            keep_made_up(training, tmp_path, [training.seed % 2, 1])
+    shown = section(three, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
+    assert shown.startswith("Not finished: 2 of the 3 seeds that its plan states.") and "2 seeds (0, 1)" in shown
+    lacking = next(one for one in trainings(three, "lab", "sokoban", 3, chosen) if one.seed == 2)
+    keep_made_up(lacking, tmp_path, [1, 1])
+    for training in trainings(three, "lab", "sokoban", 3, chosen):
+        keep_made_up(training, tmp_path, [training.seed % 2, 1])
+    assert "Not finished" not in section(three, "lab", "sokoban", tmp_path, lambda name, title, draw: "")
+
+
+def test_the_seeds_of_a_table_are_not_those_of_the_candidates():
+    wrong = {"lab": {"sokoban": {**STUDY["settings"]["lab"]["sokoban"], "first_seed": 990, "seeds": 11}}}
+    assert_refused({**STUDY, "settings": wrong}, "above 1000, the seed that candidates are chosen with")
 
 
 @pytest.mark.parametrize(
