@@ -105,7 +105,8 @@ def learning_tables() -> None:
             cells = {line[0]: f"{line[4]}{'*' * line[5].endswith('*')}" for line in learning.lines(rows)}
             area = next(line[2] for line in learning.lines(rows) if line[0] == "crbc")
             short.append([setting, area, *(cells.get(method, "") for method in BESIDE)])
-    put(page, "learning_options", _options(learned("learning_options")))
+    for study in ("learning_options", "learning_fresh"):
+        put(page, study, _options(learned(study)))
     put(ROOT / "docs/results.md", "learning", _markdown(["", "crbc", *(f"{m} minus crbc" for m in BESIDE)], short))
 
 
