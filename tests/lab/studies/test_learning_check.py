@@ -15,7 +15,9 @@ def kept(folder: str) -> list[Result]:
     return [read(path) for path in sorted((ROOT / "results" / folder).glob("own/*/*.json"))]
 
 
-@pytest.mark.parametrize("folder", ["learning", "learning_hidden", "learning_options", "learning_board", "learning_fresh"])
+@pytest.mark.parametrize(
+    "folder", ["learning", "learning_hidden", "learning_options", "learning_board", "learning_fresh"]
+)
 def test_the_verdicts_follow_from_the_files_alone(folder: str) -> None:
     theirs = learning_check.separated(learning_check.read(ROOT / "results" / folder))
     ours = {
