@@ -38,13 +38,12 @@ def read(folder: Path) -> Areas:
 def p_values(areas: Floats, reference: int) -> Floats:
     """p of every method of a world beside its `reference`, (M,), from areas (M, seeds, instances)."""
     methods, seeds, instances = areas.shape
-    left = areas.mean(axis=2)
-    left = left - left.mean(axis=0)
+    by_run = areas.mean(axis=2)
+    left = by_run - by_run.mean(axis=0)
     left = left - left.mean(axis=1, keepdims=True)
     differences = areas - areas[reference]
     by_instance = differences.mean(axis=1).var(axis=1, ddof=1) / instances
-    means = areas.mean(axis=2)
-    away = np.abs(means - np.median(means, axis=1, keepdims=True))
+    away = np.abs(by_run - np.median(by_run, axis=1, keepdims=True))
     if methods == 2 or not np.round(left, 12).any() or (seeds >= FEWEST and stats.f_oneway(*away).pvalue >= ALIKE):
         freedom = (methods - 1) * (seeds - 1)
         by_seed = np.full(methods, 2 * (left**2).sum() / freedom / seeds)

@@ -126,7 +126,7 @@ def _rollout(job: Job) -> Iterator[Phase]:
     waves = max(1.0, job.rollouts / side_by_side)
     yield Phase("reset", "reset", waves * work.reset, "CPU")
     sampled = sum(turns * members for turns, members in job.sampled)
-    prompt = forward(job.model, work.prompt, 1, work.known)
+    prompt = forward(job.model, work.prompt, 1, work.shared)
     yield Phase("prefill", "generate", job.compute(sampled * prompt), "operations")
     steps, seconds = decode(job)
     yield Phase("decode", "generate", seconds, f"{steps:,.0f} steps of {1e3 * seconds / steps:.1f} ms")
@@ -192,7 +192,7 @@ def forward(model: Architecture, length: float, scored: float, known: float = 0.
 
 def _training(job: Job) -> Iterator[Phase]:
     config, model = job.config, job.model
-    known = job.work.known if job.hardware.shares else 0.0
+    known = job.work.shared if job.hardware.shares else 0.0
     row = job.rows * forward(model, job.work.prompt + job.work.reply, job.work.reply, known)
     size = 2 if config.policy.precision == "bfloat16" else 4
     steps = config.optim.epochs * ceil(job.rows / config.optim.minibatch)

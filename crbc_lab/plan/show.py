@@ -184,8 +184,8 @@ def _assumptions(plan: Plan) -> Iterator[str]:
         yield f"{plan.gpus} GPUs on {nodes}: {hardware.link / GIGA:g} GB/s within a node{between}"
     where = "sampling and training" if hardware.shares else "sampling"
     yield (
-        f"{work.known:.4g} tokens of a prompt are those that another begins with, and read once in {where}"
-        if work.known
+        f"{work.shared:.4g} tokens of a prompt are those that another begins with, and read once in {where}"
+        if work.shared
         else "each prompt is read whole; where prompts begin alike, they are read once, and it takes less"
     )
     yield "nothing for the engine's waking, tensor parallelism's exchanges, padding, tokenizing, figures and saving"

@@ -24,7 +24,7 @@ class Workload:
     prompt: float
     reply: float
     solved: float
-    known: float = 0.0
+    shared: float = 0.0
     """Tokens of a prompt that another of the update begins with, so that an engine reads them once."""
     success: float = 0.5
     """Not known before a run: half of the rollouts."""
@@ -58,14 +58,14 @@ def workload_of(config: TrainConfig, lengths: Lengths | None = None) -> Workload
     known = MEASURED.get((config.env.id, config.env.prompt))
     if known is None and lengths is not None:
         costs = next((work for (env_id, _), work in MEASURED.items() if env_id == config.env.id), Workload(0, 0, 0))
-        known = replace(costs, prompt=lengths.prompt, known=lengths.shared, reply=lengths.reply, solved=lengths.turns)
+        known = replace(costs, prompt=lengths.prompt, shared=lengths.shared, reply=lengths.reply, solved=lengths.turns)
     if known is None:
         return None
     rollout = config.rollout
     prompt = min(known.prompt, rollout.max_prompt_tokens or known.prompt)
     reply = min(known.reply, rollout.max_new_tokens)
-    shared = known.known * prompt / known.prompt  # a shortened prompt keeps its share
-    return replace(known, prompt=prompt, known=shared, reply=reply, lockstep=engine_of(config).is_transformers)
+    shared = known.shared * prompt / known.prompt  # a shortened prompt keeps its share
+    return replace(known, prompt=prompt, shared=shared, reply=reply, lockstep=engine_of(config).is_transformers)
 
 
 def going_on(mean: float, limit: int) -> float:

@@ -7,13 +7,12 @@ which rate is the estimator's. Each part is a file, so a study that was stopped 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -234,10 +233,10 @@ def planned(folder: Path) -> Grid | None:
         return None
     try:
         told = read_json(stated)
-        fields = {each.name: told[each.name] for each in dataclasses.fields(Grid)}
+        stated_as = {each.name: told[each.name] for each in fields(Grid)}
         grid = Grid(
-            **fields
-            | {name: tuple(fields[name]) for name in ("settings", "seeds")}
+            **stated_as
+            | {name: tuple(stated_as[name]) for name in ("settings", "seeds")}
             | {"estimators": tuple(Estimator(**one) for one in told["estimators"]), "budget": Budget(**told["budget"])}
         )
         rates = {name: list(grid.rates(SETTINGS[name])) for name in grid.settings}

@@ -55,7 +55,7 @@ def test_a_forward_pass_costs_two_operations_for_each_weight_and_token() -> None
 
 @pytest.mark.parametrize("shares", [False, True])
 def test_what_prompts_begin_with_is_read_once(shares: bool) -> None:
-    job = replace(toy(replace(WORK, known=5.0), gpus=2), hardware=replace(ROUND, shares=shares))
+    job = replace(toy(replace(WORK, shared=5.0), gpus=2), hardware=replace(ROUND, shares=shares))
     trained = seconds(estimate(job))
     assert trained["prefill"] == pytest.approx(120 * forward(TOY, 8, 1, known=5) / 10_000)
     once = 120 * forward(TOY, 12, 4, known=5 * shares) / 10_000
