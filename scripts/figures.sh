@@ -52,7 +52,7 @@ learning() {
     for study in results/learning*/plan.json; do # each as it was stated
         .venv/bin/crbc study learning --out "$(dirname "$study")"
     done
-    .venv/bin/python scripts/figures.py learning
+    .venv/bin/crbc results rebuild
 }
 
 splits() {

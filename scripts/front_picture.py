@@ -15,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from figures import learned
 from jinja2 import Environment, PackageLoader
 from matplotlib.figure import Figure
 from PIL import Image
@@ -26,9 +25,11 @@ from crbc_envs.webshop.site.browser import find_program
 from crbc_lab.report.content import ramps
 from crbc_lab.report.group import view_group
 from crbc_lab.report.scenes import Scene, Texts
+from crbc_lab.studies.learning.page import kept
 from crbc_rl.config.sections import CreditConfig
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
 WIDTH, HEIGHT = 1240, 460
 MOST_ANCHORS = 20
 """More are too small to read."""
@@ -76,7 +77,7 @@ def played(env: SokobanEnv, task: int, rng: np.random.Generator) -> Rollout:
 def forest() -> str:
     """The figure as SVG: in every setting, CRBC's area minus that of each method; hollow where it is not separated."""
     figure = Figure(figsize=(6.9, 5.4), layout="constrained")
-    ax, settings = figure.subplots(), {**learned("learning"), **learned("learning_board")}
+    ax, settings = figure.subplots(), {**kept(RESULTS / "learning"), **kept(RESULTS / "learning_board")}
     for height, found in enumerate(settings.values()):
         rows = {row.result.estimator: row for row in found}
         for place, (method, colour) in enumerate(BESIDE.items()):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -28,6 +28,9 @@ from crbc_lab.commands.parse import (
 )
 from crbc_rl.errors import ConfigError, nearest
 from crbc_rl.names import find, shipped
+
+if TYPE_CHECKING:
+    from crbc_lab.studies.learning.study import Grid
 
 OUT = Path("runs/studies")
 RESULTS = Path("results")
@@ -162,9 +165,10 @@ def learning(
     seeds: Seeds = None,
     instances: Count = None,
     updates: Count = None,
-    quick: bool = False,
     every_rate: bool = False,
     alike: bool = False,
+    group_size: Count = None,
+    all: bool = False,
     plan: bool = False,
     jobs: Count = None,
     allow_import: bool = False,
@@ -183,9 +187,11 @@ def learning(
         seeds: such as 0-9, the default; those of another thousand have other instances.
         instances: processes of each world, each with tables of its own; default 16.
         updates: updates of a training; default 40.
-        quick: seconds instead of minutes: other defaults, of two worlds and two seeds.
         every_rate: try five rates in the place of three.
         alike: divide each update's advantages by their root mean square, so that all estimators have one scale.
+        group_size: rollouts of a group; default 8.
+        all: everything in folders of OUT: all methods in all settings with 64 instances and 20 seeds, each option of
+            CRBC, one scale for all, and other group sizes. Says its hours first.
         plan: state in OUT/plan.json what would be run, and run nothing. Another study is then refused there.
         jobs: worker processes; default by the cores. The results are the same.
         allow_import: run the module of an estimator of your own.
@@ -193,8 +199,8 @@ def learning(
     import os
 
     permit(allow_import)
-    from crbc_lab.studies.learning import show, study
-    from crbc_lab.studies.learning.settings import FEW, QUICK, SETTINGS
+    from crbc_lab.studies.learning import study, whole
+    from crbc_lab.studies.learning.settings import FEW, SETTINGS
     from crbc_lab.studies.learning.training import Budget
     from crbc_rl import credit
 
@@ -203,29 +209,43 @@ def learning(
             raise ConfigError(f"--world {name}: there is no such setting{nearest(name, [*SETTINGS, ALL])}")
     everything = (*credit.METHODS, *study.BOUNDS)
     methods = everything if ALL in method else method or (*study.METHODS, *study.BOUNDS)
-    chosen = (world, method, seeds, instances, updates, quick, every_rate, alike)
-    grid = (None if any(chosen) else study.planned(out)) or study.Grid(
+    chosen = any((world, method, seeds, instances, updates, every_rate, alike, group_size))
+    if all and chosen:
+        raise ConfigError("--all says what is run: leave the other options out")
+    grid = (None if chosen else study.planned(out)) or study.Grid(
         tuple(map(study.named, methods)),
-        tuple(SETTINGS) if ALL in world else world or (QUICK if quick else FEW),
-        seeds or tuple(range(2 if quick else 10)),
-        instances or (4 if quick else 16),
+        tuple(SETTINGS) if ALL in world else world or FEW,
+        seeds or tuple(range(10)),
+        instances or 16,
         every_rate=every_rate,
-        budget=Budget(updates or (10 if quick else 40), alike=alike),
+        budget=Budget(updates or 40, group_size or 8, alike),
     )
+    grids = {out / name: one for name, one in whole.grids().items()} if all else {out: grid}
     if plan:
-        print_written(console, study.write_plan(grid, out))
+        print_written(console, *(study.write_plan(one, folder) for folder, one in grids.items()))
         return
-    with progress_bar(console, "estimators") as progress:
+    workers = jobs or os.cpu_count() or 1
+    for folder, one in grids.items():
+        study.check_plan(one, folder)
+        hours = whole.cpu_seconds({folder: one}) / 3600 / workers
+        print_line(console, f"{folder}: about {hours:.1f} hours with {workers} workers")
+    for folder, one in grids.items():
+        _learn(one, folder, workers)
+
+
+def _learn(grid: Grid, folder: Path, workers: int) -> None:
+    from crbc_lab.studies.learning import show, study
+
+    with progress_bar(console, f"{folder}: estimators") as progress:
 
         def tell(done: int, total: int) -> None:
             progress(done, total)
             if not console.is_terminal:
-                print_line(console, f"{done} of {total} estimators in their settings")
+                print_line(console, f"{folder}: {done} of {total} estimators in their settings")
 
-        results = study.run(grid, out, tell, jobs or os.cpu_count() or 1)
-    picture = out / "learning.png"
-    show.show(results, grid, picture, console)
-    print_written(console, picture)
+        results = study.run(grid, folder, tell, workers)
+    show.show(results, grid, folder / "learning.png", console)
+    print_written(console, folder / "learning.png")
 
 
 def list_(results: SomePath = RESULTS) -> None:
@@ -303,22 +323,28 @@ def compare(
 
 
 def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
-    """Make every table and figure of docs/results.md anew from the finished trainings.
+    """Make every table and figure of docs/results.md and docs/credit/learning.md anew from what is kept.
 
     Args:
-        results: folder of the finished trainings.
-        doc: another document with marks such as <!-- results: main/lab/sokoban -->.
+        results: folder of the finished trainings and learning studies.
+        doc: another document with marks such as <!-- results: main/lab/sokoban --> or <!-- learning: settings NAME -->.
     """
-    from crbc_envs.storage.files import replace_file
-    from crbc_lab.studies.comparison.document import MARK, rebuilt
+    docs = shipped() / "docs"
+    for path in (docs / "results.md", docs / "credit" / "learning.md") if doc is None else (doc,):
+        _rebuild(path, results)
 
-    path = shipped() / "docs" / "results.md" if doc is None else doc
+
+def _rebuild(path: Path, results: Path) -> None:
+    from crbc_envs.storage.files import replace_file
+    from crbc_lab.studies.comparison import document
+    from crbc_lab.studies.learning import page
+
     if not path.is_file():
         raise ConfigError(
             f"{path}: no such file; name a document with --doc, with <!-- results: STUDY/SCALE/SETTING -->"
         )
     text = path.read_text(encoding="utf-8")
-    if not MARK.search(text):
+    if not (document.MARK.search(text) or page.MARK.search(text)):
         raise ConfigError(f"{path} has no part to make: write <!-- results: main/lab/sokoban --> and <!-- end -->")
     drawn: list[str] = []
 
@@ -327,7 +353,8 @@ def rebuild(results: SomePath = RESULTS, doc: MaybePath = None) -> None:
         drawn.append(name)
         return f"![{title}]({path.stem}/{name}.png)"
 
-    replace_file(path, rebuilt(text, results, picture).encode())
+    made = page.rebuilt(document.rebuilt(text, results, picture), results, picture)
+    replace_file(path, made.encode())
     print_line(console, f"wrote {path} and {len(drawn)} pictures")
 
 

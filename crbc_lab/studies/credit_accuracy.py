@@ -48,7 +48,7 @@ class Settings:
     """The sample: `instances` of each world x `behaviours` x `rollouts`, cut into groups of each of `group_sizes`.
 
     `behaviours` is the number of the world's behaviours that are used, evenly chosen from its list. At least two groups
-    are drawn. `steps` are the sizes eta of the small and of the large reweighting step. `draws` and `seed` together
+    are drawn. `draws` and `seed` together
     choose processes and random numbers: "choose" and "report" share none for seeds below 1,000.
     """
 
@@ -56,7 +56,6 @@ class Settings:
     behaviours: int = 4
     rollouts: int = 64
     group_sizes: tuple[int, ...] = (8,)
-    steps: tuple[float, float] = (0.25, 2.0)
     draws: Literal["choose", "report"] = "report"
     seed: int = 0
 
@@ -159,7 +158,7 @@ def _measure(
     scored: list[metrics.Scores] = []
     failed = []
     for play in plays:
-        scores, lost = _of_play([metrics.with_truth(next(groups)) for _ in range(count)], play[2], settings.steps)
+        scores, lost = _of_play([metrics.with_truth(next(groups)) for _ in range(count)], play[2])
         scored.append(scores)
         failed.append(lost)
     shape = (-1, len(behaviours))
@@ -174,7 +173,7 @@ def _measure(
     )
 
 
-def _of_play(groups: Sequence[Group], truth: Truth, steps: Sequence[float]) -> tuple[metrics.Scores, float]:
+def _of_play(groups: Sequence[Group], truth: Truth) -> tuple[metrics.Scores, float]:
     """The mean score over the groups of one instance and behaviour, and the share of groups without a success."""
     size, true = len(groups[0].values), metrics.unit(truth)
     total, along, squares = np.zeros((size, *true.shape)), np.zeros((len(groups), size)), np.zeros(size)
@@ -187,7 +186,7 @@ def _of_play(groups: Sequence[Group], truth: Truth, steps: Sequence[float]) -> t
         squares += length
         if group.won.any():
             cosine = along[k] / np.where(length > TINY**2, np.sqrt(length), np.inf)
-            scores = {"cosine": cosine, **metrics.gains(group, steps), **metrics.identification(group)}
+            scores = {"cosine": cosine, **metrics.identification(group)}
             for name, score in (scores | metrics.leakage(group) | metrics.repaired(group)).items():
                 by_metric[name].append(score)
     nothing = np.full((1, size), np.nan)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from anchors import EmpiricalProcess
-from crbc_lab.studies.mdp import TINY, Sample, TabularMDP, Truth, success_rates
+from crbc_lab.studies.mdp import TINY, Sample, TabularMDP, Truth
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +23,6 @@ Scores = dict[str, Floats]
 
 METRICS = {
     "rank": "rank correlation with the true credit (Spearman) over the pairs (anchor, action) of a group",
-    "kendall": "the same by Kendall's tau-b",
     "sign": "share of pairs with the sign of the truth; no credit counts as wrong",
     "zero": "share of pairs with a true effect and exactly no credit",
     "cosine": "cosine of a group's policy gradient to the true one; a gradient of zero counts as 0",
@@ -33,8 +32,6 @@ METRICS = {
     "bad": "credit of the bad step of a repaired success, in units of the group's root mean square",
     "repair": "credit of its repairing step",
     "repaired": "share of repaired successes with blame for the bad and praise for the repairing step",
-    "gain_small": "exact change of success after one small reweighting step, of equal size for all",
-    "gain": "the same after one large step",
 }
 """The metrics, with their descriptions."""
 
@@ -125,7 +122,7 @@ def sum_rows(values: Floats, index: Ints, size: int) -> Floats:
 
 
 def identification(group: Group) -> Scores:
-    """`rank`, `kendall`, `sign` and `zero`, over pairs whose anchor has two or more observed actions.
+    """`rank`, `sign` and `zero`, over pairs whose anchor has two or more observed actions.
 
     Credit that differs between the visits of a pair is averaged over them.
     """
@@ -138,9 +135,9 @@ def identification(group: Group) -> Scores:
     # Rounding must not break ties: credit is compared at ten digits relative to the group's largest.
     digits = np.round(c / np.maximum(np.abs(c).max(axis=1, keepdims=True), 1e-300), 10)
     ranks = rankdata(np.vstack([digits, np.round(t, 10)]), axis=1)
-    ordered = {} if np.ptp(ranks[-1]) == 0 else {"rank": spearman, "kendall": kendall}  # equal pairs have no order
     return {
-        **{name: correlation(ranks[:-1], ranks[-1]) for name, correlation in ordered.items()},
+        # Equal pairs have no order.
+        **({} if np.ptp(ranks[-1]) == 0 else {"rank": spearman(ranks[:-1], ranks[-1])}),
         "sign": (np.sign(digits[:, effect]) == np.sign(t[effect])).mean(axis=1),
         "zero": (digits[:, effect] == 0.0).mean(axis=1),
     }
@@ -153,23 +150,6 @@ def spearman(ranks: Floats, truth: Floats) -> Floats:
     norm = np.sqrt((centred**2).sum(axis=1) * (true @ true))
     product: Floats = centred @ true
     return product / np.where(norm > 0.0, norm, np.inf)
-
-
-def kendall(ranks: Floats, truth: Floats) -> Floats:
-    """Kendall's tau-b of each row with the truth; zero for a constant row."""
-    true = _orders(truth)
-    taus = np.zeros(len(ranks))
-    for e, row in enumerate(ranks):
-        order = _orders(row)
-        pairs = np.count_nonzero(order) * np.count_nonzero(true)
-        taus[e] = (order * true).sum(dtype=np.int64) / np.sqrt(pairs) if pairs else 0.0
-    return taus
-
-
-def _orders(ranks: Floats) -> NDArray[np.int8]:
-    """Which of each two is the larger, (p, p)."""
-    twice = (2 * ranks).astype(np.int32)  # ranks of ties are halves
-    return (twice[:, None] > twice).astype(np.int8) - (twice[:, None] < twice)
 
 
 # ---- where the policy is moved ------------------------------------------------------------------
@@ -212,30 +192,6 @@ def unit(truth: Truth) -> Floats:
     """The direction of the true gradient (O, A), of length one; zero if the gradient is."""
     size = float(np.sqrt((truth.gradient**2).sum()))
     return truth.gradient / size if size > 0.0 else truth.gradient
-
-
-def gains(group: Group, steps: Sequence[float]) -> Scores:
-    """`gain_small` and `gain`: the exact change of J after pi' proportional to pi exp(eta x credit) at visited pairs.
-
-    Credit is scaled to root mean square one over the group's visits to anchors with two or more observed actions.
-    """
-    anchors, place = np.unique(group.pair_anchor, return_inverse=True)
-    credit = group.total / group.count
-    weight = group.count * group.gated
-    size = np.sqrt(credit**2 @ weight / max(float(weight.sum()), 1.0))[:, None]
-    logits = np.zeros((len(credit), len(anchors), group.policy.shape[1]))
-    logits[:, place, group.pair_action] = credit / np.where(size > TINY, size, np.inf)
-    known = np.full(group.mdp.num_anchors, -1)
-    known[anchors] = np.arange(len(anchors))
-    states = np.flatnonzero(known[group.mdp.anchor] >= 0)
-    here = logits[:, known[group.mdp.anchor[states]]]
-    here -= here.max(axis=2, keepdims=True)
-    changes = {}
-    for name, eta in zip(("gain_small", "gain"), steps, strict=True):
-        better = group.policy[states] * np.exp(eta * here)
-        better /= better.sum(axis=2, keepdims=True)
-        changes[name] = success_rates(group.mdp, group.policy, states, better) - group.truth.success
-    return changes
 
 
 # ---- single steps -------------------------------------------------------------------------------

@@ -22,13 +22,13 @@ from crbc_lab.studies.worlds import World
 Floats = NDArray[np.float64]
 
 SHOWN = (
-    ("Who is credited", ("rank", "kendall", "sign", "zero", "leakage")),
-    ("Where the policy is moved", ("cosine", "mean_cosine", "noise", "gain_small", "gain")),
+    ("Who is credited", ("rank", "sign", "zero", "leakage")),
+    ("Where the policy is moved", ("cosine", "mean_cosine", "noise")),
     ("Repaired paths", ("bad", "repair", "repaired")),
 )
 """The metrics of each table."""
 
-PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage", "gain_small")
+PAIRED = ("rank", "sign", "cosine", "mean_cosine", "leakage")
 """The metrics in which estimators are compared, three a table."""
 
 
@@ -60,10 +60,10 @@ def print_world(results: Sequence[WorldScores], world: World, settings: Settings
         if any(not np.isnan(middle).all() for middle, _ in estimates.values()):
             console.print(_table(f"{title}, G = {size}", estimates, result.estimators))
     if CRBC in result.estimators:
-        for metrics in (PAIRED[:3], PAIRED[3:]):
-            console.print(_differences(result, metrics))
+        for some in (PAIRED[:3], PAIRED[3:]):
+            console.print(_differences(result, some))
     if len(results) > 1:
-        for metric in ("rank", "cosine", "mean_cosine", "gain_small"):
+        for metric in ("rank", "cosine", "mean_cosine"):
             by_size = {f"G = {c.group_size}": estimate(c, metric) for c in results}
             console.print(_table(f"{metric} by group size", by_size, result.estimators))
 

@@ -1,19 +1,16 @@
 """Finite Markov decision processes with a horizon: the worlds in which the true credit is known.
 
-`evaluate` has the exact credit and the exact policy gradient of a behaviour, `success_rates` the exact success of many
-behaviours that differ from one at a few states. `sample` draws rollout groups as columns of integers.
+`evaluate` has the exact credit and the exact policy gradient of a behaviour, `sample` draws rollout groups as columns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from anchors import InternedRollouts, sum_by
 from anchors.columns import places
@@ -75,15 +72,6 @@ class TabularMDP:
     def num_actions(self) -> int:
         return self.successor.shape[1]
 
-    @cached_property
-    def win(self) -> Floats:
-        """The chance that an action ends with success, (n, A)."""
-        return np.where(self.successor == len(self), self.probability, 0.0).sum(axis=2)
-
-    @cached_property
-    def edges(self) -> Edges:
-        return Edges.of(self)
-
 
 # ---- the truth of one behaviour ---------------------------------------------------------------------
 
@@ -143,61 +131,6 @@ def by_anchor(mdp: TabularMDP, values: Floats) -> Floats:
     total = np.zeros((mdp.num_anchors, mdp.num_actions))
     np.add.at(total, mdp.anchor, values)
     return total
-
-
-# ---- the success of many behaviours -----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Edges:
-    """The transitions between the states of a process that may happen.
-
-    `state`, `action`, `chance` have one entry per outcome, sorted by state and successor. `first` (m,): where the
-    entries of each edge (state, successor) begin. `row` and `col` (m,): the two ends of each edge.
-    """
-
-    state: Ints
-    action: Ints
-    chance: Floats
-    first: Ints
-    row: Ints
-    col: Ints
-
-    @classmethod
-    def of(cls, mdp: TabularMDP) -> Edges:
-        n = len(mdp)
-        inside = (mdp.successor < n) & (mdp.probability > 0.0) & mdp.admissible[..., None]
-        state, action, _ = np.nonzero(inside)
-        code = state * n + mdp.successor[inside]
-        order = np.argsort(code, kind="stable")
-        edges, first = np.unique(code[order], return_index=True)
-        return cls(state[order], action[order], mdp.probability[inside][order], first, edges // n, edges % n)
-
-
-def success_rates(mdp: TabularMDP, policy: Floats, states: Ints, changed: Floats) -> Floats:
-    """J of E policies (E,), which are `policy` (n, A) except at `states` (v,), where they are `changed` (E, v, A)."""
-    n, count, edges = len(mdp), len(changed), mdp.edges
-    place = np.full(n, -1)
-    place[states] = np.arange(len(states))
-    chance = np.zeros((count, len(edges.first)))
-    if len(edges.first):
-        chance[:] = np.add.reduceat(policy[edges.state, edges.action] * edges.chance, edges.first)
-    new = place[edges.state] >= 0
-    if new.any():
-        local = changed[:, place[edges.state[new]], edges.action[new]] * edges.chance[new]
-        touched = place[edges.row] >= 0
-        first = (np.cumsum(new) - 1)[edges.first[touched]]
-        chance[:, touched] = np.add.reduceat(local, first, axis=1)
-    earned = np.tile((policy * mdp.win).sum(axis=1), (count, 1))
-    earned[:, states] = (changed * mdp.win[states]).sum(axis=2)
-    # One block-diagonal matrix for all policies: the recursion is then one product a step.
-    shift = n * np.arange(count)[:, None]
-    ends = np.append(0, np.cumsum(np.bincount((edges.row + shift).ravel(), minlength=n * count)))
-    chain = csr_array((chance.ravel(), (edges.col + shift).ravel(), ends), shape=(n * count, n * count))
-    V = np.zeros(n * count)
-    for _ in range(mdp.horizon):
-        V = chain @ V + earned.ravel()
-    return V.reshape(count, n)[:, 0]
 
 
 # ---- rollouts ---------------------------------------------------------------------------------------

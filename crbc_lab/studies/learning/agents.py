@@ -68,15 +68,21 @@ class Tables:
         return play(self.processes, self._tasks, group_size, self._chances, self.generators)
 
     def learn(self, played: Played, advantages: Floats, rate: float) -> None:
-        run, state, action = (torch.from_numpy(column) for column in (played.run, played.state, played.action))
-        signal = torch.from_numpy(advantages)
-        old = None
+        # Rows that no rollout came to keep their logits: only the others are read.
+        place = played.run * self.processes.num_anchors + self.processes.anchor[played.state]
+        seen, row = (torch.from_numpy(found) for found in np.unique(place, return_inverse=True))
+        action, signal = torch.from_numpy(played.action), torch.from_numpy(advantages)
+        barred = ~self._admissible[played.state]
+        table, old = self.logits.view(-1, self.logits.shape[2]), None
+        logits = table[seen]
         for _ in range(EPOCHS):
-            self.logits.requires_grad_()
-            taken = self._logprobs(run, state).gather(1, action[:, None])[:, 0]
+            logits.requires_grad_()
+            chances = logits[row].masked_fill(barred, -torch.inf).log_softmax(dim=1)
+            taken = chances.gather(1, action[:, None])[:, 0]
             old = taken.detach() if old is None else old
-            (gradient,) = torch.autograd.grad(surrogate(taken, old, signal) / played.group_size, self.logits)
-            self.logits = self.logits.detach() + rate * gradient
+            (gradient,) = torch.autograd.grad(surrogate(taken, old, signal) / played.group_size, logits)
+            logits = logits.detach() + rate * gradient
+        table[seen] = logits
 
     def policy(self, run: int) -> Floats:
         everywhere = np.arange(len(self.processes))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from anchors import InternedRollouts
 from anchors.columns import places
@@ -87,11 +88,13 @@ class Processes:
     def _backwards(self, policy: Floats) -> Iterator[Floats]:
         """The value of every state with 1, 2, ... steps left, (N + 2,)."""
         n = len(self)
-        weight = (policy[..., None] * self.probability).reshape(n, -1)
-        successor = self.successor.reshape(n, -1)
+        ways = np.flatnonzero(self.probability)
+        first = np.append(0, np.count_nonzero(self.probability, axis=(1, 2)).cumsum())
+        chance = (policy[..., None] * self.probability).ravel()[ways]
+        steps = csr_array((chance, self.successor.ravel()[ways], first), shape=(n, n + 2))
         V = np.append(np.zeros(n), [1.0, 0.0])
         for _ in range(self.horizon):
-            V = np.append((weight * V[successor]).sum(axis=1), [1.0, 0.0])
+            V = np.append(steps @ V, [1.0, 0.0])
             yield V
 
 

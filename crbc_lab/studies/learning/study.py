@@ -123,8 +123,7 @@ def run(grid: Grid, folder: Path, progress: Progress = lambda done, total: None,
     """Train what `folder` lacks, and return all results in the grid's order."""
     check_plan(grid, folder)
     _ = grid.block
-    wanted = [grid.one(*part) for part in grid.parts()]
-    todo = [one for one in wanted if not _done(one, folder)]
+    wanted, todo = [grid.one(*part) for part in grid.parts()], left(grid, folder)
     progress(len(wanted) - len(todo), len(wanted))
     for number, (one, told) in enumerate(_trained(todo, jobs), len(wanted) - len(todo) + 1):
         kept = _place(one, folder)
@@ -191,6 +190,11 @@ def place(folder: Path, setting: str, estimator: str, alike: bool = False) -> Pa
 
 def _place(one: Grid, folder: Path) -> Path:
     return place(folder, one.settings[0], one.estimators[0].name, one.budget.alike)
+
+
+def left(grid: Grid, folder: Path) -> list[Grid]:
+    """The parts that `folder` has no result of, each as a grid."""
+    return [one for part in grid.parts() if not _done(one := grid.one(*part), folder)]
 
 
 def _done(one: Grid, folder: Path) -> bool:

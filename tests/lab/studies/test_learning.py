@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,19 @@ from crbc_envs.sokoban.panels import Level, SokobanPanel
 from crbc_envs.sokoban.rules import MOVES
 from crbc_lab import cli
 from crbc_lab.studies.estimators import Estimator
-from crbc_lab.studies.learning import board, study, tables
+from crbc_lab.studies.learning import board, page, study, tables, whole
 from crbc_lab.studies.learning.agents import LOSS, Networks, Tables
 from crbc_lab.studies.learning.processes import Processes, play
-from crbc_lab.studies.learning.settings import SETTINGS, Draws
+from crbc_lab.studies.learning.settings import SECONDS, SETTINGS, Draws
 from crbc_lab.studies.learning.study import Grid
 from crbc_lab.studies.learning.training import Budget, Credit, scaled, shuffled, train, truth
 from crbc_lab.studies.mdp import evaluate, visits
 from crbc_lab.studies.worlds import WORLDS
 from crbc_lab.studies.worlds.behaviours import behaviour
+from crbc_rl import credit
 from crbc_rl.errors import ConfigError
 
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = ("hub", "gamble", "search", "distractors", "slip", "alfworld-observation", "stop", "coloured")
 
 
@@ -253,6 +256,69 @@ def test_the_command_prints_its_tables_and_what_it_leaves_out(
     assert "stop now or go on" in said and "left out, methods: " in said and "area by rate" in said
     assert (tmp_path / "learning.png").stat().st_size > 5_000
     assert "--world shup: there is no such setting" in refusal(capsys, "study", "learning", "--world", "shup")
+
+
+def test_all_is_every_method_in_every_setting_and_says_its_hours_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grids = whole.grids()
+    assert SECONDS.keys() == SETTINGS.keys()
+    assert {one.name for one in grids["methods"].estimators} == {*credit.METHODS, *study.BOUNDS}
+    assert grids["methods"].settings == tuple(SETTINGS) and grids["alike"].budget.alike
+    assert {len(grid.seeds) for grid in grids.values()} == {10, 20}
+    rollouts = {grid.budget.updates * grid.budget.group_size for grid in grids.values()}
+    assert rollouts == {320}, "other group sizes have as many"
+    for grid in grids.values():
+        assert grid.block == 3, "no choice was made with these instances"
+
+    small = Grid(THREE[:2], ("stop",), (3000, 3001), instances=2, choosing=1, budget=Budget(2, 2))
+    monkeypatch.setattr(whole, "grids", lambda: {"a": small, "b": replace(small, budget=Budget(2, 2, alike=True))})
+    seconds = whole.cpu_seconds({tmp_path: small})
+    assert seconds == pytest.approx(2 * SECONDS["stop"] * 3 / 15 * 4 / 320 * 2 / 16)
+    board = whole.cpu_seconds({tmp_path: replace(small, settings=("board",), instances=64)})
+    assert board == pytest.approx(2 * SECONDS["board"] * 3 / 15 * 4 / 320), "tested in the same rooms in any case"
+    cli.main(["study", "learning", "--all", "--out", str(tmp_path), "--plan"])
+    cli.main(["study", "learning", "--all", "--out", str(tmp_path), "--jobs", "1"])
+    said = capsys.readouterr().out
+    assert said.index("b: about 0.0 hours with 1 workers") < said.index("a: 1 of 2 estimators")
+    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("crbc.json")} == {
+        "a/own/stop/crbc.json",
+        "b/alike/stop/crbc.json",
+    }
+    assert whole.cpu_seconds({tmp_path / "a": small}) == 0, "of what is left"
+    assert len(page.kept(tmp_path / "b")["stop"]) == 2
+    refused = refusal(capsys, "study", "learning", "--all", "--group-size", "4", "--out", str(tmp_path))
+    assert "leave the other options out" in refused
+
+
+@pytest.mark.parametrize("name", ["results.md", "credit/learning.md"])
+def test_the_documents_have_what_the_kept_studies_make(name: str) -> None:
+    path, shown = ROOT / "docs" / name, list[str]()
+
+    def picture(name: str, title: str, draw: Any) -> str:
+        shown.append(name)
+        return f"![{title}]({path.stem}/{name}.png)"
+
+    text = path.read_text()
+    assert len(page.MARK.findall(text)) == text.count("<!-- learning: ") > 0
+    assert page.rebuilt(text, ROOT / "results", picture) == text, "run: crbc results rebuild"
+    assert all((path.with_suffix("") / f"{one}.png").is_file() for one in shown)
+
+
+def test_tables_are_of_all_that_a_plan_states(tmp_path: Path) -> None:
+    text = "a\n<!-- learning: differences x -->\nold\n<!-- end -->\nb"
+    with pytest.raises(ConfigError, match="plan.json is missing: name the folder of a learning study"):
+        page.rebuilt(text, tmp_path, lambda *given: "")
+    study.write_plan(GRID, tmp_path / "x")
+    study.run(GRID, tmp_path / "x")
+    made = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
+    assert made[:2] + made[-2:] == [*text.splitlines()[:2], "<!-- end -->", "b"] and "old" not in made
+    area = f"{100 * study.read(study.place(tmp_path / 'x', 'hub', 'crbc')).area:.1f}"
+    assert made[3] == "|  | crbc | grpo minus crbc |", "no row that bounds others"
+    assert made[5].startswith(f"| hub | {area} | ")
+    study.place(tmp_path / "x", "stop", "grpo").unlink()
+    with pytest.raises(ConfigError, match="grpo.json is missing: crbc study learning --out"):
+        page.kept(tmp_path / "x")
 
 
 def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

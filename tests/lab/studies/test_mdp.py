@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from anchors import EmpiricalProcess
-from crbc_lab.studies.mdp import TabularMDP, evaluate, sample, success_rates, visits
+from crbc_lab.studies.mdp import TabularMDP, evaluate, sample, visits
 
 
 def two_rooms(horizon: int = 3) -> TabularMDP:
@@ -57,25 +57,6 @@ def test_the_gradient_is_that_of_the_exact_success():
         shift[o, a] = step
         two = [evaluate(mdp, softmax(mdp, logits + sign * shift)).success for sign in (1, -1)]
         assert truth.gradient[o, a] == pytest.approx((two[0] - two[1]) / (2 * step), abs=1e-9)
-
-
-def test_success_of_changed_policies_is_theirs():
-    rng = np.random.default_rng(1)
-    mdp = drawn(rng)
-    policy = softmax(mdp, rng.normal(size=(mdp.num_anchors, mdp.num_actions)))
-    states = np.array([1, 4, 7])
-    changed = np.stack([softmax(mdp, rng.normal(size=(mdp.num_anchors, mdp.num_actions)))[states] for _ in range(4)])
-    whole = [policy.copy() for _ in changed]
-    for one, new in zip(whole, changed, strict=True):
-        one[states] = new
-    expected = [evaluate(mdp, one).success for one in whole]
-    np.testing.assert_allclose(success_rates(mdp, policy, states, changed), expected, atol=1e-14)
-
-
-def test_success_where_every_step_ends():
-    mdp = TabularMDP(np.array([[[1], [2]]]), np.ones((1, 2, 1)), 4)
-    rates = success_rates(mdp, np.array([[0.5, 0.5]]), np.array([0]), np.array([[[0.3, 0.7]]]))
-    np.testing.assert_allclose(rates, [0.3])
 
 
 def test_samples_have_the_exact_frequencies():

@@ -1,0 +1,86 @@
+"""Puts kept learning studies into a document, between its marks, as tables or as a picture:
+
+<!-- learning: settings FOLDER -->         a table of every method for each setting
+<!-- learning: differences FOLDER ... -->  what each method has less or more than CRBC in every setting
+<!-- learning: picture FOLDER -->          the same as effect sizes
+what is between them is made anew
+<!-- end -->
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from crbc_lab.studies.estimators import CRBC
+from crbc_lab.studies.learning import tables
+from crbc_lab.studies.learning.settings import SETTINGS
+from crbc_lab.studies.learning.study import PLAN, place, planned, read
+from crbc_rl.errors import ConfigError
+
+MARK = re.compile(r"(<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+
+Picture = Callable[[str, str, Callable[[Path], None]], str]
+"""`picture(name, title, draw)` has `draw` write a figure, and returns what a document shows for it."""
+
+
+def rebuilt(text: str, results: Path, picture: Picture) -> str:
+    """The document with every marked part made anew from folders of `results`. Raises `ConfigError` for a folder that
+    is no study with a plan, or one that lacks results."""
+
+    def part(mark: re.Match[str]) -> str:
+        head, form, names, end = mark.groups()
+        found = {setting: rows for name in names.split() for setting, rows in kept(results / name).items()}
+        if form == "picture":
+            made = picture(names, "CRBC's area minus that of each method, by setting", partial(tables.draw, found))
+        else:
+            made = _settings(found) if form == "settings" else _differences(found)
+        return f"{head}{made}{end}"
+
+    return MARK.sub(part, text)
+
+
+def kept(folder: Path) -> tables.Table:
+    """The rows of all that the plan of a folder states. Raises `ConfigError` where it has none or is not finished."""
+    stated = planned(folder)
+    if stated is None:
+        raise ConfigError(f"{folder / PLAN} is missing: name the folder of a learning study that was planned")
+    files = [place(folder, setting, one.name, stated.budget.alike) for setting, one in stated.parts()]
+    missing = [file for file in files if not file.is_file()]
+    if missing:
+        raise ConfigError(f"{missing[0]} is missing: crbc study learning --out {folder}")
+    return tables.table(list(map(read, files)))
+
+
+def _settings(found: tables.Table) -> str:
+    parts = []
+    for setting, rows in found.items():
+        heads = [f"area at {rate:g}" for rate in rows[0].result.rates]
+        areas = {name: cells for name, *cells in tables.by_rate(rows)}
+        table = [[*line, *areas[line[0]]] for line in tables.lines(rows)]
+        start = f"{100 * rows[0].result.curve[0].mean():.1f} % at the start"
+        told = f"**{setting}**: {SETTINGS[setting].description}; {start}."
+        parts.append(f"{told}\n{_markdown([*tables.HEADS, *heads, 'works'], table)}")
+    return "\n".join(parts)
+
+
+def _differences(found: tables.Table) -> str:
+    """Settings go down and methods across, or the other way where there are more of these. Methods with options are
+    left out where others than CRBC have none."""
+    cells: dict[str, dict[str, str]] = {}
+    for setting, rows in found.items():
+        for name, _, area, _, difference, p in tables.lines(rows):
+            cells.setdefault(name, {})[setting] = f"{difference or area}{'*' * p.endswith('*')}"
+    methods = [name for name in cells if "," not in name and name not in (CRBC, *tables.BOUNDS)]
+    methods = [CRBC, *sorted(methods or {*cells} - {CRBC})]
+    if len(methods) > len(found):
+        return _markdown(["", *found], [[name, *map(cells[name].get, found)] for name in methods])
+    heads = ["", CRBC, *(f"{name} minus crbc" for name in methods[1:])]
+    return _markdown(heads, [[setting, *(cells[name].get(setting) for name in methods)] for setting in found])
+
+
+def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str | None]]) -> str:
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n" + "\n".join(f"| {' | '.join(cell or '' for cell in line)} |" for line in lines) + "\n"
