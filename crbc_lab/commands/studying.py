@@ -10,8 +10,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import tyro
-
 from crbc_lab.commands.console import console, print_line, print_written, progress_bar
 from crbc_lab.commands.parse import (
     Count,
@@ -73,39 +71,6 @@ def agent(
     permit(allow_import)
     asked = Request(policy, split, episodes, spread, samples or 0, tuple(chain(*set)), tuple(chain(*teacher)))
     study_agent(folder, asked, out, console)
-
-
-def anchors(
-    env: tyro.conf.Positional[str | None] = None,
-    /,
-    out: SomePath = OUT,
-    quick: bool = False,
-    seed: Index = 0,
-    set: Settings = (),
-) -> None:
-    """Measure what each kind of anchor merges, and what of it the rollouts of a group share.
-
-    Args:
-        env: an environment id such as CRBC-ALFWorld-v0.
-        out: folder for the JSON file.
-        quick: a few seconds instead of half a minute.
-        seed: seed of every draw.
-        set: the environment's arguments, each as key=value, such as rooms=small.
-    """
-    from crbc_lab.commands.bench import arguments, environment_errors, typed_id
-    from crbc_lab.studies import anchor_kinds
-
-    if env is None:
-        raise ConfigError("crbc study anchors takes an environment, such as crbc study anchors CRBC-ALFWorld-v0")
-    name, kwargs = typed_id(env), arguments(tuple(chain(*set)), "anchor", "split")
-    sizes = replace(anchor_kinds.QUICK if quick else anchor_kinds.Settings(), seed=seed or 0)
-    refused = environment_errors(f"{env}: its anchors cannot be compared", name)
-    with progress_bar(console, "groups") as progress, refused:
-        measured = anchor_kinds.run(name, sizes, progress, **kwargs)
-    anchor_kinds.print_tables(measured, name, sizes, console)
-    path = out / f"anchors-{name.replace('/', '-')}.json"
-    anchor_kinds.write_json(measured, name, kwargs, sizes, path)
-    print_written(console, path)
 
 
 def credit_accuracy(
@@ -364,7 +329,6 @@ STUDY = Group(
     "comparisons, and crbc study NAME runs one.",
     {
         "agent": agent,
-        "anchors": anchors,
         "compare": compare,
         "credit-accuracy": credit_accuracy,
         "learning": learning,

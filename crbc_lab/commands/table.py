@@ -159,23 +159,30 @@ def agents(
         sys.exit(1)
 
 
-def report(run: RunPath, /, out: MaybePath = None) -> None:
+def report(run: RunPath, /, *others: RunPath, out: MaybePath = None) -> None:
     """Write RUN/report.html: why rollouts failed, step by step, with what several estimators credit, and all curves.
+    Of several runs write compared.html: which method is better, how sure that is, and where they act differently.
 
     Args:
         run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
+        others: runs, or folders of runs, to be compared with the first. Runs that differ in their seed are together.
         out: the file to write instead, such as where the run folder cannot be written.
     """
-    other = run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml"))
-    if run.is_file() and run.suffix not in (".json", ".yaml", ".yml"):
+    from crbc_lab.report import write_report
+
+    print_line(console, str(write_report(*map(_place, (run, *others)), out=out)))
+
+
+def _place(run: Path) -> Path:
+    """What `run` names: a folder or file as it is, or a run by its name."""
+    if run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml")):
+        return run
+    if run.is_file() and run.suffix not in (".yaml", ".yml"):
         stem, kept, _ = run.name.partition(".transcripts.parquet")
         whole = quote(str(run.with_name(f"{stem}.json"))) if kept else "RUN"
         what = "a recording, and a page is of all it belongs to" if run.suffix == ".parquet" else "no run or evaluation"
         raise ConfigError(f"{run} is {what}: crbc report {whole}")
-    place = run if other else find(run, "run").path
-    from crbc_lab.report import write_report
-
-    print_line(console, str(write_report(place, out)))
+    return run if any(run.glob("*/*/config.yaml")) else find(run, "run").path
 
 
 def play(

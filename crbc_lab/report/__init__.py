@@ -12,13 +12,13 @@ from crbc_rl.errors import ConfigError
 __all__ = ["write_report"]
 
 
-def write_report(run: Path, out: Path | None = None) -> Path:
+def write_report(run: Path, *others: Path, out: Path | None = None) -> Path:
     """Write RUN/report.html, or the file `out`, of a run's config, metrics and kept rollouts; return its path.
 
     `run` may also be an evaluation's F.json, whose page is F.html, the folder of a prompting agent, or the folder of
-    several runs. A browser runs and loads nothing of the page but the script and the style of the template, which its
-    policy names by their digests. Raises `ConfigError` where `run` is none of these, has no metrics yet, or cannot be
-    written.
+    several runs, which are compared. With `others`, runs or folders of them, it is compared in compared.html. A browser
+    runs and loads nothing of the page but the script and the style of the template, which its policy names by their
+    digests. Raises `ConfigError` where `run` is none of these, has no metrics yet, or cannot be written.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -28,7 +28,7 @@ def write_report(run: Path, out: Path | None = None) -> Path:
     from crbc_lab.report.content import ramps
     from crbc_lab.report.others import page_of
 
-    content, place = page_of(run)
+    content, place = page_of([run, *others])
     templates = Environment(
         loader=PackageLoader("crbc_lab", "report"),
         autoescape=True,

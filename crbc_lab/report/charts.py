@@ -124,9 +124,14 @@ def number(value: float, percent: bool = False) -> str:
 
 
 def line_chart(
-    title: str, series: Sequence[Series], updates: int, size: tuple[float, float], ticks: int = 4
+    title: str,
+    series: Sequence[Series],
+    updates: int,
+    size: tuple[float, float],
+    ticks: int = 4,
+    unit: str = "update",
 ) -> Chart | None:
-    """Curves over updates 0 to `updates`; None where no series has a point."""
+    """Curves over updates 0 to `updates`, or over what else `unit` names; None where no series has a point."""
     series = [s.thinned() for s in series if len(s.x)]
     if not series:
         return None
@@ -142,10 +147,10 @@ def line_chart(
         title,
         *size,
         box,
-        tuple(Tick(across(t), number(t)) for t in update_ticks(0, max(updates, 1), max(4, int(size[0] / 70)))),
+        tuple(Tick(across(t), f"{t:,.0f}") for t in update_ticks(0, max(updates, 1), max(4, int(size[0] / 70)))),
         tuple(Tick(up(t), number(t, percent)) for t in values),
         tuple(sorted(layers, key=lambda layer: order.get(layer.style.split()[0], 3))),
-        _hover(series, across),
+        _hover(series, across, unit),
     )
 
 
@@ -261,7 +266,7 @@ def _line(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
 
 
-def _hover(series: Sequence[Series], across: Scale) -> dict[str, Any]:
+def _hover(series: Sequence[Series], across: Scale, unit: str) -> dict[str, Any]:
     said: dict[float, list[Any]] = {}
     for s in series:
         for i, (x, y) in enumerate(zip(s.x, s.y, strict=True)):
@@ -272,7 +277,7 @@ def _hover(series: Sequence[Series], across: Scale) -> dict[str, Any]:
     updates = sorted(said)
     return {
         "at": [round(across(x), 1) for x in updates],
-        "rows": [[f"update {x:.0f}", *said[x]] for x in updates],
+        "rows": [[f"{unit} {x:,.0f}", *said[x]] for x in updates],
     }
 
 

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
 from crbc_envs.storage.files import read_json
-from crbc_lab.report import charts
-from crbc_lab.report.content import CHART, LINES, content, panel, shown
+from crbc_lab.report.compared import compared
+from crbc_lab.report.content import content, shown
 from crbc_lab.report.group import Part
-from crbc_lab.report.scenes import Scene, scenes_of, sound_scenes
-from crbc_lab.statistics.curves import smooth, smoothing
+from crbc_lab.report.methods import runs_in
+from crbc_lab.report.scenes import sound_scenes
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run
-from crbc_rl.runs.metrics import evaluated, read_metrics
+from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.runs.transcripts import kept
 
 FILE = "agents.json"
+COMPARED = "compared.html"
+"""Where the page of several folders goes by itself."""
 AGENT_FILES = 24
 """The most recordings of an agent's single tasks that are read, where it kept no transcripts."""
 
 
-def page_of(place: Path) -> tuple[Part, Path]:
+def page_of(places: Sequence[Path]) -> tuple[Part, Path]:
     """The variables of `report.html.j2` for a run, an evaluation, an agent or several runs, and the page's file.
 
     Raises `ConfigError` for what is none of them.
     """
+    place = places[0]
+    if len(places) > 1:
+        for each in places:
+            if not runs_in(each):
+                raise ConfigError(f"{each} is no run folder with metrics, and no folder of such: several are compared")
+        names = " and ".join(path.name for path in places[:2]) + " and others" * (len(places) > 2)
+        return compared(names, [run for each in places for run in runs_in(each)]), Path(COMPARED)
     if place.suffix == ".json" and not place.is_dir():
         return _evaluation(place), place.with_suffix(".html")
     if (place / FILE).is_file():
         return _agents(place), place / "report.html"
-    if not (place / "config.yaml").is_file() and (runs := children(place)):
-        return _seeds(place, runs), place / "report.html"
+    if not (place / "config.yaml").is_file() and (runs := runs_in(place)):
+        return compared(place.resolve().name, runs), place / "report.html"
     run, records = Run.open(place), read_metrics(place)
     if not records:
         raise ConfigError(
@@ -41,12 +49,6 @@ def page_of(place: Path) -> tuple[Part, Path]:
             f"`crbc train CONFIG --run {quote(str(place))} --resume`, then `crbc report {quote(str(place))}`"
         )
     return content(run, records), place / "report.html"
-
-
-def children(place: Path) -> list[Path]:
-    """The runs in a folder that have metrics."""
-    found = sorted(path.parent for path in place.glob("*/config.yaml"))
-    return [folder for folder in found if read_metrics(folder)]
 
 
 def _evaluation(place: Path) -> Part:
@@ -65,27 +67,3 @@ def _agents(place: Path) -> Part:
     found = [sound_scenes(path, left_out, "task", f"{i}-" if i else "") for i, path in enumerate(files)]
     scenes = [scene for some in found for scene in some]
     return {"title": result["name"], "agent": result, **shown(scenes, left_out)}
-
-
-def _seeds(place: Path, folders: Sequence[Path]) -> Part:
-    """Of each run its curve, and what failed last: two groups of training, and four held-out tasks."""
-    scenes, left_out, rows, series, last = list[Scene](), list[str](), [], [], 1
-    for number, folder in enumerate(folders):
-        records = read_metrics(folder)
-        own = scenes_of(Run.open(folder), re.sub(r"[^\w-]+", "-", folder.name) + "-", left_out)
-        training = [scene for scene in own if scene.kind == "training"][-2:]
-        lost = [scene for scene in own if scene.kind == "last" and not scene.group.success_rate][:4]
-        scenes += training + lost
-        last = max(last, done := int(records[-1]["update"]))
-        x, y = charts.column(records, "success")
-        style = LINES[number % len(LINES)]
-        series.append(charts.Series(folder.name, x, smooth(y, smoothing(done)), style, percent=True))
-        failed = next((scene.key for scene in training[::-1] + lost if scene.group.success_rate < 1), None)
-        rows.append((folder.name, done, [record["test/success"] for record in evaluated(records, "test")], failed))
-    scenes.sort(key=lambda scene: scene.kind != "training")
-    return {
-        "title": place.resolve().name,
-        "seeds": rows,
-        "credit_panels": panel("Success", series, last, CHART),
-        **shown(scenes, left_out),
-    }

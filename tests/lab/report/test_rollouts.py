@@ -298,18 +298,6 @@ def test_an_agent_s_folder_has_a_page(tmp_path: Path) -> None:
     assert list(blocks(tmp_path / "report.html")) == ["task-0", "task-1"]
 
 
-def test_several_seeds_have_one_page(tmp_path: Path) -> None:
-    for seed in (0, 1):
-        kept_run(tmp_path / f"run-seed{seed}")
-    (tmp_path / "notes").mkdir()
-    page = write_report(tmp_path)
-    assert [key for key in blocks(page) if "training-2" in key] == ["run-seed0-training-2", "run-seed1-training-2"]
-    assert [key for key in blocks(page) if "last" in key] == ["run-seed0-last-1", "run-seed1-last-1"], "lost ones"
-    assert page.read_text().count("<polyline") == 0 and "run-seed1" in page.read_text()
-    with pytest.raises(ConfigError, match="no run folder"):
-        write_report(tmp_path / "notes")
-
-
 def test_the_page_of_two_hundred_steps_stays_small(tmp_path: Path) -> None:
     """Each prompt repeats all labels before: 50 steps of 2 kB would be 2.5 MB in each rollout."""
     rng = np.random.default_rng(0)

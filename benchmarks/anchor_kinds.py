@@ -1,22 +1,23 @@
 """What each kind of anchor merges: aliasing, and sharing within a group.
 
+    python -m benchmarks.anchor_kinds CRBC-ALFWorld-v0 --set rooms=small
+
 A group's credit is computed as if everything behind an anchor were one state. An anchor that stands for several states
-gives them one value. A state under several anchors is evidence that does not meet. The study plays groups of one task
-and keys every visit in all four ways at once. `crbc study anchors ENV_ID` runs it; the environments' pages in docs/
-have the metrics.
+gives them one value. A state under several anchors is evidence that does not meet. The benchmark plays groups of one
+task and keys every visit in all four ways at once; the environments' pages in docs/ have the metrics.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import yaml
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -93,12 +94,7 @@ class Visit:
 # ---- play -----------------------------------------------------------------------------------------
 
 
-def run(
-    env_id: str,
-    settings: Settings,
-    progress: Callable[[int, int], None] = lambda done, total: None,
-    **env_kwargs: Any,
-) -> list[KindMetrics]:
+def run(env_id: str, settings: Settings, **env_kwargs: Any) -> list[KindMetrics]:
     """Every kind under every behaviour. `env_kwargs` are arguments of the environment.
 
     Raises `ValueError` for an environment that has one kind of anchor, or no expert.
@@ -106,7 +102,7 @@ def run(
     results: list[KindMetrics] = []
     with closing(make_member(env_id, env_kwargs)) as env:
         tasks = rng("anchors", settings.seed).integers(len(env.panel), size=settings.groups).tolist()
-        for behaviour, (name, share) in enumerate(BEHAVIOURS.items()):
+        for name, share in BEHAVIOURS.items():
             won, groups = 0, []
             for number, task in enumerate(tasks):
                 group: list[Visit] = []
@@ -114,7 +110,6 @@ def run(
                     draws = rng(name, settings.seed, number, member)
                     won += _rollout(env, task, member, share, settings.invalid, draws, group)
                 groups.append(group)
-                progress(behaviour * len(tasks) + number + 1, len(BEHAVIOURS) * len(tasks))
             success = won / (len(tasks) * settings.group_size)
             results += [_metrics(name, kind, success, groups) for kind in ANCHOR_KINDS]
     return results
@@ -241,20 +236,17 @@ def _percent(result: KindMetrics, name: str, digits: int = 1) -> str:
     return "-" if share is None else f"{share:.{digits}%}"
 
 
-def write_json(
-    results: Sequence[KindMetrics], env_id: str, env_kwargs: Mapping[str, Any], settings: Settings, path: Path
-) -> None:
-    """All metrics, with the settings and what each figure is. Makes the folder."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = {
-        "env_id": env_id,
-        "env_kwargs": dict(env_kwargs),
-        "settings": asdict(settings),
-        "figures": METRICS,
-        "cells": [
-            {"behaviour": one.behaviour, "kind": one.kind, "success": one.success, "visits": one.visits}
-            | {"figures": one.metrics}
-            for one in results
-        ],
-    }
-    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.anchor_kinds", description="What anchors merge.")
+    parser.add_argument("env", help="an environment id such as CRBC-ALFWorld-v0")
+    parser.add_argument("--quick", action="store_true", help="a few seconds instead of half a minute")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--set", nargs="*", default=(), help="the environment's arguments, each as key=value")
+    given = parser.parse_args(arguments)
+    settings = replace(QUICK if given.quick else Settings(), seed=given.seed)
+    env_kwargs = {key: yaml.safe_load(value) for key, _, value in (each.partition("=") for each in given.set)}
+    print_tables(run(given.env, settings, **env_kwargs), given.env, settings, Console())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,17 +1,14 @@
-"""The study of the kinds of anchor: its figures by hand, what they must be in the environments, and its command."""
+"""What kinds of anchor merge: figures by hand, what they must be in the environments, and the command."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 import toy_env  # noqa: F401  registers Corridor-v0
-from refusals import refusal
 
 from anchors.key import ANCHOR_KINDS
-from crbc_lab.cli import main
-from crbc_lab.studies import anchor_kinds as study
+from benchmarks import anchor_kinds as study
 
 SMALL = study.Settings(groups=4, group_size=4)
 
@@ -89,18 +86,10 @@ def test_an_environment_with_one_kind_is_refused():
         study.run("Corridor-v0", SMALL)
 
 
-def test_the_command_prints_and_writes(tmp_path, monkeypatch, capsys):
+def test_the_command_prints_a_table_for_each_behaviour(monkeypatch, capsys):
     monkeypatch.setattr(study, "QUICK", replace(SMALL, groups=1, group_size=2))
-    main(["study", "anchors", "CRBC-Sokoban-v0", "--quick", "--out", str(tmp_path / "new"), "--set", "level=8x8-1box"])
-    assert "CRBC-Sokoban-v0: 1 groups of 2, 10% of the replies invalid" in capsys.readouterr().out
-    written = json.loads((tmp_path / "new" / "anchors-CRBC-Sokoban-v0.json").read_text())
-    assert written["env_kwargs"] == {"level": "8x8-1box"}
-    assert [cell["kind"] for cell in written["cells"]] == list(ANCHOR_KINDS) * 2
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [([], "takes an environment, such as"), (["CRBC-ALFWorld-v0", "--set", "anchor=paper"], "any but anchor or split")],
-)
-def test_a_wrong_command_is_one_line(arguments, why, capsys):
-    assert why in refusal(capsys, "study", "anchors", "--quick", *arguments)
+    study.main(["CRBC-Sokoban-v0", "--quick", "--set", "level=8x8-1box"])
+    said = capsys.readouterr().out
+    assert "CRBC-Sokoban-v0: 1 groups of 2, 10% of the replies invalid" in said
+    assert all(f"{behaviour}: success" in said for behaviour in study.BEHAVIOURS)
+    assert all(said.count(f"{kind} ") >= 2 for kind in ANCHOR_KINDS)

@@ -1,0 +1,153 @@
+"""The page of several runs: who is grouped with whom, its table, its curves, and where methods part."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kept_rollouts import MODEL, keep, walk
+from refusals import refusal
+
+from crbc_lab import cli
+from crbc_lab.report import write_report
+from crbc_lab.report.compared import START, compared
+from crbc_lab.report.methods import methods_of, runs_in
+from crbc_lab.statistics import Outcomes, compare, estimate
+from crbc_rl.config import parse_config
+from crbc_rl.errors import ConfigError
+from crbc_rl.runs.folder import Run
+
+TASKS, UPDATES = 40, 4
+
+
+def trained(
+    folder: Path, seed: int, method: str = "crbc", gain: float = 0.2, ended: bool = True, **more: object
+) -> Path:
+    """A run folder as a training leaves it, with success by chance: 30 % before it, and `gain` more after."""
+    config = {
+        "name": folder.parent.name,
+        "model": MODEL,
+        "updates": UPDATES,
+        "seed": seed,
+        "credit": {"method": method},
+    }
+    run = Run.start(folder, parse_config({**config, **more}, "test"), resume=False)
+    rng = np.random.default_rng([seed, len(method)])
+    rows, lines = [], []
+    for update in range(UPDATES + 1 if ended else UPDATES):
+        row = {"update": update, "success": 0.3 + gain * update / UPDATES, "seconds/update": 60.0, "seconds/eval": 30.0}
+        for split in ("validation", "test") if update in (0, UPDATES) else ("validation",):
+            won = rng.random(TASKS) < row["success"]
+            lines.append({"update": update, "split": split, "task": list(range(TASKS)), "success": won.tolist()})
+            lines[-1] |= {"cluster": [str(task // 2) for task in range(TASKS)]}
+            told = {"success": won.mean(), "low": 0.0, "high": 1.0, "episodes": TASKS}
+            row |= {f"{split}/{name}": float(value) for name, value in told.items()}
+        rows.append(row)
+    for name, kept in (("metrics", rows), ("outcomes", lines)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    won_by = "to b" if method == "crbc" else "to c"
+    played = [walk("a", "b", "c", won=method == "crbc", task="one"), walk("a", won_by[-1], "d", won=True, task="two")]
+    keep(run.folder, "test-000000", played)
+    keep(run.folder, f"test-{UPDATES:06d}", [*played, walk("z", task=f"only {method}")])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("compared")
+    for seed in range(5):
+        trained(place / "gigpo" / f"seed{seed}", seed, "gigpo")
+        trained(place / "crbc" / f"seed{seed}", seed, "crbc", gain=0.5)
+    return place
+
+
+def own_outcomes(folders: Sequence[Path]) -> Outcomes:
+    """Read by hand: the last test of each run."""
+    rows = [json.loads((folder / "outcomes.jsonl").read_text().splitlines()[-1]) for folder in folders]
+    columns = [np.concatenate([row[name] for row in rows]) for name in ("task", "cluster", "success")]
+    return Outcomes.of(np.repeat(range(len(folders)), TASKS), *columns)
+
+
+def test_the_table_is_that_of_the_statistics(both: Path) -> None:
+    part = compared("both", [*runs_in(both / "gigpo"), *runs_in(both / "crbc")])
+    start, first, second = part["rows"]
+    own = {name: own_outcomes(runs_in(both / name)) for name in ("gigpo", "crbc")}
+    (expected,) = compare(own, "gigpo")
+    assert (start.name, first.name, second.name) == (START, "gigpo", "crbc")
+    assert first.beside is None and second.beside == expected and second.success == estimate(own["crbc"])
+    cells = second.cells
+    assert cells[0] == "crbc" and cells[1] == "5" and cells[-1] == "2.5", "minutes without the evaluations"
+    assert cells[2].startswith(f"{100 * own['crbc'].mean:.1f} (") and cells[4] in ("separated", "not separated")
+    assert part["difference"] == [("credit.method", ["gigpo", "crbc"])] and not part["notes"]
+    assert start.beside.difference.value < 0 and start.success.value == pytest.approx(0.3, abs=0.15)
+
+
+def test_folders_of_seeds_are_found_and_runs_of_one_config_are_together(both: Path, tmp_path: Path) -> None:
+    assert len(runs_in(both)) == 10 and runs_in(both / "crbc" / "seed0") == [both / "crbc" / "seed0"]
+    twice = trained(tmp_path / "again" / "seed0", 0, "crbc", gain=0.5)
+    left_out: list[str] = []
+    methods = methods_of([*runs_in(both), both / "crbc" / "seed1", twice], left_out)
+    assert [(method.name, len(method.runs)) for method in methods] == [("crbc", 5), ("gigpo", 5)]
+    assert len(left_out) == 1 and str(twice) in left_out[0] and "config and seed are those of" in left_out[0]
+    rate = trained(tmp_path / "fast" / "seed0", 0, "crbc", optim={"lr": 1e-3})
+    named = methods_of([both / "crbc" / "seed0", rate], left_out)
+    assert [method.name for method in named] == ["crbc", "fast"], "folders where the estimators are the same"
+
+
+def test_methods_part_at_the_first_other_step(both: Path) -> None:
+    part = compared("both", [both / "gigpo" / "seed0", both / "crbc" / "seed0"])
+    one, two = part["partings"]
+    assert (one.task, one.step, one.endings) == ("one", 0, ("failed, 3 steps", "solved, 3 steps"))
+    assert (two.task, two.step, two.actions) == ("two", 2, ("to c", "to b"))
+    assert two.links == ("gigpo-0-last-1/0/1", "crbc-0-last-1/0/1")
+    kept = {group["key"] for group in part["groups"]}
+    assert {link.split("/")[0] for parting in part["partings"] for link in parting.links} == kept, "and no others"
+    assert "one seed says nothing about another training" in " ".join(part["notes"])
+
+
+def test_what_is_missing_is_said(both: Path, tmp_path: Path) -> None:
+    going = trained(tmp_path / "going" / "seed0", 0, "grpo", ended=False)
+    part = compared("x", [*runs_in(both / "gigpo"), going])
+    assert part["notes"] == ["grpo: its last policy is not tested yet."] and len(part["rows"]) == 2
+    few = [both / "gigpo" / f"seed{seed}" for seed in (0, 1, 2)], [both / "crbc" / f"seed{seed}" for seed in (1, 2, 3)]
+    part = compared("x", [*few[0], *few[1]])
+    assert [row.seeds for row in part["rows"]] == [2, 2, 2]
+    assert part["notes"] == ["Left out of the table: 2 runs with a seed that not every method has."]
+    part = compared("x", [few[0][0], few[1][0]])
+    assert "have no seed together" in part["notes"][0] and [row.beside for row in part["rows"]] == [None] * 3
+
+
+def test_curves_are_by_updates_and_by_rollouts_with_bands_from_three_seeds_on(both: Path) -> None:
+    part = compared("x", [both / "gigpo" / "seed0", both / "gigpo" / "seed1", *runs_in(both / "crbc")])
+    assert [chart.title for chart in part["curves_of"]] == 2 * ["Success in training, smoothed", "Validation success"]
+    for chart in part["curves_of"]:
+        assert [layer.style for layer in chart.layers if "band" in layer.style] == ["band m2"], "two seeds have none"
+    rollouts = part["methods"][0].rollouts
+    assert part["curves_of"][3].hover["rows"][-1][0] == f"rollouts {UPDATES * rollouts:,}"
+    assert part["curves_of"][1].hover["rows"][-1][0] == f"update {UPDATES}"
+
+
+def test_the_command_writes_one_page(
+    both: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cli.main(["report", str(both / "gigpo"), str(both / "crbc")])
+    assert capsys.readouterr().out.strip() == "compared.html"
+    text = Path("compared.html").read_text()
+    assert "<h1>gigpo and crbc</h1>" in text and "Where they part" in text and "smallest to be seen" in text
+    assert len(re.findall("<svg", text)) > 6
+    assert write_report(both) == both / "report.html", "a folder of folders of seeds"
+    assert "5 runs of 4 updates" in (both / "report.html").read_text()
+    assert "name a run folder" in refusal(capsys, "report", str(both), str(tmp_path))
+    with pytest.raises(ConfigError, match="no run folder with metrics"):
+        write_report(both, tmp_path)
+
+
+def test_names_of_folders_cannot_become_a_page(tmp_path: Path) -> None:
+    evil = trained(tmp_path / "<script>alert(1)<" / "seed0", 0, name="x", optim={"lr": 1e-3})
+    page = write_report(evil, trained(tmp_path / "b" / "seed0", 0), out=tmp_path / "p.html").read_text()
+    assert "<script>alert" not in page and "&lt;script&gt;alert" in page
