@@ -159,7 +159,7 @@ def agents(
         sys.exit(1)
 
 
-def report(run: RunPath, /, *others: RunPath, out: MaybePath = None) -> None:
+def report(run: RunPath, /, *others: RunPath, out: MaybePath = None, text: bool = True) -> None:
     """Write RUN/report.html: why rollouts failed, step by step, with what several estimators credit, and all curves.
     Of several runs write compared.html: which method is better, how sure that is, and where they act differently.
 
@@ -167,10 +167,11 @@ def report(run: RunPath, /, *others: RunPath, out: MaybePath = None) -> None:
         run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
         others: runs, or folders of runs, to be compared with the first. Runs that differ in their seed are together.
         out: the file to write instead, such as where the run folder cannot be written.
+        text: without it numbers stand for tasks, anchors and actions, and no prompt, reply or frame is in the page.
     """
     from crbc_lab.report import write_report
 
-    print_line(console, str(write_report(*map(_place, (run, *others)), out=out)))
+    print_line(console, str(write_report(*map(_place, (run, *others)), out=out, text=text)))
 
 
 def _place(run: Path) -> Path:

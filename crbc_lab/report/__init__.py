@@ -12,13 +12,14 @@ from crbc_rl.errors import ConfigError
 __all__ = ["write_report"]
 
 
-def write_report(run: Path, *others: Path, out: Path | None = None) -> Path:
+def write_report(run: Path, *others: Path, out: Path | None = None, text: bool = True) -> Path:
     """Write RUN/report.html, or the file `out`, of a run's config, metrics and kept rollouts; return its path.
 
     `run` may also be an evaluation's F.json, whose page is F.html, the folder of a prompting agent, or the folder of
-    several runs, which are compared. With `others`, runs or folders of them, it is compared in compared.html. A browser
-    runs and loads nothing of the page but the script and the style of the template, which its policy names by their
-    digests. Raises `ConfigError` where `run` is none of these, has no metrics yet, or cannot be written.
+    several runs, which are compared. With `others`, runs or folders of them, it is compared in compared.html. Without
+    `text` numbers stand for tasks, anchors and actions, and no prompt, reply or frame is in the page. A browser runs
+    and loads nothing of the page but the script and the style of the template, which its policy names by their digests.
+    Raises `ConfigError` where `run` is none of these, has no metrics yet, or cannot be written.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -27,8 +28,9 @@ def write_report(run: Path, *others: Path, out: Path | None = None) -> Path:
     from crbc_envs.storage.files import replace_file
     from crbc_lab.report.content import ramps
     from crbc_lab.report.others import page_of
+    from crbc_lab.report.scenes import Numbers
 
-    content, place = page_of([run, *others])
+    content, place = page_of([run, *others], None if text else Numbers())
     templates = Environment(
         loader=PackageLoader("crbc_lab", "report"),
         autoescape=True,
@@ -40,9 +42,9 @@ def write_report(run: Path, *others: Path, out: Path | None = None) -> Path:
     script = templates.get_template("script.html.j2").render(close_think=CLOSE_THINK)
     page = templates.get_template("report.html.j2")
     parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    text = page.render(content | parts).encode(errors="replace")
+    html = page.render(content | parts).encode(errors="replace")
     try:
-        replace_file(out or place, text)
+        replace_file(out or place, html)
     except OSError as error:
         if out is None and error.errno in (errno.EROFS, errno.EACCES):
             raise ConfigError(f"{place.parent} cannot be written ({error.strerror}): add --out FILE") from error

@@ -12,7 +12,7 @@ from crbc_lab.report import charts
 from crbc_lab.report.content import CHART, SMALL, shown
 from crbc_lab.report.group import Part
 from crbc_lab.report.methods import Method, difference, methods_of, outcomes
-from crbc_lab.report.scenes import Scene, ending, scenes_of, shortened
+from crbc_lab.report.scenes import Numbers, Scene, ending, scenes_of, shortened
 from crbc_lab.statistics import Estimate, Outcomes, band, compare, estimate
 from crbc_lab.statistics.comparison import Comparison
 from crbc_lab.statistics.curves import smooth, smoothing
@@ -68,12 +68,15 @@ class Parting:
         return zip(self.names, self.actions, self.endings, self.links, strict=True)
 
 
-def compared(title: str, folders: Sequence[Path]) -> Part:
-    """The variables of `report.html.j2` for several runs, the first's method being the reference."""
+def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None) -> Part:
+    """The variables of `report.html.j2` for several runs, the first's method being the reference. `numbers` are as in
+    `content`."""
     left_out: list[str] = []
     methods = methods_of(folders, left_out)
     rows, notes = _table(methods)
     scenes = {method.name: _scenes(method, left_out) for method in methods}
+    if numbers:
+        scenes = {name: list(map(numbers, own)) for name, own in scenes.items()}
     partings = [parting for other in methods[1:] for parting in _partings(methods[0], other, scenes)]
     linked = {link.partition("/")[0] for parting in partings for link in parting.links}
     some = [scene for own in scenes.values() for scene in own]
@@ -87,7 +90,7 @@ def compared(title: str, folders: Sequence[Path]) -> Part:
         "notes": notes,
         "curves_of": list(_curves(methods)),
         "panels": list(_panels(methods)),
-        "difference": difference(methods),
+        "difference": [pair for pair in difference(methods) if not numbers or pair[0] != "env.template"],
         "partings": partings,
         **shown(training + [scene for scene in some if scene.key in linked], left_out),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from crbc_lab.report.diagnostics import certified, diversity
 from crbc_lab.report.estimators import discount_of, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
-from crbc_lab.report.scenes import Scene, Texts, scenes_of
+from crbc_lab.report.scenes import Numbers, Scene, Texts, scenes_of
 from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
@@ -44,8 +44,11 @@ CREDIT_PANELS = {
 """The lines of the charts of credit, by their names: metrics."""
 
 
-def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
-    """The variables of `report.html.j2`, from an open run and its records, of which there must be at least one."""
+def content(run: Run, records: Sequence[Record], numbers: Numbers | None = None) -> dict[str, Any]:
+    """The variables of `report.html.j2`, from an open run and its records, of which there must be at least one.
+
+    With `numbers` the page has no text of the run's tasks and replies, and not its config, which may have prompts.
+    """
     config = run.config
     done = int(records[-1]["update"])
     # A resumed run may have more updates than its config file states.
@@ -69,18 +72,18 @@ def content(run: Run, records: Sequence[Record]) -> dict[str, Any]:
         "phases": charts.phase_chart(records, planned, (CHART[0], 290.0)),
         "tested": evaluated(records, "test"),
         "totals": charts.phase_totals(records),
-        "invalid": _invalid(run, records),
+        "invalid": _invalid(run.invalid.kept if numbers is None else {}, records),
         "certified": certified(records, config.credit.method),
         "mixed": charts.column(records, "mixed_groups")[1],
-        **shown(scenes, left_out),
-        "config_text": (run.folder / "config.yaml").read_text(errors="replace"),
+        **shown(scenes, left_out, numbers),
+        "config_text": None if numbers else (run.folder / "config.yaml").read_text(errors="replace"),
         "versions": versions,
     }
 
 
-def shown(scenes: Sequence[Scene], left_out: Sequence[str]) -> Part:
+def shown(scenes: Sequence[Scene], left_out: Sequence[str], numbers: Numbers | None = None) -> Part:
     """The part of the page about rollouts, and about files that were left out."""
-    texts = Texts()
+    texts, scenes = Texts(), list(map(numbers, scenes)) if numbers else scenes
     groups = [view_group(scene, texts) for scene in scenes]
     rates = [scene.group.success_rate for scene in scenes]
     best = max(range(len(scenes)), key=lambda i: (0 < rates[i] < 1, rates[i] < 1, i), default=None)
@@ -91,6 +94,7 @@ def shown(scenes: Sequence[Scene], left_out: Sequence[str]) -> Part:
         "frames": [b64encode(png).decode() for png in texts.frames],
         "failures": failures(scenes),
         "left_out": left_out,
+        "numbered": numbers is not None,
     }
 
 
@@ -155,7 +159,7 @@ def _gain(records: Sequence[Record]) -> str | None:
     return f"{100 * (tested[-1]['test/success'] - tested[0]['test/success']):+.1f}".replace("-", "−")
 
 
-def _invalid(run: Run, records: Sequence[Record]) -> list[tuple[str, str, str, list[str]]]:
+def _invalid(replies: Mapping[str, list[str]], records: Sequence[Record]) -> list[tuple[str, str, str, list[str]]]:
     """Each cause of invalid replies: its shares of the first and of the last update, and raw replies."""
     trained = [record for record in records if "invalid" in record]
     shares = {
@@ -163,10 +167,7 @@ def _invalid(run: Run, records: Sequence[Record]) -> list[tuple[str, str, str, l
         for cause in CAUSES
         if any(record.get(metric_key(cause)) for record in trained)
     }
-    return [
-        (cause, f"{first:.1%}", f"{last:.1%}", run.invalid.kept.get(cause, []))
-        for cause, (first, last) in shares.items()
-    ]
+    return [(cause, f"{first:.1%}", f"{last:.1%}", replies.get(cause, [])) for cause, (first, last) in shares.items()]
 
 
 def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
