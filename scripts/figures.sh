@@ -49,7 +49,7 @@ credit() {
 
 learning() {
     local study
-    for study in results/learning*/plan.json; do # each as it was stated
+    for study in results/learning*/plan.json results/learning_all/*/plan.json; do # each as it was stated
         .venv/bin/crbc study learning --out "$(dirname "$study")"
     done
     .venv/bin/crbc results rebuild

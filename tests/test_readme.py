@@ -45,7 +45,8 @@ SHORT = {
     "crbc study agent": "--episodes 4 --samples 2",
     "crbc study --list": "",
     "crbc study main": "--dry-run",
-    "crbc study learning": "--quick --jobs 1",  # its workers import the main module, which the warm process has not
+    # Its workers import the main module, which the warm process has not.
+    "crbc study learning": "--world stop --seeds 0-1 --instances 2 --updates 2 --jobs 1",
     "crbc study": "--quick",
 }
 """What is added to a command, by its beginning; the first that fits."""

@@ -164,6 +164,7 @@ def learning(
     import os
 
     permit(allow_import)
+    from crbc_lab.studies.estimators import CRBC
     from crbc_lab.studies.learning import study, whole
     from crbc_lab.studies.learning.settings import FEW, SETTINGS
     from crbc_lab.studies.learning.training import Budget
@@ -186,6 +187,11 @@ def learning(
         budget=Budget(updates or 40, group_size or 8, alike),
     )
     grids = {out / name: one for name, one in whole.grids().items()} if all else {out: grid}
+    for one in grids.values():
+        if CRBC not in {estimator.name for estimator in one.estimators} or min(len(one.seeds), one.instances) < 2:
+            raise ConfigError(f"all are compared with {CRBC}, in two seeds and instances or more: ask for these too")
+        if one.budget.group_size < 2:
+            raise ConfigError(f"--group-size {one.budget.group_size}: a group has at least 2 rollouts; give 2 or more")
     if plan:
         print_written(console, *(study.write_plan(one, folder) for folder, one in grids.items()))
         return
@@ -314,7 +320,9 @@ def _rebuild(path: Path, results: Path) -> None:
     drawn: list[str] = []
 
     def picture(name: str, title: str, draw: Callable[[Path], None]) -> str:
-        draw(path.with_suffix("") / f"{name}.png")
+        file = path.with_suffix("") / f"{name}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        draw(file)
         drawn.append(name)
         return f"![{title}]({path.stem}/{name}.png)"
 

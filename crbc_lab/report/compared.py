@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+
+import numpy as np
 
 from anchors import Rollout
 from crbc_lab.report import charts
 from crbc_lab.report.content import CHART, SMALL, shown
 from crbc_lab.report.group import Part
-from crbc_lab.report.methods import Method, difference, methods_of, outcomes
-from crbc_lab.report.scenes import Numbers, Scene, ending, scenes_of, shortened
+from crbc_lab.report.methods import Method, Trained, difference, methods_of, outcomes
+from crbc_lab.report.scenes import Numbers, Scene, ending, shortened, sound_scenes
 from crbc_lab.statistics import Estimate, Outcomes, band, compare, estimate
 from crbc_lab.statistics.comparison import Comparison
 from crbc_lab.statistics.curves import smooth, smoothing
@@ -20,24 +22,26 @@ from crbc_lab.statistics.outcomes import Floats
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.metric_table import METRICS
 from crbc_rl.runs.metrics import evaluated
+from crbc_rl.runs.transcripts import kept
 
 STYLES = ("m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8")
 """Of the methods' lines; more methods begin again."""
 PARTED = 8
 """The most tasks of two methods that are put side by side."""
-START = "before training"
+PRIVATE = ("env.template", "env.system")
+"""Settings that are texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A method's test success, and beside that of the reference what `crbc study` would say; of the reference, and with
-    one seed, `beside` is None."""
+    """A method's test success, or that before its training, and beside the reference's what `crbc study` would say.
+    `beside` is None of the reference itself, and of what is not compared with it."""
 
     name: str
     seeds: int
     success: Estimate
-    beside: Comparison | None
-    minutes: float = 0.0
+    beside: Comparison | None = None
+    minutes: float | None = None
 
     @property
     def cells(self) -> list[str]:
@@ -45,20 +49,21 @@ class Row:
         told = [self.name, str(self.seeds), _points_of(self.success, "")]
         if (one := self.beside) is not None:
             told.append(_points_of(one.difference, "+"))
-        if one is not None and self.name != START:
+        if one is not None and self.minutes is not None:
             told += ["separated" if one.separated else "not separated"]
             told += ["< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}", f"{100 * one.smallest:.1f}"]
-        return [*told, *[""] * (7 - len(told)), f"{self.minutes:.1f}" if self.minutes else ""]
+        return [*told, *[""] * (7 - len(told)), "" if self.minutes is None else f"{self.minutes:.1f}"]
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """A task that two methods played: the step at which they part, from 1, or 0 where they do not, and what each did
-    there. `links` lead to both."""
+    """A task that two methods played with one seed: the step of their first other action, from 0 as in the viewer, or
+    None, and what each did there. `links` lead to both."""
 
     task: str
+    seed: int
     names: tuple[str, str]
-    step: int
+    step: int | None
     actions: tuple[str, str]
     endings: tuple[str, str]
     links: tuple[str, str]
@@ -69,68 +74,102 @@ class Parting:
 
 
 def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None) -> Part:
-    """The variables of `report.html.j2` for several runs, the first's method being the reference. `numbers` are as in
-    `content`."""
+    """The variables of `report.html.j2` for several runs. The reference is the first method with a tested policy.
+    `numbers` are as in `content`. Raises `ConfigError` where no run can be read."""
     left_out: list[str] = []
     methods = methods_of(folders, left_out)
-    rows, notes = _table(methods)
-    scenes = {method.name: _scenes(method, left_out) for method in methods}
-    if numbers:
-        scenes = {name: list(map(numbers, own)) for name, own in scenes.items()}
-    partings = [parting for other in methods[1:] for parting in _partings(methods[0], other, scenes)]
+    reference = next((method for method in methods if method.ended), methods[0])
+    rows, notes = _table(methods, reference)
+    keys = {method.name: f"m{number}" for number, method in enumerate(methods, 1)}
+    last = {method.name: _last(method, keys[method.name], left_out, numbers) for method in methods}
+    others = (method for method in methods if method is not reference)
+    partings = [parting for other in others for parting in _partings(reference, other, last)]
     linked = {link.partition("/")[0] for parting in partings for link in parting.links}
-    some = [scene for own in scenes.values() for scene in own]
-    training = [scene for own in scenes.values() for scene in [one for one in own if one.kind == "training"][-2:]]
+    training = [scene for method in methods for scene in _training(method, keys[method.name], left_out)]
+    played = [scene for own in last.values() for scene in own.values() if scene.key in linked]
     return {
         "title": title,
         "methods": methods,
         "styles": {method.name: STYLES[i % len(STYLES)] for i, method in enumerate(methods)},
-        "reference": rows[1].name if rows else "",
+        "reference": reference.name,
         "rows": rows,
         "notes": notes,
         "curves_of": list(_curves(methods)),
         "panels": list(_panels(methods)),
-        "difference": [pair for pair in difference(methods) if not numbers or pair[0] != "env.template"],
+        "difference": [pair for pair in difference(methods) if not numbers or pair[0] not in PRIVATE],
         "partings": partings,
-        **shown(training + [scene for scene in some if scene.key in linked], left_out),
+        **shown(list(map(numbers, training) if numbers else training) + played, left_out),
+        "numbered": numbers is not None,
     }
 
 
 # ---- the table ------------------------------------------------------------------------------------------
 
 
-def _table(methods: Sequence[Method]) -> tuple[list[Row], list[str]]:
-    """A row before training, one for each method with a tested policy, and what stands in the way of more."""
-    last = {method.name: tests for method in methods if (tests := method.tests(-1))}
-    notes = [f"{method.name}: its last policy is not tested yet." for method in methods if method.name not in last]
-    if not last:
+def _table(methods: Sequence[Method], reference: Method) -> tuple[list[Row], list[str]]:
+    """The reference before training, a row for each method with a tested policy, and what is left out of it."""
+    notes = [
+        f"{method.name}, seed {one.seed}: its last policy is not tested yet, so it is in no table."
+        for method in methods
+        for one in method.runs
+        if not one.tested
+    ]
+    tests = {method: found for method in methods if (found := method.tests(-1))}
+    if reference not in tests:
         return [], notes
-    of = {method.name: method for method in methods}
-    reference = next(iter(last))
-    shared = sorted(set.intersection(*(set(tests) for tests in last.values())))
-    if not shared:
-        notes.append("The methods have no seed together, so they cannot be compared.")
-    dropped = sum(len(tests) for tests in last.values()) - len(shared) * len(last)
-    if shared and dropped:
-        notes.append(f"Left out of the table: {dropped} runs with a seed that not every method has.")
-    own = {name: outcomes(tests, shared or sorted(tests)) for name, tests in last.items()}
-    start = outcomes(of[reference].tests(0), shared or sorted(last[reference]))
-    beside = {one.name: one for one in _beside(own, reference, notes)} if shared else {}
-    before = _beside({START: start, reference: own[reference]}, reference, []) if shared else []
-    rows = [Row(START, len(start.seeds), estimate(start), before[0] if before else None)]
-    for name, found in own.items():
-        rows.append(Row(name, len(found.seeds), estimate(found), beside.get(name), of[name].minutes))
+    seeds, alike = _alike(tests, reference, notes)
+    own: dict[Method, Outcomes] = {}
+    for method, found in tests.items():
+        try:
+            own[method] = outcomes(found, seeds if method in alike else sorted(found))
+            estimate(own[method])
+        except ConfigError as error:
+            own.pop(method, None)
+            notes.append(f"{method.name}: not in the table, since {error}.")
+    if reference not in own:
+        return [], notes
+    beside = _beside({method.name: own[method] for method in alike if method in own}, reference.name, notes)
+    start = f"{reference.name}, before training"
+    first = outcomes(reference.tests(0), seeds)
+    before = _beside({start: first, reference.name: own[reference]}, reference.name, [])
+    rows = [Row(start, len(seeds), estimate(first), before.get(start))]
+    for method, values in own.items():
+        rows.append(Row(method.name, len(values.seeds), estimate(values), beside.get(method.name), method.minutes))
     return rows, notes
 
 
-def _beside(own: dict[str, Outcomes], reference: str, notes: list[str]) -> list[Comparison]:
-    if len(own) < 2:
-        return []
+def _alike(
+    tests: Mapping[Method, Mapping[int, Mapping[str, object]]], reference: Method, notes: list[str]
+) -> tuple[list[int], list[Method]]:
+    """The methods that can be compared with the reference, and the seeds that all of these have: those on its tasks, in
+    the order of their seeds, as long as two seeds remain. The others are said."""
+    tasks = next(iter(tests[reference].values()))["task"]
+    seeds, alike = set(tests[reference]), [reference]
+    for method in sorted(tests, key=lambda method: -len(set(tests[method]) & set(tests[reference]))):
+        if method is reference:
+            continue
+        shared = seeds & set(tests[method])
+        if next(iter(tests[method].values()))["task"] != tasks:
+            notes.append(f"{method.name}: not compared with {reference.name}, since its test has other tasks.")
+        elif len(shared) < 2:
+            notes.append(
+                f"{method.name}: not compared with {reference.name}, since fewer than two seeds would be left; "
+                "train more, such as crbc train CONFIG --seeds 0-4."
+            )
+        else:
+            seeds, alike = shared, [*alike, method]
+    dropped = sum(len(set(tests[method]) - seeds) for method in alike)
+    if dropped:
+        notes.append(f"The table leaves out {dropped} runs with seeds that not every compared method has.")
+    return sorted(seeds), [method for method in tests if method in alike]
+
+
+def _beside(own: Mapping[str, Outcomes], reference: str, notes: list[str]) -> dict[str, Comparison]:
     try:
-        return compare(own, reference)
+        return {one.name: one for one in compare(own, reference)} if len(own) > 1 else {}
     except ConfigError as error:
         notes.append(f"Not compared: {error}.")
-        return []
+        return {}
 
 
 # ---- curves ---------------------------------------------------------------------------------------------
@@ -138,9 +177,9 @@ def _beside(own: dict[str, Outcomes], reference: str, notes: list[str]) -> list[
 
 def _curves(methods: Sequence[Method]) -> Iterator[charts.Chart]:
     """Success in training and on validation tasks, by updates and by rollouts."""
-    for unit in ("update", "rollouts"):
+    for unit, by in (("update", ""), ("rollouts", ", by rollouts")):
         for title, key in (("Success in training, smoothed", "success"), ("Validation success", "validation/success")):
-            chart = _chart(methods, title, key, True, CHART, unit)
+            chart = _chart(methods, title + by, key, True, CHART, unit)
             if chart is not None:
                 yield chart
 
@@ -156,60 +195,73 @@ def _panels(methods: Sequence[Method]) -> Iterator[charts.Chart]:
 def _chart(
     methods: Sequence[Method], title: str, key: str, percent: bool, size: tuple[float, float], unit: str
 ) -> charts.Chart | None:
-    series, last = [], 1
+    series, end = [], 1.0
     for number, method in enumerate(methods):
-        points = list(_points(method, key))
-        scale = method.rollouts if unit == "rollouts" else 1
-        last = max(last, scale * method.updates)
-        if points:
-            found = band(points)
-            low = found.low.clip(0.0) if min(y.min() for _, y in points) >= 0 else found.low
-            ends = low, found.high.clip(max=1.0) if percent else found.high
-            style = STYLES[number % len(STYLES)]
-            wide = ends if len(points) > 2 else None  # that of two is wider than the axis
-            dots = key.startswith("validation")
-            series.append(charts.Series(method.name, scale * found.updates, found.centre, style, percent, dots, wide))
-    return charts.line_chart(title, series, last, size, unit=unit)
+        points = [(x, y) for one in method.drawn for x, y in [_points(one, key, unit)] if len(x)]
+        start, last = max((x[0] for x, _ in points), default=1.0), min((x[-1] for x, _ in points), default=0.0)
+        if start > last:  # nothing was measured, or never at the same time
+            continue
+        found = band(points)
+        low = found.low.clip(0.0) if min(y.min() for _, y in points) >= 0 else found.low
+        ends = low, found.high.clip(max=1.0) if percent else found.high
+        wide = ends if len(points) > 2 else None  # that of two is wider than the axis
+        style, dots = STYLES[number % len(STYLES)], key.startswith("validation")
+        series.append(charts.Series(method.name, found.updates, found.centre, style, percent, dots, wide))
+        end = max(end, float(found.updates[-1]))
+    return charts.line_chart(title, series, round(end), size, unit=unit)
 
 
-def _points(method: Method, key: str) -> Iterator[tuple[Floats, Floats]]:
-    for records in method.records:
-        validation = key.startswith("validation")
-        x, y = charts.column(evaluated(records, "validation") if validation else records, key)
-        if len(x):
-            yield x, y if validation else smooth(y, smoothing(method.config.updates))
+def _points(one: Trained, key: str, unit: str) -> tuple[Floats, Floats]:
+    validation = key.startswith("validation")
+    x, y = charts.column(evaluated(one.records, "validation") if validation else one.records, key)
+    at = one.rollouts[x.astype(np.int64)] if unit == "rollouts" else x
+    return at, y if validation else smooth(y, smoothing(one.updates))
 
 
 # ---- where they act differently -------------------------------------------------------------------------
 
 
-def _scenes(method: Method, left_out: list[str]) -> list[Scene]:
-    return [
-        scene
-        for run in method.runs
-        for scene in scenes_of(run, f"{method.name}-{run.config.seed}-".replace("/", "-"), left_out)
-        if scene.kind in ("training", "last")
-    ]
+def _training(method: Method, key: str, left_out: list[str]) -> list[Scene]:
+    """The last group of training that one of its runs kept."""
+    for one in method.runs:
+        files = [path for _, kind, path in kept(one.run.folder) if kind == "training"]
+        if files:
+            found = sound_scenes(files[-1], left_out, "training", f"{key}-{one.seed}-", one.run.config.credit)
+            return [replace(scene, of=f"{method.name}, seed {one.seed}") for scene in found[:1]]
+    return []
 
 
-def _partings(one: Method, other: Method, scenes: dict[str, list[Scene]]) -> list[Parting]:
-    """Tasks of which both methods kept how their last policy played, those first that one of them alone won."""
-    first, second = ({s.group.task: s for s in scenes[m.name][::-1] if s.kind == "last"} for m in (one, other))
-    found = [(first[task], second[task]) for task in first if task in second]
-    found.sort(key=lambda pair: pair[0].group.success_rate == pair[1].group.success_rate)
-    return [_parting((one.name, other.name), *pair) for pair in found[:PARTED]]
+def _last(method: Method, key: str, left_out: list[str], numbers: Numbers | None) -> dict[tuple[int, str], Scene]:
+    """What each run kept of its last policy, by seed and task."""
+    found: dict[tuple[int, str], Scene] = {}
+    for one in method.ended:
+        files = [path for update, kind, path in kept(one.run.folder) if kind == "test" and update]
+        for path in files[-1:]:
+            for scene in sound_scenes(path, left_out, "last", f"{key}-{one.seed}-", one.run.config.credit):
+                own = numbers(scene) if numbers else scene
+                found[one.seed, own.group.task] = replace(own, of=f"{method.name}, seed {one.seed}")
+    return found
 
 
-def _parting(names: tuple[str, str], one: Scene, other: Scene) -> Parting:
+def _partings(one: Method, other: Method, last: Mapping[str, Mapping[tuple[int, str], Scene]]) -> Iterator[Parting]:
+    """Tasks of which both methods kept how they were played with one seed, those first that one of them alone won."""
+    first, second = last[one.name], last[other.name]
+    both = [place for place in first if place in second]
+    both.sort(key=lambda place: first[place].group.success_rate == second[place].group.success_rate)
+    for place in both[:PARTED]:
+        yield _parting(place[0], (one.name, other.name), first[place], second[place])
+
+
+def _parting(seed: int, names: tuple[str, str], one: Scene, other: Scene) -> Parting:
     a, b = one.group.rollouts[0], other.group.rollouts[0]
-    pairs = list(zip_longest(a.steps, b.steps))
-    apart = (t for t, (x, y) in enumerate(pairs) if not x or not y or (x.anchor, x.action) != (y.anchor, y.action))
-    at = next(apart, None)
+    pairs = enumerate(zip_longest(a.steps, b.steps))
+    at = next((t for t, (x, y) in pairs if not x or not y or x.action != y.action), None)
     here = at or 0
     return Parting(
         shortened(one.group.task, 90),
+        seed,
         names,
-        0 if at is None else at + 1,
+        at,
         (_did(a, here), _did(b, here)),
         (f"{ending(a)}, {len(a)} steps", f"{ending(b)}, {len(b)} steps"),
         (f"{one.key}/0/{min(here, len(a) - 1)}", f"{other.key}/0/{min(here, len(b) - 1)}"),

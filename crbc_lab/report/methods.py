@@ -11,96 +11,141 @@ from pathlib import Path
 import numpy as np
 
 from crbc_lab.statistics import Outcomes
-from crbc_rl.config import TrainConfig
+from crbc_lab.statistics.outcomes import Floats
 from crbc_rl.config.read import flat
+from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import FREE, Run, read_versions
 from crbc_rl.runs.lines import OUTCOMES, Record, read_lines
 from crbc_rl.runs.metrics import evaluated, read_metrics
 
 SEED = re.compile(r"[-_.]?seed[-_]?\d+$")
-UNTOLD = {"seed", "name", *FREE} - {"updates"}
-"""What runs of one method may differ in; a run's own copy of its model is told by its digest."""
+UNTOLD = {"seed", "name", *FREE}
+"""What runs of one method may differ in; a run's own copy of its model is told by its digest, and `updates` by itself:
+a run that was resumed with more has them not in its config."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """A run and its `records`."""
+
+    run: Run
+    records: Sequence[Record]
+
+    @property
+    def seed(self) -> int:
+        return self.run.config.seed
+
+    @property
+    def updates(self) -> int:
+        """Those that it is to have: of its config, or more where it was resumed with more."""
+        return max(self.run.config.updates, self.done)
+
+    @property
+    def done(self) -> int:
+        return int(self.records[-1]["update"])
+
+    @property
+    def tested(self) -> bool:
+        """Whether it has ended, and its last policy was tested."""
+        return self.done == self.updates and [r["update"] for r in evaluated(self.records, "test")][-1:] == [self.done]
+
+    @property
+    def rollouts(self) -> Floats:
+        """The rollouts that were played up to each update, 0 first, (updates + 1,)."""
+        given = self.run.config.rollout
+        groups = {int(record["update"]): record.get("groups_played", given.num_groups) for record in self.records}
+        played = [groups.get(update, given.num_groups) for update in range(1, self.done + 1)]
+        return given.group_size * np.cumsum([0, *played], dtype=np.float64)
+
+    @property
+    def minutes(self) -> float:
+        """Of its updates, without evaluations."""
+        return sum(r.get("seconds/update", 0.0) - r.get("seconds/eval", 0.0) for r in self.records) / 60
+
+    def test(self, at: int) -> Record | None:
+        """The outcome of every task in the first (`at` 0) or the last (-1) test; None where there is none of both."""
+        lines = [line for line in read_lines(self.run.folder / OUTCOMES) if line.get("split") == "test"]
+        return lines[at] if self.tested and len(lines) > 1 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Method:
-    """Runs of one config, by seed, and the `records` of each."""
+    """Runs of one config, by seed, under a name that no other method has."""
 
     name: str
-    runs: tuple[Run, ...]
-    records: tuple[Sequence[Record], ...]
+    runs: tuple[Trained, ...]
 
     @property
-    def config(self) -> TrainConfig:
-        return self.runs[0].config
+    def ended(self) -> tuple[Trained, ...]:
+        return tuple(one for one in self.runs if one.tested)
 
     @property
-    def rollouts(self) -> int:
-        """The rollouts of an update."""
-        return self.config.rollout.num_groups * self.config.rollout.group_size
+    def drawn(self) -> tuple[Trained, ...]:
+        """The runs of curves: those that have ended, or all where none has."""
+        return self.ended or self.runs
 
     @property
-    def updates(self) -> int:
-        """The last update of any of its runs."""
-        return max(int(records[-1]["update"]) for records in self.records)
+    def updates(self) -> str:
+        done = sorted({one.done for one in self.runs})
+        return f"{done[0]} to {done[-1]}" if len(done) > 1 else str(done[0])
 
     @property
     def minutes(self) -> float:
-        """Of a training without its evaluations, the median over runs."""
-        timed = [[r.get("seconds/update", 0.0) - r.get("seconds/eval", 0.0) for r in some] for some in self.records]
-        return float(np.median([sum(some) for some in timed])) / 60
+        return float(np.median([one.minutes for one in self.drawn]))
 
     def tests(self, at: int) -> dict[int, Record]:
-        """The first (`at` 0) or the last (-1) test of each run by its seed: the outcome of every task. Runs whose last
-        policy was not tested yet are left out of both."""
-        found: dict[int, Record] = {}
-        for run, records in zip(self.runs, self.records, strict=True):
-            if len(evaluated(records, "test")) > 1:
-                lines = [line for line in read_lines(run.folder / OUTCOMES) if line.get("split") == "test"]
-                if len(lines) > 1:
-                    found[run.config.seed] = lines[at]
-        return found
+        """The first or the last test of each run that has ended, by its seed."""
+        return {one.seed: line for one in self.ended if (line := one.test(at)) is not None}
 
 
 def outcomes(tests: Mapping[int, Record], seeds: Sequence[int]) -> Outcomes:
-    """The successes of several seeds on one panel, in its clusters."""
-    columns = {name: np.concatenate([tests[seed][name] for seed in seeds]) for name in ("task", "cluster", "success")}
-    seed = np.repeat(seeds, [len(tests[seed]["task"]) for seed in seeds])
-    return Outcomes.of(seed, columns["task"], columns["cluster"], columns["success"])
+    """The successes of several seeds on one panel, in its clusters. A task that comes twice there counts as two.
+
+    Raises `ConfigError` where these seeds played different tasks."""
+    tasks = tests[seeds[0]]["task"]
+    for seed in seeds:
+        if tests[seed]["task"] != tasks:
+            raise ConfigError(f"seeds {seeds[0]} and {seed} were tested on different tasks")
+    clusters: list[list[str]] = [tests[seed].get("cluster", list(map(str, tasks))) for seed in seeds]
+    success: list[list[bool]] = [tests[seed]["success"] for seed in seeds]
+    place = np.tile(np.arange(len(tasks)), len(seeds))
+    return Outcomes.of(np.repeat(seeds, len(tasks)), place, np.concatenate(clusters), np.concatenate(success))
 
 
 def runs_in(place: Path) -> list[Path]:
-    """A run folder itself, or those with metrics in a folder, and in folders of seeds there."""
-    if (place / "config.yaml").is_file():
-        return [place]
-    found = sorted(path.parent for depth in ("*", "*/*") for path in place.glob(f"{depth}/config.yaml"))
-    return [folder for folder in found if read_metrics(folder)]
+    """A run folder itself, or those in a folder, and in folders of seeds there; all with metrics."""
+    found = [place / "config.yaml"] if (place / "config.yaml").is_file() else []
+    found = found or sorted(path for depth in ("*", "*/*") for path in place.glob(f"{depth}/config.yaml"))
+    return [path.parent for path in found if read_metrics(path.parent)]
 
 
 def methods_of(folders: Sequence[Path], left_out: list[str]) -> list[Method]:
-    """The methods of these runs, in the order of their first ones. A run that repeats another is left out, and said."""
-    found: dict[tuple[tuple[str, str], ...], dict[int, Run]] = {}
+    """The methods of these runs, in the order of their first ones. What cannot be read, and a run that repeats another,
+    is left out, and said. Raises `ConfigError` where nothing is left."""
+    found: dict[str, dict[int, Trained]] = {}
     for folder in dict.fromkeys(path.resolve() for path in folders):
-        run = Run.open(folder)
-        same = found.setdefault(tuple(settings(run).items()), {}).setdefault(run.config.seed, run)
-        if same is not run:
-            left_out.append(f"{folder}: config and seed are those of {same.folder}")
-    own = [[seeds[seed] for seed in sorted(seeds)] for seeds in found.values()]
-    return [
-        Method(name, tuple(runs), tuple(read_metrics(run.folder) for run in runs))
-        for name, runs in zip(_names(own), own, strict=True)
-    ]
+        try:
+            one = Trained(Run.open(folder), read_metrics(folder))
+        except ConfigError as error:
+            left_out.append(str(error))
+            continue
+        same = found.setdefault(json.dumps(settings(one)), {}).setdefault(one.seed, one)
+        if same is not one:
+            left_out.append(f"{folder}: config and seed are those of {same.run.folder}")
+    if not found:
+        raise ConfigError(f"no run can be read: {left_out[0]}")
+    own = [tuple(seeds[seed] for seed in sorted(seeds)) for seeds in found.values()]
+    return [Method(name, runs) for name, runs in zip(_names(own), own, strict=True)]
 
 
-def settings(run: Run) -> dict[str, str]:
+def settings(one: Trained) -> dict[str, str]:
     """What a run was made with, by dotted key, but for what tells its seeds apart."""
-    told = read_versions(run.folder)
-    given = flat(run.config.model_dump(mode="json", exclude={"modules"}))
-    known = {"model": f"{told.get('model', run.config.model)} {told.get('revision', '')[:8]}".strip()}
-    for key, value in given.items():
+    told = read_versions(one.run.folder)
+    known = {"model": f"{told.get('model', one.run.config.model)} {told.get('revision', '')[:8]}".strip()}
+    for key, value in flat(one.run.config.model_dump(mode="json", exclude={"modules"})).items():
         if key not in UNTOLD:
             known[key] = value if isinstance(value, str) else json.dumps(value)
-    return known
+    return {**known, "updates": str(one.updates)}
 
 
 def difference(methods: Sequence[Method]) -> list[tuple[str, list[str]]]:
@@ -110,15 +155,16 @@ def difference(methods: Sequence[Method]) -> list[tuple[str, list[str]]]:
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
-def _names(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A name for each group of runs: its estimator, its folder or its config's name, the first that tells all apart."""
-    configs = [runs[0].config for runs in groups]
-    places = [runs[0].folder for runs in groups]
-    for names in (
+def _names(groups: Sequence[Sequence[Trained]]) -> list[str]:
+    """A name for each group of runs: its estimator, its folder or its config's name, the first that tells all apart.
+    Where none does, its folder with what is above it, as far as needed."""
+    configs = [runs[0].run.config for runs in groups]
+    places = [runs[0].run.folder for runs in groups]
+    tries = [
         [config.credit.method for config in configs],
         [SEED.sub("", place.name) or place.parent.name for place in places],
         [config.name for config in configs],
-    ):
-        if len(set(names)) == len(names):
-            return names
-    return [str(place.relative_to(place.parents[1])) for place in places]
+    ]
+    longest = max(len(place.parts) for place in places)
+    tries += [["/".join(place.parts[-parts:]) for place in places] for parts in range(2, longest + 1)]
+    return next(names for names in tries if len(set(names)) == len(names))

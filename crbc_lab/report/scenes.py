@@ -40,6 +40,8 @@ class Scene:
     turns: Sequence[RecordedTurn] | None = None
     credit: CreditConfig | None = None
     images: Sequence[bytes] = ()
+    of: str = ""
+    """Whose it is, where a page has several runs."""
 
     @property
     def ending(self) -> str:
@@ -52,9 +54,10 @@ class Scene:
     @property
     def title(self) -> str:
         """What tells it apart in a list."""
+        whose = f"{self.of}, " if self.of else ""
         if self.kind == "training":
-            return f"update {self.update}: {self.ending}"
-        return f"{self.key}: {self.ending}, {shortened(self.group.task, 60)}"
+            return f"{whose}update {self.update}: {self.ending}"
+        return f"{whose or self.key + ': '}{self.ending}, {shortened(self.group.task, 60)}"
 
     def turns_of(self, rollout: int) -> Sequence[RecordedTurn]:
         """The turns of one rollout; empty where none were kept."""

@@ -17,40 +17,45 @@ from pathlib import Path
 from crbc_lab.studies.estimators import CRBC
 from crbc_lab.studies.learning import tables
 from crbc_lab.studies.learning.settings import SETTINGS
-from crbc_lab.studies.learning.study import PLAN, place, planned, read
+from crbc_lab.studies.learning.study import left, place, planned, read
 from crbc_rl.errors import ConfigError
 
-MARK = re.compile(r"(<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+MARK = re.compile(r"<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
+UNFINISHED = "Not run yet."
 
 Picture = Callable[[str, str, Callable[[Path], None]], str]
 """`picture(name, title, draw)` has `draw` write a figure, and returns what a document shows for it."""
 
 
 def rebuilt(text: str, results: Path, picture: Picture) -> str:
-    """The document with every marked part made anew from folders of `results`. Raises `ConfigError` for a folder that
-    is no study with a plan, or one that lacks results."""
+    """The document with every marked part made anew from folders of `results`. Raises `ConfigError` for folders with
+    one setting, of which a part would show one."""
 
     def part(mark: re.Match[str]) -> str:
-        head, form, names, end = mark.groups()
-        found = {setting: rows for name in names.split() for setting, rows in kept(results / name).items()}
-        if form == "picture":
+        form, names = mark.groups()
+        found: dict[str, list[tables.Row]] = {}
+        for name in names.split():
+            own = kept(results / name)
+            if twice := found.keys() & own.keys():
+                raise ConfigError(f"<!-- learning: {form} {names} -->: several folders have {min(twice)}; name one")
+            found |= own
+        if not found:
+            made = UNFINISHED
+        elif form == "picture":
             made = picture(names, "CRBC's area minus that of each method, by setting", partial(tables.draw, found))
         else:
             made = _settings(found) if form == "settings" else _differences(found)
-        return f"{head}{made}{end}"
+        return f"<!-- learning: {form} {names} -->\n{made}\n<!-- end -->"
 
     return MARK.sub(part, text)
 
 
 def kept(folder: Path) -> tables.Table:
-    """The rows of all that the plan of a folder states. Raises `ConfigError` where it has none or is not finished."""
+    """The rows of all that the plan of a folder states; none where it has no plan, or is not finished by it."""
     stated = planned(folder)
-    if stated is None:
-        raise ConfigError(f"{folder / PLAN} is missing: name the folder of a learning study that was planned")
-    files = [place(folder, setting, one.name, stated.budget.alike) for setting, one in stated.parts()]
-    missing = [file for file in files if not file.is_file()]
-    if missing:
-        raise ConfigError(f"{missing[0]} is missing: crbc study learning --out {folder}")
+    if stated is None or left(stated, folder):
+        return {}
+    files = (place(folder, setting, one.name, stated.budget.alike) for setting, one in stated.parts())
     return tables.table(list(map(read, files)))
 
 

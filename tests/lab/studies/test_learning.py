@@ -306,19 +306,38 @@ def test_the_documents_have_what_the_kept_studies_make(name: str) -> None:
 
 
 def test_tables_are_of_all_that_a_plan_states(tmp_path: Path) -> None:
-    text = "a\n<!-- learning: differences x -->\nold\n<!-- end -->\nb"
-    with pytest.raises(ConfigError, match="plan.json is missing: name the folder of a learning study"):
-        page.rebuilt(text, tmp_path, lambda *given: "")
+    text = "a\n<!-- learning: differences x -->\n<!-- end -->\nb\n<!-- learning: settings y -->\nold\n<!-- end -->\nc"
+    empty = "a\n<!-- learning: differences x -->\nNot run yet.\n<!-- end -->\nb\n"
+    assert page.rebuilt(text, tmp_path, lambda *given: "").startswith(empty), "and what stands between parts stays"
     study.write_plan(GRID, tmp_path / "x")
     study.run(GRID, tmp_path / "x")
     made = page.rebuilt(text, tmp_path, lambda *given: "").splitlines()
-    assert made[:2] + made[-2:] == [*text.splitlines()[:2], "<!-- end -->", "b"] and "old" not in made
+    assert made[:2] == ["a", "<!-- learning: differences x -->"] and "old" not in made and "b" in made
     area = f"{100 * study.read(study.place(tmp_path / 'x', 'hub', 'crbc')).area:.1f}"
     assert made[3] == "|  | crbc | grpo minus crbc |", "no row that bounds others"
     assert made[5].startswith(f"| hub | {area} | ")
-    study.place(tmp_path / "x", "stop", "grpo").unlink()
-    with pytest.raises(ConfigError, match="grpo.json is missing: crbc study learning --out"):
-        page.kept(tmp_path / "x")
+    with pytest.raises(ConfigError, match="several folders have hub; name one"):
+        page.rebuilt(text.replace("differences x", "differences x x"), tmp_path, lambda *given: "")
+    other = replace(GRID, instances=4)
+    (tmp_path / "x" / study.PLAN).unlink()
+    study.write_plan(other, tmp_path / "x")
+    assert not page.kept(tmp_path / "x"), "these results are of another plan"
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["--method", "gigpo", "--method", "grpo"], "all are compared with crbc"),
+        (["--seeds", "0"], "in two seeds and instances or more"),
+        (["--instances", "1"], "in two seeds and instances or more"),
+        (["--group-size", "1"], "a group has at least 2 rollouts"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_it_is_trained(
+    asked: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert why in refusal(capsys, "study", "learning", "--world", "stop", *asked, "--out", str(tmp_path))
+    assert not any(tmp_path.iterdir())
 
 
 def test_an_estimator_has_options_or_is_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

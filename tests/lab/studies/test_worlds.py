@@ -280,5 +280,5 @@ def test_errands_that_are_not_seen_leave_the_closure_the_groups_term_alone():
 def test_a_key_that_is_held_opens_the_door():
     for index in range(4):
         mdp = hidden.carried(0, index)
-        won = mdp.win.sum(axis=1) > 0
+        won = (mdp.probability * (mdp.successor == len(mdp))).sum(axis=(1, 2)) > 0
         assert won.sum() == 1 and mdp.anchor[won][0] in mdp.anchor[~won]
