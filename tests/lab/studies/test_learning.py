@@ -18,7 +18,7 @@ from crbc_envs.sokoban.rules import MOVES
 from crbc_lab import cli
 from crbc_lab.studies.estimators import Estimator
 from crbc_lab.studies.learning import board, page, study, tables, whole
-from crbc_lab.studies.learning.agents import LOSS, Networks, Tables
+from crbc_lab.studies.learning.agents import EPOCHS, LOSS, Networks, Tables
 from crbc_lab.studies.learning.processes import Processes, play
 from crbc_lab.studies.learning.settings import SECONDS, SETTINGS, Draws
 from crbc_lab.studies.learning.study import Grid
@@ -116,6 +116,30 @@ def test_a_table_climbs_the_learners_objective() -> None:
     runs.learn(played, advantages, 1e-9)
     np.testing.assert_allclose((runs.logits - before)[0].numpy() / 1e-9 / 4, expected, atol=1e-5)
     assert (LOSS.clip, LOSS.dual_clip) == (0.2, 3.0), "those of the learner"
+
+
+def test_four_steps_of_a_table_are_clipped_by_the_first_ones_policy() -> None:
+    """Against the whole table, of which most anchors were not met."""
+    runs = agents("house", 0, 1)
+    played = runs.play(8)
+    advantages = 3.0 * np.random.default_rng(1).normal(size=len(played.run))
+    logits, old = runs.logits.clone(), None
+    run, state, action = (torch.from_numpy(column) for column in (played.run, played.state, played.action))
+    barred = ~torch.from_numpy(runs.processes.admissible[played.state])
+    for _ in range(EPOCHS):
+        logits.requires_grad_()
+        chances = logits[run, torch.from_numpy(runs.processes.anchor)[state]].masked_fill(barred, -torch.inf)
+        taken = chances.log_softmax(dim=1).gather(1, action[:, None])[:, 0]
+        old = taken.detach() if old is None else old
+        ratio, signal = (taken - old).exp(), torch.from_numpy(advantages)
+        least = torch.minimum(ratio * signal, ratio.clamp(0.8, 1.2) * signal)
+        gain = torch.where(signal < 0, torch.maximum(least, 3.0 * signal), least)
+        (gradient,) = torch.autograd.grad(gain.sum() / 8, logits)
+        logits = logits.detach() + 2.0 * gradient
+    before = runs.logits.clone()
+    runs.learn(played, advantages, 2.0)
+    torch.testing.assert_close(runs.logits, logits)
+    assert ((runs.logits != before).any(dim=2).float().mean() < 0.9) and ((taken - old).abs() > 0.3).any()
 
 
 def test_what_the_network_sees_is_the_board_about_the_player() -> None:
