@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import stdtr
 
-from crbc_lab.statistics.intervals import ALPHA, Estimate, Variance, crossed_error, interval
+from crbc_lab.statistics.intervals import ALPHA, Estimate, Variance, crossed_error, interval, quantile
 from crbc_lab.statistics.outcomes import Floats, Outcomes, paired
 from crbc_rl.errors import ConfigError, nearest
 
@@ -99,17 +100,22 @@ def between_trainings(methods: Sequence[Outcomes], level: float = ALIKE) -> Vari
     They do not spread alike where Brown and Forsythe's test of the m_ks is below `level`, and with fewer than `FEWEST`
     seeds nothing shows whether they do. With two methods it is the variance of their differences.
     """
-    from scipy import stats
-
     means = np.array([one.per_seed for one in methods])
     left = means - means.mean(axis=1, keepdims=True) - means.mean(axis=0) + means.mean()
     left = np.round(left, 12)  # sums round, and equal methods must leave nothing
     if level and len(methods) > 2 and left.any():
         few = means.shape[1] < FEWEST
-        if few or stats.levene(*means, center="median").pvalue < level:
+        if few or _spreads_differ(means) < level:
             return None
     freedom = (len(methods) - 1) * (means.shape[1] - 1)
     return Variance(2 * float(np.square(left).sum()) / freedom, freedom)
+
+
+def _spreads_differ(means: Floats) -> float:
+    """p of Brown and Forsythe's test whether the rows of (K, S) spread alike."""
+    from scipy import stats  # here, since it takes more than a second
+
+    return float(stats.levene(*means, center="median").pvalue)
 
 
 def p_value(difference: float, error: float, freedom: float) -> float:
@@ -117,11 +123,9 @@ def p_value(difference: float, error: float, freedom: float) -> float:
 
     docs/statistics.md has its measured rate of false alarms, beside those of a bootstrap and of sign flips.
     """
-    from scipy import stats
-
     if difference == 0:
         return 1.0
-    return float(2 * stats.t.sf(abs(difference) / error, freedom)) if error > 0 else 0.0
+    return float(2 * stdtr(freedom, -abs(difference) / error)) if error > 0 else 0.0
 
 
 def smallest_difference(error: float, freedom: float, alpha: float = ALPHA) -> float:
@@ -132,18 +136,14 @@ def smallest_difference(error: float, freedom: float, alpha: float = ALPHA) -> f
     It is found with 80 % power by a two-sided test at `alpha`. `error` holds the variance between seeds and between
     clusters that is in the data.
     """
-    from scipy import stats
-
-    return float(stats.t.ppf(1 - alpha / 2, freedom) + stats.t.ppf(POWER, freedom)) * error
+    return (quantile(1 - alpha / 2, freedom) + quantile(POWER, freedom)) * error
 
 
 def power(difference: float, error: float, freedom: float, alpha: float = ALPHA) -> float:
     """How often a design of this error would find a true `difference`; 80 % for `smallest_difference`."""
-    from scipy import stats
-
     if error == 0:
         return float(difference != 0)
-    return float(stats.t.cdf(abs(difference) / error - stats.t.ppf(1 - alpha / 2, freedom), freedom))
+    return float(stdtr(freedom, abs(difference) / error - quantile(1 - alpha / 2, freedom)))
 
 
 def holm(p: ArrayLike) -> Floats:

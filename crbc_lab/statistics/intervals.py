@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import stdtrit
 
 from crbc_lab.statistics.outcomes import Outcomes
 from crbc_rl.errors import ConfigError
@@ -32,11 +33,14 @@ class Variance:
     freedom: int
 
 
+def quantile(q: float, freedom: float) -> float:
+    """Of Student's t. `scipy.stats` takes more than a second to import, and a page asks often."""
+    return float(stdtrit(freedom, q))
+
+
 def interval(value: float, error: float, freedom: float) -> Estimate:
     """The 95 % interval of Student's t."""
-    from scipy import stats  # here, as a list of studies does without: it takes more than a second
-
-    half = float(stats.t.ppf(1 - ALPHA / 2, freedom)) * error
+    half = quantile(1 - ALPHA / 2, freedom) * error
     return Estimate(value, value - half, value + half)
 
 
