@@ -2,7 +2,8 @@
 
 Without a run, one is made up of household rollouts in full rooms with the prompts of training: 16 held-out tasks at the
 start, the same at the end, and five groups of eight, as a training keeps by default. Half of the play is the expert's,
-half of it random to the last of 50 steps. A browser with a new profile opens the page five times.
+half of it random to the last of 50 steps. Then five methods are made up with five runs each of 150 updates, whose
+figures are random numbers, for the page that compares them. A browser with a new profile opens each page five times.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from crbc_lab.report import write_report
 from crbc_rl.config import TrainConfig
 from crbc_rl.names import shipped
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metric_table import METRICS
 
 ENV, KWARGS = "CRBC-ALFWorld-v0", {"rooms": "full", "max_steps": 50}
 GROUPS, SIZE, TASKS, TIMES = 5, 8, 16, 5
+METHODS, SEEDS, UPDATES = ("crbc", "gigpo", "graphgpo", "g2po", "grpo"), 5, 150
 LOADED = """const [one] = performance.getEntriesByType("navigation");
 const [paint] = performance.getEntriesByName("first-contentful-paint");
 return one && one.loadEventEnd && paint ? [paint.startTime, one.loadEventEnd] : null"""
@@ -79,6 +82,28 @@ def make_run(folder: Path) -> Path:
     return folder
 
 
+def make_runs(folder: Path) -> Path:
+    """Runs of `METHODS` with all curves, 30 validations and two tests."""
+    model = str(shipped() / "warmstarts/sokoban-tiny")
+    for number, method in enumerate(METHODS):
+        for seed in range(SEEDS):
+            rng, place = np.random.default_rng([number, seed]), folder / method / f"seed{seed}"
+            told = {"name": method, "model": model, "updates": UPDATES, "seed": seed, "credit": {"method": method}}
+            Run.start(place, TrainConfig.model_validate(told), resume=False)
+            rows, tests = list[dict[str, Any]](), list[dict[str, Any]]()
+            for update in range(UPDATES + 1):
+                rows.append({"update": update, **{metric.key: rng.random() for metric in METRICS if metric.title}})
+                rows[-1] |= {"success": rng.random(), "seconds/update": 60.0}
+                for split in ["validation"] * (update % 5 == 0) + ["test"] * (update in (0, UPDATES)):
+                    won = (rng.random(128) < 0.5).tolist()
+                    tests.append({"update": update, "split": split, "task": list(range(128)), "success": won})
+                    ends = {"success": float(np.mean(won)), "low": 0.0, "high": 1.0, "episodes": 128}
+                    rows[-1] |= {f"{split}/{name}": value for name, value in ends.items()}
+            for name, lines in (("metrics", rows), ("outcomes", tests)):
+                (place / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder
+
+
 def seconds_to_open(page: Path) -> tuple[float, float]:
     """From the address to the first paint, and to the end of the load event: the page's script has run by then."""
     with closing(Browser(unsafe_root=is_root())) as browser:
@@ -90,7 +115,7 @@ def seconds_to_open(page: Path) -> tuple[float, float]:
 
 def main(run: Path) -> None:
     began = time.perf_counter()
-    page = write_report(run, run / "benchmark.html")
+    page = write_report(run, out=run / "benchmark.html")
     written = time.perf_counter() - began
     painted, opened = (sorted(some) for some in zip(*(seconds_to_open(page) for _ in range(TIMES)), strict=True))
     rows = [
@@ -109,3 +134,4 @@ if __name__ == "__main__":
     else:
         with TemporaryDirectory() as made:
             main(make_run(Path(made) / "household"))
+            main(make_runs(Path(made) / "compared"))
