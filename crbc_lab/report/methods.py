@@ -47,7 +47,7 @@ class Trained:
     @property
     def tested(self) -> bool:
         """Whether it has ended, and its last policy was tested."""
-        return self.done == self.updates and [r["update"] for r in evaluated(self.records, "test")][-1:] == [self.done]
+        return self.done > 0 and [r["update"] for r in evaluated(self.records, "test")][-1:] == [self.done]
 
     @property
     def rollouts(self) -> Floats:

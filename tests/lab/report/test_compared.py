@@ -55,6 +55,7 @@ def trained(
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
     won_by = "to b" if method == "crbc" else "to c"
     played = [walk("a", "b", "c", won=method == "crbc", task="one"), walk("a", won_by[-1], "d", won=True, task="two")]
+    played.append(walk(*"ab", *"c" * (method == "crbc"), task="three"))
     keep(run.folder, "test-000000", played)
     keep(run.folder, f"test-{UPDATES:06d}", [*played, walk("z", task=f"only {method}")])
     return folder
@@ -115,10 +116,11 @@ def test_no_two_methods_have_one_name(both: Path, tmp_path: Path) -> None:
 
 def test_methods_part_at_the_first_other_action(both: Path) -> None:
     part = compared("both", [both / "gigpo" / "seed0", both / "crbc" / "seed1", both / "crbc" / "seed0"])
-    one, two = part["partings"]
+    one, two, three = part["partings"]
     assert (one.task, one.seed, one.step, one.endings) == ("one", 0, None, ("failed, 3 steps", "solved, 3 steps"))
     assert (two.task, two.step, two.actions) == ("two", 1, ("to c", "to b"))
     assert two.links == ("m1-0-last-1/0/1", "m2-0-last-1/0/1")
+    assert (three.step, three.actions, three.links[0]) == (2, ("nothing more", "to c"), "m1-0-last-2/0/1")
     keys = {group["key"]: group["title"] for group in part["groups"]}
     assert {link.split("/")[0] for parting in part["partings"] for link in parting.links} == keys.keys(), "no others"
     assert keys["m1-0-last-1"].startswith("gigpo, seed 0, solved, 3 steps")
