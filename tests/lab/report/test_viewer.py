@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kept_rollouts import HOSTILE, kept_run, random_group, turns_of
+from trained_runs import trained
 
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.report import write_report
@@ -185,6 +186,21 @@ def test_strangers_texts_stay_texts(chromium: Any, tmp_path: Path) -> None:
 
 
 # ---- the part `report` of scripts/full.sh --------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_a_comparison_leads_to_the_step_where_methods_part(chromium: Any, tmp_path: Path) -> None:
+    place = tmp_path / "lr 50% <script>é'"
+    folders = [trained(place / method, 0, method, name=method) for method in ("gigpo", "crbc")]
+    visit(chromium, write_report(*folders, out=tmp_path / "compared.html"))
+    links = chromium.find_elements("css selector", "#partings ~ .card a")
+    assert [link.text for link in links] == ["gigpo", "crbc"] * 3
+    links[3].click()
+    assert where(chromium) == "m2-0-last-1/0/1" and "step 1" in text(chromium, "where")
+    assert "to b" in text(chromium, "action")
+    assert chromium.execute_script("return document.getElementById('viewer').getBoundingClientRect().top < innerHeight")
+    quiet(chromium)
+
 
 SMALL = """return [...document.querySelectorAll("svg text")].filter(one => one.getBoundingClientRect().width)
   .map(one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
