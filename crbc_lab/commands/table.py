@@ -12,7 +12,7 @@ from typing import Any, Literal
 from rich.markup import escape
 from tyro.conf import Positional
 
-from crbc_lab.commands.console import console, print_line
+from crbc_lab.commands.console import console, print_line, print_written
 from crbc_lab.commands.data import data
 from crbc_lab.commands.evaluating import evaluate
 from crbc_lab.commands.models import MODEL
@@ -172,6 +172,20 @@ def report(run: RunPath, /, *others: RunPath, out: MaybePath = None, text: bool 
     from crbc_lab.report import write_report
 
     print_line(console, str(write_report(*map(_place, (run, *others)), out=out, text=text)))
+
+
+def export(run: RunPath, /, out: MaybePath = None, format: Literal["inspect"] = "inspect") -> None:
+    """Write what a run kept of its rollouts as logs for another viewer: inspect view start --log-dir RUN/inspect.
+
+    Args:
+        run: a run folder or its name in runs/.
+        out: the folder of the logs; default RUN/inspect.
+        format: inspect, for Inspect View: messages, success, and each step's V, Q and credit as metadata.
+    """
+    from crbc_lab.report.inspect_log import write_logs
+
+    place = find(run, "run").path
+    print_written(console, *write_logs(place, out or place / format))
 
 
 def _place(run: Path) -> Path:
@@ -370,6 +384,7 @@ COMMANDS: dict[str, Any] = {
     "eval": evaluate,
     "agents": agents,
     "report": report,
+    "export": export,
     "play": play,
     "warmstart": warmstart,
     "study": STUDY,
