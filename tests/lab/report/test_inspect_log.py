@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kept_rollouts import HOSTILE, kept_run
+from kept_rollouts import HOSTILE, keep, kept_run, random_group
 from paths import ROOT
 from refusals import refusal
 
@@ -56,15 +56,17 @@ def test_a_rollout_is_a_sample_with_the_pages_numbers(folder: Path, tmp_path: Pa
     assert turns[:2] == [scene.turns_of(0)[0].prompt, scene.turns_of(0)[0].reply]
     won = [one["scores"]["success"]["value"] for one in samples]
     assert won == [float(rollout.success) for rollout in scene.group.rollouts]
-    ids = [(one["id"], one["epoch"]) for one in found["training"]["samples"]]
-    assert len(set(ids)) == len(ids), "a task may come in several updates"
 
 
 def test_the_command_writes_beside_the_run_and_the_same_bytes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = kept_run(tmp_path / "run", HOSTILE)
+    keep(run, "training-000002", [random_group(41)])
+    keep(run, "training-000001", [random_group(41)])
     cli.main(["export", str(run)])
+    samples = logs(run / "inspect")["training"]["samples"]
+    assert len({(one["id"], one["epoch"]) for one in samples}) == len(samples) == 16, "one task in two updates"
     first = {path.name: path.read_bytes() for path in (run / "inspect").iterdir()}
     cli.main(["export", str(run)])
     assert first == {path.name: path.read_bytes() for path in (run / "inspect").iterdir()} and len(first) == 3
