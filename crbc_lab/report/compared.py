@@ -81,9 +81,9 @@ def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None
     reference = next((method for method in methods if method.ended), methods[0])
     rows, notes = _table(methods, reference)
     keys = {method.name: f"m{number}" for number, method in enumerate(methods, 1)}
-    last = {method.name: _last(method, keys[method.name], left_out, numbers) for method in methods}
+    last = {method.name: _last(method, keys[method.name], left_out) for method in methods}
     others = (method for method in methods if method is not reference)
-    partings = [parting for other in others for parting in _partings(reference, other, last)]
+    partings = [parting for other in others for parting in _partings(reference, other, last, numbers)]
     linked = {link.partition("/")[0] for parting in partings for link in parting.links}
     training = [scene for method in methods for scene in _training(method, keys[method.name], left_out)]
     played = [scene for own in last.values() for scene in own.values() if scene.key in linked]
@@ -95,11 +95,10 @@ def compared(title: str, folders: Sequence[Path], numbers: Numbers | None = None
         "rows": rows,
         "notes": notes,
         "curves_of": list(_curves(methods)),
-        "panels": list(_panels(methods)),
+        "panels_of": list(_panels(methods)),
         "difference": [pair for pair in difference(methods) if not numbers or pair[0] not in PRIVATE],
         "partings": partings,
-        **shown(list(map(numbers, training) if numbers else training) + played, left_out),
-        "numbered": numbers is not None,
+        **shown(training + played, left_out, numbers),
     }
 
 
@@ -118,13 +117,13 @@ def _table(methods: Sequence[Method], reference: Method) -> tuple[list[Row], lis
     if reference not in tests:
         return [], notes
     seeds, alike = _alike(tests, reference, notes)
-    own: dict[Method, Outcomes] = {}
+    own, success = dict[Method, Outcomes](), dict[Method, Estimate]()
     for method, found in tests.items():
         try:
-            own[method] = outcomes(found, seeds if method in alike else sorted(found))
-            estimate(own[method])
+            values = outcomes(found, seeds if method in alike else sorted(found))
+            success[method] = estimate(values)
+            own[method] = values
         except ConfigError as error:
-            own.pop(method, None)
             notes.append(f"{method.name}: not in the table, since {error}.")
     if reference not in own:
         return [], notes
@@ -134,7 +133,7 @@ def _table(methods: Sequence[Method], reference: Method) -> tuple[list[Row], lis
     before = _beside({start: first, reference.name: own[reference]}, reference.name, [])
     rows = [Row(start, len(seeds), estimate(first), before.get(start))]
     for method, values in own.items():
-        rows.append(Row(method.name, len(values.seeds), estimate(values), beside.get(method.name), method.minutes))
+        rows.append(Row(method.name, len(values.seeds), success[method], beside.get(method.name), method.minutes))
     return rows, notes
 
 
@@ -231,25 +230,27 @@ def _training(method: Method, key: str, left_out: list[str]) -> list[Scene]:
     return []
 
 
-def _last(method: Method, key: str, left_out: list[str], numbers: Numbers | None) -> dict[tuple[int, str], Scene]:
+def _last(method: Method, key: str, left_out: list[str]) -> dict[tuple[int, str], Scene]:
     """What each run kept of its last policy, by seed and task."""
     found: dict[tuple[int, str], Scene] = {}
     for one in method.ended:
         files = [path for update, kind, path in kept(one.run.folder) if kind == "test" and update]
         for path in files[-1:]:
             for scene in sound_scenes(path, left_out, "last", f"{key}-{one.seed}-", one.run.config.credit):
-                own = numbers(scene) if numbers else scene
-                found[one.seed, own.group.task] = replace(own, of=f"{method.name}, seed {one.seed}")
+                found[one.seed, scene.group.task] = replace(scene, of=f"{method.name}, seed {one.seed}")
     return found
 
 
-def _partings(one: Method, other: Method, last: Mapping[str, Mapping[tuple[int, str], Scene]]) -> Iterator[Parting]:
+def _partings(
+    one: Method, other: Method, last: Mapping[str, Mapping[tuple[int, str], Scene]], numbers: Numbers | None
+) -> Iterator[Parting]:
     """Tasks of which both methods kept how they were played with one seed, those first that one of them alone won."""
     first, second = last[one.name], last[other.name]
     both = [place for place in first if place in second]
     both.sort(key=lambda place: first[place].group.success_rate == second[place].group.success_rate)
     for place in both[:PARTED]:
-        yield _parting(place[0], (one.name, other.name), first[place], second[place])
+        pair = (first[place], second[place])
+        yield _parting(place[0], (one.name, other.name), *(map(numbers, pair) if numbers else pair))
 
 
 def _parting(seed: int, names: tuple[str, str], one: Scene, other: Scene) -> Parting:

@@ -92,14 +92,19 @@ def credits(group: RolloutGroup, estimators: Sequence[Named]) -> list[list[str] 
     shown: list[list[str] | str] = []
     for one in estimators:
         try:
-            credit.check_options(one.method, dict(one.options))
-            values = credit.estimator_of(one.method)(process, **one.options)
+            values = credit_of(process, one)
         except credit.CreditError as error:
             shown.append(str(error))
         else:
             rollouts = process.steps()[0]
             shown.append([" ".join(signed(v, DIGITS) for v in own.tolist()) for own in rollouts.split(values)[0]])
     return shown
+
+
+def credit_of(process: EmpiricalProcess, one: Named) -> Floats:
+    """What an estimator gives every step, (n,). Raises `CreditError` where it cannot be computed."""
+    credit.check_options(one.method, dict(one.options))
+    return credit.estimator_of(one.method)(process, **one.options)
 
 
 def signed(value: float, digits: int) -> str:

@@ -19,10 +19,10 @@ import numpy as np
 
 from anchors import EmpiricalProcess
 from crbc_envs.storage.files import replace_file
-from crbc_lab.report.estimators import compared, credits, options_of
+from crbc_lab.report.estimators import compared, credit_of, options_of
 from crbc_lab.report.group import Part
 from crbc_lab.report.scenes import Scene, ending, scenes_of
-from crbc_rl.credit import closure
+from crbc_rl.credit import CreditError, closure
 from crbc_rl.errors import ConfigError
 from crbc_rl.runs.folder import Run, read_versions
 
@@ -35,16 +35,16 @@ SCORE, KEPT = "success", "of those kept"
 def write_logs(place: Path, folder: Path) -> list[Path]:
     """Write a log for each kind of rollouts that the run at `place` kept with texts, into `folder`, and return their
     paths. Raises `ConfigError` where it kept none."""
-    run, left_out = Run.open(place), list[str]()
-    scenes = [scene for scene in scenes_of(run, left_out=left_out) if scene.turns]
+    run = Run.open(place)
+    scenes = [scene for scene in scenes_of(run) if scene.turns]
     if not scenes:
         raise ConfigError(f"{place} kept no prompts and replies: a log has messages; its config says `transcripts`")
     made = datetime.fromtimestamp((place / "metrics.jsonl").stat().st_mtime, UTC).isoformat(timespec="seconds")
+    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for kind in dict.fromkeys(scene.kind for scene in scenes):
         own = [scene for scene in scenes if scene.kind == kind]
         path = folder / f"{made.replace(':', '-')}_{run.config.name}-{kind}_{kind}.json"
-        folder.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(_log(run, kind, made, own), indent=1).encode())
         written.append(path)
     return written
@@ -77,11 +77,13 @@ def _samples(scene: Scene) -> Iterator[dict[str, Any]]:
     process = EmpiricalProcess.from_group(scene.group)
     values, (rollouts, pair) = closure(process, **options_of(closure, scene.credit)), process.steps()
     own = compared(scene.credit)[0]
-    credit = credits(scene.group, [own])[0]
+    try:
+        credit: list[float | str] = credit_of(process, own).round(4).tolist()
+    except CreditError as error:  # such as one of a module: the page says the same
+        credit = [str(error)] * len(pair)
     ends = np.cumsum(rollouts.length)[:-1]
     for number, (rollout, pairs) in enumerate(zip(scene.group.rollouts, np.split(pair, ends), strict=True)):
-        messages = []
-        told = credit if isinstance(credit, str) else credit[number].replace("−", "-").split()
+        messages, first = [], int(rollouts.length[:number].sum())
         for t, (step, turn) in enumerate(zip(rollout.steps, scene.turns_of(number), strict=True)):
             at = int(process.pair_anchor[pairs[t]])
             about = {
@@ -91,7 +93,7 @@ def _samples(scene: Scene) -> Iterator[dict[str, Any]]:
                 "reward": step.reward,
                 "V": round(float(values.V[at]), 4),
                 "Q": round(float(values.Q[pairs[t]]), 4),
-                own.name: told if isinstance(told, str) else float(told[t]),
+                own.name: credit[first + t],
             }
             messages += [
                 {"id": f"{t}-user", "role": "user", "content": turn.prompt},

@@ -32,11 +32,12 @@ def page_of(places: Sequence[Path], numbers: Numbers | None = None) -> tuple[Par
     """
     place = places[0]
     if len(places) > 1:
-        for each in places:
-            if not runs_in(each):
+        found = {each: runs_in(each) for each in places}
+        for each, runs in found.items():
+            if not runs:
                 raise ConfigError(f"{each} is no run folder with metrics, and no folder of such: several are compared")
         names = " and ".join(path.name for path in places[:2]) + " and others" * (len(places) > 2)
-        return compared(names, [run for each in places for run in runs_in(each)], numbers), Path(COMPARED)
+        return compared(names, [run for runs in found.values() for run in runs], numbers), Path(COMPARED)
     if place.suffix == ".json" and not place.is_dir():
         return _evaluation(place, numbers), place.with_suffix(".html")
     if (place / FILE).is_file():

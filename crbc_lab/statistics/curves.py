@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from crbc_lab.statistics.intervals import interval
+from crbc_lab.statistics.intervals import ALPHA, quantile
 from crbc_lab.statistics.outcomes import Floats
 from crbc_rl.errors import ConfigError
 
@@ -37,12 +37,8 @@ def band(curves: Sequence[Curve]) -> Band:
     updates, values = _shared([_read(curve, seed) for seed, curve in enumerate(curves)])
     seeds = len(values)
     errors = values.std(axis=0, ddof=1) / math.sqrt(seeds) if seeds > 1 else np.zeros(len(updates))
-    ends = [
-        interval(float(at), float(error), max(seeds - 1, 1))
-        for at, error in zip(values.mean(axis=0), errors, strict=True)
-    ]
-    centre, low, high = (np.array([getattr(one, end) for one in ends]) for end in ("value", "low", "high"))
-    return Band(updates, centre, low, high)
+    centre, half = values.mean(axis=0), quantile(1 - ALPHA / 2, max(seeds - 1, 1)) * errors
+    return Band(updates, centre, centre - half, centre + half)
 
 
 def area(updates: ArrayLike, values: ArrayLike) -> float:

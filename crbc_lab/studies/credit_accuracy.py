@@ -48,8 +48,8 @@ class Settings:
     """The sample: `instances` of each world x `behaviours` x `rollouts`, cut into groups of each of `group_sizes`.
 
     `behaviours` is the number of the world's behaviours that are used, evenly chosen from its list. At least two groups
-    are drawn. `draws` and `seed` together
-    choose processes and random numbers: "choose" and "report" share none for seeds below 1,000.
+    are drawn. `draws` and `seed` together choose processes and random numbers: "choose" and "report" share none for
+    seeds below 1,000.
     """
 
     instances: int = 60
