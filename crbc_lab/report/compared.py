@@ -46,9 +46,9 @@ class Row:
     @property
     def cells(self) -> list[str]:
         """As the table has them, percentages as points. What comes before training is of no family."""
-        told = [self.name, str(self.seeds), _points_of(self.success, "")]
+        told = [self.name, str(self.seeds), self.success.percent()]
         if (one := self.beside) is not None:
-            told.append(_points_of(one.difference, "+"))
+            told.append(one.difference.percent("+.1f"))
         if one is not None and self.minutes is not None:
             told += ["separated" if one.separated else "not separated"]
             told += ["< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}", f"{100 * one.smallest:.1f}"]
@@ -271,8 +271,3 @@ def _parting(seed: int, names: tuple[str, str], one: Scene, other: Scene) -> Par
 
 def _did(rollout: Rollout, step: int) -> str:
     return rollout.steps[step].action if step < len(rollout) else "nothing more"
-
-
-def _points_of(one: Estimate, sign: str) -> str:
-    value, low, high = (f"{100 * each:{sign}.1f}" for each in (one.value, one.low, one.high))
-    return f"{value} ({low} to {high})"

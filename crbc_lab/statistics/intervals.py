@@ -24,6 +24,11 @@ class Estimate:
     low: float
     high: float
 
+    def percent(self, form: str = ".1f") -> str:
+        """As tables have it, in percent or points: 62.4 (57.5 to 67.4)."""
+        value, low, high = (f"{100 * number:{form}}" for number in (self.value, self.low, self.high))
+        return f"{value} ({low} to {high})"
+
 
 @dataclass(frozen=True, slots=True)
 class Variance:

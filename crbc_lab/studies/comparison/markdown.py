@@ -94,7 +94,7 @@ def table(rows: Sequence[Row]) -> str:
     several = len({row.reference for row in rows if row.beside}) > 1
     lines = [_line(heads), _line(["---"] * len(heads))]
     for row in rows:
-        cells = [row.label, _percent(row.success)]
+        cells = [row.label, row.success.percent()]
         if row.beside is None:
             cells += ["reference", "", ""]
         else:
@@ -102,7 +102,7 @@ def table(rows: Sequence[Row]) -> str:
             verdict = "" if one.separated else ", not separated"
             from_whom = f" from {row.reference}" if several else ""
             cells += [
-                f"{_percent(one.difference, '+.1f')}{from_whom}{verdict}",
+                f"{one.difference.percent('+.1f')}{from_whom}{verdict}",
                 "< 0.001" if one.corrected < 0.001 else f"{one.corrected:.3f}",
                 f"{100 * one.smallest:.1f}",
             ]
@@ -191,11 +191,6 @@ def _area(kept: Kept) -> float:
 
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _percent(estimate: Estimate, form: str = ".1f") -> str:
-    value, low, high = (f"{100 * number:{form}}" for number in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"
 
 
 def _seeds(kept: Sequence[Kept]) -> str:

@@ -10,10 +10,11 @@ what is between them is made anew
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from crbc_lab.studies.comparison.document import UNFINISHED, Picture
 from crbc_lab.studies.estimators import CRBC
 from crbc_lab.studies.learning import tables
 from crbc_lab.studies.learning.settings import SETTINGS
@@ -21,10 +22,6 @@ from crbc_lab.studies.learning.study import left, place, planned, read
 from crbc_rl.errors import ConfigError
 
 MARK = re.compile(r"<!-- learning: (settings|differences|picture) ([\w/ -]+?) -->\n.*?<!-- end -->", re.DOTALL)
-UNFINISHED = "Not run yet."
-
-Picture = Callable[[str, str, Callable[[Path], None]], str]
-"""`picture(name, title, draw)` has `draw` write a figure, and returns what a document shows for it."""
 
 
 def rebuilt(text: str, results: Path, picture: Picture) -> str:

@@ -96,7 +96,7 @@ def lines(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
             f"{result.rates[result.rate]:g}",
             f"{100 * result.area:.1f}",
             f"{100 * result.curve[-1].mean():.1f}",
-            "" if d is None else f"{100 * d.value:+.1f} ({100 * d.low:+.1f} to {100 * d.high:+.1f})",
+            "" if d is None else d.percent("+.1f"),
             f"{one.corrected:.3f}{'*' * row.separated}" if one is not None and row.counts else "",
         )
 
