@@ -1,14 +1,17 @@
-"""Measures the page of a run, its bytes and the time to open it: `python -m benchmarks.report [RUN]`.
+"""Measures the pages of `crbc report` and `crbc view`: `python -m benchmarks.report [RUN]`.
 
 Without a run, one is made up of household rollouts in full rooms with the prompts of training: 16 held-out tasks at the
 start, the same at the end, and five groups of eight, as a training keeps by default. Half of the play is the expert's,
 half of it random to the last of 50 steps. Then five methods are made up with five runs each of 150 updates, whose
 figures are random numbers, for the page that compares them. A browser with a new profile opens each page five times.
+At last `crbc view` serves the household run with 10,112 recorded rollouts: its groups of training in 79 files.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 import time
 from contextlib import closing
@@ -25,7 +28,7 @@ from anchors import Rollout, RolloutGroup, Step
 from benchmarks.credit import table
 from crbc_envs.demonstrations import random_reply
 from crbc_envs.prompts import Conversation, PromptWindow
-from crbc_envs.storage.rollouts import RecordedTurn, write_groups
+from crbc_envs.storage.rollouts import RecordedTurn, read_recording, write_groups
 from crbc_envs.vector.members import make_member
 from crbc_envs.webshop.site.browser import Browser, is_root
 from crbc_lab.report import write_report
@@ -113,6 +116,54 @@ def seconds_to_open(page: Path) -> tuple[float, float]:
     return loaded[0] / 1000, loaded[1] / 1000
 
 
+def add_recordings(run: Path) -> Path:
+    """16 groups of the run's training in each of 79 files, as 79 updates with `record_every: 1` leave them."""
+    kept = [read_recording(path) for path in sorted((run / "transcripts").glob("training*"))]
+    chosen = [kept[number % GROUPS] for number in range(16)]
+    groups = [RolloutGroup(one.groups[0].rollouts, f"task {number}") for number, one in enumerate(chosen)]
+    turns = [turn for one in chosen for turn in one.turns or ()]
+    for update in range(1, 80):
+        path = run / "rollouts" / f"{update:06d}.parquet"
+        if update == 1:
+            write_groups(path, groups, update=update, turns=turns)
+        else:
+            shutil.copy(run / "rollouts/000001.parquet", path)
+    return run
+
+
+def serve(run: Path) -> None:
+    """`crbc view` in a process of its own: until it answers, until a browser has opened it, until another group."""
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "crbc_lab.cli", "view", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[0]
+        ready, opened, groups = time.perf_counter() - began, list[float](), list[float]()
+        for number in range(TIMES):
+            with closing(Browser(unsafe_root=is_root())) as browser:
+                opened.append(_until(browser, f"{url}/#r{20 + number}-3/1/0", "Rollout 1"))
+                groups.append(_until(browser, f"{url}/#r{40 + number}-2/2/0", "Rollout 2"))
+        status = Path(f"/proc/{process.pid}/status")
+        memory = status.read_text().partition("VmHWM:")[2].split()[0] if status.is_file() else "nan"
+        process.terminate()
+    rows = [
+        ("seconds until it serves", f"{ready:.2f}"),
+        (f"seconds to open a recorded group, median of {TIMES}", f"{median(opened):.2f}"),
+        (f"seconds to another group, median of {TIMES}", f"{median(groups):.2f}"),
+        ("most memory of the server", f"{float(memory) / 1000:.0f} MB"),
+    ]
+    table(f"crbc view of {run.name} with 10,112 recorded rollouts", rows)
+
+
+def _until(browser: Browser, url: str, shown: str) -> float:
+    """Seconds until the viewer has the rollout of the address."""
+    began = time.perf_counter()
+    browser.driver.get(url)
+    while shown not in browser.driver.find_element("id", "where").text:
+        time.sleep(0.01)
+    return time.perf_counter() - began
+
+
 def main(run: Path) -> None:
     began = time.perf_counter()
     page = write_report(run, out=run / "benchmark.html")
@@ -135,3 +186,4 @@ if __name__ == "__main__":
         with TemporaryDirectory() as made:
             main(make_run(Path(made) / "household"))
             main(make_runs(Path(made) / "compared"))
+            serve(add_recordings(Path(made) / "household"))

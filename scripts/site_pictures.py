@@ -15,11 +15,12 @@ from urllib.parse import urlencode
 
 from PIL import Image
 
+from crbc_envs.local_server import serving
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.expert.expert import Shopper
 from crbc_envs.webshop.site.address import address
 from crbc_envs.webshop.site.browser import find_program
-from crbc_envs.webshop.site.server import Site, SiteServer, serving
+from crbc_envs.webshop.site.server import Site, SiteServer
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 DESKTOP, PHONE = (1200, 720), (390, 844)

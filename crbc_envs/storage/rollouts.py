@@ -25,7 +25,7 @@ import io
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -154,6 +154,18 @@ def read_groups(path: Path | str, anchor: str | None = None) -> list[RolloutGrou
     require_anchor(path, header, anchor)
     _check_places(path, table, header)
     return _groups(path, rows_of(table), header)
+
+
+def outcomes_of(path: Path | str) -> list[tuple[str, list[bool]]]:
+    """The task of each group of a file, and which of its rollouts succeeded. No turn is read, so a recording
+    of many thousand rollouts is listed at once. Raises `DataError` like `read_groups`."""
+    path = Path(path)
+    table, header = read_table(path, STEP_COLUMNS)
+    _check_places(path, table, header)
+    begins = np.flatnonzero(table.column("step").to_numpy() == 0)
+    tasks, success = (table.column(name).take(begins).to_pylist() for name in ("task_id", "success"))
+    ends = np.cumsum([0, *(len(members) for members in header["lengths"])]).tolist()
+    return [(tasks[first], success[first:last]) for first, last in pairwise(ends)]
 
 
 def read_recording(path: Path | str, groups: Iterable[int] | None = None, *, anchor: str | None = None) -> Recording:

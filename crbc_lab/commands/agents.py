@@ -14,7 +14,7 @@ from crbc_lab.agents.config import AgentsConfig
 from crbc_lab.agents.ledger import Ledger
 from crbc_lab.agents.results import FILE
 from crbc_lab.agents.run import Run, first_prompts
-from crbc_lab.commands.console import print_line, replay_command
+from crbc_lab.commands.console import print_line, view_command
 from crbc_lab.interrupts import Interrupts
 from crbc_lab.plan.environment import check_env
 from crbc_lab.progress import Bars
@@ -159,7 +159,7 @@ def lines(config: AgentsConfig, result: Result, folder: Path) -> Iterator[str]:
             "finished ones are rather the short ones, so their success is no estimate of the panel's"
         )
     first = folder / "rollouts" / f"seed{config.seeds[0]}" / "000000.parquet"
-    yield f"result {folder / FILE}; transcripts: {replay_command(first)}"
+    yield f"result {folder / FILE}; transcripts: {view_command(first)}"
 
 
 def _rate(figures: Result) -> str:

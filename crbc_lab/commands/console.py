@@ -44,9 +44,9 @@ def print_written(console: Console, *paths: Path) -> None:
         print_line(console, f"wrote {path}")
 
 
-def replay_command(path: Path) -> str:
-    """What a shell takes to step through a recording."""
-    return shlex.join(["crbc", "play", "--replay", str(path)])
+def view_command(path: Path) -> str:
+    """What a shell takes to look at a run or at a recording."""
+    return shlex.join(["crbc", "view", str(path)])
 
 
 @contextmanager

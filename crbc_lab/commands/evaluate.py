@@ -17,7 +17,7 @@ from rich.markup import escape
 from crbc_envs.actions import OPEN_ACTION
 from crbc_envs.chat import ChatEpisode
 from crbc_envs.vector.members import make_member
-from crbc_lab.commands.console import print_line, print_written, replay_command
+from crbc_lab.commands.console import print_line, print_written, view_command
 from crbc_lab.commands.order import Order
 from crbc_lab.commands.recording import CHUNK, Recording, finished, identity, recording
 from crbc_lab.evaluation.record import Row, columns_of, record_metrics, rows_of
@@ -108,7 +108,7 @@ def _keep_transcripts(config: TrainConfig, player: Player, out: Path, console: C
     told: dict[str, Any] = {"env_id": config.env.id, "update": update, "policy": policy, "credit": credit_of(config)}
     path = out.with_suffix(".transcripts.parquet")
     if plays.all and (written := write_plays(path, chosen(plays.all, plays.wanted), **told)):
-        print_line(console, f"{len(written)} of the tasks, replies and all: {replay_command(path)}")
+        print_line(console, f"{len(written)} of the tasks, replies and all: {view_command(path)}")
 
 
 HINT = "The lines above say what is wrong with the replies; docs/evaluation.md has the forms that are read"

@@ -7,12 +7,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby, takewhile
 
-import gymnasium
 from rich.text import Text
 
 from crbc_envs.core import Rows
 from crbc_envs.printable import printable
-from crbc_envs.vector.members import creator
 
 Legend = Mapping[str, tuple[str, str]]
 """Per symbol of a board, its meaning and its colour (`AnchorEnv.legend`)."""
@@ -33,13 +31,6 @@ def picture(text: str, legend: Legend) -> Text:
             if symbol in legend:
                 drawn.stylize(legend[symbol][1], place, place + 1)
     return drawn
-
-
-def legend_of(env_id: str) -> Legend:
-    """The legend that the class of a registered environment declares; empty for any other id."""
-    spec = gymnasium.registry.get(env_id)
-    legend: Legend = getattr(creator(spec), "legend", {}) if spec else {}
-    return legend
 
 
 def explained(legend: Legend) -> Text:

@@ -1,27 +1,26 @@
-"""Every command of `crbc` with its options: init, train, eval, agents, report, play, warmstart, bench and doctor; and
-data, model, serve, and results and study, whose own are in `data.py`, `models.py`, `serving.py` and `studying.py`."""
+"""Every command of `crbc` with its options: init, train, eval, agents, report, view, export, play, warmstart, bench and
+doctor; and data, model, serve, results and study, which have files of their own."""
 
 from __future__ import annotations
 
 import sys
 from itertools import chain
 from pathlib import Path
-from shlex import quote
 from typing import Any, Literal
 
 from rich.markup import escape
 from tyro.conf import Positional
 
-from crbc_lab.commands.console import console, print_line, print_written
+from crbc_lab.commands.console import console, print_line
 from crbc_lab.commands.data import data
 from crbc_lab.commands.evaluating import evaluate
+from crbc_lab.commands.looking import export, report, view
 from crbc_lab.commands.models import MODEL
 from crbc_lab.commands.parse import (
     ConfigPath,
     Count,
     Index,
     MaybePath,
-    RunPath,
     Seeds,
     Settings,
     Size,
@@ -159,93 +158,31 @@ def agents(
         sys.exit(1)
 
 
-def report(run: RunPath, /, *others: RunPath, out: MaybePath = None, text: bool = True) -> None:
-    """Write RUN/report.html: why rollouts failed, step by step, with what several estimators credit, and all curves.
-    Of several runs write compared.html: which method is better, how sure that is, and where they act differently.
-
-    Args:
-        run: a run folder or its name in runs/, an evaluation's F.json, an agent's folder, or a folder of several runs.
-        others: runs, or folders of runs, to be compared with the first. Runs that differ in their seed are together.
-        out: the file to write instead, such as where the run folder cannot be written.
-        text: without it numbers stand for tasks, anchors and actions, and no prompt, reply or frame is in the page.
-    """
-    from crbc_lab.report import write_report
-
-    print_line(console, str(write_report(*map(_place, (run, *others)), out=out, text=text)))
-
-
-def export(run: RunPath, /, out: MaybePath = None, format: Literal["inspect"] = "inspect") -> None:
-    """Write what a run kept of its rollouts as logs for another viewer: inspect view start --log-dir RUN/inspect.
-
-    Args:
-        run: a run folder or its name in runs/.
-        out: the folder of the logs; default RUN/inspect.
-        format: inspect, for Inspect View: messages, success, and each step's V, Q and credit as metadata.
-    """
-    from crbc_lab.report.inspect_log import write_logs
-
-    place = find(run, "run").path
-    print_written(console, *write_logs(place, out or place / format))
-
-
-def _place(run: Path) -> Path:
-    """What `run` names: a folder or file as it is, or a run by its name."""
-    if run.suffix == ".json" or (run / "agents.json").is_file() or any(run.glob("*/config.yaml")):
-        return run
-    if run.is_file() and run.suffix not in (".yaml", ".yml"):
-        stem, kept, _ = run.name.partition(".transcripts.parquet")
-        whole = quote(str(run.with_name(f"{stem}.json"))) if kept else "RUN"
-        what = "a recording, and a page is of all it belongs to" if run.suffix == ".parquet" else "no run or evaluation"
-        raise ConfigError(f"{run} is {what}: crbc report {whole}")
-    return run if any(run.glob("*/*/config.yaml")) else find(run, "run").path
-
-
 def play(
-    env: Positional[str | None] = None,
+    env: Positional[str],
     /,
-    split: Literal["train", "validation", "test"] | None = None,
+    split: Literal["train", "validation", "test"] = "train",
     task: Index = None,
-    seed: Index = None,
+    seed: Index = 0,
     set: Settings = (),
-    replay: MaybePath = None,
-    group: Index = None,
-    rollout: Index = None,
     unsafe_root: bool = False,
     allow_import: bool = False,
 ) -> None:
-    """Play an environment in the terminal, with its anchors and admissible actions. Or step through recorded rollouts,
-    with replies, rewards and each step's V, Q and Q - V.
+    """Play an environment in the terminal, with its anchors and admissible actions.
 
     Args:
-        env: an environment id such as CRBC-Sokoban-v0, or a config or a run for its environment; not with --replay.
-        split: the split of the tasks; default train.
+        env: an environment id such as CRBC-Sokoban-v0, or a config or a run for its environment.
+        split: the split of the tasks.
         task: index of the first task; by default drawn with the seed.
-        seed: seed of the draw; default 0.
+        seed: seed of the draw.
         set: the environment's options, each as key=value, such as slippery=true or data=official.
-        replay: a file of recorded rollouts, such as RUN/transcripts/test-000060.parquet, which training writes.
-        group: the first group shown of that file.
-        rollout: the first rollout shown of that group.
         unsafe_root: let CRBC-WebShopSite-v0 run its browser as root, without a sandbox.
         allow_import: run the modules that the config names ("module:attribute").
     """
     permit(allow_import)
-    if replay is not None:
-        given = {"the environment": env, "--split": split, "--task": task, "--seed": seed, "--set": set or None}
-        given["--unsafe-root"] = unsafe_root or None
-        if odd := [name for name, value in given.items() if value is not None]:
-            raise ConfigError(f"--replay shows what was recorded, all of it in the file: leave {', '.join(odd)} out")
-        from crbc_lab.commands.replay import replay as step_through
-
-        step_through(replay, group or 0, rollout or 0, console)
-        return
-    if group is not None or rollout is not None:
-        raise ConfigError("--group and --rollout belong to --replay FILE, the recorded rollouts to step through")
-    if env is None:
-        raise ConfigError("name an environment, such as crbc play CRBC-Sokoban-v0, or a file with --replay FILE")
     from crbc_lab.commands.play import play as play_env
 
-    settings = tuple(chain(*set))
-    play_env(env, split or "train", task, seed or 0, console, settings=settings, unsafe_root=unsafe_root)
+    play_env(env, split, task, seed or 0, console, settings=tuple(chain(*set)), unsafe_root=unsafe_root)
 
 
 def warmstart(
@@ -384,6 +321,7 @@ COMMANDS: dict[str, Any] = {
     "eval": evaluate,
     "agents": agents,
     "report": report,
+    "view": view,
     "export": export,
     "play": play,
     "warmstart": warmstart,

@@ -11,7 +11,7 @@ from rich.markup import escape
 
 from crbc_envs.errors import DataError
 from crbc_envs.storage.rollouts import read_groups
-from crbc_lab.commands.console import print_line, replay_command
+from crbc_lab.commands.console import print_line, view_command
 from crbc_lab.interrupts import Interrupts, stop_with_parent
 from crbc_lab.plan.check import check_run
 from crbc_lab.progress import TrainProgress
@@ -94,4 +94,4 @@ def show_outcome(folder: Path, update: int, console: Console) -> None:
     for last in [one.path for one in kept(folder) if one.kind == "test" and one.update][-1:]:
         with suppress(DataError):  # a damaged file, of which the report has warned
             if any(group.success_rate < 1 for group in read_groups(last)):
-                print_line(console, f"look first at what it lost: {replay_command(last)}  ('f' is the next failure)")
+                print_line(console, f"look first at what it lost: {view_command(folder)}  ('f' is the next failure)")

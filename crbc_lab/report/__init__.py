@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-from base64 import b64encode
-from hashlib import sha256
 from pathlib import Path
 
 from crbc_rl.errors import ConfigError
@@ -21,28 +19,14 @@ def write_report(run: Path, *others: Path, out: Path | None = None, text: bool =
     and loads nothing of the page but the script and the style of the template, which its policy names by their digests.
     Raises `ConfigError` where `run` is none of these, has no metrics yet, or cannot be written.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    from crbc_envs.actions import CLOSE_THINK
     from crbc_envs.storage.files import replace_file
-    from crbc_lab.report.content import ramps
+    from crbc_lab.report.content import drawn
     from crbc_lab.report.others import page_of
+    from crbc_lab.report.page import written
     from crbc_lab.report.scenes import Numbers
 
     content, place = page_of([run, *others], None if text else Numbers())
-    templates = Environment(
-        loader=PackageLoader("crbc_lab", "report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = templates.get_template("style.html.j2").render(ramps=ramps())
-    script = templates.get_template("script.html.j2").render(close_think=CLOSE_THINK)
-    page = templates.get_template("report.html.j2")
-    parts = {"style": Markup(style), "script": Markup(script), "policy": policy(style, script)}
-    html = page.render(content | parts).encode(errors="replace")
+    html = written(content | drawn(content["scenes"])).encode(errors="replace")
     try:
         replace_file(out or place, html)
     except OSError as error:
@@ -50,12 +34,3 @@ def write_report(run: Path, *others: Path, out: Path | None = None, text: bool =
             raise ConfigError(f"{place.parent} cannot be written ({error.strerror}): add --out FILE") from error
         raise
     return out or place
-
-
-def policy(style: str, script: str) -> str:
-    """The Content-Security-Policy of a page with one style and one script of ours, and nothing from anywhere."""
-    digests = [b64encode(sha256(text.encode()).digest()).decode() for text in (style, script)]
-    return (
-        f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from crbc_envs.actions import CAUSES
 from crbc_lab.report import charts
 from crbc_lab.report.diagnostics import certified, diversity
-from crbc_lab.report.estimators import discount_of, told
+from crbc_lab.report.estimators import Named, discount_of, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
-from crbc_lab.report.scenes import Numbers, Scene, Texts, scenes_of
+from crbc_lab.report.scenes import Entry, Numbers, Scene, Texts, scenes_of
 from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
@@ -82,20 +82,29 @@ def content(run: Run, records: Sequence[Record], numbers: Numbers | None = None)
 
 
 def shown(scenes: Sequence[Scene], left_out: Sequence[str], numbers: Numbers | None = None) -> Part:
-    """The part of the page about rollouts, and about files that were left out."""
-    texts, scenes = Texts(), list(map(numbers, scenes)) if numbers else scenes
-    groups = [view_group(scene, texts) for scene in scenes]
-    rates = [scene.group.success_rate for scene in scenes]
-    best = max(range(len(scenes)), key=lambda i: (0 < rates[i] < 1, rates[i] < 1, i), default=None)
+    """The part of the page about rollouts, which are `scenes`, and about files that were left out."""
+    scenes = list(map(numbers, scenes)) if numbers else scenes
     return {
-        "groups": groups,
-        "first": "" if best is None else scenes[best].key,  # the newest of mixed outcomes, else of failures
-        "pieces": list(texts.pieces),
-        "frames": [b64encode(png).decode() for png in texts.frames],
+        "scenes": scenes,
+        "index": [scene.entry for scene in scenes],
         "failures": failures(scenes),
         "left_out": left_out,
         "numbered": numbers is not None,
     }
+
+
+def drawn(scenes: Iterable[Scene], asked: Sequence[Named] = ()) -> Part:
+    """The graphs of `scenes`, and the texts and frames that all of them share. `asked` are more estimators."""
+    texts = Texts()
+    groups = [view_group(scene, texts, asked) for scene in scenes]
+    frames = [b64encode(png).decode() for png in texts.frames]
+    return {"groups": groups, "pieces": list(texts.pieces), "frames": frames}
+
+
+def first_of(index: Sequence[Entry]) -> str:
+    """The group that a page begins with: the last one of mixed outcomes, else of failures; "" where there is none."""
+    ranks = [(0 < entry.rate < 1, entry.rate < 1, i) for i, entry in enumerate(index)]
+    return index[max(ranks)[-1]].key if index else ""
 
 
 def ramps() -> dict[str, list[str]]:

@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 from anchors import EmpiricalProcess, RolloutGroup
 from crbc_rl import credit
 from crbc_rl.config.sections import CreditConfig
+from crbc_rl.config.text import parse_yaml
 from crbc_rl.credit.crbc import BETA
+from crbc_rl.errors import ConfigError
 
 Floats = NDArray[np.float64]
 
@@ -59,6 +61,20 @@ def compared(config: CreditConfig | None) -> list[Named]:
             if not any(one.name == name for one in own):
                 own.append(Named(name, method, options))
     return own
+
+
+def asked_for(text: str) -> Named:
+    """The estimator that a reader asks for, such as "crbc beta=0.9 depth=1". Raises `ConfigError` for what is none,
+    and `CreditError` for a method or an option that there is not."""
+    method, *settings = text.split() or [""]
+    options = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"{setting}: write an option as name=value, such as crbc beta=0.9 depth=1")
+        options[name] = parse_yaml(value, f"{setting}: the value is not YAML")
+    credit.check_options(method, options)
+    return Named(text, method, options)
 
 
 def told(config: CreditConfig) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchors import INVALID, EmpiricalProcess, RolloutGroup
 from crbc_lab.report.board import Picture, pictures
-from crbc_lab.report.estimators import compared, credits, options_of, plain, signed
+from crbc_lab.report.estimators import Named, compared, credits, options_of, plain, signed
 from crbc_lab.report.graph import BOUNDARY_WIDTH, Layout, Link, lay_out
 from crbc_lab.report.scenes import KINDS, Scene, Texts, ending, shortened
 from crbc_rl.credit import Closure, closure, step_credit
@@ -33,8 +33,9 @@ Part = dict[str, Any]
 """What the template draws or writes of one thing, by its names there."""
 
 
-def view_group(scene: Scene, texts: Texts) -> Part:
-    """Draw the group of `scene`, and tell its rollouts. The closure has the options of the run's own method.
+def view_group(scene: Scene, texts: Texts, asked: Sequence[Named] = ()) -> Part:
+    """Draw the group of `scene`, and tell its rollouts. The closure has the options of the run's own method. Credit is
+    that of the estimators of every page, and of those `asked` for.
 
     Of the numbers, `width` and `height` are those of the drawing, and `node_width` and `node_height` of each anchor.
     `data` is JSON for the script: texts alone where something is shown, `texts` the pieces of prompts and replies.
@@ -50,7 +51,7 @@ def view_group(scene: Scene, texts: Texts) -> Part:
     width, height = drawn[0].width, drawn[0].height
     layout = lay_out(len(process.anchors), _links(process), width + FRAME, height + FRAME)
     best = int(result.sigma.argmax()) if largest else -1
-    estimators = compared(scene.credit)
+    estimators = [*compared(scene.credit), *asked]
     words = ["" if drawn[i].shapes else label for i, label in enumerate(labels)]
     return {
         "key": scene.key,

@@ -7,7 +7,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
 
 from anchors import INVALID, Rollout, RolloutGroup, Step
 from crbc_envs.errors import DataError
@@ -26,6 +28,19 @@ PIECE = re.compile(r"[^\n,]+[\n,]*|[\n,]+")
 """What texts are cut into, since prompts repeat lines of each other, and parts of lists."""
 KINDS = {"training": "training", "start": "held out, at the start", "last": "held out, last policy", "task": "tasks"}
 """What was played, in words."""
+
+
+class Entry(NamedTuple):
+    """A group in the list of a page. `ends` has a character for each rollout, 1 where it succeeded and 0 where not."""
+
+    key: str
+    kind: str
+    title: str
+    ends: str
+
+    @property
+    def rate(self) -> float:
+        return self.ends.count("1") / len(self.ends)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +73,11 @@ class Scene:
         if self.kind == "training":
             return f"{whose}update {self.update}: {self.ending}"
         return f"{whose or self.key + ': '}{self.ending}, {shortened(self.group.task, 60)}"
+
+    @property
+    def entry(self) -> Entry:
+        ends = "".join("01"[one.success] for one in self.group.rollouts)
+        return Entry(self.key, KINDS[self.kind], self.title, ends)
 
     def turns_of(self, rollout: int) -> Sequence[RecordedTurn]:
         """The turns of one rollout; empty where none were kept."""
@@ -161,12 +181,18 @@ def sound_scenes(path: Path, left_out: list[str], *more: Any) -> list[Scene]:
         return []
 
 
-def read_scenes(path: Path, kind: str, prefix: str = "", own: CreditConfig | None = None) -> list[Scene]:
-    """The groups of a file of recorded rollouts. Without `own`, credit is as the file says that its run computes it."""
-    recording = read_recording(path)
+def read_scenes(
+    path: Path, kind: str, prefix: str = "", own: CreditConfig | None = None, only: Sequence[int] | None = None
+) -> list[Scene]:
+    """The groups of a file of recorded rollouts, or those with the numbers `only`, which are numbered anew. Without
+    `own`, credit is as the file says that its run computes it."""
+    recording = read_recording(path, only)
     if own is None and recording.credit is not None:
         method, options = recording.credit["method"], recording.credit["options"]
-        own = CreditConfig.model_validate({"method": method, method.rpartition(":")[2]: options})
+        try:
+            own = CreditConfig.model_validate({"method": method, method.rpartition(":")[2]: options})
+        except ValidationError as error:
+            raise DataError(f"{path}: its credit is none: {error.errors()[0]['msg']}") from error
     name = f"{prefix}{kind}-{recording.update}" if kind == "training" else f"{prefix}{kind}"
     scenes, first = [], 0
     for number, group in enumerate(recording.groups):

@@ -8,7 +8,7 @@ tensorboard/     the same metrics as metrics.jsonl       .lock           who wri
 train.log        what a run of several seeds says        train.yaml      the config that it was started with
 invalid.jsonl    invalid replies as they came, by cause  outcomes.jsonl  each held-out task of every evaluation
 tracking.json    what the tracker has, with `tracking`   wandb/          its files, with tracking=wandb
-rollouts/        every rollout of every `record_every`-th update, for `crbc play --replay`
+rollouts/        every rollout of every `record_every`-th update, for `crbc view`
 transcripts/     held-out tasks and training groups, as they were played (`crbc_rl.runs.transcripts`)
 
 No path in it leads out of it, except to modules and data sets that the config names, and where its user made links.

@@ -55,7 +55,7 @@ class Guard:
         if self.invalid == INVALID_UPDATES:
             log.warning(
                 "update %d: every reply of the last %d updates was invalid; look at replies with --set record_every=1 "
-                "and crbc play --replay RUN/rollouts/%06d.parquet, then at env.prompt and rollout.max_new_tokens = %d",
+                "and crbc view RUN/rollouts/%06d.parquet, then at env.prompt and rollout.max_new_tokens = %d",
                 update,
                 INVALID_UPDATES,
                 update + 1,

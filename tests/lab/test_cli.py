@@ -1,4 +1,3 @@
-import io
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from paths import ROOT
 from refusals import refusal
 from warm import Warm
 
+from crbc_envs.storage.rollouts import read_recording
 from crbc_lab import cli
 from crbc_rl import config
 from crbc_rl.errors import ConfigError
@@ -18,7 +18,7 @@ from crbc_rl.rollout.evaluate import wilson
 
 @pytest.mark.slow
 def test_looking_at_runs_waits_for_no_torch() -> None:
-    code = "import sys, crbc_lab.studies.comparison.run, crbc_lab.commands.compare, crbc_lab.commands.replay\n"
+    code = "import sys, crbc_lab.studies.comparison.run, crbc_lab.commands.compare, crbc_lab.report.live\n"
     code += "import crbc_lab.report.others\n"
     code += "sys.exit(bool({'torch', 'transformers', 'huggingface_hub'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
@@ -35,7 +35,7 @@ def test_train_eval_and_report_from_the_command_line(
     assert done.status == 0, done.err
     assert (
         "update 2 of 2" in done.out
-        and "crbc play --replay 'my run/transcripts/test-000002.parquet'  (" in done.out
+        and "crbc view 'my run'  (" in done.out
         and "warm start" in done.out
         and "95 % interval" in done.out
     )
@@ -48,9 +48,7 @@ def test_train_eval_and_report_from_the_command_line(
     assert "trained" in capsys.readouterr().out
     cli.main(["eval", "my run", "--policy", "last", "--episodes", "5", "--out", "a.json"])
     assert "5 test tasks" in capsys.readouterr().out
-    monkeypatch.setattr("sys.stdin", io.StringIO("q\n"))
-    cli.main(["play", "--replay", "a.transcripts.parquet"])
-    assert "CRBC-Sokoban-v0  policy last, update 2  5 groups" in capsys.readouterr().out
+    assert read_recording(tmp_path / "a.transcripts.parquet").policy == "last, update 2"
 
 
 @pytest.mark.parametrize(

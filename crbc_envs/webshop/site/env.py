@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from crbc_envs.local_server import serving
 from crbc_envs.webshop.env import WebShopEnv
 from crbc_envs.webshop.shop.goals import Goal
 from crbc_envs.webshop.shop.pages import Node, Page
@@ -16,7 +17,7 @@ from crbc_envs.webshop.shop.session import Session, parse
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site.address import SHOPPER, read_address
 from crbc_envs.webshop.site.browser import Browser, Screen, require_browser
-from crbc_envs.webshop.site.server import Site, SiteServer, serving
+from crbc_envs.webshop.site.server import Site, SiteServer
 
 
 class SiteSession(Session):

@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webshop_catalogue import shop
 
+from crbc_envs.local_server import serving
 from crbc_envs.webshop.products.catalogue import MemoryCatalogue, products_of
 from crbc_envs.webshop.search.engine import SearchEngine, build
 from crbc_envs.webshop.shop.panels import WebShopPanel
 from crbc_envs.webshop.shop.session import Session
 from crbc_envs.webshop.shop.shop import Shop
 from crbc_envs.webshop.site.address import SHOPPER, address, read_address
-from crbc_envs.webshop.site.server import Site, SiteServer, serving
+from crbc_envs.webshop.site.server import Site, SiteServer
 
 TO_SHOE = ("search[tern shoe]", "click[b000000001]")
 WALKS = {

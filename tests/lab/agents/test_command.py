@@ -1,22 +1,18 @@
-"""`crbc agents`, its configs and its mistakes; and transcripts as `crbc play --replay` shows them."""
+"""`crbc agents`, its configs and its mistakes; and the transcripts."""
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import ROOT
-from play_session import typed
-from rich.console import Console
 from scripted_model import FaultyModel, ScriptedPolicy, agents_config, play, served, wanderer, write_agents_config
 
-from crbc_envs.storage.rollouts import read_groups
+from crbc_envs.storage.rollouts import read_groups, read_recording
 from crbc_lab import cli
 from crbc_lab.agents.config import load_agents_config
-from crbc_lab.commands.replay import replay
 from crbc_rl.errors import ConfigError
 
 CONFIGS = sorted((ROOT / "configs/agents").glob("*.yaml"))
@@ -152,12 +148,6 @@ def test_a_mistake_is_one_line_and_status_two(
 # ---- transcripts ------------------------------------------------------------------------------------
 
 
-def shown_by_replay(path: Path, *lines: str) -> list[str]:
-    out = io.StringIO()
-    replay(path, 0, 0, Console(file=out, width=120), typed(out, lines))
-    return out.getvalue().split("replay> ")
-
-
 def test_transcripts_are_readable(tmp_path: Path) -> None:
     def replies(text: str) -> str:
         if text.endswith("New plan:"):
@@ -167,12 +157,10 @@ def test_transcripts_are_readable(tmp_path: Path) -> None:
     config = agents_config(tmp_path, "reflexion", episodes=1, reflexion={"trials": 2, "stuck": 0})
     play(config, tmp_path / "run", ScriptedPolicy(replies))
     path = tmp_path / "run/rollouts/seed0/000000.parquet"
-    first, second, trial, prompt, _ = shown_by_replay(path, "", "r", "p", "q")
-    assert "CRBC-Sokoban-v0" in first and "rollout 0 of 2  step 0 of 2" in first
-    assert "reply   > think: Which way?\nOK.\n> up" in first and "action  up  reward" in first
-    assert "logprob" not in first and "out of steps" in second
-    assert "rollout 1 of 2" in trial
-    assert "Your memory for the task below:" in prompt and "Walk up, then search for the \ufffd[2Jbox." in prompt
-    assert "\x1b" not in prompt
+    recording = read_recording(path)
+    assert recording.env_id == "CRBC-Sokoban-v0" and recording.turns is not None
+    first, _, trial, _ = recording.turns
+    assert first.reply == "> think: Which way?\nOK.\n> up" and first.reply_ids == ()
+    assert "Your memory for the task below:" in trial.prompt and "Walk up, then search for the" in trial.prompt
     (group,) = read_groups(path, anchor="paper-1")
     assert [len(rollout) for rollout in group.rollouts] == [2, 2]

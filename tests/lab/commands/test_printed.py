@@ -13,19 +13,17 @@ from typing import Any
 import gymnasium
 import pytest
 from learner_fixtures import write_config
-from play_session import session, typed
+from play_session import session
 from rich.console import Console
 from warm import Warm
 
-from anchors import Rollout, RolloutGroup, Step, anchor_key
+from anchors import anchor_key
 from crbc_envs import AnchorEnv
 from crbc_envs.spaces import UnicodeText
-from crbc_envs.storage.rollouts import RecordedTurn, write_groups
 from crbc_envs.tasks import Task, TaskPanel
 from crbc_lab import cli
 from crbc_lab.commands import evaluate, train
-from crbc_lab.commands.console import PlainConsole, replay_command
-from crbc_lab.commands.replay import replay
+from crbc_lab.commands.console import PlainConsole, view_command
 from crbc_lab.plan.show import print_plan
 from crbc_rl.policies.chat import ChatPolicy
 
@@ -118,16 +116,6 @@ def test_a_game_is_shown(env_id: str, text: str) -> None:
         fits(printed, text)
 
 
-def test_a_recording_is_shown(tmp_path: Path, text: str) -> None:
-    text = text.replace("\ud800", "\ufffd")  # cannot be stored
-    file = tmp_path / "r.parquet"
-    group = RolloutGroup([Rollout([Step(text, text, 0.0, text)], True)], text)
-    write_groups(file, [group], env_id=text, policy=text, turns=[RecordedTurn("p", text, -1.0, (1,), (2,))])
-    out = io.StringIO()
-    replay(file, 0, 0, Console(file=out, width=400), typed(out, ["x", "n", "q"]))
-    fits(out.getvalue(), text)
-
-
 def test_an_error_is_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli.tell(f"a\n{text}")
     printed = capsys.readouterr().err
@@ -142,7 +130,7 @@ ARGUMENTS = [
     ("train", "sokoban-tiny", "--set", "env.id={}", "--dry-run"),
     ("train", "sokoban-tiny", "--seed", "{}"),
     ("play", "{}"),
-    ("play", "--replay", "{}"),
+    ("view", "{}"),
     ("eval", "sokoban-tiny", "--endpoint", "http://{}/v1", "--model", "{}", "--episodes", "1"),
     ("data", "webshop", "--from", "{}"),
     ("serve", "webshop", "--host", "{}"),
@@ -249,6 +237,6 @@ def test_warnings_logs_and_bugs_are_one_line_each_without_keys(warm: Warm, name:
 
 
 def test_a_printed_command_is_one_that_a_shell_takes() -> None:
-    assert replay_command(Path("r/a.parquet")) == "crbc play --replay r/a.parquet"
+    assert view_command(Path("r/a.parquet")) == "crbc view r/a.parquet"
     path = "my run/it's $(mine).parquet"
-    assert shlex.split(replay_command(Path(path))) == ["crbc", "play", "--replay", path]
+    assert shlex.split(view_command(Path(path))) == ["crbc", "view", path]

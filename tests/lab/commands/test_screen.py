@@ -31,11 +31,6 @@ def test_a_board_has_the_symbols_of_the_text_each_in_its_colour():
     assert styles(drawn) == {symbol: SokobanEnv.legend[symbol][1] for symbol in "#@$.*+"}
 
 
-def test_the_legend_of_a_recording_is_that_of_its_environment():
-    assert screen.legend_of("CRBC-Sokoban-v0") is SokobanEnv.legend
-    assert screen.legend_of("CRBC-ALFWorld-v0") == screen.legend_of("CRBC-Sokoban-v1") == screen.legend_of("") == {}
-
-
 def test_a_page_is_a_table_that_wraps_beside_its_columns():
     text = screen.page(SHOP, ACTIONS, width=40)
     assert text.plain.splitlines() == [

@@ -35,7 +35,7 @@ def test_it_shows_what_was_lost_where_something_was(
     assert "look first" not in outcome(folder, monkeypatch), "the last policy is meant"
     last = folder / "transcripts/test-000060.parquet"
     write_groups(last, [group(f"s:a {end}") for end in ended], update=60)
-    said = f"look first at what it lost: crbc play --replay '{last}'  ('f' is the next failure)"
+    said = f"look first at what it lost: crbc view '{folder}'  ('f' is the next failure)"
     assert (said in outcome(folder, monkeypatch)) == shown
     last.write_bytes(b"damaged")
     assert "look first" not in outcome(folder, monkeypatch)

@@ -86,7 +86,7 @@ def test_methods_part_at_the_first_other_action(both: Path) -> None:
     assert (two.task, two.step, two.actions) == ("two", 1, ("to c", "to b"))
     assert two.links == ("m1-0-last-1/0/1", "m2-0-last-1/0/1")
     assert (three.step, three.actions, three.links[0]) == (2, ("nothing more", "to c"), "m1-0-last-2/0/1")
-    keys = {group["key"]: group["title"] for group in part["groups"]}
+    keys = {entry.key: entry.title for entry in part["index"]}
     assert {link.split("/")[0] for parting in part["partings"] for link in parting.links} == keys.keys(), "no others"
     assert keys["m1-0-last-1"].startswith("gigpo, seed 0, solved, 3 steps")
     assert "crbc: not compared with gigpo" in " ".join(part["notes"])

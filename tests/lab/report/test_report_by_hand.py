@@ -14,7 +14,7 @@ from strategies import group
 
 from crbc_lab.report import content as report_content
 from crbc_lab.report import write_report
-from crbc_lab.report.content import CREDIT_PANELS, content
+from crbc_lab.report.content import CREDIT_PANELS, content, drawn
 from crbc_rl.config import TrainConfig
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
@@ -67,12 +67,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def shown(run: Run) -> dict[str, Any]:
-    return content(run, read_metrics(run.folder))
+    made = content(run, read_metrics(run.folder))
+    return made | drawn(made["scenes"])
 
 
 def test_the_page_has_every_figure_of_the_run(run: Run) -> None:
     page = re.sub(r"<(style|script).*?</\1>", "", write_report(run.folder).read_text(), flags=re.S)
     text = " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())
+    assert 'aria-label="update 2: 3 of 5 solved"' in page
     for figure in (
         "crbc beta 0.5, depth 0, sigma_min 0.05",
         "seed 13 3 updates of 6 groups × 7 rollouts",
@@ -91,7 +93,6 @@ def test_the_page_has_every_figure_of_the_run(run: Run) -> None:
         "save 1 s 1.25% 1 s",
         "other 3 s 3.75% 1.5 s",
         "credit 480 ms 0.60% 50 ms",
-        "update 2: 3 of 5 solved",
         "2 of the 5 rollouts on this page failed.",
         "last anchor rollouts group/rollout/step n 1 training-2/1/2 k 1 training-2/3/1",
         "cause steps group/rollout/step cause not kept 1 training-2/3/1",

@@ -110,7 +110,7 @@ def test_invalid_replies_alone_are_said_once_after_three_updates(
             guard.check(update, {"invalid": 1.0}, {})
     (said,) = [record.getMessage() for record in caplog.records]
     assert said.startswith("update 6: every reply of the last 3 updates was invalid")
-    assert all(word in said for word in ("record_every", "crbc play --replay", "env.prompt", "max_new_tokens = 4"))
+    assert all(word in said for word in ("record_every", "crbc view", "env.prompt", "max_new_tokens = 4"))
 
 
 def test_a_loss_of_ones_own_that_is_not_finite_ends_the_run_at_once(model: Path) -> None:
