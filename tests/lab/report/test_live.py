@@ -26,7 +26,9 @@ from crbc_envs.local_server import LocalServer, serving
 from crbc_envs.storage.rollouts import outcomes_of, write_groups
 from crbc_lab import cli
 from crbc_lab.report import write_report
+from crbc_lab.report.content import first_of
 from crbc_lab.report.live import POLICY, Live
+from crbc_lab.report.scenes import Entry
 from crbc_rl import credit
 
 BLOCK = re.compile(r'<script type="application/json" class="data">(.*?)</script>', re.S)
@@ -173,6 +175,12 @@ def test_several_runs_are_compared(tmp_path: Path) -> None:
     before = json.loads(live.respond("/state").body)["version"]
     add_update(tmp_path / "gigpo" / "seed1", 5)
     assert json.loads(live.respond("/state").body)["version"] != before
+
+
+@pytest.mark.parametrize(("ends", "first"), [("11 01 00 10 00 11", 3), ("11 00 00 11", 2), ("11 11", 1)])
+def test_a_page_begins_where_outcomes_are_mixed(ends: str, first: int) -> None:
+    assert first_of([Entry(str(i), "training", "", one) for i, one in enumerate(ends.split())]) == str(first)
+    assert first_of([]) == ""
 
 
 def test_only_this_machine_is_served(run: Path) -> None:
