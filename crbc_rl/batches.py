@@ -80,7 +80,9 @@ class RolloutBatch:
     `correction` the importance weights where the sampling engine differs from the trained model. All except `old` may
     be None.
 
-    `played` is all that was played, where these groups were chosen from it.
+    `seen` has what the optimizer step saw that trained each token, (4, T), where it was watched: log-probability,
+    ratio, advantage, and 1 where it was clipped. `all_groups` is all that was played, where these groups were chosen
+    from it.
     """
 
     rollouts: InternedRollouts
@@ -93,6 +95,7 @@ class RolloutBatch:
     returns: Floats | None = None
     correction: Floats | None = None
     masked: Bools | None = None
+    seen: Floats | None = None
     all_groups: RolloutBatch | None = None
 
     @classmethod

@@ -150,17 +150,18 @@ class Learner:
                 batch = self.critic.credit(batch)
             with self.clock.phase("critic"):
                 record |= self.critic.optimise(batch, rng(*shuffle))
-        return batch, {**self.actor.optimise(batch, rng(*shuffle)), **record}
+        record |= self.actor.optimise(batch, rng(*shuffle), watch=self._records or self._shows)
+        return replace(batch, seen=self.actor.seen), record
 
     def _keep(self, batch: RolloutBatch) -> None:
         """Keep a group of the update for the report, and all of it where the config asks for that."""
         if self.distributed.main:
             number = mixed(batch.rollouts.success_rate)
             self.run.keep_group(self.update, batch.rollouts.select([number]).groups()[0])
-            if self.config.transcripts and self._validates:
+            if self._shows:
                 self.transcripts.keep_training(self.update, batch, number)
             self.run.keep_invalid(self.update, batch.turns)
-            if self.config.record_every and self.update % self.config.record_every == 0:
+            if self._records:
                 self.run.keep_rollouts(self.update, batch, self.transcripts)
 
     # ---- the run --------------------------------------------------------------------
@@ -224,6 +225,16 @@ class Learner:
     def _validates(self) -> bool:
         """Whether this update ends with a validation."""
         return self.update == self.config.updates or self.update % self.config.eval.every == 0
+
+    @property
+    def _shows(self) -> bool:
+        """Whether a group of this update is kept as a transcript."""
+        return bool(self.config.transcripts) and self._validates
+
+    @property
+    def _records(self) -> bool:
+        """Whether all rollouts of this update are written."""
+        return bool(self.config.record_every) and self.update % self.config.record_every == 0
 
     def _models(self) -> dict[str, Trainable]:
         """What is trained, by the config's key of its learning rate."""

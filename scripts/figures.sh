@@ -43,7 +43,7 @@ agents() {
 
 credit() {
     .venv/bin/crbc study credit-accuracy --world all --out "$runs/credit"
-    cp "$runs/credit/credit_accuracy.png" docs/credit/
+    .venv/bin/python scripts/accuracy_figure.py "$runs/credit/credit_accuracy.json" docs/credit/credit_accuracy.png
     .venv/bin/python scripts/figures.py credit "$runs/credit/credit_accuracy.json"
 }
 

@@ -54,7 +54,7 @@ STEP_COLUMNS = {
     "score": "double",
 }
 TURN_COLUMNS = {"prompt": "string", "reply": "string", "logprob": "double", "prompt_ids": "ids", "reply_ids": "ids"}
-TOKEN_COLUMNS = {"logprobs": "numbers", "values": "numbers"}
+TOKEN_COLUMNS = dict.fromkeys(("logprobs", "values", "trained", "ratios", "advantages", "clipped"), "numbers")
 OPTIONAL_COLUMNS = {"cause": "string", **TOKEN_COLUMNS, "image": "image"}
 COLUMNS = STEP_COLUMNS | TURN_COLUMNS | OPTIONAL_COLUMNS
 TEXTS = {name for name, kind in COLUMNS.items() if kind == "string"} | {"image.bytes", "image.path"}

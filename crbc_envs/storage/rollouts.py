@@ -11,6 +11,8 @@ pandas, `datasets` and every other Parquet reader can open the files. Columns:
     prompt, reply                  the policy's input and output, if turns were recorded
     logprob                        of the whole reply, in nats, if turns were recorded
     logprobs, values               of each reply token, where they are known; values are those of a critic
+    trained, ratios, advantages,   of each reply token as its optimizer step saw it, where this is known: the
+    clipped                        log-probability, its ratio to the old one, the advantage, 1 where it was clipped
     prompt_ids, reply_ids          token ids, if turns were recorded
     cause                          why the reply was invalid, or "", if turns were recorded
     image                          the observation as {bytes: PNG, path: null}, if frames were recorded
@@ -59,8 +61,9 @@ Frame = NDArray[np.uint8]
 @dataclass(frozen=True, slots=True)
 class RecordedTurn:
     """The policy's input and output at one step. `logprob` is that of the whole reply, in nats. `cause` is why it was
-    invalid, one of `crbc_envs.actions.CAUSES`, or "". `logprobs` and `values`, those of a critic, have one number for
-    each reply token, or none where they are not known."""
+    invalid, one of `crbc_envs.actions.CAUSES`, or "". `logprobs`, `values`, those of a critic, and what the optimizer
+    step saw that trained the reply, `trained` (log-probabilities), `ratios`, `advantages` and `clipped` (0 or 1), have
+    one number for each reply token, or none where they are not known."""
 
     prompt: str
     reply: str
@@ -70,6 +73,10 @@ class RecordedTurn:
     cause: str = ""
     logprobs: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
+    trained: tuple[float, ...] = ()
+    ratios: tuple[float, ...] = ()
+    advantages: tuple[float, ...] = ()
+    clipped: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,7 @@ def credit_accuracy(
     """Compare every estimator's advantages with the exact truth, in worlds small enough to solve.
 
     Args:
-        out: folder for the JSON file and the PNG file.
+        out: folder for the JSON file.
         quick: a few seconds instead of up to three minutes.
         seed: seed of every draw.
         world: a world, or all; sokoban if none is given.
@@ -94,7 +94,7 @@ def credit_accuracy(
         jobs: worker processes. The results are the same.
     """
     from crbc_lab.studies import credit_accuracy as study
-    from crbc_lab.studies import credit_figure, credit_tables
+    from crbc_lab.studies import credit_tables
     from crbc_lab.studies.estimators import standard
     from crbc_lab.studies.worlds import WORLDS
 
@@ -117,10 +117,9 @@ def credit_accuracy(
         credit_tables.print_world(by_size, one, settings, console)
         scores += by_size
     credit_tables.print_plus(scores, settings, console)
-    data, picture = out / "credit_accuracy.json", out / "credit_accuracy.png"
+    data = out / "credit_accuracy.json"
     credit_tables.write_json(scores, worlds, settings, data)
-    credit_figure.draw(scores, settings, picture)
-    print_written(console, data, picture)
+    print_written(console, data)
 
 
 def learning(

@@ -14,6 +14,7 @@ from crbc_lab.report.estimators import Named, discount_of, told
 from crbc_lab.report.failures import failures
 from crbc_lab.report.group import CREDIT_COLOURS, VALUE_COLOURS, Part, ramp, view_group
 from crbc_lab.report.scenes import Entry, Numbers, Scene, Texts, scenes_of
+from crbc_lab.report.tokens import MOST
 from crbc_lab.statistics.curves import smooth, smoothing
 from crbc_rl.rollout.invalid import metric_key
 from crbc_rl.runs.folder import Run, read_versions
@@ -93,9 +94,10 @@ def shown(scenes: Sequence[Scene], left_out: Sequence[str], numbers: Numbers | N
     }
 
 
-def drawn(scenes: Iterable[Scene], asked: Sequence[Named] = ()) -> Part:
-    """The graphs of `scenes`, and the texts and frames that all of them share. `asked` are more estimators."""
-    texts = Texts()
+def drawn(scenes: Iterable[Scene], asked: Sequence[Named] = (), tokens: int = MOST) -> Part:
+    """The graphs of `scenes`, and the texts and frames that all of them share. `asked` are more estimators. So many
+    `tokens` are told at most."""
+    texts = Texts(tokens=tokens)
     groups = [view_group(scene, texts, asked) for scene in scenes]
     frames = [b64encode(png).decode() for png in texts.frames]
     return {"groups": groups, "pieces": list(texts.pieces), "frames": frames}

@@ -14,6 +14,7 @@ from crbc_lab.report.board import Picture, pictures
 from crbc_lab.report.estimators import Named, compared, credits, options_of, plain, signed
 from crbc_lab.report.graph import BOUNDARY_WIDTH, Layout, Link, lay_out
 from crbc_lab.report.scenes import KINDS, Scene, Texts, ending, shortened
+from crbc_lab.report.tokens import rows_of
 from crbc_rl.credit import Closure, closure, step_credit
 
 Colour = tuple[int, int, int]
@@ -142,13 +143,16 @@ def _boundaries(process: EmpiricalProcess, layout: Layout) -> list[Part]:
 
 
 def _rollouts(scene: Scene, process: EmpiricalProcess, texts: Texts) -> list[Part]:
-    """The rollouts: how each ended, and of its steps the pair, the reward, and prompt, reply and cause if known."""
+    """The rollouts: how each ended, and of its steps pair and reward, and prompt, reply, cause and tokens if known."""
     rollouts, pair = process.steps()
     told = []
     for number, (rollout, own) in enumerate(
         zip(scene.group.rollouts, np.split(pair, np.cumsum(rollouts.length)[:-1]), strict=True)
     ):
         turns = scene.turns_of(number)
+        fits = sum(len(turn.ratios) for turn in turns) <= texts.tokens
+        tokens = [rows_of(turn, scene.run) for turn in turns] if fits else []
+        texts.tokens -= sum(map(len, tokens))
         told.append(
             {
                 "ending": ending(rollout),
@@ -158,6 +162,8 @@ def _rollouts(scene: Scene, process: EmpiricalProcess, texts: Texts) -> list[Par
                 "prompts": [texts.cut(turn.prompt) for turn in turns],
                 "replies": [texts.cut(turn.reply) for turn in turns],
                 "causes": [turn.cause for turn in turns],
+                "tokens": tokens,
+                "cut": not fits,
             }
         )
     return told

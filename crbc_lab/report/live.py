@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from html import escape
 from http import HTTPStatus
@@ -91,13 +93,12 @@ class Live:
         """Raises `ConfigError` for an unknown group or estimator, and `DataError` for a damaged file."""
         if key in self._recorded:
             path, number = self._recorded[key]
-            scene = read_scenes(path, "training", f"{key}-", only=[number])[0]
-            scene = Scene(key, "training", scene.update, scene.group, scene.turns, scene.credit, scene.images)
+            scene = replace(read_scenes(path, "training", only=[number])[0], key=key)
         elif key in self._scenes:
             scene = self._scenes[key]
         else:
             raise ConfigError(f"there is no group {key} here any more; choose another")
-        return panel(drawn([scene], [asked_for(text) for text in also]))
+        return panel(drawn([scene], [asked_for(text) for text in also], tokens=sys.maxsize))
 
     def _read(self) -> None:
         files = [place for place in self.places if place.suffix == ".parquet"]

@@ -57,6 +57,8 @@ class Scene:
     images: Sequence[bytes] = ()
     of: str = ""
     """Whose it is, where a page has several runs."""
+    run: Path = Path()
+    """The folder of the run that played it."""
 
     @property
     def ending(self) -> str:
@@ -98,6 +100,8 @@ class Texts:
 
     pieces: dict[str, int] = field(default_factory=dict)
     frames: dict[bytes, int] = field(default_factory=dict)
+    tokens: int = 0
+    """So many more tokens fit the page."""
 
     def cut(self, text: str) -> list[int]:
         return [self.pieces.setdefault(piece, len(self.pieces)) for piece in PIECE.findall(text)]
@@ -200,6 +204,6 @@ def read_scenes(
         size = sum(map(len, group.rollouts))
         turns = recording.turns and recording.turns[first : first + size]
         images = (recording.images or ())[first : first + size]
-        scenes.append(Scene(key, kind, recording.update, group, turns, own, images))
+        scenes.append(Scene(key, kind, recording.update, group, turns, own, images, run=path.parent.parent))
         first += size
     return scenes

@@ -18,7 +18,7 @@ from crbc_rl.policies.lora import adapt, load_adapters, save_adapters, without_a
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.checkpoint import write_state
 from crbc_rl.training.files import share_files
-from crbc_rl.training.loss import objective_of
+from crbc_rl.training.loss import objective_of, seen
 from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 
@@ -40,6 +40,7 @@ class Actor(Trainable):
         self.objective = objective_of(config)
         self.by_advantage = config.loss.objective == CLIPPED and not (config.loss.kl or config.loss.entropy)
         super().__init__(policy, config, distributed, config.optim.lr)
+        self.seen: Floats | None = None
         self.reference: TransformersPolicy | None = None
         if (
             config.loss.kl and not lora
@@ -57,6 +58,10 @@ class Actor(Trainable):
         with self.clock.phase("reference"):
             reference = self._reference(batch)
         logprobs, entropy = self.policy.logprobs(batch, temperature, entropy_counts=self.config.loss.entropy > 0)
+        if self.watched is not None:
+            for row, values in zip(batch.rows, logprobs.tolist(), strict=True):
+                begin, end = self._starts[row : row + 2]
+                self.watched[:, begin:end] += np.stack([values[: end - begin], np.ones(end - begin)])
         return self.objective(logprobs, entropy, reference, batch, self.config.loss)
 
     @torch.no_grad()
@@ -70,15 +75,23 @@ class Actor(Trainable):
                 return self.policy.logprobs(batch, temperature)[0]
         return None
 
-    def optimise(self, batch: RolloutBatch, rng: np.random.Generator) -> Metrics:
-        """Maximise the objective and return the mean metrics over optimizer steps.
+    def optimise(self, batch: RolloutBatch, rng: np.random.Generator, watch: bool = False) -> Metrics:
+        """Maximise the objective and return the mean metrics over optimizer steps. Of an update that is to be watched,
+        `seen` has what the steps of its last epoch saw of each token, as in `RolloutBatch`.
 
         `drift`, where the objective has it, is that of the first step: the distance between the log-probabilities of
         sampling and of training before the weights change.
         """
         if self.config.loss.mask_truncated:
             batch = replace(batch, masked=batch.cut(self.policy.eos))
+        self._starts = np.concatenate([[0], batch.ends]).tolist()
+        self.watched = np.zeros((2, len(batch.old))) if watch else None
         steps = self.train_epochs(batch, rng)
+        self.seen = None
+        if self.watched is not None:
+            total, passes = self.distributed.sum(self.watched)
+            self.seen = seen(batch, total / passes.clip(1), self.config.loss)
+            self.watched = None
         first = {name: value for name, value in steps[0].items() if name == "drift"}
         return {**mean(steps), **_advantages(batch), **first}
 

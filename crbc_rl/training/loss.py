@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Set
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from crbc_rl.batches import TokenBatch
+from crbc_rl.batches import Floats, RolloutBatch, TokenBatch
 from crbc_rl.config import CLIPPED, LossConfig, TrainConfig
 from crbc_rl.config.extensions import load
 from crbc_rl.errors import ConfigError
@@ -94,6 +95,21 @@ def policy_loss(
         loss = loss + config.kl * kl
         metrics["kl"] = kl.item()
     return loss, {"loss": loss.item(), **metrics}
+
+
+def seen(batch: RolloutBatch, trained: Floats, config: LossConfig) -> Floats:
+    """What the objective made of each response token, (4, T): its log-probability `trained` (T,), its ratio, its
+    advantage, and 1 where the clip took its gradient, which is known of the paper's objective alone."""
+    trained = np.where(np.isfinite(trained), trained, batch.old)  # of a step that was left out
+    log_ratio = trained - batch.old
+    if config.ratio == "response":
+        log_ratio = np.repeat(np.add.reduceat(log_ratio, batch.ends - batch.response_length), batch.response_length)
+    ratio = np.exp(log_ratio.clip(-20.0, 20.0))
+    given = batch.token_advantage
+    advantage = np.repeat(batch.advantage, batch.response_length) if given is None else given
+    surrogate = clipped_surrogate(torch.from_numpy(ratio), torch.from_numpy(advantage), config)
+    clipped = (surrogate.numpy() != ratio * advantage) & (config.objective == CLIPPED)
+    return np.stack([trained, ratio, advantage, clipped]).astype(np.float32).astype(np.float64)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:

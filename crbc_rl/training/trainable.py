@@ -42,6 +42,9 @@ class Trainable:
         """Optimizer steps left out since the last one that was done."""
         self.not_finite = ""
         """What was not finite, where the last step was left out."""
+        self.watched: Floats | None = None
+        """(2, T) of an update that is watched: the sum of each token's log-probabilities in the passes of an epoch, and
+        how many there were."""
         if config.policy.gradient_checkpointing:
             # Only activations between blocks are kept; the backward pass recomputes the others.
             # transformers 5.23 has renamed it, and warns of the old name
@@ -66,6 +69,8 @@ class Trainable:
         for _ in range(self.config.optim.epochs):
             with self.clock.phase("tensors"):
                 parts = mini_batches(batch, self.config, rng)
+            if self.watched is not None:
+                self.watched[:] = 0.0
             for part in parts:
                 if self.skipped < IN_A_ROW:  # else the run ends after this update
                     steps.append(self._step(batch, part))

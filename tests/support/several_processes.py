@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from learner_fixtures import small
 from safetensors.torch import save_file
 from tables import table
@@ -49,7 +50,9 @@ def gradients(distributed: Distributed, model: str, file: str) -> None:
             found[name] = (p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad).contiguous().clone()
 
     actor.optimizer.register_step_pre_hook(keep)
-    actor.optimise(table(turns, advantage=advantage, old=old), rng)
+    actor.optimise(table(turns, advantage=advantage, old=old), rng, watch=True)
+    assert actor.seen is not None
+    found["seen"] = torch.from_numpy(actor.seen).float()
     if distributed.main:
         save_file(found, file)
     distributed.barrier()

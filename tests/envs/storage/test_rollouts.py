@@ -19,11 +19,13 @@ from strategies import groups, random_group
 from anchors import GroupError, Rollout, RolloutGroup, Step
 from crbc_envs import GroupVectorEnv
 from crbc_envs.errors import DataError
+from crbc_envs.storage.parquet import TOKEN_COLUMNS
 from crbc_envs.storage.rollouts import RecordedTurn, decode_frame, read_groups, read_recording, write_groups
 from crbc_rl.batches import RolloutBatch
 from crbc_rl.learner import Learner
 from crbc_rl.rollout.worker import RolloutWorker
 from crbc_rl.runs.folder import Run
+from crbc_rl.runs.metrics import read_metrics
 
 TEXTS = st.text(max_size=8)
 
@@ -343,6 +345,14 @@ def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytes
     assert kept.reply == trained.text
     assert f"Sokoban\n{recording.groups[1].rollouts[2].steps[0].label}\nYour move?" in kept.prompt
     assert kept.logprob == pytest.approx(sum(trained.logprobs))
+
+    metrics = next(record for record in read_metrics(tmp_path / "run") if record["update"] == 4)
+    told = {name: np.concatenate([getattr(turn, name) for turn in recording.turns]) for name in TOKEN_COLUMNS}
+    assert told["ratios"].max() == pytest.approx(metrics["ratio_max"], rel=1e-6)
+    assert told["clipped"].mean() == pytest.approx(metrics["clip_share"], rel=1e-5)
+    assert told["ratios"] == pytest.approx(np.exp(told["trained"] - told["logprobs"]), rel=1e-5)
+    assert all(len(set(turn.advantages)) == 1 for turn in recording.turns), "a step's tokens share its advantage"
+    assert metrics["advantage_max"] == pytest.approx(told["advantages"].max(), rel=1e-6)
 
 
 def test_a_run_goes_on_with_another_number_of_kept_updates(model: Path, tmp_path: Path) -> None:

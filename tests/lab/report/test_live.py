@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from crbc_lab.report import write_report
 from crbc_lab.report.content import first_of
 from crbc_lab.report.live import POLICY, Live
 from crbc_lab.report.scenes import Entry
+from crbc_lab.report.tokens import vocabulary
 from crbc_rl import credit
 
 BLOCK = re.compile(r'<script type="application/json" class="data">(.*?)</script>', re.S)
@@ -108,6 +110,41 @@ def test_an_estimator_that_is_asked_for_is_the_librarys(run: Path) -> None:
         assert answer.status == HTTPStatus.BAD_REQUEST and said in answer.body and answer.kind == "text/plain"
     (data,) = blocks(group(live, "training-1", "crbc beta=7").body)
     assert "beta" in data["credit"][-1], "the reason in the place of numbers"
+
+
+def test_tokens_are_told_as_the_optimizer_step_saw_them(run: Path) -> None:
+    played = random_group(41)
+    (run / "model").mkdir(exist_ok=True)
+    names = {"model": {"vocab": {"Ġgo": 5, "Ã¼": 6}}, "added_tokens": [{"id": 7, "content": "<|end|>"}]}
+    (run / "model/tokenizer.json").write_text(json.dumps(names))
+    told = {"reply_ids": (5, 6, 7, 8), "logprobs": (-0.5,) * 4, "trained": (-0.25,) * 4}
+    told |= {"ratios": (1.284,) * 4, "advantages": (-1.5,) * 4, "clipped": (0.0, 1.0, 0.0, 0.0)}
+    turns = [replace(turn, **told) for turn in turns_of([played])]
+    write_groups(run / "transcripts/training-000001.parquet", [played], update=1, turns=turns)
+    numbers = ["−0.500", "−0.250", "1.284", "−1.500"]
+    rows = [[" go", *numbers, ""], ["ü", *numbers, "clipped"], ["<|end|>", *numbers, ""], ["token 8", *numbers, ""]]
+
+    def tokens(html: str) -> list[Any]:
+        return [step for one in blocks(html)[0]["rollouts"] for step in one["tokens"]]
+
+    live = Live([run])
+    live.respond("/")
+    assert tokens(group(live, "training-1").body) == [rows] * sum(map(len, played.rollouts))
+    assert tokens(write_report(run).read_text()) == tokens(group(live, "training-1").body)
+    assert not tokens(write_report(run, text=False).read_text())
+    long = [replace(turn, **{name: values * 100 for name, values in told.items()}) for turn in turns]
+    write_groups(run / "transcripts/training-000001.parquet", [played], update=1, turns=long)
+    html = write_report(run).read_text()
+    assert {one["cut"] for one in blocks(html)[0]["rollouts"]} == {False, True}
+    assert len(tokens(html)) * 400 <= 20_000
+    live.respond("/")
+    assert len(tokens(group(live, "training-1").body)) == len(turns), "who asks for a group gets all"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model": {"vocab": []}}', '{"model": {"vocab": {"a": 1}}}'])
+def test_a_vocabulary_of_another_form_tells_no_names(tmp_path: Path, text: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(text)
+    assert not vocabulary(tmp_path / "tokenizer.json") and not vocabulary(tmp_path / "none.json")
 
 
 def test_recordings_are_listed_and_read_by_group(run: Path) -> None:

@@ -14,7 +14,7 @@ from scipy.stats import ttest_1samp
 
 from crbc_lab.commands import studying
 from crbc_lab.studies import credit_accuracy as study
-from crbc_lab.studies import credit_figure, credit_tables
+from crbc_lab.studies import credit_tables
 from crbc_lab.studies.credit_metrics import BY_GROUP, METRICS, PARTS
 from crbc_lab.studies.estimators import CRBC, ORACLE, Estimator, standard, variants
 from crbc_lab.studies.worlds import WORLDS
@@ -133,7 +133,7 @@ def test_methods_come_as_trained_on_and_as_step_terms():
         check_options(estimator.method, dict(estimator.options))
 
 
-def test_tables_json_and_picture(cells, tmp_path: Path):
+def test_tables_and_json(cells, tmp_path: Path):
     out = io.StringIO()
     console = Console(file=out, width=80)
     credit_tables.explain(console)
@@ -147,9 +147,6 @@ def test_tables_json_and_picture(cells, tmp_path: Path):
     assert set(sizes) == {"4", "8"}
     assert sizes["8"]["scores"]["truth"]["rank"] == [1.0, 0.0] and sizes["8"]["minus_crbc"]["crbc"]["sign"] == [0, 0]
     assert set(sizes["8"]["by_behaviour"]) == set(SMALL.played(SOKOBAN))
-    for settings, some in ((SMALL, cells), (replace(SMALL, group_sizes=(8,)), cells[1:])):
-        credit_figure.draw(some, settings, tmp_path / "s.png")
-        assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -159,7 +156,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     studying.credit_accuracy(out=out, quick=True, world=("repair", "stop", "repair"), group_size=(4,))
     said = capsys.readouterr().out
     assert "credit_accuracy.json" in said and "crbc K=1" in said and "stop now or go on" in said
-    assert sorted(p.name for p in out.iterdir()) == ["credit_accuracy.json", "credit_accuracy.png"]
+    assert sorted(p.name for p in out.iterdir()) == ["credit_accuracy.json"]
     data = json.loads((out / "credit_accuracy.json").read_text())
     assert list(data["worlds"]) == ["repair", "stop"] and data["settings"]["draws"] == "report"
 

@@ -23,6 +23,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.training.actor import Actor
+from crbc_rl.training.loss import seen
 from crbc_rl.training.trainable import Metrics, Trainable, mean
 
 
@@ -270,6 +271,53 @@ def test_optimise_tells_the_drift_of_its_first_step_and_the_mean_of_all_else(mod
     told, (first, second) = tolds
     assert told["drift"] == first["drift"] < second["drift"]
     assert told["entropy"] == pytest.approx((first["entropy"] + second["entropy"]) / 2)
+
+
+def watched(model: Path, optim: dict[str, Any] | None = None, **loss: Any) -> tuple[RolloutBatch, Any, Metrics]:
+    config = small(model, optim={"lr": 0.05, "minibatch": 2, **(optim or {})}, loss={"kl": 0.0, **loss})
+    actor = Actor(config, Distributed())
+    turns = actor.policy.generate([Prompt("up" * n) for n in (1, 2, 3, 4)], range(4), 1.0, 4)
+    batch = table(turns, advantage=[1.0, -0.5, 0.25, -2.0])
+    return batch, actor, actor.optimise(batch, rng("x"), watch=True)
+
+
+def test_what_a_step_saw_of_each_token_is_kept(model: Path) -> None:
+    """The figures of the update come of it again, where every token weighs the same."""
+    batch, actor, told = watched(model)
+    trained, ratio, advantage, clipped = actor.seen
+    assert advantage.tolist() == pytest.approx(np.repeat(batch.advantage, batch.response_length).tolist())
+    assert ratio == pytest.approx(np.exp(trained - batch.old), rel=1e-5)
+    assert told["ratio_max"] == pytest.approx(ratio.max(), rel=1e-5) and clipped.any()
+    assert told["clip_share"] == pytest.approx(clipped.mean(), rel=1e-5)
+    low, high = clipped * (advantage < 0), clipped * (advantage > 0)
+    assert (told["clip_share_low"], told["clip_share_high"]) == pytest.approx((low.mean(), high.mean()), rel=1e-5)
+    assert actor.watched is None
+    actor.optimise(batch, rng("x"))
+    assert actor.seen is None, "nobody asked"
+
+
+def test_of_several_epochs_the_last_one_is_seen(model: Path) -> None:
+    one, two = (watched(model, optim={"epochs": epochs, "minibatch": 100})[1].seen for epochs in (1, 2))
+    assert abs(one[1] - 1).max() < 1e-4 < 1e-2 < abs(two[1] - 1).max()
+
+
+def test_the_ratio_of_a_reply_is_that_of_all_its_tokens(model: Path) -> None:
+    batch, actor, told = watched(model, ratio="response")
+    trained, ratio, _, clipped = actor.seen
+    for begin, end in zip(batch.ends - batch.response_length, batch.ends, strict=True):
+        assert ratio[begin:end] == pytest.approx(math.exp((trained - batch.old)[begin:end].sum()), rel=1e-4)
+    assert told["clip_share"] == pytest.approx(clipped.mean(), rel=1e-5)
+
+
+def test_rows_that_are_copied_are_seen_once(model: Path) -> None:
+    optim = {"order": "ranks", "minibatch": 8, "epochs": 1}
+    assert abs(watched(model, optim)[1].seen[1] - 1).max() < 1e-4, "the mean over copies, not their sum"
+
+
+def test_a_step_that_was_left_out_saw_what_was_sampled(model: Path) -> None:
+    batch = table([Turn([5], [6, 7], [-1.0, -2.0])], advantage=[1.0])
+    told = seen(batch, np.array([math.nan, -2.5]), small(model).loss)
+    assert told[0].tolist() == [-1.0, -2.5] and np.isfinite(told).all()
 
 
 def test_replies_that_did_well_become_likelier_and_others_less_likely(model: Path) -> None:
