@@ -137,7 +137,7 @@ def serve(run: Path) -> None:
     command = [sys.executable, "-m", "crbc_lab.cli", "view", str(run), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        url = process.stdout.readline().split()[0]
+        url = process.stdout.readline().split()[2]
         ready, opened, groups = time.perf_counter() - began, list[float](), list[float]()
         for number in range(TIMES):
             with closing(Browser(unsafe_root=is_root())) as browser:

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from crbc_envs.storage.files import WriteErrors, refuse_link, replace_file
-from crbc_lab.interrupts import CHILD, Interrupts
+from crbc_lab.interrupts import CHILD, PATIENT, Interrupts
 from crbc_rl.config import TrainConfig
 from crbc_rl.runs.initial_eval_cache import LIKE, evaluated_start
 from crbc_rl.runs.own import ASKED, LOG
@@ -82,8 +82,8 @@ class ChildRun:
         if self.follow_links:
             launched.append("--follow-links")
         if self.processes > 1:
-            torchrun = ["torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}", "-m", "--"]
-            launched = [*torchrun, *launched]
+            options = [PATIENT, "--standalone", f"--nproc-per-node={self.processes}", "-m", "--"]
+            launched = ["torch.distributed.run", *options, *launched]
         command = [sys.executable, "-m", *launched]
         like = next((str(folder) for folder in self.alike if evaluated_start(folder) is not None), "")
         with WriteErrors(path := self.folder / LOG), refuse_link(path).open("ab") as log:

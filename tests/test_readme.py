@@ -105,7 +105,7 @@ def test_the_commands_work_as_printed_and_in_this_order(crbc: Callable[..., Ende
     for command in commands():
         if is_run_elsewhere(command):
             continue
-        if command.startswith("crbc serve "):
+        if command.startswith(("crbc serve ", "crbc view ")):
             serve_and_stop(folder, f"{command} --port 0")
             continue
         asks = "--endpoint" in command

@@ -50,7 +50,7 @@ def view(run: RunPath, /, *others: RunPath, port: Port = 6100) -> None:
         server = LocalServer(live.respond, "the page", POLICY, port=port)
     except OSError as error:
         raise ConfigError(f"cannot serve at port {port}: {error.strerror}; choose another --port") from error
-    console.print(f"[bold]{escape(server.url)}[/]  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+    console.print(f"page at [bold]{escape(server.url)}[/]  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
     with server, suppress(KeyboardInterrupt):
         server.serve_forever()
     console.print("closed")

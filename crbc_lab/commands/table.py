@@ -96,7 +96,7 @@ def train(
     if online or any(given is not None for given in (gpus, gpu_memory, nodes, hardware)):
         raise ConfigError(
             "--gpus, --gpu-memory, --nodes, --hardware and --online belong to --dry-run; to train on N GPUs: "
-            "torchrun --nproc_per_node=N -m crbc_lab.cli train CONFIG"
+            "torchrun --shutdown-timeout=3600 --nproc_per_node=N -m crbc_lab.cli train CONFIG"
         )
     if seeds is not None:
         from crbc_lab.commands.seeds import train_seeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from rich.markup import escape
 from crbc_envs.errors import DataError
 from crbc_envs.storage.rollouts import read_groups
 from crbc_lab.commands.console import print_line, view_command
-from crbc_lab.interrupts import Interrupts, stop_with_parent
+from crbc_lab.interrupts import PATIENT, Interrupts, hurried, stop_with_parent
 from crbc_lab.plan.check import check_run
 from crbc_lab.progress import TrainProgress
 from crbc_lab.report import write_report
@@ -24,11 +25,15 @@ from crbc_rl.runs.folder import Run, is_run, near_runs, own_model
 from crbc_rl.runs.metrics import evaluated, read_metrics
 from crbc_rl.runs.transcripts import kept
 
+log = logging.getLogger(__name__)
+
 
 def train(config: TrainConfig, folder: Path, resume: bool, console: Console, follow_links: bool = False) -> None:
     """Train `config` in the run folder `folder`. Shows progress and, at the end, the results."""
     distributed = Distributed.join()
     console.quiet = not distributed.main
+    if distributed.main and hurried():
+        log.warning("torchrun kills what has not ended 30 seconds after SIGTERM: start it with %s to save", PATIENT)
     with Interrupts() as interrupts:
         stop_with_parent()
         with TrainProgress(console, config.updates) as progress:

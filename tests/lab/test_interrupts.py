@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from learner_fixtures import write_config
+from paths import ROOT
 from warm import Ended, Warm
 
 from crbc_lab.interrupts import SIGNALS, Interrupts
@@ -41,6 +43,29 @@ def test_the_first_signal_stops_and_the_second_ends(number: int) -> None:
         twice()
     assert stopped == [True]
     assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL  # one more kills a process that cannot clean up
+
+
+ASKED = "from crbc_lab.interrupts import hurried; print(hurried())"
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "expected"),
+    [
+        ((), {"TORCHELASTIC_RUN_ID": "x"}, True),
+        (("--shutdown-timeout=60",), {"TORCHELASTIC_RUN_ID": "x"}, False),
+        (("--shutdown_timeout", "60"), {"TORCHELASTIC_RUN_ID": "x"}, False),
+        ((), {"TORCHELASTIC_RUN_ID": "x", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "60"}, False),
+        ((), {}, False),
+    ],
+)
+def test_torchrun_that_kills_early_is_noticed(
+    words: tuple[str, ...], variables: dict[str, str], expected: bool
+) -> None:
+    told = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")} | variables
+    command = [sys.executable, "-c", LAUNCHER, ASKED, *words]
+    done = subprocess.run(command, env=told, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{expected}\n"
 
 
 def test_without_a_run_the_first_ends_and_afterwards_all_is_as_before() -> None:

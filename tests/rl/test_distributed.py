@@ -6,8 +6,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +24,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from vision_fixtures import fresh_vision_policy
 
+from crbc_lab.interrupts import PATIENT
 from crbc_rl.distributed import Distributed
 from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
@@ -140,6 +143,42 @@ def test_gradients_of_several_processes_are_those_of_one(
     assert one.keys() == several.keys() and scale > 1e-3
     for name, gradient in one.items():
         assert torch.allclose(gradient, several[name], atol=1e-5 * scale), name
+
+
+SLOW = """import time
+
+from crbc_rl.training.loss import policy_loss
+
+calls = []
+
+
+def loss(*given):
+    if given[3].rows and not calls:  # a trial before the run has no rows
+        calls.append(1)
+        time.sleep(40)
+    return policy_loss(*given)
+"""
+
+
+@pytest.mark.full
+def test_a_stopped_run_ends_an_update_that_is_longer_than_torchrun_waits(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    config = write_config(tmp_path / "c.yaml", model, **{**SETTINGS, "loss": {"objective": "slow:loss"}}, save_every=9)
+    words = ["-m", "torch.distributed.run", PATIENT, "--standalone", "--nproc-per-node=2", "-m", "--", "crbc_lab.cli"]
+    command = [sys.executable, *words, "train", str(config), "--run", str(tmp_path / "run"), "--allow-import"]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=variables, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        while not (tmp_path / "run/metrics.jsonl").is_file():
+            assert process.poll() is None
+            time.sleep(0.1)
+        time.sleep(5)  # into the first update
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 1, "torchrun's own, whatever its ranks did"
+    assert time.monotonic() - began > 31, "longer than torchrun waits by itself"
+    assert [record["update"] for record in read_metrics(tmp_path / "run")] == [0, 1]
+    assert Run.open(tmp_path / "run").last_checkpoint().name.endswith("000001") and "torchrun kills" not in said
 
 
 @pytest.mark.full

@@ -243,7 +243,7 @@ def test_the_command_serves_until_it_is_interrupted(
 
     monkeypatch.setattr(LocalServer, "serve_forever", interrupted)
     cli.main(["view", str(run), "--port", "0"])
-    assert re.match(r"http://127\.0\.0\.1:\d+  \(Ctrl-C ends it\)\nclosed\n", capsys.readouterr().out)
+    assert re.match(r"page at http://127\.0\.0\.1:\d+  \(Ctrl-C ends it\)\nclosed\n", capsys.readouterr().out)
 
 
 # ---- in a browser -----------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ def viewed(*places: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield process.stdout.readline().split()[0], process
+            yield process.stdout.readline().split()[2], process
         finally:
             process.kill()
 

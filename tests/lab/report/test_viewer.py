@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,10 @@ import pytest
 from kept_rollouts import HOSTILE, kept_run, random_group, turns_of
 from trained_runs import trained
 
+from crbc_envs.local_server import LocalServer, serving
 from crbc_envs.storage.rollouts import write_groups
 from crbc_lab.report import write_report
+from crbc_lab.report.live import POLICY, Live
 from crbc_lab.report.scenes import Scene, scenes_of
 from crbc_rl import credit
 from crbc_rl.runs.folder import Run
@@ -28,12 +31,26 @@ AXE = "axe-core@4.11.0"
 """The accessibility rules, from npm's registry."""
 
 
-def visit(chromium: Any, page: Path, address: str = "") -> None:
-    """Open the page in a new document, with nothing said or asked for yet."""
+def visit(chromium: Any, page: Path | str, address: str = "") -> None:
+    """Open the page in a new document, with nothing said or asked for yet. A served group is waited for."""
     chromium.get("about:blank")
     for log in ("browser", "performance"):
         chromium.get_log(log)
-    chromium.get(page.as_uri() + address)
+    chromium.get((page if isinstance(page, str) else page.as_uri()) + address)
+    ends = time.monotonic() + 10
+    while not chromium.execute_script("return document.getElementById('where')?.textContent ?? 'none'"):
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module", params=["file", "served"])
+def place(request: pytest.FixtureRequest, kept_page: Path, folder: Path) -> Iterator[str]:
+    """The address of the page, as a file and as `crbc view` serves it."""
+    if request.param == "file":
+        yield kept_page.as_uri()
+        return
+    with LocalServer(Live([folder]).respond, "the page", POLICY) as server, serving(server) as url:
+        yield url + "/"
 
 
 def text(chromium: Any, name: str) -> str:
@@ -55,7 +72,7 @@ def quiet(chromium: Any) -> None:
     assert not [entry for entry in chromium.get_log("browser") if entry["level"] == "SEVERE"]
     events = [json.loads(entry["message"])["message"] for entry in chromium.get_log("performance")]
     asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
-    assert asked and all(url.startswith(("file:", "about:", "data:")) for url in asked), asked
+    assert asked and all(url.startswith(("file:", "about:", "data:", "http://127.0.0.1:")) for url in asked), asked
 
 
 def scene(folder: Path, key: str) -> Scene:
@@ -210,10 +227,10 @@ BROAD = "return document.documentElement.scrollWidth - innerWidth"
 
 @pytest.mark.full
 @pytest.mark.parametrize("width", [400, 1400])
-def test_every_view_fits_and_can_be_read(chromium: Any, kept_page: Path, width: int) -> None:
+def test_every_view_fits_and_can_be_read(chromium: Any, place: str, width: int) -> None:
     with screen(chromium, width):
         for key in ("", "#training-1/2/3", "#training-2/a1", "#start-0/0/2", "#last-1"):
-            visit(chromium, kept_page, key)
+            visit(chromium, place, key)
             assert chromium.execute_script(BROAD) <= 0, key
             assert min(chromium.execute_script(SMALL)) >= 10, key
             canvas = one(chromium, ".group:not([hidden]) .canvas")
@@ -230,17 +247,17 @@ def test_every_view_fits_and_can_be_read(chromium: Any, kept_page: Path, width: 
 
 
 @pytest.mark.full
-def test_dark_is_the_system_s_or_the_button_s(chromium: Any, kept_page: Path) -> None:
+def test_dark_is_the_system_s_or_the_button_s(chromium: Any, place: str) -> None:
     paper = "return getComputedStyle(document.body).backgroundColor"
     with screen(chromium, dark=True):
-        visit(chromium, kept_page)
+        visit(chromium, place)
         dark = chromium.execute_script(paper)
         one(chromium, "#theme").click()
         light = chromium.execute_script(paper)
         chromium.refresh()
         assert dark != light == chromium.execute_script(paper), "the choice is kept"
     with screen(chromium):
-        visit(chromium, kept_page)
+        visit(chromium, place)
         assert chromium.execute_script(paper) == light
         one(chromium, "#theme").click()
         assert chromium.execute_script(paper) == dark
@@ -248,10 +265,10 @@ def test_dark_is_the_system_s_or_the_button_s(chromium: Any, kept_page: Path) ->
 
 
 @pytest.mark.full
-def test_every_pair_of_estimators_of_every_group(chromium: Any, kept_page: Path, folder: Path) -> None:
+def test_every_pair_of_estimators_of_every_group(chromium: Any, place: str, folder: Path) -> None:
     from selenium.webdriver.support.ui import Select
 
-    visit(chromium, kept_page)
+    visit(chromium, place)
     for shown in scenes_of(Run.open(folder)):
         Select(one(chromium, "#group")).select_by_value(shown.key)
         for name in [option.text for option in Select(one(chromium, "#two")).options]:
@@ -279,10 +296,10 @@ def test_a_link_opens_its_step_with_what_the_agent_saw(chromium: Any, tmp_path: 
 
 
 @pytest.mark.full
-def test_charts_are_read_by_keys(chromium: Any, kept_page: Path) -> None:
+def test_charts_are_read_by_keys(chromium: Any, place: str) -> None:
     from selenium.webdriver import Keys
 
-    visit(chromium, kept_page)
+    visit(chromium, place)
     chart = one(chromium, "svg.chart")
     chromium.execute_script("arguments[0].focus()", chart)
     chart.send_keys(Keys.ARROW_LEFT)
@@ -305,10 +322,10 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.full
 @pytest.mark.parametrize(("width", "dark"), [(400, False), (1400, False), (1400, True)])
-def test_axe_finds_nothing_serious(chromium: Any, kept_page: Path, axe: str, width: int, dark: bool) -> None:
+def test_axe_finds_nothing_serious(chromium: Any, place: str, axe: str, width: int, dark: bool) -> None:
     with screen(chromium, width, dark):
         for key in ("", "#training-2/a1", "#start-0/0/2"):
-            visit(chromium, kept_page, key)
+            visit(chromium, place, key)
             chromium.execute_script("document.querySelectorAll('details').forEach(one => { one.open = true; })")
             chromium.execute_script(axe)
             run = "axe.run(document).then(arguments[arguments.length - 1])"
