@@ -141,8 +141,8 @@ def serve(run: Path) -> None:
         ready, opened, groups = time.perf_counter() - began, list[float](), list[float]()
         for number in range(TIMES):
             with closing(Browser(unsafe_root=is_root())) as browser:
-                opened.append(_until(browser, f"{url}/#r{20 + number}-3/1/0", "Rollout 1"))
-                groups.append(_until(browser, f"{url}/#r{40 + number}-2/2/0", "Rollout 2"))
+                opened.append(_until(browser, f"{url}/#{20 + number:06d}-3/1/0", "Rollout 1"))
+                groups.append(_until(browser, f"{url}/#{40 + number:06d}-2/2/0", "Rollout 2"))
         status = Path(f"/proc/{process.pid}/status")
         memory = status.read_text().partition("VmHWM:")[2].split()[0] if status.is_file() else "nan"
         process.terminate()

@@ -81,8 +81,8 @@ class RolloutBatch:
     be None.
 
     `seen` has what the optimizer step saw that trained each token, (4, T), where it was watched: log-probability,
-    ratio, advantage, and 1 where it was clipped. `all_groups` is all that was played, where these groups were chosen
-    from it.
+    ratio, advantage, and 1 where it was clipped; NaN where none did. `all_groups` is all that was played, where these
+    groups were chosen from it.
     """
 
     rollouts: InternedRollouts

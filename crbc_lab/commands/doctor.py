@@ -16,7 +16,7 @@ from rich.markup import escape
 from crbc_envs.errors import install, packages, remove_stranger, version
 from crbc_envs.webshop.site.browser import ROOT_REMEDY, find_program, is_root, missing, root_permitted
 from crbc_lab.commands.data import datasets
-from crbc_lab.plan.findings import Finding, allocators, package
+from crbc_lab.plan.findings import Finding, package
 from crbc_rl.names import shipped
 
 EXTRAS = {
@@ -61,7 +61,6 @@ def examine() -> list[Section]:
         ("official data (crbc plays generated tasks without it)", list(_datasets())),
         ("warm starts", [_warm_starts()]),
         ("processors", list(_processors())),
-        ("settings", list(_settings())),
     ]
 
 
@@ -171,10 +170,3 @@ def torch_build() -> str:
         return ""
     text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     return next((kind for kind in ("cuda", "hip") if re.search(rf"^{kind}\b.*= *['\"]", text, re.M)), "cpu")
-
-
-def _settings() -> Iterator[Finding]:
-    """Environment variables that are known to harm."""
-    yield from (harmful := list(allocators(optional=True)))
-    if not harmful:
-        yield Finding("none that harms", "")

@@ -44,8 +44,11 @@ def view(run: RunPath, /, *others: RunPath, port: Port = 6100) -> None:
     from crbc_lab.report.live import POLICY, Live
 
     places = [place if place.suffix == ".parquet" and place.is_file() else _place(place) for place in (run, *others)]
+    if gone := [place for place in places if not place.exists()]:
+        raise ConfigError(f"{gone[0]}: no such file or folder")
     live = Live(places)
-    live.respond("/")  # lists what was recorded before somebody waits for it
+    if (waiting := live.reason()) is not None:  # which lists recordings, before somebody waits for it
+        print_line(console, f"nothing to show yet: {waiting}")
     try:
         server = LocalServer(live.respond, "the page", POLICY, port=port)
     except OSError as error:

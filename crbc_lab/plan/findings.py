@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from crbc_envs.errors import install, install_extra, version
-
-ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +58,3 @@ def tracker(name: str, online: bool) -> Finding:
             fix = "log in with `wandb login`, or keep the run on this machine with WANDB_MODE=offline"
             return Finding(name, finding.state, fix, finding.needed_for)
     return finding
-
-
-def allocators(optional: bool = False) -> Iterator[Finding]:
-    """Environment variables with which vLLM cannot give its memory back for training."""
-    for name in ALLOCATORS:
-        value = os.environ.get(name, "")
-        if "expandable_segments:true" in value.lower().replace(" ", ""):
-            harm = f"{name}={value[:100]}, and vLLM cannot sleep with expandable segments"
-            yield Finding(harm, "", f"unset {name}", "generator.engine=vllm", optional)

@@ -31,6 +31,8 @@ COMPARED: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 """The estimators that a run's own is compared with: name, method, and options that are not the config's."""
 DIGITS = 3
+DEEPEST = 10_000
+"""The largest depth that a reader may ask for."""
 
 
 class Named(NamedTuple):
@@ -74,6 +76,8 @@ def asked_for(text: str) -> Named:
             raise ConfigError(f"{setting}: write an option as name=value, such as crbc beta=0.9 depth=1")
         options[name] = parse_yaml(value, f"{setting}: the value is not YAML")
     credit.check_options(method, options)
+    if isinstance(depth := options.get("depth"), int) and depth > DEEPEST:
+        raise ConfigError(f"depth={depth}: more than {DEEPEST:,} takes minutes; depth=null is the full closure")
     return Named(text, method, options)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -57,14 +58,13 @@ class Live:
         asked = urlsplit(target)
         query = parse_qs(asked.query)
         try:
-            with self._lock:
-                if asked.path == "/":
-                    return Response(HTTPStatus.OK, self.page())
-                if asked.path == "/state":
-                    version, age = self.state()
-                    return Response(HTTPStatus.OK, json.dumps({"version": version, "age": age}), "application/json")
-                if asked.path == "/group":
-                    return Response(HTTPStatus.OK, self.group(query.get("key", [""])[0], query.get("also", [])))
+            if asked.path == "/":
+                return Response(HTTPStatus.OK, self.page())
+            if asked.path == "/state":
+                version, age = self.state()
+                return Response(HTTPStatus.OK, json.dumps({"version": version, "age": age}), "application/json")
+            if asked.path == "/group":
+                return Response(HTTPStatus.OK, self.group(query.get("key", [""])[0], query.get("also", [])))
             return Response(HTTPStatus.NOT_FOUND, f"there is no {asked.path}", "text/plain")
         except (ConfigError, CreditError, DataError) as error:
             if asked.path != "/":
@@ -74,20 +74,30 @@ class Live:
             )
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, waits)
 
+    def reason(self) -> str | None:
+        """Why there is nothing to show yet; None where there is."""
+        try:
+            self.page()
+        except (ConfigError, DataError) as error:
+            return str(error)
+        return None
+
     def state(self) -> tuple[str, int]:
-        """What tells one state of the files from another, and the seconds since the last of them was written."""
+        """What tells one state of the files from another, and the seconds since the last of them was written, -1 where
+        there is none."""
         stamps = {path: _stamp(path) for place in self.places for path in _watched(place)}
         told = json.dumps([[str(path), *stamp] for path, stamp in sorted(stamps.items())])
-        newest = max((written for written, _ in stamps.values()), default=0)
-        return blake2b(told.encode(), digest_size=8).hexdigest(), max(0, round(time.time() - newest / 1e9))
+        newest = max((written for written, _ in stamps.values()), default=0) / 1e9
+        return blake2b(told.encode(), digest_size=8).hexdigest(), max(0, round(time.time() - newest)) if newest else -1
 
     def page(self) -> str:
         """Raises `ConfigError` and `DataError` where there is nothing to show yet."""
-        version, _ = self.state()
-        if version != self._version:
-            self._read()
-            self._version = version
-        return written(self._page, live=version)
+        with self._lock:
+            version, _ = self.state()
+            if version != self._version:
+                self._read()
+                self._version = version
+            return written(self._page, live=version)
 
     def group(self, key: str, also: Sequence[str]) -> str:
         """Raises `ConfigError` for an unknown group or estimator, and `DataError` for a damaged file."""
@@ -108,29 +118,34 @@ class Live:
             self._page, _ = page_of([place for place in self.places if place not in files])
             files += [path for place in self.places for path in _recordings(place)]
         self._scenes = {scene.key: scene for scene in self._page["scenes"]}
-        rows = [(entry, path, number) for path in files for entry, number in self._entries(path)]
+        several = len({path.parent for path in files}) > 1
+        rows = [(entry, path, number) for path in files for entry, number in self._entries(path, several)]
         self._recorded = {entry.key: (path, number) for entry, path, number in rows}
         listed = [entry for entry, _, _ in rows]
         self._page["first"] = first_of(self._page["index"] or listed)
         self._page["index"] = [*self._page["index"], *listed]
 
-    def _entries(self, path: Path) -> list[tuple[Entry, int]]:
+    def _entries(self, path: Path, several: bool) -> list[tuple[Entry, int]]:
         """The groups of a recording as a list has them, with their numbers; what is damaged is said in the page."""
         stamp = _stamp(path)
         if self._listed.get(path, ((), []))[0] != stamp:
             try:
-                self._listed[path] = stamp, list(_entries(path, len(self._listed)))
+                self._listed[path] = stamp, list(_entries(path, several))
             except DataError as error:
                 self._page["left_out"] = [*self._page["left_out"], str(error)]
                 return []
         return self._listed[path][1]
 
 
-def _entries(path: Path, file: int) -> Iterator[tuple[Entry, int]]:
+def _entries(path: Path, several: bool) -> Iterator[tuple[Entry, int]]:
+    """The groups of a recording under names that last: of several folders each has its own."""
+    run, name = path.resolve().parent.parent, re.sub(r"[^\w.-]", "_", path.stem)
+    key = f"{blake2b(str(run).encode(), digest_size=3).hexdigest()}-{name}" if several else name
+    kind = f"recorded, {run.parent.name}/{run.name}/{path.name}" if several else f"recorded, {path.name}"
     for number, (task, won) in enumerate(outcomes_of(path)):
         told = f"{sum(won)} of {len(won)} solved" if len(won) > 1 else "solved" if won[0] else "failed"
         ends = "".join("01"[one] for one in won)
-        yield Entry(f"r{file}-{number}", f"recorded, {path.name}", f"{number}: {told}, {task[:60]}", ends), number
+        yield Entry(f"{key}-{number}", kind, f"{number}: {told}, {task[:60]}", ends), number
 
 
 def _recordings(place: Path) -> list[Path]:

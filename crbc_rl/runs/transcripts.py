@@ -87,7 +87,8 @@ def recorded(batch: RolloutBatch, decode: Decode, rows: Iterable[int] | None = N
     for row in range(len(batch)) if rows is None else rows:
         turn, begin = batch.turns[row], ends[row] - batch.response_length[row]
         values = () if batch.value is None else tuple(batch.value[begin : ends[row]].tolist())
-        seen = () if batch.seen is None else map(tuple, batch.seen[:, begin : ends[row]].tolist())
+        seen = [] if batch.seen is None else batch.seen[:, begin : ends[row]].tolist()
+        seen = list(map(tuple, seen)) if np.isfinite(seen).all() else []
         ids = tuple(turn.prompt), tuple(turn.response)
         sums: Any = (math.fsum(turn.logprobs), *ids, turn.cause, tuple(turn.logprobs), values, *seen)
         turns.append(RecordedTurn(turn.asked or decode(turn), turn.text, *sums))

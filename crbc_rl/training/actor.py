@@ -90,7 +90,7 @@ class Actor(Trainable):
         self.seen = None
         if self.watched is not None:
             total, passes = self.distributed.sum(self.watched)
-            self.seen = seen(batch, total / passes.clip(1), self.config.loss)
+            self.seen = seen(batch, np.where(passes > 0, total / passes.clip(1), np.nan), self.config.loss)
             self.watched = None
         first = {name: value for name, value in steps[0].items() if name == "drift"}
         return {**mean(steps), **_advantages(batch), **first}

@@ -82,25 +82,29 @@ def policy_loss(
 
     loss = -total(surrogate) - config.entropy * total(entropy)
     metrics = {
-        "entropy": total(entropy).item(),
-        "ratio_max": (ratio.detach() * mask).max().item() if len(mask) else 0.0,
-        "clip_share": total(clipped).item(),
-        "clip_share_low": total(clipped & ~positive).item(),
-        "clip_share_high": total(clipped & positive).item(),
-        "drift": total(log_ratio.detach().abs()).item(),
+        "entropy": total(entropy),
+        "ratio_max": (ratio * mask).max() if len(mask) else ratio.sum(),
+        "clip_share": total(clipped),
+        "clip_share_low": total(clipped & ~positive),
+        "clip_share_high": total(clipped & positive),
+        "drift": total(log_ratio.abs()),
     }
     if reference is not None:
         d = (reference - logprobs).clamp(-20.0, 20.0)
         kl = total((d.exp() - d - 1.0).clamp(max=10.0))
         loss = loss + config.kl * kl
-        metrics["kl"] = kl.item()
-    return loss, {"loss": loss.item(), **metrics}
+        metrics["kl"] = kl
+    metrics = {"loss": loss, **metrics}
+    values = torch.stack([value.detach() for value in metrics.values()]).tolist()  # a GPU is waited for once
+    return loss, dict(zip(metrics, values, strict=True))
 
 
 def seen(batch: RolloutBatch, trained: Floats, config: LossConfig) -> Floats:
     """What the objective made of each response token, (4, T): its log-probability `trained` (T,), its ratio, its
-    advantage, and 1 where the clip took its gradient, which is known of the paper's objective alone."""
-    trained = np.where(np.isfinite(trained), trained, batch.old)  # of a step that was left out
+    advantage, and 1 where the clip took its gradient, which is known of the paper's objective alone. NaN where it was
+    not read, or is masked."""
+    if batch.masked is not None:
+        trained = np.where(np.repeat(batch.masked, batch.response_length), np.nan, trained)
     log_ratio = trained - batch.old
     if config.ratio == "response":
         log_ratio = np.repeat(np.add.reduceat(log_ratio, batch.ends - batch.response_length), batch.response_length)
@@ -109,7 +113,9 @@ def seen(batch: RolloutBatch, trained: Floats, config: LossConfig) -> Floats:
     advantage = np.repeat(batch.advantage, batch.response_length) if given is None else given
     surrogate = clipped_surrogate(torch.from_numpy(ratio), torch.from_numpy(advantage), config)
     clipped = (surrogate.numpy() != ratio * advantage) & (config.objective == CLIPPED)
-    return np.stack([trained, ratio, advantage, clipped]).astype(np.float32).astype(np.float64)
+    told = np.stack([trained, ratio, advantage, clipped])
+    told[:, ~np.isfinite(trained)] = np.nan
+    return told.astype(np.float32).astype(np.float64)
 
 
 def clipped_surrogate(ratio: Tensor, advantages: Tensor, config: LossConfig) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,8 +20,9 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pytest
-from kept_rollouts import HOSTILE, keep, kept_run, random_group, turns_of
+from kept_rollouts import HOSTILE, keep, kept_run, random_group, turns_of, walk
 from paths import ROOT
+from refusals import refusal
 from trained_runs import trained
 
 from crbc_envs.local_server import LocalServer, serving
@@ -189,6 +191,39 @@ def test_what_changes_is_another_version(run: Path) -> None:
     assert gone.status == HTTPStatus.BAD_REQUEST and "choose another" in gone.body
 
 
+def test_a_recorded_group_keeps_its_name(run: Path, tmp_path: Path) -> None:
+    """Where a file is written again, a new one comes, and a run is beside it; of two runs of one name each its own."""
+    record(run, 1, (41, 42))
+    live = Live([run])
+
+    def named() -> dict[str, str]:
+        listed = [entry for entry in index(live.respond("/").body) if entry[1].startswith("recorded")]
+        assert len({entry[0] for entry in listed}) == len(listed)
+        return {entry[0]: entry[2] for entry in listed}
+
+    before = named()
+    assert list(before) == ["000001-0", "000001-1"]
+    os.utime(run / "rollouts/000001.parquet")
+    record(run, 99, (43,))
+    assert named() == before | {"000099-0": next(reversed(named().values()))}
+    (data,) = blocks(group(live, "000099-0").body)
+    assert [len(one["pairs"]) for one in data["rollouts"]] == [len(one) for one in random_group(43).rollouts]
+    for name in ("x", "y"):
+        shutil.copytree(run, tmp_path / name / "run")
+    live = Live([tmp_path / "y/run", tmp_path / "x/run"])
+    both = named()
+    live = Live([tmp_path / "x/run", tmp_path / "y/run"])
+    assert named() == both and len(both) == 6
+    kinds = {entry[1] for entry in index(live.respond("/").body) if entry[1].startswith("recorded")}
+    assert kinds == {f"recorded, {name}/run/{update}.parquet" for name in "xy" for update in ("000001", "000099")}
+
+
+def test_files_that_have_gone_are_said(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no such file or folder" in refusal(capsys, "view", str(run / "typo.json"))
+    live = Live([run / "rollouts"])
+    assert live.state()[1] == -1 and live.reason() is not None
+
+
 def test_a_run_that_has_just_begun_is_waited_for(run: Path) -> None:
     lines = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(b"")
@@ -330,12 +365,12 @@ def test_ten_thousand_recorded_rollouts_are_paged(chromium: Any, run: Path) -> N
         wait(lambda: chromium.find_elements("css selector", "#group option"), 30)
         options = [one.text for one in chromium.find_elements("css selector", "#group option")]
         assert len(options) == 101 and options[-1] == "… 1156 groups more"
-        chromium.execute_script("location.hash = 'r24-49/7/0'")
+        chromium.execute_script("location.hash = '000025-49/7/0'")
         wait(lambda: "Rollout 7" in chromium.find_element("id", "where").text)
         options = [one.text for one in chromium.find_elements("css selector", "#group option")]
         assert options[0] == "… 1200 groups before" and options[-1].startswith("49: ")
         chromium.find_element("css selector", "[data-move=failure]").click()
-        wait(lambda: not chromium.current_url.endswith("r24-49/7/0"))
+        wait(lambda: not chromium.current_url.endswith("000025-49/7/0"))
 
 
 @pytest.mark.full
@@ -353,6 +388,58 @@ def test_an_estimator_is_asked_for_by_its_options(chromium: Any, run: Path) -> N
         chromium.execute_script("location.hash = 'training-1/0/0'")
         wait(lambda: "Rollout 0" in chromium.find_element("id", "where").text)
         assert "crbc beta=0.5 depth=2" in chromium.find_element("id", "one").text, "of other groups, too"
+
+
+@pytest.mark.full
+def test_what_was_written_anew_is_shown_where_the_reader_stands(chromium: Any, run: Path) -> None:
+    """Replies of the same outcome; a task that has another number, and one that has gone; another config."""
+
+    def page() -> str:
+        return str(chromium.find_element("tag name", "body").text)
+
+    with viewed(run) as (url, _):
+        chromium.get(url + "/#training-1/3/2")
+        wait(lambda: "Rollout 3" in page())
+        played = random_group(41)
+        turns = [replace(turn, reply="REWRITTEN") for turn in turns_of([played])]
+        write_groups(run / "transcripts/training-000001.parquet", [played], update=1, turns=turns)
+        wait(lambda: chromium.find_element("id", "reply").text == "REWRITTEN")
+        assert (
+            chromium.current_url.endswith("#training-1/3/2") and "step 2" in chromium.find_element("id", "where").text
+        )
+
+        chromium.execute_script("location.hash = 'start-1/0/1'")
+        wait(lambda: "Rollout 0" in page() and "two" in page())
+        prompt = chromium.find_element("id", "prompt").text
+        keep(run, "test-000000", [walk("a", "d", won=True, task="two")])
+        wait(lambda: chromium.current_url.endswith("#start-0/0/1"))
+        assert chromium.find_element("id", "prompt").text == prompt
+        keep(run, "test-000000", [walk("a", "b", "b", "b", "c", task="one")])
+        wait(lambda: "What was shown before is not kept any more" in page())
+
+        config = (run / "config.yaml").read_text().replace("seed: 0", "seed: 77")
+        (run / "config.yaml").write_text(config)
+        wait(lambda: "seed: 77" in chromium.find_element("id", "settings").get_attribute("textContent"))
+        chromium.get(url + "/#%")
+        wait(lambda: "Rollout" in chromium.find_element("id", "where").text)
+
+
+@pytest.mark.full
+def test_an_estimator_that_was_refused_is_forgotten(chromium: Any, run: Path) -> None:
+    with viewed(run) as (url, _):
+        chromium.get(url + "/#training-2/3/2")
+        wait(lambda: "Rollout 3" in chromium.find_element("id", "where").text)
+        for wanted, said in (("grpo foo=1", "no option 'foo'"), ("crbc depth=100000000", "depth=null")):
+            chromium.find_element("id", "ask").clear()
+            chromium.find_element("id", "ask").send_keys(wanted + "\n")
+            wait(lambda said=said: said in chromium.find_element("id", "reason").text)
+        chromium.execute_script("const real = fetch; window.fetch = () => Promise.reject(new Error('asleep'))")
+        chromium.find_element("id", "ask").clear()
+        chromium.find_element("id", "ask").send_keys("gigpo\n")
+        wait(lambda: "asleep" in chromium.find_element("id", "reason").text)
+        chromium.refresh()
+        chromium.get(url + "/#start-0/0/0")
+        wait(lambda: "Rollout 0" in chromium.find_element("id", "where").text)
 
 
 @pytest.mark.full

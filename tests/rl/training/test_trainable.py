@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from crbc_rl.batches import RolloutBatch, TokenBatch, Turn
 from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
+from crbc_rl.runs.transcripts import recorded
 from crbc_rl.training.actor import Actor
 from crbc_rl.training.loss import seen
 from crbc_rl.training.trainable import Metrics, Trainable, mean
@@ -314,10 +316,23 @@ def test_rows_that_are_copied_are_seen_once(model: Path) -> None:
     assert abs(watched(model, optim)[1].seen[1] - 1).max() < 1e-4, "the mean over copies, not their sum"
 
 
-def test_a_step_that_was_left_out_saw_what_was_sampled(model: Path) -> None:
-    batch = table([Turn([5], [6, 7], [-1.0, -2.0])], advantage=[1.0])
-    told = seen(batch, np.array([math.nan, -2.5]), small(model).loss)
-    assert told[0].tolist() == [-1.0, -2.5] and np.isfinite(told).all()
+def test_what_no_step_read_is_unknown(model: Path) -> None:
+    """Of a run that ends since no step is finite, and of replies that count nowhere."""
+    batch = table([Turn([5], [6, 7], [-1.0, -2.0]), Turn([5], [8], [-1.0])], advantage=[1.0, 1.0])
+    told = seen(batch, np.array([math.nan, -2.5, -1.5]), small(model).loss)
+    assert np.isnan(told[:, 0]).all() and np.isfinite(told[:, 1:]).all()
+    masked = seen(replace(batch, masked=np.array([False, True])), np.array([-1.0, -2.5, -1.5]), small(model).loss)
+    assert np.isfinite(masked[:, :2]).all() and np.isnan(masked[:, 2]).all()
+    first, second = recorded(replace(batch, seen=told), lambda turn: "")
+    assert first.ratios == () and second.ratios and second.trained == (-1.5,)
+
+    actor = Actor(small(model, optim={"lr": 1e-2, "minibatch": 1}, loss={"kl": 0.0}), Distributed())
+    turns = [Turn([5 + n], [6], [-1.0]) for n in range(6)]
+    with torch.no_grad():
+        for _, weight in actor.named:
+            weight.fill_(math.nan)
+    actor.optimise(table(turns, advantage=[1.0] * 6), rng("x"), watch=True)
+    assert actor.skipped == 3 and np.isnan(actor.seen).all()
 
 
 def test_replies_that_did_well_become_likelier_and_others_less_likely(model: Path) -> None:
