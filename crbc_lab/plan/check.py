@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from anchors import INVALID, Rollout, RolloutGroup, Step
 from crbc_envs.tasks import SPLITS
 from crbc_lab.plan.environment import EnvCheck, check_env
-from crbc_lab.plan.findings import Finding, package, tracker
+from crbc_lab.plan.findings import Finding, allocators, package, tracker
 from crbc_lab.plan.lengths import Lengths, expert_lengths
 from crbc_rl import credit
 from crbc_rl.config import CLIPPED, CRITIC, TrainConfig
@@ -244,3 +244,5 @@ def _packages(config: TrainConfig, engine: Engine, online: bool) -> Iterator[Fin
             yield finding
     if config.tracking and not (finding := tracker(config.tracking, online)).ok:
         yield finding
+    if engine.package == "vllm":
+        yield from allocators()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 
 from crbc_envs.errors import install, install_extra, version
+
+ALLOCATORS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +62,12 @@ def tracker(name: str, online: bool) -> Finding:
             fix = "log in with `wandb login`, or keep the run on this machine with WANDB_MODE=offline"
             return Finding(name, finding.state, fix, finding.needed_for)
     return finding
+
+
+def allocators() -> Iterator[Finding]:
+    """An environment variable with which vLLM cannot give its memory back for training. It switches expandable segments
+    off around its pool, and looks for them under their older name alone."""
+    new, old = (os.environ.get(name, "").lower().replace(" ", "") for name in ALLOCATORS)
+    if "expandable_segments:true" in new and "expandable_segments:true" not in old:
+        fix = "export PYTORCH_CUDA_ALLOC_CONF=$PYTORCH_ALLOC_CONF"
+        yield Finding("expandable segments that vLLM does not see", "", fix, "generator.engine=vllm")

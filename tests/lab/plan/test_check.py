@@ -177,6 +177,18 @@ def test_an_engine_is_there_when_its_module_is_whoever_installed_it(tmp_path, mo
     assert (finding.state, finding.ok) == (found, found != "-")
 
 
+def test_an_allocator_with_which_vllm_cannot_sleep_stops_a_start(model, monkeypatch):
+    """vLLM 0.32 knows the older name of the variable alone, and switches the segments off there."""
+    monkeypatch.setattr("crbc_lab.plan.check.package", lambda name, *rest: Finding(name, "0.32"))
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64,expandable_segments: True")
+    check_run(small(model)).require()  # without vLLM it does no harm
+    with pytest.raises(ConfigError, match="cannot start here: .*vLLM does not see.*: export PYTORCH_CUDA_ALLOC_CONF="):
+        check_run(small(model, generator={"engine": "vllm"})).require()
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    check_run(small(model, generator={"engine": "vllm"})).require()
+
+
 NOISY = {"prompt": "compact", "kwargs": {}}
 
 
