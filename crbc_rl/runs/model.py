@@ -52,7 +52,7 @@ def copy_model(config: TrainConfig, run: Path) -> None:
     with WriteErrors(target), replacing_folder(target) as fresh:
         for path in model_files(source):
             shutil.copyfile(path, fresh / path.name)
-        write_manifest(fresh, **_MARK)
+        write_manifest(fresh, _MARK)
 
 
 def revision(config: TrainConfig, run: Path) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,28 @@ MANIFEST = "manifest.json"
 """The file of a folder with the SHA-256 digest of each other file."""
 
 
-def digests(folder: Path, files: Iterable[Path] | None = None) -> dict[str, str]:
-    """The digest of each file by its path within `folder`; by default of all but the manifest."""
-    if files is None:
-        files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+def digests(folder: Path, files: Iterable[Path]) -> dict[str, str]:
+    """The digest of each file by its path within `folder`."""
     return {path.relative_to(folder).as_posix(): sha256_of(path) for path in sorted(files)}
 
 
-def write_manifest(folder: Path, **mark: str | int) -> None:
-    """Write sizes and digests of all files of `folder` into its manifest, once they have reached the disk, and a
-    mark."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            sync(path)
-    manifest, by_name = folder / MANIFEST, digests(folder)
-    sizes = {name: (folder / name).stat().st_size for name in by_name}
+def files_of(folder: Path) -> list[Path]:
+    """All files of `folder` but the manifest, the largest first."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
+    return sorted(files, key=lambda path: (-path.stat().st_size, path))
+
+
+def synced_digests(folder: Path, files: Sequence[Path]) -> dict[str, str]:
+    """`digests` of files that have reached the disk."""
+    for path in files:
+        sync(path)
+    return digests(folder, files)
+
+
+def write_manifest(folder: Path, mark: Mapping[str, Any] = {}, by_name: Mapping[str, str] | None = None) -> None:
+    """Write sizes and digests of all files of `folder`, by default those that they have, and a mark, as manifest."""
+    by_name = dict(sorted((synced_digests(folder, files_of(folder)) if by_name is None else by_name).items()))
+    manifest, sizes = folder / MANIFEST, {name: (folder / name).stat().st_size for name in by_name}
     manifest.write_text(json.dumps({**mark, "bytes": sizes, "sha256": by_name}, indent=1) + "\n")
     sync(manifest)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from crbc_envs.storage.files import WriteErrors, replacing_folder
 from crbc_rl.errors import ConfigError
-from crbc_rl.training.files import MANIFEST, damage, read_mark, write_manifest
+from crbc_rl.training.files import MANIFEST, damage, files_of, read_mark, synced_digests, write_manifest
 
 if TYPE_CHECKING:
     from crbc_rl.distributed import Distributed
@@ -49,8 +49,10 @@ def publish(
         fresh = folder / distributed.gather(fresh.relative_to(folder).as_posix())[0]
         write(fresh)
         distributed.barrier()
+        files = distributed.gather(files_of(fresh))[0]  # of which each rank reads its share
+        shares = distributed.gather(synced_digests(fresh, files[distributed.rank :: distributed.size]))
         if distributed.main:
-            write_manifest(fresh, **_mark(update))
+            write_manifest(fresh, _mark(update), {name: digest for share in shares for name, digest in share.items()})
             if target.exists() and not _ours(target):
                 _set_aside(target)
     if distributed.main:

@@ -30,6 +30,7 @@ from crbc_rl.policies.load import load_policy
 from crbc_rl.policies.transformers import TransformersPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
+from crbc_rl.training.files import damage, files_of, read_manifest
 
 SETTINGS = {
     "rollout": {"num_groups": 4, "group_size": 3, "max_new_tokens": 4},
@@ -186,6 +187,9 @@ def test_two_processes_train_what_one_does_and_one_goes_on_from_two(model: Path,
     _assert_alike(model, played.one / "whole", played.two / "whole")
 
     last = Run.open(played.two / "whole").last_checkpoint()
+    manifest = read_manifest(last)
+    assert manifest is not None and damage(last) is None
+    assert set(manifest) == {file.relative_to(last).as_posix() for file in files_of(last)}, "each rank read its share"
     shards = sorted(last.glob("trainer-*.safetensors"))
     assert [shard.name for shard in shards] == [
         "trainer-00000-of-00002.safetensors",
