@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import threading
 import warnings
 from contextlib import closing
@@ -16,6 +17,7 @@ import pytest
 from effort import effort
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
+from paths import ROOT
 
 import crbc_envs
 from anchors import INVALID
@@ -37,6 +39,10 @@ where a hundred thousand steps or a hundred members are played (as their text tw
 `test_webshop_browser.py` holds them), are checked with fewer walks, and only by scripts/full.sh."""
 
 WITHOUT_BROWSER = [env_id for env_id in IDS if env_id not in BROWSER]
+
+TABLE = (ROOT / "docs/environments.md").read_text(encoding="utf-8").partition("## What `info` holds")[2]
+ROWS = re.findall(r"^\| `(\w+)` \| (.*?) \| `(\w+)` \| (\w+)", TABLE, re.M)
+"""Each key of `info` in the docs: what it is, its type alone, and its dtype in a group."""
 
 WITH_BROWSER = [pytest.mark.full, pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}")]
 EVERY_ID = [pytest.param(env_id, marks=WITH_BROWSER if env_id in BROWSER else []) for env_id in IDS]
@@ -228,3 +234,26 @@ def test_resets_leak_nothing(env_id):
     # Fewer are no leak: what an earlier test left behind may be collected meanwhile.
     assert after[1] <= before[1] and after[2] <= before[2]
     assert after[0] - before[0] < (2.5e6 if env_id in RESETS else 5e6)
+
+
+@pytest.mark.parametrize("env_id", WITHOUT_BROWSER)
+def test_info_has_what_the_docs_say(env_id: str) -> None:
+    own = {"ALFWorld": "CRBC-ALFWorld-v0", "WebShop": "CRBC-WebShop-v0"}
+    here = [row for row in ROWS if own.get(row[1].partition(":")[0], env_id) == env_id]
+    begin = {name for name, what, *_ in here if not what.startswith("after a step")}
+    with closing(gymnasium.make(env_id)) as env:
+        _, first = env.reset(seed=0)
+        action = first["admissible_actions"][0]
+        *_, after = env.step(action)
+    assert (set(first), set(after)) == (begin, {name for name, *_ in here})
+    assert {name: type(after[name]).__name__ for name in after} == {name: kind for name, _, kind, _ in here}
+    with closing(GroupVectorEnv(env_id, num_groups=2, group_size=2)) as envs:
+        observations, first = envs.reset(seed=0)
+        _, reward, terminated, truncated, after = envs.step([some[0] for some in first["admissible_actions"]])
+    assert set(first) == begin | {f"_{name}" for name in begin}
+    for name, _, _, dtype in here:
+        assert (after[name].shape, str(after[name].dtype)) == ((4,), dtype), name
+        assert (after[f"_{name}"].shape, after[f"_{name}"].dtype) == ((4,), bool), name
+    assert set(after) == {prefix + name for name, *_ in here for prefix in ("", "_")} and len(observations) == 4
+    assert (reward.shape, reward.dtype) == ((4,), np.float64)
+    assert terminated.shape == truncated.shape == (4,) and terminated.dtype == truncated.dtype == bool
