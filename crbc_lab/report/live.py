@@ -52,7 +52,7 @@ class Live:
         self._page: Part = {}
         self._scenes: dict[str, Scene] = {}
         self._recorded: dict[str, tuple[Path, int]] = {}
-        self._listed: dict[Path, tuple[Stamp, list[tuple[Entry, int]]]] = {}
+        self._listed: dict[tuple[Path, bool], tuple[Stamp, list[tuple[Entry, int]]]] = {}
 
     def respond(self, target: str) -> Response:
         asked = urlsplit(target)
@@ -127,14 +127,14 @@ class Live:
 
     def _entries(self, path: Path, several: bool) -> list[tuple[Entry, int]]:
         """The groups of a recording as a list has them, with their numbers; what is damaged is said in the page."""
-        stamp = _stamp(path)
-        if self._listed.get(path, ((), []))[0] != stamp:
+        stamp, listed = _stamp(path), (path, several)
+        if self._listed.get(listed, ((), []))[0] != stamp:
             try:
-                self._listed[path] = stamp, list(_entries(path, several))
+                self._listed[listed] = stamp, list(_entries(path, several))
             except DataError as error:
                 self._page["left_out"] = [*self._page["left_out"], str(error)]
                 return []
-        return self._listed[path][1]
+        return self._listed[listed][1]
 
 
 def _entries(path: Path, several: bool) -> Iterator[tuple[Entry, int]]:
