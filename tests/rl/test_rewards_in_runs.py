@@ -30,7 +30,7 @@ def trained(config: TrainConfig, folder: Path) -> Any:
     """The batch that the one update of a run has learned from."""
     learner = Learner(config, Run.start(folder, config, resume=False))
     seen, optimise = [], learner.actor.optimise
-    learner.actor.optimise = lambda batch, dice: seen.append(batch) or optimise(batch, dice)
+    learner.actor.optimise = lambda batch, dice, watch: seen.append(batch) or optimise(batch, dice, watch)
     learner.train()
     assert np.isfinite(read_metrics(folder)[1]["loss"])
     return seen[0]

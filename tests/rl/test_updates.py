@@ -50,13 +50,15 @@ class Watched:
         self.run = Run.start(folder, config, resume=False)
         self.learner = Learner(config, self.run)
         self.done: list[tuple[str, Any]] = []
+        self.watched: list[tuple[int, bool]] = []
         self.learner.worker.sample = lambda update: self.done.append(("sample", update)) or SAMPLE
         self.learner.worker.refresh = lambda: self.done.append(("refresh", None))
         self.learner.actor.optimise = self._optimise
         self.learner.worker.evaluate = self._evaluate
         self.wins = iter([2, 1, 3, 3, 2, 4, 0, 1])
 
-    def _optimise(self, batch: RolloutBatch, dice: np.random.Generator) -> dict[str, float]:
+    def _optimise(self, batch: RolloutBatch, dice: np.random.Generator, watch: bool) -> dict[str, float]:
+        self.watched.append((self.learner.update, watch))
         self.done.append(("optimise", (batch, dice.random())))
         return {"loss": 1.0}
 
@@ -149,6 +151,7 @@ def test_validations_tests_and_saves_come_when_they_are_due(model: Path, tmp_pat
     assert watched.named("validation") == [(0, 4), (3, 4), (6, 4), (7, 4)]
     assert watched.named("test") == [(0, 6), (7, 6)]
     assert saved == [0, 2, 4, 6, 7]
+    assert [update for update, watch in watched.watched if watch] == [3, 6, 7], "whose transcripts are kept"
     records = read_metrics(tmp_path)
     assert [record["update"] for record in records] == list(range(8))
     assert [record["validation/successes"] for record in records if "validation/success" in record] == [2, 1, 3, 3]

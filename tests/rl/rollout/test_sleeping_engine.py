@@ -83,10 +83,10 @@ def asleep_in_training(engine: list[Poisoned], monkeypatch: pytest.MonkeyPatch) 
     for name in ("score", "optimise"):
         whole = getattr(Actor, name)
 
-        def watched(self: Actor, *given: Any, name: str = name, whole: Any = whole) -> Any:
+        def watched(self: Actor, *given: Any, name: str = name, whole: Any = whole, **more: Any) -> Any:
             assert engine[-1].asleep, f"the engine's memory is needed by {name}"
             done.append(name)
-            return whole(self, *given)
+            return whole(self, *given, **more)
 
         monkeypatch.setattr(Actor, name, watched)
     return done
