@@ -38,7 +38,8 @@ def visit(chromium: Any, page: Path | str, address: str = "") -> None:
         chromium.get_log(log)
     chromium.get((page if isinstance(page, str) else page.as_uri()) + address)
     ends = time.monotonic() + 10
-    while not chromium.execute_script("return document.getElementById('where')?.textContent ?? 'none'"):
+    told = "return document.getElementById('anchor-name')?.textContent ?? 'no viewer'"
+    while not chromium.execute_script(told):
         assert time.monotonic() < ends
         time.sleep(0.02)
 
