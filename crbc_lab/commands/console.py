@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
@@ -13,6 +14,9 @@ from rich.progress import Progress
 from rich.segment import Segment
 
 from crbc_envs.printable import printable
+
+if TYPE_CHECKING:
+    from crbc_envs.local_server import LocalServer
 
 
 class PlainConsole(Console):
@@ -47,6 +51,14 @@ def print_written(console: Console, *paths: Path) -> None:
 def view_command(path: Path) -> str:
     """What a shell takes to look at a run or at a recording."""
     return shlex.join(["crbc", "view", str(path)])
+
+
+def serve_pages(console: Console, server: LocalServer, what: str) -> None:
+    """Say where `what` is, and serve it until Ctrl-C."""
+    console.print(f"{what} at [bold]{escape(server.url)}[/]  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
+    with server, suppress(KeyboardInterrupt):
+        server.serve_forever()
+    console.print("closed")
 
 
 @contextmanager

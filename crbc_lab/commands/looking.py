@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Literal
 
-from rich.markup import escape
-
-from crbc_lab.commands.console import console, print_line, print_written
+from crbc_lab.commands.console import console, print_line, print_written, serve_pages
 from crbc_lab.commands.parse import MaybePath, Port, RunPath
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import find
@@ -53,10 +50,7 @@ def view(run: RunPath, /, *others: RunPath, port: Port = 6100) -> None:
         server = LocalServer(live.respond, "the page", POLICY, port=port)
     except OSError as error:
         raise ConfigError(f"cannot serve at port {port}: {error.strerror}; choose another --port") from error
-    console.print(f"page at [bold]{escape(server.url)}[/]  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
-    with server, suppress(KeyboardInterrupt):
-        server.serve_forever()
-    console.print("closed")
+    serve_pages(console, server, "page")
 
 
 def export(run: RunPath, /, out: MaybePath = None, format: Literal["inspect"] = "inspect") -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from rich.markup import escape
 
-from crbc_lab.commands.console import console
+from crbc_lab.commands.console import console, serve_pages
 from crbc_lab.commands.parse import Count, Group, Index, ModelPath, Port, Settings, Size
 from crbc_rl.errors import ConfigError
 from crbc_rl.names import ADAPTER, WARMSTART, Found, find
@@ -179,13 +179,7 @@ def webshop(
     except OSError as error:
         raise ConfigError(f"cannot serve at {host} port {port}: {error.strerror}; choose another --port") from error
     what = f"{len(env.shop.catalogue):,} products and {len(env.panel):,} goals"
-    console.print(f"{what} at [bold]{escape(server.url)}[/]  (Ctrl-C ends it)", soft_wrap=True, highlight=False)
-    try:
-        server.serve_forever()
-    except KeyboardInterrupt:
-        console.print("closed")
-    finally:
-        server.server_close()
+    serve_pages(console, server, what)
 
 
 SERVE = Group(

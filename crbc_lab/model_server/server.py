@@ -11,11 +11,11 @@ from typing import Any
 
 import uvicorn
 
+from crbc_envs.local_server import LOOPBACK
 from crbc_lab.model_server.app import Endpoint
 from crbc_rl.errors import ConfigError
 from crbc_rl.policies.transformers import TransformersPolicy
 
-LOOPBACK = ("127.0.0.1", "::1")
 IDLE_SECONDS, STOP_SECONDS = 75, 1
 """Of a connection that is kept open: many clients reuse it late; for what is answered when the server ends."""
 
