@@ -320,7 +320,7 @@ def test_rows_that_are_not_those_written(tmp_path: Path, change: Callable[[pa.Ta
 
 def test_the_learner_keeps_what_it_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fresh_policy().save(tmp_path / "model")
-    config = small(tmp_path / "model", record_every=2)
+    config = small(tmp_path / "model", record_every=2, transcripts=0)
     samples: list[RolloutBatch] = []
 
     def watched(worker: RolloutWorker, update: int) -> RolloutBatch:

@@ -299,8 +299,11 @@ def test_what_a_step_saw_of_each_token_is_kept(model: Path) -> None:
 
 
 def test_of_several_epochs_the_last_one_is_seen(model: Path) -> None:
-    one, two = (watched(model, optim={"epochs": epochs, "minibatch": 100})[1].seen for epochs in (1, 2))
-    assert abs(one[1] - 1).max() < 1e-4 < 1e-2 < abs(two[1] - 1).max()
+    (batch, first, _), (_, second, _) = (
+        watched(model, optim={"epochs": epochs, "minibatch": 100}) for epochs in (1, 2)
+    )
+    assert abs(first.seen[1] - 1).max() < 1e-4 < 1e-2 < abs(second.seen[1] - 1).max()
+    assert second.seen[0] == pytest.approx(first.score(batch), abs=1e-4), "after the first epoch's step"
 
 
 def test_the_ratio_of_a_reply_is_that_of_all_its_tokens(model: Path) -> None:
