@@ -184,6 +184,7 @@ class Learner:
                 self.update += 1
                 record = self.step()
                 self.guard.check(self.update, record, self._models())
+                self.guard.wait(self.update, self.clock.spent)
                 self.guard.calibrate(self.update, self.slope, self.worker.envs.anchor_name)
                 if self._validates:
                     record |= self._evaluate("validation")

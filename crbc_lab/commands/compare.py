@@ -22,9 +22,6 @@ from crbc_rl.names import studies
 if TYPE_CHECKING:
     from crbc_lab.studies.comparison.run import Runner
 
-NO_GRADIENT = 1e-3
-"""Below this a gradient is the entropy's alone, with the paper's coefficients."""
-
 
 def list_studies(results: Path, console: Console) -> None:
     """Print every study: its settings, its trainings, and how many of these are finished in `results`."""
@@ -88,24 +85,6 @@ def _different(study: Study, scale: Scale, envs: tuple[str, ...]) -> Iterator[Tr
         distinct = {one.key: one for one in trainings(study, scale, env, 1, {})}
         distinct |= {one.key: one for _, _, one in tunings(study, scale, env)}
         yield from distinct.values()
-
-
-def try_trainings(study: Study, scale: Scale, envs: tuple[str, ...], console: Console) -> bool:
-    """One update of each different training with a tiny random model, its loss and its gradient. Returns whether each
-    had a gradient: without one its estimator gave no credit."""
-    from crbc_lab.commands.plumbing import one_update
-
-    idle = []
-    for training in _different(study, scale, envs):
-        record, place = one_update(training.config), f"{scale}/{training.env}/{training.key}"
-        numbers = f"loss {record['loss']:+.4f}, gradient {record['grad_norm']:.3f}, {record['steps']} steps"
-        print_line(console, f"{place}: {numbers}")
-        if record["grad_norm"] < NO_GRADIENT:
-            idle.append(place)
-    console.print("each made one update: random weights, actions and outcomes, which say nothing about success")
-    for place in idle:
-        console.print(f"[red]{escape(place)} had no gradient: its estimator gave no credit[/]", soft_wrap=True)
-    return not idle
 
 
 def check_trainings(study: Study, scale: Scale, envs: tuple[str, ...], gpus: int, console: Console) -> bool:

@@ -241,7 +241,6 @@ def compare(
     results: SomePath = RESULTS,
     plan: bool = False,
     dry_run: bool = False,
-    tiny: bool = False,
     allow_import: bool = False,
 ) -> None:
     """Run a comparison of trained agents, or what it lacks, and print its tables: crbc study NAME.
@@ -259,10 +258,9 @@ def compare(
         results: folder for what is kept of each: small files, of which all tables are made.
         plan: state in RESULTS/plans what would be run, and run nothing. Other settings are then refused.
         dry_run: check every training, and run none.
-        tiny: one update of every training with a tiny random model on embedded data, to see that it runs.
         allow_import: run the modules that the study's configs name ("module:attribute").
     """
-    from crbc_lab.commands.compare import check_trainings, run_settings, try_trainings
+    from crbc_lab.commands.compare import check_trainings, run_settings
     from crbc_lab.studies.comparison.definition import GPUS, load_study
 
     permit(allow_import)
@@ -281,8 +279,6 @@ def compare(
         return
     if dry_run:
         complete = check_trainings(known, scale, envs, gpus or GPUS[scale], console)
-    elif tiny:
-        complete = try_trainings(known, scale, envs, console)
     else:
         from crbc_lab.studies.comparison.run import Runner  # which the others do without
 

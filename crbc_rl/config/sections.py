@@ -131,9 +131,9 @@ class RolloutConfig(Section):
     the words of the training tasks. What the policy replies is exchanged back. The model's folder must have a
     words.json, which `crbc warmstart` writes where its config says `made_up`."""
     waves: int = Field(1, ge=1)
-    """Number of parts into which the groups are split. With two, the environments of one part step while the replies
-    of the other are sampled. For slow environments and the engine "transformers"; vllm takes each prompt when it is
-    ready."""
+    """For slow environments: the number of parts into which the groups are split. With two, the environments of one
+    part step while the replies of the other are sampled. The engine vllm takes each prompt when it is ready; above 1
+    it gives the environments an eighth of the waiting replies at a time, and 1 each at once."""
     backend: Literal["sync", "process", "ray"] = "sync"
     """Where environments run: in this process, in worker processes or in Ray actors. Results do not differ."""
     num_workers: int | None = Field(None, ge=1)

@@ -50,7 +50,7 @@ class VllmPolicy:
     the engine is created. `max_model_len` is the longest prompt with its reply in tokens, by default the model's limit.
     `dtype` is the precision of the computation ("auto" halves a float32 checkpoint). `enforce_eager` disables
     compilation and CUDA graphs. `images` is the largest number of frames in a prompt of a vision model; vLLM reserves
-    memory for them, and none for video.
+    memory for them, and none for video. `waves` is `rollout.waves` (see `Requests`).
 
     Sampling is from softmax(logits / temperature) alone; the checkpoint's generation_config.json is ignored. The
     log-probabilities are of this distribution. The noise is a function of a request's seed. The rounding of logits
@@ -70,13 +70,14 @@ class VllmPolicy:
         dtype: str = "float32",
         enforce_eager: bool = False,
         images: int = 1,
+        waves: int = 1,
     ) -> None:
         if tensor_parallel > 1 and "RANK" not in os.environ:
             raise ConfigError(f"tensor_parallel={tensor_parallel} needs that many processes: start with torchrun")
         vllm, platform = _import_vllm()
         if platform.is_cpu():
             _keep_weights_unpacked()
-        self.policy = policy
+        self.policy, self.waves = policy, waves
         self._sampling = vllm.SamplingParams
         self._sleeps: bool = platform.is_sleep_mode_available()
         self._awake = True
@@ -116,6 +117,7 @@ class VllmPolicy:
             gpu_memory_utilization=generator.memory,
             max_model_len=rollout.max_prompt_tokens and rollout.max_prompt_tokens + rollout.max_new_tokens,
             dtype=config.policy.precision,
+            waves=rollout.waves,
         )
 
     # ---- sampling -----------------------------------------------------------------------------
@@ -212,8 +214,9 @@ class VllmPolicy:
 class Requests:
     """A `crbc_rl.policies.api.Queue` on the engine.
 
-    `ready` decodes until an eighth of the waiting replies have ended, or for `PATIENCE` tokens of each. That is long
-    enough for the environments, which step meanwhile, and short enough to keep finished members from waiting. It counts
+    `ready` decodes until a reply has ended, so that no finished member waits. The environments step meanwhile, and
+    decoding waits for those that take longer than it takes to the next end. With `waves` above 1, for slow
+    environments, it decodes until an eighth of the replies have ended, or for `PATIENCE` tokens of each. It counts
     tokens, not time, so that ranks that sample together do the same, and a repeated run does too.
     """
 
@@ -235,7 +238,7 @@ class Requests:
         self.asked[name.partition("-")[0]] = key, turn  # the rest is random and not part of the output's request_id
 
     def ready(self) -> list[tuple[int, Turn]]:
-        enough = -(-len(self.asked) // 8)
+        enough = 1 if self.engine.waves == 1 else -(-len(self.asked) // 8)
         finished: list[tuple[int, Turn]] = []
         for _ in range(self.PATIENCE):
             if len(finished) >= enough:

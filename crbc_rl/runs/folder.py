@@ -23,7 +23,7 @@ import json
 import logging
 import platform
 from collections.abc import Iterable, Mapping
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -44,7 +44,7 @@ from crbc_rl.runs.lines import OUTCOMES, cut_lines, last_record, read_lines
 from crbc_rl.runs.own import ASKED, LOG, clear_leftovers, lock, require_own, was_locked
 from crbc_rl.runs.tracking import Tracker
 from crbc_rl.runs.transcripts import Transcripts, recorded
-from crbc_rl.training.files import damage
+from crbc_rl.training.files import damage, share_files
 from crbc_rl.training.folders import newest, publish, published
 from crbc_rl.version import __version__
 
@@ -199,10 +199,16 @@ class Run:
         return load_policy(self.policy_folder(which), rollout=self.config.rollout)
 
     def keep_best(self, update: int, policy: TransformersPolicy, distributed: Distributed) -> Path:
-        """Write the policy to best/UPDATE, and return that folder. Every rank calls this."""
-        return publish(
-            self.folder / "best", update, partial(policy.save, main=distributed.main), keep=1, distributed=distributed
-        )
+        """Write the policy to best/UPDATE, and return that folder. Every rank calls this. Before training it is the
+        initial model, whose files are shared."""
+
+        def write(place: Path) -> None:
+            if update:
+                policy.save(place, main=distributed.main)
+            elif distributed.main:
+                share_files(self.model(), place)
+
+        return publish(self.folder / "best", update, write, keep=1, distributed=distributed)
 
     def trackers(self) -> list[Tracker]:
         """Where the metrics go besides this folder. The model goes by its name, and modules without their places."""

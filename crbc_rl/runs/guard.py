@@ -1,8 +1,9 @@
-"""What goes wrong for several updates: training that is not finite, invalid replies, and anchors that hide state."""
+"""What goes wrong: training that is not finite, invalid replies, slow environments, and anchors that hide state."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from crbc_rl.config import CLIPPED, TrainConfig
 from crbc_rl.credit.metrics import NO_SLOPE, Slope
@@ -14,6 +15,8 @@ log = logging.getLogger(__name__)
 
 INVALID_UPDATES = 3
 """Updates in a row of invalid replies alone before a warning says so."""
+SLOW, SECONDS = 0.25, 1.0
+"""The share of sampling, and the seconds of an update, above which a warning says that it waits for environments."""
 
 THROUGH_ANCHORS = ("crbc", "crbc_plus", "graphgpo", "g2po", "graft")
 """The methods whose credit is the value of the anchor that a step leads to."""
@@ -31,6 +34,7 @@ class Guard:
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
         self.invalid = 0
+        self.waits = config.rollout.waves > 1
         self.slope, self.told = NO_SLOPE, False  # in no checkpoint: a resumed run begins another
 
     def check(self, update: int, record: Record, models: dict[str, Trainable]) -> None:
@@ -60,6 +64,17 @@ class Guard:
                 INVALID_UPDATES,
                 update + 1,
                 self.config.rollout.max_new_tokens,
+            )
+
+    def wait(self, update: int, spent: Mapping[str, float]) -> None:
+        """Warn once where sampling mostly waits for the environments; `spent` has the seconds of an update's phases."""
+        waited = spent.get("environments", 0.0)
+        if not self.waits and waited > max(SECONDS, SLOW * (waited + spent.get("generate", 0.0))):
+            self.waits = True
+            log.warning(
+                "update %d: sampling waited %.0f s for the environments, and sampled for %.0f: with rollout.waves=2 "
+                "they step beside it",
+                *(update, waited, spent.get("generate", 0.0)),
             )
 
     def calibrate(self, update: int, found: Slope, anchors: str) -> None:

@@ -76,7 +76,7 @@ def restore_optimizer(
 def _restored(key: str, parameter: Tensor, shards: list[Any], place: Path, own: bool) -> Tensor:
     """A tensor of the optimizer, put together from its shards, or this rank's shard of it where it is its `own`."""
     if key.endswith("/step"):
-        return shards[0].get_tensor(key)
+        return shards[0].get_tensor(key).to(parameter.device)  # where a fused step has it
     tensors = [shard.get_tensor(key) for shard in shards]
     value = torch.cat(tensors) if tensors[0].dim() else tensors[0]
     part = parameter.to_local() if own and isinstance(parameter, DTensor) else parameter

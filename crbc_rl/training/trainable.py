@@ -54,7 +54,8 @@ class Trainable:
         if self.sharded:
             distributed.shard(model, config.policy.precision)
         self.named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW([p for _, p in self.named], lr=lr, weight_decay=config.optim.weight_decay)
+        decay, fused = config.optim.weight_decay, distributed.device.type != "cpu"  # it makes no copies of all weights
+        self.optimizer = torch.optim.AdamW([p for _, p in self.named], lr=lr, weight_decay=decay, fused=fused)
 
     def loss(self, batch: TokenBatch) -> tuple[Tensor, Metrics]:
         """The loss of one pass and its metrics. Both are summed over the passes of a mini-batch."""

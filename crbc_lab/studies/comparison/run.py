@@ -100,7 +100,7 @@ class Runner:
         if scale == "paper" and (have := device_count()) < self.gpus:
             raise ConfigError(
                 f"a training at --scale paper takes {self.gpus} GPUs, and torch sees {have} here: --dry-run checks "
-                "every training, --tiny tries each with a tiny model, and --gpus N takes fewer"
+                "every training, and --gpus N takes fewer"
             )
 
     def _require_room(self, needed: Iterable[Training]) -> None:

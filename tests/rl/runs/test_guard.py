@@ -119,3 +119,24 @@ def test_a_loss_of_ones_own_that_is_not_finite_ends_the_run_at_once(model: Path)
     own = small(model, loss={"objective": "crbc_rl.training.loss:policy_loss"})
     with pytest.raises(ConfigError, match="update 7: loss.objective: .*policy_loss is not finite"):
         Guard(own).check(7, record, {})
+
+
+@pytest.mark.parametrize(
+    ("waves", "generate", "environments", "told"),
+    [(1, 2.0, 1.5, True), (1, 9.0, 1.5, False), (1, 0.1, 0.9, False), (2, 2.0, 1.5, False)],
+)
+def test_waiting_for_environments_is_told_once(
+    model: Path, caplog: pytest.LogCaptureFixture, waves: int, generate: float, environments: float, told: bool
+) -> None:
+    guard = Guard(small(model, rollout={"waves": waves}))
+    for update in (1, 2):
+        guard.wait(update, {"generate": generate, "environments": environments})
+    said = [record.getMessage() for record in caplog.records]
+    assert (
+        said
+        == [
+            "update 1: sampling waited 2 s for the environments, and sampled for 2: with rollout.waves=2 they "
+            "step beside it"
+        ]
+        * told
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -170,10 +171,11 @@ def same(a: Path, b: Path) -> bool:
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_model_that_is_the_best_and_a_checkpoint_is_written_once(
+def test_no_model_is_written_twice_and_none_before_training(
     model: Path, tmp_path: Path, links: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As hard links; where the file system has none, as a copy. Later checkpoints have weights of their own."""
+    """Before training the best policy and the checkpoint are the run's own copy of the initial model. They are hard
+    links; where the file system has none, copies."""
     written: list[str] = []
     save = TransformersPolicy.save
     monkeypatch.setattr(
@@ -181,19 +183,31 @@ def test_a_model_that_is_the_best_and_a_checkpoint_is_written_once(
     )
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    config = small(model, **TINY)
+    config = small(model, **TINY | {"updates": 1})
     Learner(config, Run.start(tmp_path / "run", config, resume=False)).train()
-    best = tmp_path / "run/best"
-    (first,) = (place for place in best.iterdir() if place.is_dir())
-    twin = tmp_path / "run/checkpoints" / first.name
-    own = len(list((tmp_path / "run/checkpoints").iterdir()))
-    assert len(written) == len({0, 1, 2} | {int(first.name)}), "once an update"
-    if twin.is_dir():
-        name = "model.safetensors"
-        assert (first / name).samefile(twin / name) == links
-        assert (first / name).read_bytes() == (twin / name).read_bytes()
-        assert files.damage(first) is None and files.damage(twin) is None
-    assert own == 2
+    run = tmp_path / "run"
+    assert len(written) == 1, "of update 1"
+    places = [run / "model", *run.glob("best/*"), *run.glob("checkpoints/*")]
+    initial = [place for place in places if place.name in ("model", "000000")]
+    assert len(initial) == 3 and len(places) == 4
+    weights = [place / "model.safetensors" for place in initial]
+    assert len({path.read_bytes() for path in weights}) == 1
+    assert len({path.stat().st_ino for path in weights}) == (1 if links else 3)
+    assert [files.damage(place) for place in places] == [None] * 4
+    assert all(Run.open(run).policy(which) for which in ("start", "best", "last"))
+
+
+def test_a_policy_that_becomes_the_best_is_written_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint of that update shares its files."""
+    config = small(model, **TINY | {"updates": 1})
+    learner = Learner(config, Run.start(tmp_path / "run", config, resume=False))
+    monkeypatch.setattr(learner.callback, "record", lambda _: setattr(learner, "best", -math.inf))
+    learner.train()
+    weights = [tmp_path / f"run/{kind}/000001/model.safetensors" for kind in ("best", "checkpoints")]
+    assert weights[0].samefile(weights[1])
+    assert weights[0].read_bytes() != (tmp_path / "run/model/model.safetensors").read_bytes()
 
 
 def refuse(*_: object) -> None:

@@ -48,11 +48,11 @@ def _sampled(policy: TransformersPolicy, prompts: list[Prompt] = PROMPTS) -> Rol
 
 
 def _all_on(trained: Trainable, device: torch.device) -> None:
-    """Weights and moments; the count of AdamW's steps is a number on the CPU."""
+    """Weights, moments, and the count of steps that AdamW's fused kernel reads there."""
     assert _places(trained.model) == {device}
     slots = [trained.optimizer.state[weight] for _, weight in trained.named]
-    assert {value.device for state in slots for name, value in state.items() if name != "step"} == {device}
-    assert {state["step"].device for state in slots} == {CPU}
+    assert {value.device for state in slots for value in state.values()} == {device}
+    assert bool(trained.optimizer.defaults["fused"]) == (device != CPU)
 
 
 def _trained(config: TrainConfig, device: torch.device, batch: RolloutBatch, folder: Path) -> list[list[float]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tiny_update import SMALL, by_chance, one_update, tiny_config
 
 from crbc_envs.vector.members import make_member
-from crbc_lab.cli import main
-from crbc_lab.commands import compare
-from crbc_lab.commands.plumbing import SMALL, by_chance, one_update, tiny_config
 from crbc_lab.studies.comparison.definition import load_study
 from crbc_lab.studies.comparison.trainings import trainings
+
+NO_GRADIENT = 1e-3
+"""Below this a gradient is the entropy's alone, with the paper's coefficients."""
 
 
 def config_of(env, variant="crbc"):
@@ -39,7 +40,7 @@ def test_what_is_compared_stays_as_it_is(env, tmp_path):
 def test_an_update_is_made_with_a_model_of_the_config_s_kind_and_with_credit(env, variant):
     record = one_update(config_of(env, variant))
     assert record["update"] == 1 and record["steps"] > 0
-    assert 0 < record["success"] < 1 and record["grad_norm"] > compare.NO_GRADIENT
+    assert 0 < record["success"] < 1 and record["grad_norm"] > NO_GRADIENT
 
 
 @pytest.mark.parametrize("env_id", ["CRBC-ALFWorld-v0", "CRBC-WebShop-v0", "CRBC-Sokoban-v0"])
@@ -65,13 +66,3 @@ def test_replies_alone_choose_actions_and_outcomes(env_id):
     won = [steps[-1][2] for steps in played]
     assert 4 <= sum(won) <= 16 and not any(success for steps in played for _, _, success, _ in steps[:-1])
     assert all(ended >= success for steps in played for _, _, success, ended in steps)
-
-
-def test_a_training_without_credit_fails(monkeypatch, capsys):
-    monkeypatch.setattr(
-        "crbc_lab.commands.plumbing.one_update", lambda config: {"loss": 0.0, "grad_norm": 1e-8, "steps": 24}
-    )
-    with pytest.raises(SystemExit) as ended:
-        main(["study", "coverage", "--scale", "paper", "--tiny"])
-    assert ended.value.code == 1
-    assert "paper/alfworld-1.5b/crbc had no gradient" in capsys.readouterr().out
