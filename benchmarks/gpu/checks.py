@@ -12,6 +12,7 @@ CHECKS: dict[str, Check] = {
     "critic": exact.critic,
     "vision": exact.vision,
     "offload": training.offload,
+    "adamw": training.adamw,
     "resume": training.resume,
     "training": training.training,
     "paper": scale.paper,

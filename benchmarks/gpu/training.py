@@ -13,7 +13,7 @@ from crbc_rl.distributed import full_tensors
 from crbc_rl.learner import Learner
 from crbc_rl.runs.folder import Run
 from crbc_rl.training.actor import Actor
-from crbc_rl.training.clock import Callback, Record
+from crbc_rl.training.clock import Callback, Record, finished
 
 
 def offload(machine: Machine) -> Figures:
@@ -36,6 +36,31 @@ def offload(machine: Machine) -> Figures:
         "saved on the device": Figure((held[0] - held[1]) / 2**20, "MiB", least=0.0),
         "skipped steps": Figure(figures["skipped_steps"], "", most=0),
     }
+
+
+def adamw(machine: Machine) -> Figures:
+    """Three steps of AdamW, fused and by torch's lists of tensors: weights, seconds, memory beyond what both keep."""
+    found, weights = dict[str, Figure](), []
+    for name in ("foreach", "fused"):
+        generator = torch.Generator().manual_seed(0)
+        shapes = [(64, 64)] * 8 if machine.small else [(1536, 8960), (1536, 1536)] * 28
+        tensors = [torch.randn(shape, generator=generator).to(on(machine).device) for shape in shapes]
+        for tensor in tensors:
+            tensor.requires_grad_().grad = tensor.detach() * 0.1
+        optimizer = torch.optim.AdamW(tensors, lr=1e-3, foreach=name == "foreach", fused=name == "fused")
+        optimizer.step()
+        now, kept = finished(on(machine).device), allocated(machine)
+        if machine.device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        begun = now()
+        optimizer.step()
+        optimizer.step()
+        found[f"{name}, a step"] = Figure((now() - begun) / 2, "s")
+        if machine.device == "cuda":
+            found[f"{name}, memory of a step"] = Figure((torch.cuda.max_memory_allocated() - kept) / 2**20, "MiB")
+        weights.append([tensor.detach().cpu() for tensor in tensors])
+    gap = max((a - b).abs().max().item() for a, b in zip(*weights, strict=True))
+    return {**found, "weights, largest difference": Figure(gap, "", most=1e-5)}
 
 
 def resume(machine: Machine) -> Figures:

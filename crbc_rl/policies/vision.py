@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -22,6 +24,37 @@ from crbc_rl.policies.transformers import TransformersPolicy
 
 VISION_START, IMAGE_PAD, VISION_END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
 
+KEPT = 2**30
+"""Bytes of the frames' patches that are kept: 700 frames of 256 x 256 pixels."""
+
+
+class Frames:
+    """The patches of frames, as `processor` cuts them. Those of equal frames are cut once, for every policy that cuts
+    alike: what samples, what is trained and its reference see the same frames several times an update. The first that
+    were kept go first."""
+
+    _by_settings: ClassVar[WeakValueDictionary[str, Frames]] = WeakValueDictionary()
+
+    def __init__(self, processor: ImageProcessor) -> None:
+        self.processor, self.bytes = processor, 0
+        self._kept: dict[tuple[tuple[int, ...], bytes], tuple[Tensor, Tensor]] = {}
+
+    @classmethod
+    def of(cls, processor: ImageProcessor) -> Frames:
+        """Those that all policies with such a processor share."""
+        return cls._by_settings.setdefault(processor.to_json_string(), cls(processor))
+
+    def patches(self, frame: np.ndarray) -> tuple[Tensor, Tensor]:
+        """The patches of a frame (patches, values), and their grid (1, 3), on the CPU."""
+        key = frame.shape, blake2b(frame.tobytes(), digest_size=16).digest()
+        if key not in self._kept:
+            seen = self.processor(images=[Image.fromarray(frame)], return_tensors="pt")
+            self._kept[key] = seen["pixel_values"], seen["image_grid_thw"]
+            self.bytes += seen["pixel_values"].nbytes
+            while self.bytes > KEPT and len(self._kept) > 1:
+                self.bytes -= self._kept.pop(next(iter(self._kept)))[0].nbytes
+        return self._kept[key]
+
 
 class VisionPolicy(TransformersPolicy):
     """Replies to prompts with frames; `processor` cuts frames into patches.
@@ -33,7 +66,7 @@ class VisionPolicy(TransformersPolicy):
 
     def __init__(self, model: PreTrainedModel, tokenizer: Tokenizer, processor: ImageProcessor) -> None:
         super().__init__(model, tokenizer)
-        self.processor = processor
+        self.processor, self.frames = processor, Frames.of(processor)
         marks = [tokenizer.convert_tokens_to_ids(token) for token in (VISION_START, IMAGE_PAD, VISION_END)]
         if None in marks or len(set(marks)) < 3 or marks[1] != model.config.image_token_id:
             raise ConfigError(f"the tokenizer's {VISION_START}, {IMAGE_PAD} and {VISION_END} are not the model's")
@@ -64,16 +97,15 @@ class VisionPolicy(TransformersPolicy):
         self, ids: Tensor, mask: Tensor | None, images: Sequence[Sequence[Any]], prompt: Tensor | None = None
     ) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Positions (3, U, L), and by name: the patches of all frames, their grids, and a mask of image tokens."""
-        frames = [Image.fromarray(image) for row in images for image in row]
+        frames = [self.frames.patches(image) for row in images for image in row]
         if not frames:
             return super().layout(ids, mask, images, prompt)
-        seen = self.processor(images=frames, return_tensors="pt").to(ids.device)
+        patches, grid = (torch.cat(parts).to(ids.device) for parts in zip(*frames, strict=True))
         kinds = (ids == self.image_token).to(torch.int32)
         if prompt is not None:
             kinds *= torch.arange(ids.shape[1], device=ids.device) < prompt[:, None]
-        grid = seen["image_grid_thw"]
         positions, _ = self.model.model.get_rope_index(ids, kinds, grid, attention_mask=mask)
-        beside = {"pixel_values": seen["pixel_values"], "image_grid_thw": grid, "mm_token_type_ids": kinds}
+        beside = {"pixel_values": patches, "image_grid_thw": grid, "mm_token_type_ids": kinds}
         return positions, beside
 
     def save(self, folder: Path, main: bool = True) -> None:

@@ -19,7 +19,7 @@ from crbc_rl.distributed import Distributed
 from crbc_rl.errors import ConfigError
 from crbc_rl.learner import Learner
 from crbc_rl.policies.load import load_policy
-from crbc_rl.policies.vision import VisionPolicy
+from crbc_rl.policies.vision import Frames, VisionPolicy
 from crbc_rl.runs.folder import Run
 from crbc_rl.runs.metrics import read_metrics
 from crbc_rl.training.critic import Critic
@@ -169,3 +169,40 @@ def test_it_trains_on_frames_of_sokoban(tmp_path: Path) -> None:
         n for n, w in after.model.named_parameters() if not torch.equal(w, dict(before.model.named_parameters())[n])
     ]
     assert any(name.startswith("model.visual") for name in changed)
+
+
+def test_frames_are_cut_as_by_the_library_and_equal_ones_once_for_all_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = fresh_vision_policy(), fresh_vision_policy()
+    images = [_frame(7), _frame(8, 56), _frame(7), _frame(7).copy()]
+    expected = first.processor(images=images, return_tensors="pt")
+    assert first.frames is second.frames
+    cut: list[int] = []
+    process = type(first.processor).__call__
+
+    def counted(self: object, images: list[object], **options: object) -> object:
+        cut.append(len(images))
+        return process(self, images, **options)
+
+    monkeypatch.setattr(type(first.processor), "__call__", counted)
+    for policy in (first, second):
+        patches, grids = zip(*(policy.frames.patches(image) for image in images), strict=True)
+        assert torch.equal(torch.cat(patches), expected["pixel_values"])
+        assert torch.equal(torch.cat(grids), expected["image_grid_thw"])
+    assert cut == [1, 1]
+
+
+def test_frames_with_other_settings_are_cut_apart() -> None:
+    policy, other = fresh_vision_policy(), fresh_vision_policy()
+    other.processor.merge_size = 1
+    assert VisionPolicy(other.model, other.tokenizer, other.processor).frames is not policy.frames
+
+
+def test_patches_are_kept_up_to_a_bound_and_the_first_go_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = Frames(fresh_vision_policy().processor)
+    size = frames.patches(_frame(0))[0].nbytes
+    monkeypatch.setattr("crbc_rl.policies.vision.KEPT", 2 * size)
+    kept = [frames.patches(_frame(seed))[0] for seed in (1, 2, 1)]
+    assert frames.bytes == 2 * size and kept[0] is kept[2]
+    assert frames.patches(_frame(1))[0] is kept[0] and frames.patches(_frame(0))[0] is not kept[0]
+    monkeypatch.setattr("crbc_rl.policies.vision.KEPT", 1)
+    assert frames.patches(_frame(3))[0].nbytes == frames.bytes == size
